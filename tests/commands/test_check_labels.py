@@ -48,8 +48,8 @@ def test_labels_are_counted(check):
         "unknown": {"sun": 0, "sea": 0},
     }
     assert any(
-        text == "labels that are unknown of more than half of the training pictures: sea. They are "
-        "learned from the others alone"
+        text == "labels that are unknown for more than half of the training pictures: sea. They "
+        "are learned from the others alone"
         for text in report["warnings"]
     )
     lines = check(columns, form="text").splitlines()

@@ -180,7 +180,7 @@ def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsy
     assert commands.main(command) == 0
     assert f"complete already: {folder / 'a.parquet'}, 18 pictures" in capsys.readouterr().out
     assert commands.main([*command, "--tokens", "class"]) == 1
-    assert "is complete, of another job" in capsys.readouterr().err
+    assert "was made by another job" in capsys.readouterr().err
     assert (folder / "a.parquet").read_bytes() == content
     table = pyarrow.parquet.read_table(folder / "a.parquet")
     assert table.column_names == ["path", "label", "split", "embedding", "error"]

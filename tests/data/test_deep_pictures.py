@@ -192,7 +192,7 @@ def test_pictures_of_other_depths_keep_their_white(rng, white):
 @pytest.mark.parametrize(
     ("highest", "white", "message"),
     [
-        (4095, 255, "16 bits hold levels up to 4095, .*dark or of 12 bits.*--data.levels 4095"),
+        (4095, 255, "16 bits hold levels up to 4095, .*dark or 12-bit.*--data.levels 4095"),
         (7, 1, "16 bits hold levels up to 7,"),
         (4096, 4095, "its levels reach 4096, above the 4095 of the model"),
     ],
@@ -406,7 +406,7 @@ def test_the_survey_names_depth_range_and_channels(tmp_path, rng):
         assert "it has 6 channels, and the model takes 3" in picture.error
     shallow = {name: split.read_as(255) for name, split in dataset.splits.items()}
     for picture in data.survey_pictures(dataset, shallow):
-        assert "may be dark or of 12 bits" in picture.error
+        assert "may be dark or 12-bit" in picture.error
 
 
 @pytest.mark.parametrize(("channels", "shown"), [(1, 1), (2, 1), (3, 3), (6, 3)])
@@ -450,7 +450,7 @@ def test_deep_pictures_are_packed_whole_or_not_at_all(tmp_path, rng):
     write = lambda path, pixels: path.with_suffix(".png").write_bytes(png(pixels[..., 0]))
     write_textures(tmp_path / "folder", rng, 1, write)
     folder = data.load(f"folder:{tmp_path / 'folder'}", 1)
-    with pytest.raises(ValueError, match=r"8 bits alone are reduced. Received: '.*0.png' of uin"):
+    with pytest.raises(ValueError, match=r"8 bits can be reduced. Received: '.*0.png' of uin"):
         data.pack_shards(folder, tmp_path / "small", image_size=8)
 
 

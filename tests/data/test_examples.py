@@ -109,7 +109,7 @@ def test_every_damaged_byte_is_noticed_where_tensorflow_notices_it(tmp_path, pic
         (tmp_path / "b.tfrecord").write_bytes(damaged)
         with pytest.raises(tf.errors.DataLossError):
             list(tf.data.TFRecordDataset(str(tmp_path / "b.tfrecord")))
-        with pytest.raises(ValueError, match=r"b.tfrecord' is no whole shard \("):
+        with pytest.raises(ValueError, match=r"b.tfrecord' is not a whole shard \("):
             load("b.tfrecord")
 
 
@@ -126,5 +126,5 @@ def test_examples_without_a_picture_or_a_class_are_refused(tmp_path, pictures):
         example(tf, pictures[0], label=b"\xff\xfe"): "can't decode byte 0xff",
     }.items():
         write(tf, tmp_path / "a.tfrecord", [record])
-        with pytest.raises(ValueError, match=rf"a.tfrecord' is no whole shard \(.*{reason}"):
+        with pytest.raises(ValueError, match=rf"a.tfrecord' is not a whole shard \(.*{reason}"):
             data.load(f"shards:{tmp_path}", 3)

@@ -145,5 +145,5 @@ def test_classes_that_differ_in_case_alone_are_told(root):
     review = data.Review()
     dataset = data.load(f"folder:{root}", 1)
     data.review_labels(review, dataset, dataset.splits)
-    assert "upper and lower case alone: A, a. Rename" in review.warnings[0]
+    assert "only in upper and lower case: A, a. Rename" in review.warnings[0]
     assert load(root).class_names == ("A", "a", "b")

@@ -96,7 +96,7 @@ REFUSED = {
     "complex numbers": (lambda x: x * 1j, TYPES),
     "texts": (lambda x: x.astype(str), TYPES),
     "several sizes": (lambda x: [x[0], x[1, :5]], f"{TYPES}.*np.stack"),
-    "12 bits in 16": (lambda x: 15 * x.astype("uint16"), "dark or of 12 bits.*level that is white"),
+    "12 bits in 16": (lambda x: 15 * x.astype("uint16"), "dark or 12-bit.*level of white"),
     "negative levels": (lambda x: x.astype("int16") - 128, "from 0 to 65535, not -128"),
     "32 bits": (lambda x: x.astype("uint32") << 24, "from 0 to 65535, not 0"),
 }

@@ -81,6 +81,6 @@ def test_bad_arguments_are_named(features, options, message):
 def test_several_labels_of_an_image_are_refused(features):
     (train, labels), test = features
     with pytest.raises(
-        ValueError, match=r"one class of an image. Received: labels of shape \(150, 4"
+        ValueError, match=r"one class per image. Received: labels of shape \(150, 4"
     ):
         evaluation.knn((train, np.eye(CLASSES)[labels]), test, CLASSES)

@@ -59,5 +59,5 @@ def test_a_process_that_ends_is_a_damaged_file(tmp_path, monkeypatch):
     program = tmp_path / "ends.py"
     program.write_text("import os; os.abort()")
     monkeypatch.setattr(h5_names, "__file__", str(program))
-    with pytest.raises(ValueError, match=r"a.weights.h5' is no .* ended with -6"):
+    with pytest.raises(ValueError, match=r"a.weights.h5' is not .* ended with -6"):
         vit_keras.open(path, num_heads=2, gelu="exact")

@@ -94,7 +94,7 @@ def test_the_embedding_keeps_the_preprocessing():
         ((None, "cls"), "`tokens` must be one of 'pool', 'class', .* Received: tokens='cls'"),
         (("block_0",), "must be a layer of the model.*'block_0' for .*'encoderblock_0'"),
         (("encoderblock_0",), "'pool' needs a layer whose output is one vector .*encoderblock_0"),
-        (("token", "mean"), "need a layer that puts out tokens. Received: layer='token'"),
+        (("token", "mean"), "need a layer that outputs tokens. Received: layer='token'"),
         (("embedding", "class"), "needs a model with a class token. Received: .* has none"),
     ],
 )

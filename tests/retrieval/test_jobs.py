@@ -201,11 +201,11 @@ def test_what_has_changed_is_named(model, pictures, tmp_path):
         job_of(model, photos, out)
     (tmp_path / "away.png").rename(pictures[-1])
     list(job_of(model, photos, out).run())
-    with pytest.raises(ValueError, match=r"is complete, of another job .*normalize: False there"):
+    with pytest.raises(ValueError, match=r"was made by another job .*normalize: False there"):
         job_of(model, photos, out, normalize=True)
     (tmp_path / "away").mkdir()
     pictures[0].rename(tmp_path / "away" / "0.png")
-    with pytest.raises(ValueError, match=r"is complete, of another job .*'count': 23.*'count': 22"):
+    with pytest.raises(ValueError, match=r"was made by another job .*'count': 23.*'count': 22"):
         job_of(model, photos, out)
 
 

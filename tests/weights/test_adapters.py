@@ -93,7 +93,7 @@ def test_another_base_and_other_settings_are_refused(base, rng, tmp_path):
 
 @pytest.mark.once
 def test_what_is_no_file_of_adapters_is_named(base, rng, tmp_path):
-    with pytest.raises(ValueError, match="one rank and alpha. Received: model .* with none"):
+    with pytest.raises(ValueError, match="same rank and alpha. Received: model .* with none"):
         weights.save_adapters(base, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="are written to .safetensors files. Received: '.*a.npz'"):
         weights.save_adapters(tuned(base, rng), tmp_path / "a.npz")

@@ -90,7 +90,7 @@ def test_compressed_records_and_a_broken_directory_are_named(rng, tmp_path):
     with zipfile.ZipFile(tmp_path / "b.pth", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    load_and_keep(build(rng), tmp_path / "b.pth", "not compressed.*b.pth'")
+    load_and_keep(build(rng), tmp_path / "b.pth", "not be compressed.*b.pth'")
     data = bytearray((tmp_path / "a.pth").read_bytes())
     directory = data.rindex(b"PK\x01\x02")
     data[directory : directory + 4] = b"XXXX"

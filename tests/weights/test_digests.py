@@ -60,7 +60,7 @@ def test_missing_and_added_tensors_are_named(rng, tmp_path):
         metadata = opened.metadata()
     bias = arrays.pop("head.bias")
     save_file({**arrays, "other": bias}, file, metadata=metadata)
-    with pytest.raises(ValueError, match="timm.safetensors' is damaged: it has another SHA-256"):
+    with pytest.raises(ValueError, match="timm.safetensors' is damaged: its SHA-256 differs"):
         weights.describe(file)
     _, file = save(build(rng), tmp_path, "google.npz")
     rewrite(file, lambda content: content, names=lambda name: name != "head/bias.npy")
@@ -77,7 +77,7 @@ def test_a_changed_note_is_not_the_one_that_was_written(rng, tmp_path):
         metadata = opened.metadata()
     metadata["vit_keras"] = metadata["vit_keras"].replace("1e-06", "1e-05")
     save_file(load_file(file), file, metadata=metadata)
-    with pytest.raises(ValueError, match="timm.safetensors' is damaged: it has another SHA-256"):
+    with pytest.raises(ValueError, match="timm.safetensors' is damaged: its SHA-256 differs"):
         vit_keras.open(file)
 
 
@@ -113,7 +113,7 @@ def test_damaged_adapters_change_nothing(rng, tmp_path):
     data[-3] ^= 1
     file.write_bytes(bytes(data))
     before = weights_by_path(model)
-    with pytest.raises(ValueError, match="adapters.safetensors' is damaged: it has another"):
+    with pytest.raises(ValueError, match="adapters.safetensors' is damaged: its SHA-256"):
         weights.load_adapters(model, file)
     assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
 

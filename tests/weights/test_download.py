@@ -116,7 +116,7 @@ def test_body_without_a_length_is_checked_by_its_form(serve, target):
     fetch(ROW)
     target.unlink()
     serve(("cut", HALF), length=False)
-    with pytest.raises(ValueError, match=r"what arrived is damaged .* is no NumPy archive"):
+    with pytest.raises(ValueError, match=r"what arrived is damaged .* is not a NumPy archive"):
         fetch(ROW)
     assert beside(target) == set()
 

@@ -68,7 +68,7 @@ def test_hash_of_the_table_is_enforced_on_the_cached_file(serve, target):
 def test_page_of_a_proxy_is_refused(serve, target, size_mib):
     page = b"<html>Please log in</html>"
     serve(files={"/" + ROW.path: page})
-    fault = r"the published file has 0\.18\d+ MiB" if size_mib else r"is no NumPy archive"
+    fault = r"the published file has 0\.18\d+ MiB" if size_mib else r"is not a NumPy archive"
     with pytest.raises(ValueError, match=fault):
         fetch(dataclasses.replace(ROW, size_mib=size_mib))
     assert beside(target) == set()

@@ -137,7 +137,7 @@ def test_another_commit_than_the_one_that_is_named_is_refused(serve_hub):
     ("status", "error", "message"),
     [
         (404, FileNotFoundError, r"There is no hf://ann/pets on the hub, or it is private"),
-        (401, PermissionError, r"wants a token \(the hub answered 401\).*hf auth login"),
+        (401, PermissionError, r"requires a token \(the hub answered 401\).*hf auth login"),
         (403, PermissionError, r"accept the license at huggingface\.co/ann/pets"),
         (503, ConnectionError, "is not in the cache and cannot be downloaded: .*503"),
     ],

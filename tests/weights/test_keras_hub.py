@@ -225,7 +225,7 @@ def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
     theirs = keras_hub.models.ViTImageClassifier(backbone(rng), 5, activation=keras.ops.softmax)
     randomize(theirs, rng, scale=0.2).save_to_preset(tmp_path)
     images, ours = images_for(rng), build(num_layers=3)
-    with pytest.warns(UserWarning, match="activation 'softmax'.*None, which stays"):
+    with pytest.warns(UserWarning, match="activation 'softmax'.*None, which is kept"):
         weights.load(ours, tmp_path)
     probabilities = keras.ops.softmax(ours(images))
     np.testing.assert_allclose(to_numpy(probabilities), to_numpy(theirs(images)), atol=1e-5)

@@ -180,5 +180,5 @@ def test_towers_of_timm_are_read(rng, tmp_path, two_towers, kind):
         expected = expected if kind == "map" else expected @ projection.T
     assert_close(model(images), expected.numpy())
     assert model.preprocessing.mean == (0.4, 0.5, 0.6)
-    with pytest.raises(ValueError, match="Towers of timm inside OpenCLIP's files are read alone"):
+    with pytest.raises(ValueError, match="Towers of timm inside OpenCLIP's files can only be read"):
         weights.save(model, tmp_path / "a.bin", format="open_clip_timm")

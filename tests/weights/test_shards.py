@@ -122,7 +122,7 @@ OUTSIDE = ("../x.safetensors", "/x.safetensors", "a/x.safetensors", "a\\x.safete
 def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(folder, shard):
     shutil.copy(folder / FIRST, folder.parent / "x.safetensors")
     change(folder, more=shard)
-    message = r"must name \.safetensors files of its own folder\. Received: "
+    message = r"must name \.safetensors files in its own folder\. Received: "
     with pytest.raises(ValueError, match=message):
         answer(folder)
 
@@ -187,6 +187,6 @@ def test_what_a_hub_says_of_shards_is_compared(serve_hub, folder):
 def test_an_index_of_a_hub_that_leads_outside_downloads_no_shard(serve_hub, folder):
     change(folder, more="../config.safetensors")
     server = serve_hub(contents(folder))
-    with pytest.raises(ValueError, match="must name .safetensors files of its own folder"):
+    with pytest.raises(ValueError, match="must name .safetensors files in its own folder"):
         weights.local_path(ADDRESS)
     assert not any(path.endswith(FIRST) for _, path in server.requests)

@@ -186,7 +186,7 @@ def test_wrong_files_and_folders_are_refused(rng, tmp_path, folders):
         weights.with_text_head(tower, wide)
     for name, message in (
         ("few", "no embeddings. `vit-keras labels` makes such a file"),
-        ("text", "is no NumPy archive, or is damaged"),
+        ("text", "is not a NumPy archive, or is damaged"),
         ("flat", r"shape \(K, E\). Received: float64 of shape \(3,\)"),
         ("kind", "`kind` must be one of 'softmax', 'sigmoid'. Received: kind='x'"),
     ):

@@ -150,7 +150,7 @@ def test_the_license_of_dinov3_is_named_when_its_weights_are_loaded(tmp_path, re
     vit_keras.open(tmp_path / "dinov2")
     assert not [w for w in recwarn if "License" in str(w.message)]
     assert weights.describe(tmp_path / "dinov2")["license_note"] is None
-    with pytest.warns(UserWarning, match="dinov3/model.safetensors holds a DINOv3.*DINOv3 License"):
+    with pytest.warns(UserWarning, match="model.safetensors holds a DINOv3 model.*DINOv3 License"):
         vit_keras.open(tmp_path / "dinov3")
     assert "DINOv3 License" in weights.describe(tmp_path / "dinov3")["license_note"]
 

@@ -1,7 +1,7 @@
-"""The command `vit-keras`: one file a subcommand, over the shared options of `options.py`.
+"""The command `vit-keras`: one file per subcommand, with shared options in `options.py`.
 
 Exit codes: 0 for success, 1 for an error in data, files or models, 2 for a wrong command line, 130
-after Ctrl-C, and 143 after SIGTERM. A training run has then written its checkpoint.
+after Ctrl-C, and 143 after SIGTERM. After a signal, a training run first writes a checkpoint.
 """
 
 import difflib
@@ -19,7 +19,7 @@ from vit_keras.support.command_line import visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
-# In the order of the help; a command is the module of its name.
+# In the order of the help; each command is the module of that name.
 GROUPS = {
     "a model of your own": ("check", "train", "evaluate", "predict", "export", "visualize"),
     "plans and data": ("demo-data", "plan", "pack", "info", "bench"),
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def exit_code(program: str, work: Callable[[], None]) -> int:
     """Does a program's work, prints its errors, and returns the exit code."""
-    command_line.set_exit_code(1)  # of an error that is not expected
+    command_line.set_exit_code(1)  # for an unexpected error
     return command_line.set_exit_code(_exit_code(program, work))
 
 
@@ -57,7 +57,7 @@ def _exit_code(program, work):
         work()
     except UsageError as error:
         return _fail(program, f"{error}\nusage: {command_line.spelled(program)} --help", 2)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, is gone
         sys.stderr.close()
         return 1
     except ERRORS as error:
@@ -78,8 +78,8 @@ def run(arguments: Sequence[str]) -> None:
     """Runs a command line, and raises its errors instead of printing them.
 
     Raises:
-        UsageError: No such command or option, or a value that the option does not take.
-        ValueError, OSError, FloatingPointError, ImportError: As the command's documentation says.
+        UsageError: There is no such command or option, or an option's value is invalid.
+        ValueError, OSError, FloatingPointError, ImportError: As the command documents.
     """
     if not arguments or arguments[0] in ("--help", "-h"):
         print(_help())
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def run_command(chosen: Command, options: Sequence[str], program: str) -> None:
-    """Runs a command with options that are not parsed yet, or prints its help."""
+    """Runs a command with unparsed options, or prints its help."""
     options = spell_out(options)
     if "--help" in options or "-h" in options:
         print(chosen.help(program))
@@ -103,7 +103,7 @@ def run_command(chosen: Command, options: Sequence[str], program: str) -> None:
 
 
 def command(name: str) -> Command:
-    """The command of that name.
+    """Returns the command of that name.
 
     Raises:
         UsageError: There is no such command.
@@ -116,7 +116,7 @@ def command(name: str) -> Command:
 
 
 def version() -> str:
-    """The versions of vit_keras and Keras, and the backend."""
+    """Returns the versions of vit_keras and Keras, and the backend."""
     return (
         f"vit-keras {vit_keras.__version__} "
         f"(Keras {importlib.metadata.version('keras')} on {backend.name()})"

@@ -1,4 +1,4 @@
-"""`vit-keras bench`: how fast models and exported files answer, and what the fast ones lose."""
+"""`vit-keras bench` measures the speed of models and exported files, and their losses."""
 
 import argparse
 import functools
@@ -13,19 +13,19 @@ from vit_keras.config import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-# By name: the seconds of each call, by the clock and of CPU time, `(rounds, 2)`.
+# By name: the wall-clock and CPU seconds of each call, `(rounds, 2)`.
 Turns = Mapping[str, "np.ndarray"]
 
 
 class Speed(NamedTuple):
-    """The speed of one of several functions that took turns.
+    """The speed of one of several functions called in turn.
 
     Attributes:
-        milliseconds: The median time of a call, by the clock.
-        ratio: How many times as fast as the first function it is, by the clock: the median over
+        milliseconds: The median wall-clock time of a call.
+        ratio: The speed divided by that of the first function, by wall-clock time: the median over
             pairs of calls in the same round.
         cpu_ratio: The same by the CPU time of all threads, which other programs on the machine
-            change less.
+            affect less.
         cpu_milliseconds: The median CPU time of a call.
     """
 
@@ -36,16 +36,16 @@ class Speed(NamedTuple):
 
 
 def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> Turns:
-    """Calls each function once a round, so that what else the machine does slows all alike.
+    """Calls each function once per round, so that other load on the machine slows all equally.
 
-    One round goes before, in which programs are compiled and caches filled. Its times are dropped.
+    A first round compiles programs and fills caches; its times are dropped.
 
     Args:
         calls: Functions without arguments, by name.
-        rounds: How often each is called.
+        rounds: The number of calls of each function.
 
     Returns:
-        By name, the seconds of each call by the clock and of CPU time, `(rounds, 2)`.
+        By name, the wall-clock and CPU seconds of each call, `(rounds, 2)`.
     """
     import numpy as np
 
@@ -78,7 +78,7 @@ def speeds(turns: Turns) -> dict[str, Speed]:
 
 
 def fastest(table: Mapping[str, Speed], allowed=lambda name: True) -> str:
-    """The name with the largest ratio by the clock among those that `allowed` accepts."""
+    """Returns the name with the largest ratio among those that `allowed` accepts."""
     return max(filter(allowed, table), key=lambda name: table[name].ratio)
 
 
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _sources(options) -> dict[str, tuple[str, bool]]:
-    """By the name in the tables, a path and whether Keras quantizes what is there to int8."""
+    """Returns path and whether Keras quantizes the model to int8, by the name in the tables."""
     from vit_keras import runtimes
 
     sources: dict[str, tuple[str, bool]] = {}
@@ -147,13 +147,13 @@ def _predictor(path, is_int8, options):
 
     predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
     if is_int8 and predictor.model is not None:
-        with warnings.catch_warnings(action="ignore"):  # of layers that have nothing to quantize
+        with warnings.catch_warnings(action="ignore"):  # about layers that have nothing to quantize
             predictor.model.quantize("int8")
     return predictor, trained
 
 
 def _open(path, is_int8, options):
-    """A function of images, their shape (H, W, C), and their type."""
+    """Returns a function of images, their shape (H, W, C), and their type."""
     from vit_keras import runtimes
 
     if runtimes.format_of(path) and options.image_size is None:
@@ -164,7 +164,7 @@ def _open(path, is_int8, options):
 
 
 def _measure(models, size, rounds, width):
-    """Times all models on `size` images a call, and prints a row for each."""
+    """Times all models on `size` images per call, and prints a row for each."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -190,7 +190,7 @@ def _print_fastest(table, size, answers):
 
 
 def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
-    """How each model answers the images of a data set, beside the first; prints a row for each."""
+    """Compares the models' answers on a data set with those of the first; prints the rows."""
     from vit_keras.exporting import verification
 
     rows, first = {}, None
@@ -213,7 +213,7 @@ def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
 
 
 def _answers(path, is_int8, options):
-    """A model's probabilities or numbers on the data set, the labels, and the model's task."""
+    """Returns a model's probabilities or numbers on the data set, the labels, and its task."""
     from vit_keras import data
     from vit_keras.evaluation.reports import check_classes
 

@@ -1,4 +1,4 @@
-"""`vit-keras check`: whether a data set can be trained on, and what may spoil the result."""
+"""`vit-keras check` reports whether a data set can be trained on, and what may spoil results."""
 
 import argparse
 import difflib
@@ -20,11 +20,11 @@ EXAMPLES = (
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
-SHOWN = 40  # classes whose counts are printed
+SHOWN = 40  # classes to print counts of
 
 
 class Check(shared.Command):
-    """`check` takes the fields of a `Config` besides its own options."""
+    """`check` takes the fields of a `Config` in addition to its own options."""
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
         parser = self.parser(prog)
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _dataset_name(name):
-    """`folder:PATH` or `table:FILE` for a path alone."""
+    """Returns `folder:PATH` or `table:FILE` for a bare path."""
     if os.path.isdir(name):
         return f"folder:{name}"
     return f"table:{name}" if os.path.isfile(name) else name
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     verdict = {"problems": review.problems, "warnings": review.warnings}
     report = {"dataset": options.run.dataset, **verdict, **review.facts}
     heads = {name: [text.splitlines()[0] for text in texts] for name, texts in verdict.items()}
-    text = visible_json(report | heads, indent=1)  # details are beside the heads
+    text = visible_json(report | heads, indent=1)  # details come in addition to the heads
     print(text if options.format == "json" else visible("\n".join(_lines(report))))
     for path in out.values():
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _look(options, review):
-    """Adds to the review what the splits and their pictures show."""
+    """Adds the findings from the splits and their pictures to the review."""
     from vit_keras import data
     from vit_keras.support import extras
 
@@ -143,7 +143,7 @@ def _look(options, review):
 
 
 def _lines(report):
-    """The lines of a report as text."""
+    """Yields the lines of a report as text."""
     yield report["dataset"]
     kind = KINDS[report.get("kind", "classes")]
     if "pictures" in report:
@@ -178,7 +178,7 @@ def _spread(row):
 
 
 def _table(counts, kind, images):
-    """The number of pictures of each class, in a column for each split."""
+    """Formats the number of pictures of each class, with a column for each split."""
     classes = list(next(iter(counts.values())))
     shown = classes if len(classes) <= SHOWN else [*classes[: SHOWN - 1], "..."]
     rows = [[name, *(of.get(name, "") for of in counts.values())] for name in shown]

@@ -1,4 +1,4 @@
-"""`vit-keras completion`: a script that completes commands and options in a shell."""
+"""`vit-keras completion` prints a script that completes commands and options in a shell."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`vit-keras convert`: a checkpoint in another project's format."""
+"""`vit-keras convert` writes a checkpoint in another project's format."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ EXAMPLES = (
 
 
 class Convert(shared.Command):
-    """`convert` also takes arguments of VisionTransformer, as `--num_heads 12`."""
+    """`convert` also takes arguments of VisionTransformer, such as `--num_heads 12`."""
 
     def parse(self, arguments, prog):
         options, rest = self.parser(prog).parse_known_args(arguments)
@@ -80,7 +80,7 @@ def _with_adapters(options):
 
 
 def _check_alone(options, subject):
-    """Refuses what would describe a model that is described already."""
+    """Refuses options that describe a model if its file already does."""
     if options.source or options.overrides:
         raise UsageError(
             f"{subject} the sizes of their model, so IN is read without --source and without "
@@ -89,7 +89,7 @@ def _check_alone(options, subject):
 
 
 def _overrides(rest):
-    """`--name value` pairs, with values as JSON where they are JSON."""
+    """Reads pairs of `--name value`; values that are valid JSON are parsed."""
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
         raise UsageError(
             "Arguments of VisionTransformer are pairs of --name and value. "

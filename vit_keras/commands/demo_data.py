@@ -1,4 +1,4 @@
-"""`vit-keras demo-data`: small data sets of real photographs to try the commands on."""
+"""`vit-keras demo-data` makes small data sets of real photographs to try the commands on."""
 
 import argparse
 

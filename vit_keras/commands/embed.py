@@ -1,4 +1,4 @@
-"""`vit-keras embed`: the features of pictures as a table, which a stopped command goes on with."""
+"""`vit-keras embed` writes features of pictures to a table, and resumes after interruptions."""
 
 import argparse
 import dataclasses
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _watch(job) -> None:
-    """Does the job, with a bar on standard error if that is a terminal."""
+    """Does the job, with a progress bar if standard error is a terminal."""
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     if job.done:
         print(f"goes on behind {job.done:,} of {job.total:,} pictures", file=sys.stderr)

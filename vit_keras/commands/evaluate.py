@@ -1,4 +1,4 @@
-"""`vit-keras evaluate`: accuracy, calibration and probes of models on a data set."""
+"""`vit-keras evaluate` measures accuracy, calibration and probes of models on a data set."""
 
 import argparse
 import dataclasses
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.support import machine
     from vit_keras.support.file_lock import claimed_output
 
-    if not (options.fewshot or options.knn):  # before the evaluation, which may take long
+    if not (options.fewshot or options.knn):  # before the evaluation, which may take a long time
         extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
     machine.prepare()
     if options.predictions and len(options.models) > 1:
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         if options.out and len(options.models) > 1:
             out /= f"{number}-{pathlib.Path(path).name}"
         splits = source.train_split, options.split or source.test_split
-        if not (options.fewshot or options.knn):  # the others need no training images
+        if not (options.fewshot or options.knn):  # other evaluations need no training images
             source = dataclasses.replace(source, train_split=splits[1])
         dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         print(path)

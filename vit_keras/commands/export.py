@@ -1,4 +1,4 @@
-"""`vit-keras export`: files for servers, phones and browsers, each compared with Keras."""
+"""`vit-keras export` makes files for servers, phones and browsers, each compared with Keras."""
 
 import argparse
 import functools
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import runs, weights
     from vit_keras.exporting import export, manifest
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exporting then removes its rest
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
     model, trained = weights.open(options.model), runs.run_of(options.model)
     model = weights.with_text_head(model, options.labels) if options.labels else model
     if options.out:
@@ -113,7 +113,7 @@ def _export_patch_sizes(options, model, folder, size, arguments):
 
 
 def _compared(options, model, trained, size):
-    """Held-out images with labels and training images, where there is a data set."""
+    """Returns held-out images with labels, and training images, if there is a data set."""
     from vit_keras import models
     from vit_keras.exporting import samples
 

@@ -1,4 +1,4 @@
-"""`vit-keras info`: what a variant, model, checkpoint, run or exported file is."""
+"""`vit-keras info` describes a variant, model, checkpoint, run or exported file."""
 
 import argparse
 import dataclasses
@@ -11,7 +11,7 @@ from vit_keras.commands import options as shared
 from vit_keras.support.command_line import visible
 from vit_keras.support.json_files import read_json
 
-LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix, of 5 bytes or more an entry
+LARGEST_REPORT = 2**30  # bytes: its confusion matrix takes 5 bytes or more per entry
 EXAMPLES = (
     "vit-keras info runs/digits",
     "vit-keras info ViT-B_16.npz",
@@ -87,7 +87,7 @@ def _variant(options, size):
 
 
 def _family(row):
-    """What the table of families says of a variant; empty for a variant of the paper."""
+    """Returns the entry of a variant in the table of families; empty for the paper's variants."""
     from vit_keras import variants
     from vit_keras.variants import families
 
@@ -140,7 +140,7 @@ def _output(predictor):
 
 
 def _weights(source, size):
-    """A run, or a checkpoint; its cost where the file holds the whole architecture."""
+    """Describes a run or a checkpoint; adds its cost if the file holds the whole architecture."""
     from vit_keras import models, runs, variants, weights
     from vit_keras.inspection import flops
 
@@ -186,7 +186,7 @@ def _run(trained):
 
 
 def _lines(description, indent=""):
-    """`name: value` lines; a dictionary or a list of them goes below its name."""
+    """Yields `name: value` lines; a dictionary or a list of them goes below its name."""
     for name, value in description.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"

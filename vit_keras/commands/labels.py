@@ -1,4 +1,4 @@
-"""`vit-keras labels`: embeddings of class names by the text tower of a CLIP or SigLIP."""
+"""`vit-keras labels` embeds class names with the text tower of a CLIP or SigLIP model."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""What all commands share: how a command is described, and how its options are spelled."""
+"""Shared by all commands: how a command is described, and how its options are spelled."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ from vit_keras.config import DataConfig, UsageError
 from vit_keras.config.parsing import plain
 from vit_keras.support import extras
 
-# What other projects call the choices of an option.
+# Other projects' names for the choices of an option.
 SYNONYMS = {
     **dict.fromkeys(("tflite", "lite", "tf_lite"), "litert"),
     **dict.fromkeys(("saved_model", "tf", "tensorflow"), "savedmodel"),
@@ -35,12 +35,12 @@ class Command:
     """A subcommand of `vit-keras`.
 
     Attributes:
-        summary: What it does, in one sentence.
+        summary: A one-sentence description.
         examples: Command lines, shown at the end of the help.
         add_options: Adds the arguments and options to a parser.
         run: Does the work, with the parsed options.
-        note: What the help says besides.
-        needs_models: Whether Keras must know the layers before `run`, which takes seconds.
+        note: Additional text for the help.
+        needs_models: Whether `run` needs Keras and the layers, whose import takes seconds.
     """
 
     summary: str
@@ -51,7 +51,7 @@ class Command:
     needs_models: Callable[[Any], bool] = lambda options: True
 
     def parser(self, prog: str) -> "Parser":
-        """The parser of the command's options."""
+        """Makes the parser of the command's options."""
         parser = Parser(
             prog=prog,
             description="\n".join(filter(None, [self.summary, self.note])),
@@ -62,22 +62,22 @@ class Command:
         return parser
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        """The options in `arguments`; raises UsageError for a wrong one."""
+        """Parses the options in `arguments`; raises UsageError for a wrong one."""
         return self.parser(prog).parse_args(arguments)
 
     def help(self, prog: str) -> str:
-        """The help, which fits on one screen."""
+        """Returns the help, which fits on one screen."""
         return self.parser(prog).format_help().rstrip()
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help that is 100 columns wide, with one line for most options."""
+    """Formats help 100 columns wide, with one line for most options."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=100)
 
     def _format_args(self, action, default_metavar):
-        """`--views VIEW ...` instead of `--views VIEW [VIEW ...]`."""
+        """Writes `--views VIEW ...` instead of `--views VIEW [VIEW ...]`."""
         metavar = action.metavar or default_metavar
         if action.nargs in ("+", "*"):
             return f"{metavar} ..."
@@ -85,7 +85,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises UsageError, with the nearest right name of an option."""
+    """An argparse parser that raises UsageError with the nearest valid name of an option."""
 
     def __init__(self, **arguments):
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **arguments)
@@ -114,14 +114,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1, as argparse reads an option's value."""
+    """Parses a whole number of at least 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1. Received: {text}")
     return int(text)
 
 
 def spell_out(arguments: Sequence[str]) -> list[str]:
-    """Options with underscores, however they are written: `--image-size` as `--image_size`."""
+    """Spells options with underscores: `--image-size` becomes `--image_size`."""
     return [
         re.sub(r"^--[\w.-]+", lambda name: "--" + name[0][2:].replace("-", "_"), argument)
         for argument in arguments
@@ -129,7 +129,7 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
 
 
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """`MODEL`: a run or a checkpoint, and where `several` may be given, also exported files."""
+    """Adds `MODEL`: a run or a checkpoint; with `several`, several models or exported files."""
     if several:
         text = "run, checkpoint of any format, or exported file"
         parser.add_argument("models", nargs="+", metavar="MODEL", help=text)
@@ -138,9 +138,9 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
 
 
 def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> None:
-    """`--dataset`, `--data_dir` and `--label_columns`, as in a training run.
+    """Adds `--dataset`, `--data_dir` and `--label_columns`, as in a training run.
 
-    `default` says in the help what the data set is without the option.
+    `default` describes the default data set in the help.
     """
     parser.add_argument(
         "--dataset",
@@ -154,15 +154,15 @@ def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> 
 
 
 def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, DataConfig]:
-    """The data set that `add_dataset` reads, and where its images are.
+    """Returns the data set of the options of `add_dataset`, and its configuration.
 
     Args:
         options: The parsed options.
         trained: The run that the model comes from, or None for other models.
 
     Returns:
-        The name, None where neither the options nor a run name one, and the run's `DataConfig` or
-        the default one, with `--data_dir` and `--label_columns` in place of its own.
+        The name, None if neither the options nor a run give one; and the run's `DataConfig` or the
+        default one, with `--data_dir` and `--label_columns` replaced if given.
     """
     config = trained.config.data if trained else DataConfig()
     for name in ("data_dir", "label_columns"):
@@ -172,14 +172,14 @@ def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, D
 
 
 def dataset_label(name: str) -> str:
-    """What figures call a data set: `folder:photos/flowers` is flowers, `tfds:pets` is pets."""
+    """Names a data set in figures: `folder:photos/flowers` is flowers, `tfds:pets` is pets."""
     kind, _, rest = name.partition(":")
     is_path = kind in ("folder", "table", "shards")
     return pathlib.Path(rest).resolve().name if is_path else rest or kind
 
 
 def add_image_size(parser: argparse.ArgumentParser) -> None:
-    """`--image_size`: one side, or height and width."""
+    """Adds `--image_size`: one side, or height and width."""
     parser.add_argument(
         "--image_size",
         type=count,
@@ -190,7 +190,7 @@ def add_image_size(parser: argparse.ArgumentParser) -> None:
 
 
 def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
-    """Height and width from `--image_size`, None without it; raises UsageError for a third size."""
+    """Returns height and width from `--image_size`, or None; UsageError for a third size."""
     sizes = options.image_size
     if sizes is None:
         return None
@@ -201,19 +201,19 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
 
 
 def add_labels(parser: argparse.ArgumentParser) -> None:
-    """`--labels`: a file of embeddings, whose class names a CLIP or SigLIP tells apart."""
+    """Adds `--labels`: a file of embeddings of class names, for a CLIP or SigLIP model."""
     text = "classes of a CLIP or SigLIP: a file that `vit-keras labels` wrote"
     parser.add_argument("--labels", metavar="FILE", help=text)
 
 
 def add_views(parser: argparse.ArgumentParser) -> None:
-    """`--tta`: the views of each image over which answers are averaged."""
+    """Adds `--tta`: the views of each image to average answers over."""
     text = "average over views of each picture: flip, crops"
     parser.add_argument("--tta", nargs="+", choices=("flip", "crops"), metavar="VIEW", help=text)
 
 
 def folder(text: str) -> str:
-    """A folder that is there or can be made, as argparse reads an option's value."""
+    """Checks a folder that exists or can be made, for argparse."""
     if os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"must be a folder. Received: {text}, a file")
     return text
@@ -222,7 +222,7 @@ def folder(text: str) -> str:
 def add_out(
     parser: argparse.ArgumentParser, text: str, required: bool = False, kind: Any = str
 ) -> None:
-    """`--out`: where the results are written; `kind` may be `folder`."""
+    """Adds `--out`: where to write the results; `kind` may be `folder`."""
     parser.add_argument("--out", metavar="PATH", required=required, type=kind, help=text)
 
 
@@ -230,7 +230,7 @@ FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.answers
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:
-    """`--format`, `--batch` and `--skip_unreadable` of a command that writes rows of pictures."""
+    """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
     formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
     parser.add_argument("--format", choices=FORMATS, metavar="NAME", help=formats)
     batch = "pictures per step (32)"
@@ -240,7 +240,7 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
-    """Checks the options of `add_rows`; "" is the format of a folder."""
+    """Checks the options of `add_rows` and returns the format, "" for a folder."""
     suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
     form = options.format or suffix
     if form not in FORMATS and (form or not may_be_folder):
@@ -249,12 +249,12 @@ def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
             f"Received: {options.out}"
         )
     if form == "parquet" and not options.out:
-        raise UsageError("--format parquet needs --out, because Parquet is no text")
+        raise UsageError("--format parquet needs --out, because Parquet is not text")
     return form
 
 
 def arguments(words: Sequence[str]) -> Iterator[str]:
-    """The arguments, with the lines of standard input in place of `-`."""
+    """Yields the arguments, with the lines of standard input in place of `-`."""
     for argument in words:
         if argument == "-":
             yield from filter(None, (line.rstrip("\n") for line in sys.stdin))
@@ -264,10 +264,10 @@ def arguments(words: Sequence[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def output(path: str | None) -> Iterator[IO[bytes] | Any]:
-    """Standard output, or a file that appears once it is complete.
+    """Opens standard output, or a file that appears once it is complete.
 
     Raises:
-        ValueError: Another process writes the file.
+        ValueError: Another process is writing the file.
     """
     from vit_keras.support.file_lock import claimed_output
     from vit_keras.support.files import replacing
@@ -285,7 +285,7 @@ def output(path: str | None) -> Iterator[IO[bytes] | Any]:
 
 
 class StandardOutput(io.RawIOBase):
-    """Shows each write at once. A notebook's standard output takes text alone."""
+    """Shows each write at once. A notebook's standard output takes only text."""
 
     def writable(self):
         return True
@@ -296,7 +296,7 @@ class StandardOutput(io.RawIOBase):
         return len(content)
 
 
-SHOWN = 8  # pictures of a sheet
+SHOWN = 8  # pictures on a sheet
 
 
 def add_mask_options(parser: argparse.ArgumentParser) -> None:
@@ -309,7 +309,7 @@ def add_mask_options(parser: argparse.ArgumentParser) -> None:
 
 
 def mask_options(options: argparse.Namespace, batch: int) -> Any:
-    """The `MaskOptions` of the command line."""
+    """Returns the `MaskOptions` of the command line."""
     from vit_keras import evaluation
 
     return evaluation.MaskOptions(options.tiles, options.overlap, batch)
@@ -322,7 +322,7 @@ def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder:
         predictor: A `Predictor` of masks.
         paths: The pictures.
         options: The command line of `predict`.
-        folder: The folder, which gets folders masks and overlays.
+        folder: The folder; gets the subfolders masks and overlays.
 
     Returns:
         The number of pictures that could not be read, with `--skip_unreadable`.
@@ -348,7 +348,7 @@ def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder:
 
 
 def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
-    """A file name for each picture: its own, with a number where others have the same stem."""
+    """Returns a file name for each picture: its own, plus a number if others have the same stem."""
     names, taken = [], set()
     for path in map(pathlib.Path, paths):
         name, count = path.stem, 1

@@ -1,4 +1,4 @@
-"""`vit-keras pack`: a data set in shards, for training on many pictures."""
+"""`vit-keras pack` writes a data set as shards, for training on many pictures."""
 
 import argparse
 

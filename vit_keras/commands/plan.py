@@ -1,4 +1,4 @@
-"""`vit-keras plan`: what a run will take on given devices, before it runs."""
+"""`vit-keras plan` estimates what a run will take on given devices, before it starts."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,7 @@ EXAMPLES = (
 
 
 class PlanCommand(Command):
-    """`plan` reads options of its own, and a `Config` from all others."""
+    """`plan` reads its own options, and a `Config` from all others."""
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
         options, fields = self.parser(prog).parse_known_args(arguments)
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _column(plan, choice, price) -> dict[str, Any]:
-    """What the command prints of a choice, by name; None for what is not known."""
+    """Returns the numbers to print for a choice, by name; None for unknown ones."""
     memory, messages, time = choice.memory, choice.messages, choice.time
     names = ("weights", "moments", "average", "sums", "batch", "activations", "gradients", "copies")
     days, cost = plan.days(choice), plan.cost(choice, price) if price is not None else None
@@ -95,7 +95,7 @@ def _column(plan, choice, price) -> dict[str, Any]:
 
 
 def _assumptions(plan) -> dict[str, Any]:
-    """What the figures rest on."""
+    """Returns the assumptions behind the numbers."""
     assumed = {
         "device": plan.device.name,
         "devices": plan.devices,
@@ -114,7 +114,7 @@ def _finite(number):
     return number if number < float("inf") else None
 
 
-ROWS = {  # name of the figure: what the command prints
+ROWS = {  # name of the number: its printed description
     "accumulation_steps": "accumulation_steps",
     "images_at_a_time": "images at a time",
     "weights_gb": "weights, GB",

@@ -1,4 +1,4 @@
-"""`vit-keras predict`: the classes of pictures, as a table, a file, or a page of the pictures."""
+"""`vit-keras predict` writes the classes of pictures as a table, a file, or a page."""
 
 import argparse
 import contextlib
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _needs_models(options):
-    """Whether the model is no exported file, which needs neither Keras nor a backend."""
+    """Whether the model needs Keras and a backend; exported files need neither."""
     from vit_keras.runtimes import format_of
 
     return not format_of(options.model)
@@ -98,7 +98,7 @@ def _report_unreadable(count, total):
 
 
 def _numbers(predictor):
-    """The names of the numbers that a model predicts; none for a model of classes or labels."""
+    """Returns the names of the numbers that a model predicts; empty for classes and labels."""
     names = predictor.class_names or tuple(map(str, range(predictor.num_classes)))
     return names if predictor.task.kind == "numbers" else ()
 
@@ -127,9 +127,9 @@ def _check_output(options, form, kind):
 
 
 def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> Iterator:
-    """Passes the predictions on, collects the unreadable ones, and shows the progress.
+    """Passes the predictions on, collects unreadable pictures, and shows progress.
 
-    The progress is a bar on standard error, if that is a terminal which does not show the rows.
+    Progress is a bar on standard error, if that is a terminal that does not also show the rows.
     """
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     rows_are_shown = isinstance(file, shared.StandardOutput) and sys.stdout.isatty()

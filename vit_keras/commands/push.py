@@ -1,4 +1,4 @@
-"""`vit-keras push`: a run on the Hugging Face hub, with a card of its own numbers."""
+"""`vit-keras push` uploads a run to the Hugging Face Hub, with a card of its metrics."""
 
 import argparse
 import pathlib

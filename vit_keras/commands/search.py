@@ -1,4 +1,4 @@
-"""`vit-keras search`: the pictures of a table of features that are most like others."""
+"""`vit-keras search` finds the most similar pictures in a table of features."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""`vit-keras soup`: one model whose weights are the mean of several fine-tuned models."""
+"""`vit-keras soup` averages the weights of several fine-tuned models into one model."""
 
 import argparse
 import json

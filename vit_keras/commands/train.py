@@ -1,4 +1,4 @@
-"""`vit-keras train`: a run, or a sweep over learning rates, from a recipe and its fields."""
+"""`vit-keras train` runs a training, or a sweep over learning rates, from a recipe and fields."""
 
 import argparse
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from vit_keras import config
 from vit_keras.commands.options import Command
 
-# The fields that the short help shows; `--help_all` shows the others too.
+# The fields in the short help; `--help_all` shows all of them.
 ESSENTIAL = {
     "dataset": "NAME",
     "workdir": "DIR",
@@ -46,7 +46,7 @@ class Train(Command):
         return config.parse_config(arguments)
 
     def parser(self, prog):
-        """The essential fields as options, for the help and for the shell's completion."""
+        """Makes the essential fields options, for the help and shell completion."""
         parser = super().parser(prog)
         parser.usage = f"{prog} [--config RECIPE] [--FIELD VALUE ...]"
         return parser
@@ -63,10 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _explanation(name):
-    """The first clause of a field's explanation in its dataclass, and its default."""
+    """Returns the first clause of a field's explanation in its dataclass, and its default."""
     text, default = config.explain_field(name)
     text, *more = re.split(r"[;.] ", text)
-    if default is None:  # the explanation says what it stands for
+    if default is None:  # the explanation says what null means
         stands = [clause.removeprefix("null for ") for clause in more if "null for" in clause]
         default = stands[0].split(",")[0] if stands else "none"
     default = "none" if default == () else default
@@ -98,5 +98,5 @@ COMMAND = Train(
     add_options,
     run,
     note="Without --config and --dataset, it learns handwritten digits by the recipe digits.",
-    needs_models=lambda options: not isinstance(options, str),  # as --list is
+    needs_models=lambda options: not isinstance(options, str),  # a string is --list or so
 )

@@ -1,4 +1,4 @@
-"""`vit-keras visualize`: filters, positions, attention and features of a model as pictures."""
+"""`vit-keras visualize` draws filters, positions, attention and features of a model."""
 
 import argparse
 import os
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _pictures(options, trained, shape, preprocessing):
-    """`(N, H, W, C)` of this shape `(H, W, C)`: the given files, or images of the data set."""
+    """Returns images `(N, H, W, C)` of `shape`: the given files, or images of the data set."""
     import numpy as np
 
     from vit_keras import data

@@ -1,4 +1,4 @@
-"""`vit-keras vtab`: a checkpoint on the 19 tasks of VTAB-1k."""
+"""`vit-keras vtab` fine-tunes a checkpoint on the 19 tasks of VTAB-1k."""
 
 import argparse
 import pathlib

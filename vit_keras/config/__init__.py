@@ -1,4 +1,4 @@
-"""What a run is: frozen dataclasses, their YAML files and command lines, and the recipes."""
+"""The configuration of a run: frozen dataclasses, YAML files, command lines, and recipes."""
 
 # ruff: noqa: F401
 from typing import TYPE_CHECKING

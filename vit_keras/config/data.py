@@ -9,45 +9,44 @@ from vit_keras.support.annotated import Rule, check_rules
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Where the images are and which ones are used.
+    """The images of a run: their place, their form, and the ones to use.
 
     Attributes:
-        data_dir: folder of TensorFlow Datasets; null for its own default
+        data_dir: folder of TensorFlow Datasets; null for its default
         manual_dir: folder of archives that TensorFlow Datasets cannot download by itself
         train_split: training split, or a slice of it such as train[:90%]
         test_split: held-out split, or a slice of it
-        test_percent: percentage held out of image folders and tables without a split
-        split_seed: decides which images those are
-        dev_percent: percentage of the training images that are held out instead of the test split;
-            with a fold, which judges the run, percentage of the others that choose its weights,
-            temperature and thresholds
-        fold: fold of the training images that is held out instead of the test split, such as [0, 5]
-            for the first of five; null for none
-        path_column: column of a table that names the pictures; null for the one that is found
-        separator: text between the columns of a CSV table, or tab; null for the one that is found
-        encoding: encoding of a CSV table, such as cp1252; null for the one that is found
+        test_percent: percentage to hold out of image folders and tables without a held-out split
+        split_seed: seed that decides which images to hold out
+        dev_percent: percentage of the training images to hold out instead of the test split; with a
+            fold, percentage of the other images on which to choose weights, temperature and
+            thresholds
+        fold: fold of the training images to hold out instead of the test split, such as [0, 5] for
+            the first of five; null for none
+        path_column: column of a table that names the pictures; null for the detected one
+        separator: text between the columns of a CSV table, or tab; null for the detected one
+        encoding: encoding of a CSV table, such as cp1252; null for the detected one
         group_column: column of a table that says which pictures belong together, such as those of a
-            patient; no division splits a group
-        label_columns: columns of a table that hold the labels, as a list or with commas between
-            them; empty for the column label
+            patient; groups are never split
+        label_columns: columns of a table that hold the labels, as a list or separated by commas;
+            empty for the column label
         label_separator: text between several labels in one cell of a table
-        label_pattern: regular expression of which the first group is the class, in the name of each
-            picture, such as '^(.+)_[0-9]+'
-        unknown: cells of a table that stand for unknown, such as -1, as a list or with commas
-            between them
-        mask_values: level of each class in masks, such as 0,255, as a list or with commas
-        mask_colors: color of each class in masks, such as '#000000,#ff0000', likewise
+        label_pattern: regular expression whose first group is the class in each picture's name,
+            such as '^(.+)_[0-9]+'
+        unknown: cells of a table that mean unknown, such as -1, as a list or separated by commas
+        mask_values: level of each class in masks, such as 0,255, as a list or separated by commas
+        mask_colors: color of each class in masks, such as '#000000,#ff0000', in the same form
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
             then takes its place, and the run counts and names it at the end
-        workers: threads that read and change the pictures; null for one for each core
-        levels: level that is white, to which pictures of other depths are brought: 255, 4095,
-            65535, or float for values as they are, in 0..1; auto for what the whole data set holds:
-            float if any picture has floats; else 4095 or 65535, whichever holds the highest level,
-            if any has more than 8 bits; else 255
-        bands: channels of the pictures in the order of the model's, counted from 1, such as
-            4 3 2; empty for all
+        workers: threads that read and augment the pictures; null for one per core
+        levels: level of white, to which pictures of other depths are scaled: 255, 4095, 65535, or
+            float for unchanged values in 0..1; auto to follow the whole data set: float if any
+            picture has floats; else 4095 or 65535, whichever holds the highest level, if any has
+            more than 8 bits; else 255
+        bands: channels of the pictures in the model's order, counted from 1, such as 4 3 2; empty
+            for all
         shard_cache_gb: gigabytes on this machine for copies of shards from servers and object
-            stores; 0 to read every picture from where it lies
+            stores; 0 to read every picture remotely
     """
 
     data_dir: str | None = None
@@ -87,13 +86,13 @@ class DataConfig:
 
     @property
     def white(self) -> float | None:
-        """The level that is white, as `Preprocessing.levels`; None while it is not known."""
+        """The level of white, as in `Preprocessing.levels`; None while it is unknown."""
         return {"auto": None, "float": 1.0}.get(str(self.levels), self.levels)  # type: ignore
 
 
 @dataclasses.dataclass(frozen=True)
 class AugmentConfig:
-    """Random changes of the training images, drawn anew for each image.
+    """Random augmentations of the training images, drawn anew for each image.
 
     Attributes:
         rotation_degrees: largest rotation either way
@@ -102,14 +101,14 @@ class AugmentConfig:
         flip: mirror left to right half of the time
         crop: resize the whole picture; crop 5 to 100 % of the area with a ratio of sides from 3/4
             to 4/3 (inception); or resize and crop by the BiT-HyperRule (bit)
-        randaugment_layers: operations of RandAugment for each image; 0 for none
+        randaugment_layers: number of RandAugment operations per image; 0 for none
         randaugment_magnitude: strength of these operations, 0 to 30 as published
-        policy: change each image by AutoAugment's policy for ImageNet or by TrivialAugment instead
+        policy: augment each image by AutoAugment's policy for ImageNet or by TrivialAugment instead
         color_jitter: largest change of brightness, contrast, and saturation, as a fraction
-        erasing: share of the images of which a part is replaced by noise
+        erasing: share of the images in which a random box is replaced with noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
-        cutmix_alpha: alpha of CutMix' Beta(alpha, alpha); 0 for none
-        library: library of RandAugment: the published operations by Pillow, or KerasCV's own
+        cutmix_alpha: alpha of CutMix's Beta(alpha, alpha); 0 for none
+        library: library of RandAugment: the published operations with Pillow, or those of KerasCV
     """
 
     rotation_degrees: float = 0.0

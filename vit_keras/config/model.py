@@ -9,9 +9,9 @@ from vit_keras.support.annotated import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
-NO_ARGUMENTS = ("weights", "decoder", "options", "antialias", "rounding")  # of a constructor
+NO_ARGUMENTS = ("weights", "decoder", "options", "antialias", "rounding")  # not a constructor's
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
-# What null stands for in a model that does not start from weights.
+# The meaning of null in a model that does not start from weights.
 DEFAULTS = {
     "image_size": 224,
     "channels": 3,
@@ -21,7 +21,7 @@ DEFAULTS = {
     "gelu": "tanh",
 }
 
-if TYPE_CHECKING:  # null fields have their values before they are used
+if TYPE_CHECKING:  # null fields are filled before they are used
     Count: TypeAlias = int
     Sides: TypeAlias = int | tuple[int, int]
 else:
@@ -33,13 +33,13 @@ LATER: Any = None
 class ModelConfig:
     """The model.
 
-    With `weights`, null fields take the values of the weights. Without, they take the ones below.
+    With `weights`, null fields take the values of the weights; otherwise, those below.
 
     Attributes:
         variant: row of the table of variants, such as B/16 or DINOv2-S/14; null for B/16, or if all
             sizes below are given
-        image_size: pixels, one number or [height, width]; null for the variant's, which is 224 but
-            in some families
+        image_size: pixels, one number or [height, width]; null for the variant's, which is 224
+            except in some families
         channels: channels of the images: 1, 3, or any other number; null for 3. Weights of RGB are
             adapted: the kernels of red, green and blue are repeated in turn and scaled by 3 / N
         patch_size: height and width in pixels, one number or [height, width]; null for the
@@ -50,7 +50,7 @@ class ModelConfig:
         mlp_dim: hidden width of the MLP blocks; null for the variant's
         resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
         resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
-        classifier: what the classifier reads: the class token, the mean of all tokens (gap, or
+        classifier: input of the classifier: the class token, the mean of all tokens (gap, or
             gap_norm before encoder_norm), their attention pooling (map), class token and mean
             (token_gap), or the class token and DeiT's distillation token with a head each
             (distilled); null for the variant's, or token
@@ -60,27 +60,27 @@ class ModelConfig:
             (BEiT's biases in the attention) or learned_relative_2d (both); null for the variant's,
             or learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
-            weights for each block, or before every block with shared weights; null for stem
+            separate weights, or before every block with shared weights; null for stem
         dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
         attention_dropout_rate: dropout of the attention weights
-        stochastic_depth_rate: rate of the last block; it grows linearly from 0
+        stochastic_depth_rate: drop rate of the last block; it grows linearly from 0
         patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
             0.5 nearly halves the cost
         gelu: exact (erf), tanh as in the published Flax code, or quick as in CLIP; null for the
             family's, or tanh
-        options: how the model differs from the variant's, a mapping of fields of ViTOptions such as
-            {num_registers: 4, layer_scale: 1.0e-5}; null for no difference
+        options: differences from the variant's model, a mapping of fields of ViTOptions such as
+            {num_registers: 4, layer_scale: 1.0e-5}; null for none
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
-        decoder: what reads masks from the blocks, for task masks alone: multilevel adds up four of
-            them and doubles their resolution twice, linear is one layer on the last one
+        decoder: decoder from blocks to masks, only for task masks: multilevel sums four blocks and
+            doubles their resolution twice, linear is one layer on the last block
         antialias: whether the resize of the pictures averages the pixels that it would skip; null
-            for what the weights or the family say, or true
-        rounding: what the resize rounds to whole numbers, as `Preprocessing.rounding`: none,
-            torchvision or transformers; null for what the weights say, or torchvision
+            for the setting of the weights or the family, or true
+        rounding: values that the resize rounds to whole numbers, as in `Preprocessing.rounding`:
+            none, torchvision or transformers; null for the setting of the weights, or torchvision
         rematerialize: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
-            name; it brings its architecture, and the head starts anew
+            name; it sets the architecture, and the head is new
     """
 
     variant: str | None = None
@@ -124,12 +124,12 @@ class ModelConfig:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all fields have values, and none still depends on `weights`."""
+        """Whether all fields have values that no longer depend on `weights`."""
         return all(getattr(self, name) is not None for name in DEFAULTS)
 
     @property
     def patch(self) -> tuple[int, int]:
-        """Height and width of a patch, for a model that has patches."""
+        """The height and width of a patch, for a model with patches."""
         row = variants.architecture(self.variant) if self.variant else {}
         return both_sides({**row, **self.arguments()}["patch_size"])
 
@@ -142,10 +142,10 @@ class ModelConfig:
         return f"{name}, {height}x{width}x{self.channels} images"
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the model's constructor that replace the values of the variant's row.
+        """Returns the arguments of the model's constructor that replace those of the variant.
 
         Raises:
-            ValueError: the variant is unknown; sizes are missing without a variant; or the variant
+            ValueError: The variant is unknown; sizes are missing without a variant; or the variant
                 does not have a field that was set.
         """
         arguments = dataclasses.asdict(self)
@@ -199,11 +199,11 @@ MODEL_RULES: tuple[Rule, ...] = (
 )
 
 
-REQUIRED = "REQUIRED"  # weights of a recipe that a command must name
+REQUIRED = "REQUIRED"  # weights that a command must name, in a recipe
 
 
 def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
-    """The arguments called `names` of a family's variant; empty for variants of the paper."""
+    """Returns the arguments `names` of a family's variant; empty for variants of the paper."""
     row = variants.VARIANTS.get(variant or "")
     if not isinstance(row, variants.FamilyVariant):
         return {}
@@ -212,12 +212,12 @@ def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
 
 
 def both_sides(size: Sides) -> tuple[int, int]:
-    """The height and width of a size, which is one number for both or `(height, width)`."""
+    """Returns height and width of a size, which is one number for both or `(height, width)`."""
     return size if isinstance(size, tuple) else (size, size)
 
 
 def fill(config: Any, values: dict[str, Any]) -> None:
-    """Gives the fields of a frozen `config` that are None their `values`."""
+    """Sets the fields of a frozen `config` that are None to their `values`."""
     for name, value in values.items():
         if getattr(config, name) is None:
             object.__setattr__(config, name, value)
@@ -225,13 +225,13 @@ def fill(config: Any, values: dict[str, Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adapters (LoRA), which train while the weights that the run starts from stay.
+    """Low-rank adapters (LoRA), which are trained while the initial weights stay fixed.
 
     Attributes:
         rank: rank of the adapters, such as 8; null or 0 for none, which trains all weights
         alpha: scale of the adapters' product, divided by the rank; null for the rank
         layers: dense layers that get adapters, in every block
-        train: names of layers that train as a whole beside the adapters, with * and ?
+        train: names of layers to train fully beside the adapters, with * and ?
     """
 
     rank: int | None = None
@@ -263,9 +263,9 @@ class OptimizerConfig:
 
     Attributes:
         name: adamw, or sgd with momentum
-        learning_rate: peak of the schedule, for each update
-        weight_decay: decoupled decay of kernels, multiplied by the learning rate; big_vision's
-            values are not, so divide them by the base rate
+        learning_rate: peak of the schedule, per update
+        weight_decay: decoupled decay of kernels, multiplied by the learning rate; unlike
+            big_vision's values, so divide those by the base rate
         beta_1: decay of the first moment of adamw
         beta_2: decay of the second moment of adamw
         momentum: momentum of sgd
@@ -275,12 +275,12 @@ class OptimizerConfig:
         warmup_fraction: the same as a fraction of all updates; null to count by warmup_steps
         grad_norm_clip: largest global norm of the gradients; null for no limit
         momentum_dtype: dtype of sgd's momentum; bfloat16 as published for fine-tuning
-        accumulation_steps: parts of a batch that are computed one after the other
+        accumulation_steps: parts of a batch to compute one after the other
         ema_decay: decay of Polyak's average of the weights, 0.9999 in Table 2; null for none
         layer_decay: factor by which learning rates fall from block to block, from the head down;
             null for none
-        freeze: names of layers that do not train, with * and ?; "[!h]*" trains the head alone, a
-            linear probe
+        freeze: names of layers to freeze, with * and ?; "[!h]*" trains only the head, a linear
+            probe
     """
 
     name: Literal["adamw", "sgd"] = "adamw"
@@ -308,7 +308,7 @@ class OptimizerConfig:
             )
 
     def warmup(self, total_steps: int) -> int:
-        """The updates of the warmup in a run of `total_steps` updates."""
+        """Returns the updates of the warmup in a run of `total_steps` updates."""
         if self.warmup_fraction is None:
             return self.warmup_steps
         return round(self.warmup_fraction * total_steps)

@@ -1,8 +1,8 @@
-"""A `Config` from command lines and YAML files, and back.
+"""Reads a `Config` from command lines and YAML files, and writes it back.
 
-Each file is a source of fields, and the options are the last one. A field that is given is never
-undermined by another field of an earlier source: `--model.variant` replaces the sizes in a recipe,
-and `--model.weights` its whole architecture.
+Each file is a source of fields, and the options are the last one. A given field takes precedence
+over conflicting fields of earlier sources: `--model.variant` replaces the sizes in a recipe, and
+`--model.weights` its architecture.
 """
 
 import collections
@@ -24,7 +24,7 @@ from vit_keras.config.sources import find_recipe, load_yaml, read_yaml
 from vit_keras.support import extras
 from vit_keras.support.hub_address import is_address
 
-# What other projects call the fields.
+# Other projects' names for the fields.
 SYNONYMS = {
     **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.learning_rate"),
     **dict.fromkeys(("wd", "weight_decay"), "optimizer.weight_decay"),
@@ -58,7 +58,7 @@ SYNONYMS = {
     **dict.fromkeys(("recipe", "preset"), "config"),
 }
 VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
-# Field: the fields that it replaces where an earlier source gives them.
+# Field: the fields of earlier sources that it replaces.
 REPLACED: dict[str, tuple[str, ...]] = {
     "model.variant": (*VARIANT_SIZES, "model.options"),
     "model.weights": (
@@ -71,10 +71,10 @@ REPLACED: dict[str, tuple[str, ...]] = {
     "optimizer.warmup_steps": ("optimizer.warmup_fraction",),
     "optimizer.warmup_fraction": ("optimizer.warmup_steps",),
 }
-BANDS = "data.bands"  # whose numbers need no brackets on a command line
+BANDS = "data.bands"  # its numbers need no brackets on a command line
 TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 TYPES |= {types.NoneType: "null"}
-# What argparse says of a wrong option, and the same in plain words.
+# argparse's messages for wrong options, and the same in plain words.
 PLAIN = (
     (r"expected (?:at least )?one argument", r"needs a value"),
     (r"invalid int value: '(.*)'", rf"must be {TYPES[int]}. Received: \2"),
@@ -97,7 +97,7 @@ class UsageError(ValueError):
 
 
 def _fields(kind=Config, prefix="") -> Iterator[tuple[str, Any]]:
-    """Each field with its dotted name: its type."""
+    """Yields the dotted name and the type of each field."""
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(field.type):
             yield from _fields(field.type, f"{prefix}{field.name}.")
@@ -109,12 +109,12 @@ FIELDS = dict(_fields())
 
 
 def flat_fields(config: Config) -> dict[str, Any]:
-    """The value of each field by its dotted name, such as "model.variant"."""
+    """Returns the value of each field by its dotted name, such as "model.variant"."""
     return {name: operator.attrgetter(name)(config) for name in FIELDS}
 
 
 def explain_field(name: str) -> tuple[str, Any]:
-    """What a field means and its default, from the docstring of its dataclass.
+    """Returns the explanation and default of a field, from its dataclass's docstring.
 
     Args:
         name: The dotted name, such as "optimizer.learning_rate".
@@ -132,7 +132,7 @@ def explain_field(name: str) -> tuple[str, Any]:
 
 
 def explain_fields() -> str:
-    """All fields as options of a command line, as `--help_all` prints them.
+    """Formats all fields as command-line options, for `--help_all`.
 
     Example:
         >>> explain_fields().splitlines()[4].strip()
@@ -148,14 +148,14 @@ def explain_fields() -> str:
 
 
 def plain(message: str) -> str:
-    """What argparse says of an option, as a plain sentence."""
+    """Rewrites argparse's message about an option as a plain sentence."""
     for pattern, sentence in PLAIN:
         message = re.sub(rf"^argument (\S+?)(?:/\S+)?: {pattern}$", rf"`\1` {sentence}", message)
     return message.strip()
 
 
 def _in_words(kind):
-    """What a value of a field's type is: "a whole number or null"."""
+    """Describes the values of a field's type, such as "a whole number or null"."""
     arguments = get_args(kind)
     words = [str(part) if get_origin(kind) is Literal else _in_words(part) for part in arguments]
     if get_origin(kind) is tuple:
@@ -168,7 +168,7 @@ def _in_words(kind):
 
 
 def _fitted(value, kind):
-    """A value as a field of this type holds it; ValueError for another."""
+    """Converts a value to a field's type; ValueError if it does not fit."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (typing.Union, types.UnionType):
         for inner in arguments:
@@ -193,7 +193,7 @@ def _fitted(value, kind):
 
 
 def _field(name, *values):
-    """The first of the values that fits a field; the last one is shown in the error."""
+    """Returns the first of the values that fits a field; the error shows the last one."""
     for value in values:
         try:
             return _fitted(value, FIELDS[name])
@@ -206,7 +206,7 @@ def _field(name, *values):
 
 
 def _flat(value, name="") -> Iterator[tuple[str, Any]]:
-    """The fields in a section of a source, by their dotted names."""
+    """Yields the fields in a section of a source, by their dotted names."""
     inside = [field for field in FIELDS if field.startswith(f"{name}." if name else "")]
     if name in FIELDS:
         yield name, _field(name, value)
@@ -221,7 +221,7 @@ def _flat(value, name="") -> Iterator[tuple[str, Any]]:
 
 
 def _nearest(name: str, dashes: str = "") -> str:
-    """A hint at the fields whose names are closest to a wrong one."""
+    """Returns a hint about the fields with names closest to a wrong one."""
     if name in SYNONYMS:
         return f". Did you mean {dashes}{SYNONYMS[name]}?"
     options = [*FIELDS, *(("config", "list", "help_all") if dashes else ())]
@@ -233,7 +233,7 @@ def _nearest(name: str, dashes: str = "") -> str:
 
 
 def _read_arguments(arguments) -> tuple[list[str], dict[str, Any]]:
-    """The files that `--config` names, in their order, and the fields that options give."""
+    """Returns the files that `--config` names, in order, and the fields that options give."""
     files: list[str] = []
     options: dict[str, Any] = {}
     remaining = collections.deque(arguments)
@@ -263,18 +263,18 @@ def _read_arguments(arguments) -> tuple[list[str], dict[str, Any]]:
 
 
 def _from_text(name, text) -> dict[str, Any]:
-    """The field, or the fields of a group, that a text on a command line says in YAML."""
+    """Reads a field, or the fields of a group, from YAML on a command line."""
     try:
         value = load_yaml(text)
     except ValueError:
         value = text
     if isinstance(value, str) or not text.strip():
-        value = text  # which may have quotes, or be a space
+        value = text  # it may have quotes, or be a space
     return {name: _field(name, value, text)} if name in FIELDS else dict(_flat(value, name))
 
 
 def _configured(sources: Sequence[Mapping[str, Any]]) -> Config:
-    """The `Config` of several sources, of which later ones count."""
+    """Makes a `Config` from several sources; later ones take precedence."""
     fields = {name: value for source in sources for name, value in source.items()}
     last = {name: number for number, source in enumerate(sources) for name in source}
     dropped = {
@@ -308,19 +308,19 @@ def _built(kind, fields, prefix=""):
 
 
 def parse_config(arguments: Sequence[str] | None = None, default: str = "digits") -> Config:
-    """The `Config` of a command line.
+    """Reads the `Config` of a command line.
 
     Args:
         arguments: `--config RECIPE` and `--FIELD VALUE`; by default those of the process. A later
-            file overrides an earlier one, and options override files. A field that is given also
-            replaces the fields of earlier sources that would contradict it: a variant replaces
-            sizes, weights replace the architecture, and epochs replace updates.
-        default: the recipe that is read if `arguments` name neither a recipe nor a data set; "" for
+            file overrides an earlier one, and options override files. A given field also replaces
+            conflicting fields of earlier sources: a variant replaces sizes, weights replace the
+            architecture, and epochs replace updates.
+        default: The recipe to read if `arguments` name neither a recipe nor a data set; "" for
             none.
 
     Raises:
-        UsageError: an unknown field, or a value that its field does not take.
-        FileNotFoundError: there is no such recipe.
+        UsageError: There is an unknown field, or an invalid value.
+        FileNotFoundError: There is no such recipe.
 
     Example:
         >>> config = parse_config(["--config", "digits", "--epochs", "3"])
@@ -334,11 +334,11 @@ def parse_config(arguments: Sequence[str] | None = None, default: str = "digits"
 
 
 def read_config(path: str | os.PathLike) -> Config:
-    """The `Config` in a YAML file, such as a run's `config.yaml`, or in a recipe by its name.
+    """Reads the `Config` in a YAML file, such as a run's `config.yaml`, or in a recipe by its name.
 
     Raises:
-        UsageError: an unknown field, or a value that its field does not take.
-        FileNotFoundError: there is no such file and no such recipe.
+        UsageError: There is an unknown field, or an invalid value.
+        FileNotFoundError: There is no such file and no such recipe.
 
     Example:
         >>> read_config("digits").dataset  # or read_config("runs/mine/config.yaml")
@@ -359,7 +359,7 @@ def _read_source(path):
 
 
 def dump_config(config: Config) -> str:
-    """The whole `Config` as YAML, as `read_config` reads it.
+    """Writes the whole `Config` as YAML for `read_config`.
 
     Example:
         >>> print(dump_config(read_config("digits")).splitlines()[1])

@@ -1,4 +1,4 @@
-"""What a model learns instead of labels: Appendix B.1.2, MAE, DINO, or from a teacher."""
+"""Training without labels: masked patches (Appendix B.1.2), MAE, DINO, or a teacher."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from vit_keras.support.annotated import Rule, check_defaults, check_rules
 
 Range = tuple[float, float]
 ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated
-# Fields that DINO replaces by its own, which stay at their defaults.
+# Fields that DINO replaces with its own; they must keep their defaults.
 REPLACED = (
     *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.crop"),
     *("augment.randaugment_layers", "augment.policy", "augment.color_jitter", "augment.erasing"),
@@ -24,8 +24,8 @@ class DinoConfig:
     """The views, the head, and the schedules of `pretext.objective` dino.
 
     Attributes:
-        local_crops: number of small views of an image, which the student alone sees
-        local_size: height and width of a small view in pixels; the patch divides them
+        local_crops: number of small views of an image, which only the student sees
+        local_size: height and width of a small view in pixels; a multiple of the patch
         global_scale: smallest and largest part of the area in the two views that the teacher sees
         local_scale: the same for the small views
         color_jitter: strength of the changes of brightness, contrast, saturation, and hue; 1 as
@@ -33,16 +33,16 @@ class DinoConfig:
         grayscale: share of the views without colors
         blur_sigma: largest standard deviation of the blur in pixels; 0 for none
         solarize: share of the second global views whose bright pixels are inverted
-        prototypes: outputs of the head, K
+        prototypes: number of outputs of the head, K
         head_hidden_size: width of the two hidden layers of the head
         bottleneck_size: width of the vector that is compared with the prototypes
-        teacher_momentum: momentum of the teacher's weights, which grows to 1 by a cosine
+        teacher_momentum: initial momentum of the teacher's weights, which grows to 1 along a cosine
         center_momentum: momentum of the center, the mean of the teacher's outputs
         student_temperature: temperature of the student's softmax
         teacher_temperature: temperature of the teacher's softmax after the warmup
         warmup_temperature: the same at the first update; it grows linearly
         temperature_warmup: fraction of the updates over which it grows
-        frozen_prototypes: fraction of the updates in which the prototypes do not train
+        frozen_prototypes: fraction of the updates during which the prototypes stay fixed
     """
 
     local_crops: int = 8
@@ -102,12 +102,12 @@ DINO_RULES: tuple[Rule, ...] = (
 )
 
 
-COLORS = {"mean_color": 1, "colors_4x4": 16}  # predictions of a patch, each of one color
-PUBLISHED = {  # the target and the fraction of corrupted patches of each objective
+COLORS = {"mean_color": 1, "colors_4x4": 16}  # predictions per patch, each of one color
+PUBLISHED = {  # target and fraction of corrupted patches for each objective
     "masked_patch": ("mean_color", 0.5),
     "mae": ("normalized_patch", 0.75),
 }
-# Fields of classifiers and labels, which stay at their defaults with a pretext objective.
+# Fields of classifiers and labels; they must keep their defaults with a pretext objective.
 LABELS_ALONE = (
     *(
         "loss",
@@ -129,15 +129,16 @@ class PretextConfig:
 
     Attributes:
         objective: none for a classifier; masked_patch, which encodes all tokens and predicts the
-            corrupted patches from theirs; mae, whose encoder sees the visible patches alone; or
-            dino, where a student predicts the outputs of a teacher for other views of an image
-        target: what to predict of a corrupted patch: mean_color, its mean in 2 ** bits levels a
+            corrupted patches from their tokens; mae, whose encoder sees only the visible patches;
+            or dino, where a student predicts a teacher's outputs for other views of an image
+        target: what to predict for a corrupted patch: mean_color, its mean in 2 ** bits levels per
             channel, with a class for each color; colors_4x4, the same for each of its 16 parts;
-            patch, its pixels by squared error; normalized_patch, its pixels less their mean over
-            their deviation. null for the published one: mean_color, or normalized_patch for mae
+            patch, its pixels by squared error; normalized_patch, its pixels minus their mean,
+            divided by their deviation. null for the published one: mean_color, or normalized_patch
+            for mae
         corrupt: fraction of the patches to corrupt; null for the published one, 0.5, or 0.75 for
             mae
-        bits: bits of a channel of a color; 3 give 512 colors, or 8 grays
+        bits: bits per channel of a color; 3 bits give 512 colors, or 8 grays
         decoder_hidden_size: width of mae's decoder
         decoder_num_layers: number of blocks of mae's decoder
         decoder_num_heads: number of attention heads of mae's decoder
@@ -172,7 +173,7 @@ class PretextConfig:
 
     @property
     def predicted(self) -> str:
-        """The target, with the published one for null."""
+        """The target; the published one for null."""
         return self.target or PUBLISHED[self.objective][0]
 
     @property
@@ -180,12 +181,12 @@ class PretextConfig:
         return not self.is_dino and self.predicted in COLORS
 
     def corrupted(self, patches: int) -> int:
-        """How many of an image's patches are corrupted: at least one, and not all."""
+        """Returns the number of an image's patches to corrupt: at least one, but not all."""
         share = PUBLISHED[self.objective][1] if self.corrupt is None else self.corrupt
         return min(max(round(share * patches), 1), patches - 1)
 
     def outputs(self, patch_size: tuple[int, int], channels: int) -> tuple[int, int]:
-        """Predictions for a patch, and their width: 1 or 16 over all colors, or 1 over pixels."""
+        """Returns predictions per patch and their width: 1 or 16 over colors, or 1 over pixels."""
         if self.predicts_colors:
             return COLORS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels
@@ -244,13 +245,13 @@ PRETEXT_RULES: tuple[Rule, ...] = (
 )
 
 
-# The fields that each kind uses; the others stay at their defaults.
+# The fields that each kind uses; the others must keep their defaults.
 USED: dict[str, tuple[str, ...]] = {
     "soft": ("weight", "temperature"),
     "hard": ("weight",),
     "features": ("distance", "patches"),
 }
-# Fields of classifiers and labels, which stay at their defaults without labels.
+# Fields of classifiers and labels; they must keep their defaults without labels.
 CLASSES_ALONE = (
     *("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience"),
     "model.head_bias",
@@ -265,14 +266,15 @@ class DistillConfig:
         teacher: model to learn from: a run, a file or folder of any format, or a published name;
             null for none
         teacher_variant: variant whose published weights `teacher` names; null for B/16
-        kind: soft, the teacher's probabilities; hard, the teacher's best class, by a head of its
-            own if `model.classifier` is distilled, as in DeiT; or features, the input of the
-            teacher's head, which needs no labels and leaves a model without a head
-        weight: share of the teacher in the loss of soft and hard; the labels have the rest
-        temperature: what both models' logits are divided by with soft
-        distance: of features: cosine, which is 1 less the cosine of the angle, or mse, the squared
-            distance to the teacher's features less their mean over their deviation
-        patches: match the features of each patch as well
+        kind: soft, the teacher's probabilities; hard, the teacher's best class, with a separate
+            head if `model.classifier` is distilled, as in DeiT; or features, the input of the
+            teacher's head, which needs no labels and gives a model without a head
+        weight: share of the teacher in the loss of soft and hard; the rest goes to the labels
+        temperature: divisor of both models' logits with soft
+        distance: distance of features: cosine, which is 1 minus the cosine of the angle, or mse,
+            the squared distance to the teacher's features after subtracting their mean and dividing
+            by their deviation
+        patches: match the features of each patch too
     """
 
     teacher: str | None = None

@@ -18,15 +18,15 @@ GRID_RULES: tuple[Rule, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class GridConfig:
-    """What a sweep tries.
+    """The settings of a sweep.
 
     Attributes:
         learning_rates: rates to try, each on a development split of the training images
         seeds: seeds of the final runs, which use the best learning rate and all training images
-        dev_percent: percentage of the training images that judges the trials: 10 for Pets and
+        dev_percent: percentage of the training images on which to judge the trials: 10 for Pets and
             Flowers, 2 for CIFAR, 1 for ImageNet
-        classifiers: classifiers to try, each with a learning rate of its own, as in the paper's
-            Figure 9; empty for the model's classifier alone
+        classifiers: classifiers to try, each with its own learning rate, as in the paper's Figure
+            9; empty for only the model's classifier
     """
 
     learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
@@ -54,26 +54,26 @@ class Config:
         batch: images per update
         batch_eval: images per step of an evaluation
         epochs: passes through the training images; null to count updates by total_steps
-        total_steps: number of updates; null for 10000, or for what `epochs` says
+        total_steps: number of updates; null for 10000, or to follow `epochs`
         eval_every: updates between evaluations on the held-out images; null for 500, or for an
             epoch
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
-        keep_checkpoints: number of newest checkpoints to keep, besides the one with the best
+        keep_checkpoints: number of newest checkpoints to keep, in addition to the one with the best
             held-out accuracy
         task: what the labels are; classes, of which one is right, any number of labels, numbers, or
-            masks; auto for what the data set says
+            masks; auto to follow the data set
         loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
             focal for labels; mse, mae or huber for numbers; pixels for masks; null for the first
             of these
         focal_gamma: exponent of the focal loss
-        balance: what to do about rare classes or labels: nothing, weights of the loss by which all
-            classes weigh the same, or sampling, which draws images of all classes equally often
+        balance: what to do about rare classes or labels: nothing, loss weights that give all
+            classes equal weight, or sampling, which draws images of all classes equally often
         calibrate: divide the logits by the temperature that fits the development split best, at
             the end of the run
-        label_smoothing: probability taken from the right class and spread over all classes
+        label_smoothing: probability to take from the right class and spread over all classes
         sweep: try the learning rates of `grid` on a part of the training images, then train with
             the best one on all of them, once for each seed
-        folds: number of runs of a cross-validation, each judged by another part of the training
+        folds: number of runs of a cross-validation, each judged on a different part of the training
             images; 0 for one run
         seed: decides the initial weights, dropout, the order of the images and their augmentation
         workdir: folder of the run; null for runs/NAME-BACKEND-HASH
@@ -81,13 +81,13 @@ class Config:
         model_devices: number of devices that share one copy of the model under model_parallel
         shard_state: split the weights, the optimizer's moments and the average of the weights over
             the devices of a distribution, instead of a copy on each (fully sharded data parallel);
-            JAX alone
+            only on JAX
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
         on_nan: what to do when the loss is not finite: stop, or rollback to the last checkpoint
-        max_rollbacks: number of rollbacks allowed, each of which halves the learning rate
-        watch_every: evaluations between pictures of the attention in TensorBoard; 0 for none
+        max_rollbacks: number of rollbacks allowed; each halves the learning rate
+        watch_every: evaluations between attention pictures in TensorBoard; 0 for none
         patch_keep_rates: values of `model.patch_keep_rate`, each for an equal part of the run:
             "[0.5, 0.75, 1.0]" trains on all patches in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
@@ -95,8 +95,8 @@ class Config:
         cache_features: compute the outputs of the frozen layers once, into the run's folder, and
             train the other layers on them
         tracker: experiment tracker to log to, through its own Keras callback
-        kernels: implementations that are used on CPUs: the ones that are faster when a new run
-            measures them, recorded in its environment.json, or the defaults on every machine
+        kernels: implementations to use on CPUs: the fastest ones that a new run measures, recorded
+            in its environment.json, or the defaults on every machine
         model: the model
         lora: low-rank adapters that train instead of the model
         pretext: what the run learns instead of labels
@@ -206,10 +206,10 @@ class Config:
         return not self.pretext.is_active and not alone
 
     def complete_task(self, kind: Any) -> "Config":
-        """This configuration with the kind of a data set's labels, and with a loss.
+        """Returns this configuration with the kind of a data set's labels and with a loss.
 
         Args:
-            kind: What the labels of the data set are.
+            kind: The kind of the data set's labels.
 
         Raises:
             ValueError: Another field does not fit the kind.
@@ -218,13 +218,13 @@ class Config:
         return dataclasses.replace(self, task=kind, loss=loss)
 
     def count_steps(self, images: int) -> "Config":
-        """This configuration in updates instead of epochs.
+        """Returns this configuration in updates instead of epochs.
 
         Args:
-            images: The number of training images, which are an epoch.
+            images: The number of training images in an epoch.
 
         Returns:
-            A `Config` without `epochs`, which `fit` and its callbacks can follow.
+            A `Config` without `epochs`, for `fit` and its callbacks.
         """
         if self.epochs is None:
             return self
@@ -251,7 +251,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Fields that keep their defaults with a kind of label.
+# Fields that must keep their defaults with a kind of label.
 NOT_CLASSES = ("label_smoothing", "fewshot_every")
 UNUSED = {
     "classes": (),
@@ -285,7 +285,7 @@ def check_task(run: Any) -> None:
         )
 
 
-# Fields that would change features from one epoch to the next, or need the frozen layers again.
+# Fields that change features between epochs, or need the frozen layers again.
 CHANGING = (
     *("distribution", "fewshot_every", "watch_every", "patch_keep_rates", "pretext.objective"),
     *("lora.rank", "distill.teacher", "optimizer.layer_decay"),
@@ -298,7 +298,7 @@ CHANGING = (
 
 
 def check_cached_features(run: Any) -> None:
-    """Raises ValueError, with all fields of a run's `Config` that `cache_features` forbids."""
+    """Raises ValueError with all fields of a run's `Config` that `cache_features` forbids."""
     if not run.cache_features:
         return
     check_defaults(run, CHANGING, "`cache_features`, which computes the features of a picture once")
@@ -315,12 +315,12 @@ def check_cached_features(run: Any) -> None:
 
 
 def addresses_of(config: Config) -> list[str]:
-    """The paths, names or addresses in `model.weights` and `distill.teacher`, if there are any."""
+    """Returns the paths, names or addresses in `model.weights` and `distill.teacher`, if any."""
     return [path for path in (config.model.weights, config.distill.teacher) if path]
 
 
 def change_addresses(config: Config, change: Callable[[str], str]) -> Config:
-    """A configuration where `change` was called on each of `addresses_of`."""
+    """Returns a configuration with `change` applied to each of `addresses_of`."""
     model, distill = config.model, config.distill
     if model.weights:
         model = dataclasses.replace(model, weights=change(model.weights))

@@ -1,4 +1,4 @@
-"""Recipes, and the YAML of configurations, which may be damaged or made to do harm."""
+"""Reads recipes and the YAML of configurations, which may be damaged or malicious."""
 
 import difflib
 import functools
@@ -10,10 +10,10 @@ from typing import Any
 
 from vit_keras.support import extras
 
-# A recipe has 2 kB. PyYAML, which is written in Python, reads 100 kB in 2 s.
+# A recipe has 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
 LARGEST_YAML_BYTES = 2**17
-MOST_VALUES = 10_000  # of a file, counted as often as an alias repeats them
-DEEPEST_YAML = 20  # levels; the time that PyYAML takes grows with the square of 100,000 brackets
+MOST_VALUES = 10_000  # in a file, counted each time an alias repeats them
+DEEPEST_YAML = 20  # levels; PyYAML's time grows quadratically with nested brackets
 
 
 def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no configuration at {name}.")
-    if not os.path.isfile(path):  # opening a pipe might never end
-        raise _damaged(name, "it is no file")
+    if not os.path.isfile(path):  # opening a pipe may never end
+        raise _damaged(name, "it is not a file")
     if (size := os.path.getsize(path)) > LARGEST_YAML_BYTES:
         raise _damaged(name, f"its {size} bytes are more than {LARGEST_YAML_BYTES}")
     with open(path, "rb") as file:
@@ -48,12 +48,12 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def load_yaml(text: str) -> Any:
-    """The value that YAML says, where 1e-3 is a number as well; ValueError for other text."""
+    """Parses YAML, in which 1e-3 is also a number; ValueError for other text."""
     yaml, loader = _yaml()
     try:
         _check_tokens(yaml.scan(text))
         return yaml.load(text, loader)  # a kind of SafeLoader
-    except Exception as error:  # wrong tags raise IndexError, AttributeError and the like
+    except Exception as error:  # wrong tags raise IndexError, AttributeError and others
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
@@ -71,7 +71,7 @@ def _damaged(name, reason):
 
 
 def _check_tokens(tokens):
-    """Raises ValueError before the parser meets what it would take minutes or all memory for."""
+    """Raises ValueError before anything costs the parser minutes or all memory."""
     depth = 0
     for token in tokens:
         kind = type(token).__name__
@@ -84,7 +84,7 @@ def _check_tokens(tokens):
 
 
 def _has_more_values(content, most):
-    """Whether there are more values; those of an alias count each time, and may hold themselves."""
+    """Whether there are more than `most` values; aliases count each time, and may be recursive."""
     waiting, count = [content], 0
     while waiting and count <= most:
         value = waiting.pop()
@@ -99,13 +99,13 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 def recipe_folder() -> pathlib.Path:
-    """The folder of the recipes: `recipes/` in an installed package, else `configs/` beside it."""
+    """Returns the recipes' folder: `recipes/` in an installed package, or `configs/` beside it."""
     installed = _PACKAGE / "recipes"
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"
 
 
 def recipe_names() -> list[str]:
-    """The names of all recipes, such as "digits" and "finetune/pets".
+    """Returns the names of all recipes, such as "digits" and "finetune/pets".
 
     Example:
         >>> recipe_names()[:3]
@@ -117,13 +117,13 @@ def recipe_names() -> list[str]:
 
 
 def find_recipe(name: str | os.PathLike) -> pathlib.Path:
-    """The file of a recipe.
+    """Returns the file of a recipe.
 
     Args:
-        name: the path of a YAML file, or the name of a recipe, such as "finetune/pets".
+        name: The path of a YAML file, or the name of a recipe, such as "finetune/pets".
 
     Raises:
-        FileNotFoundError: there is no such file and no such recipe.
+        FileNotFoundError: There is no such file and no such recipe.
 
     Example:
         >>> find_recipe("finetune/pets").name

@@ -1,6 +1,6 @@
-"""Labeled images, and batches of them for `fit`, by Pillow and NumPy on every backend.
+"""Labeled images and batches of them for `fit`, read by Pillow and NumPy on every backend.
 
-The modules of the names are imported when the names are first used.
+A module is imported when one of its names is first used.
 """
 
 # ruff: noqa: F401

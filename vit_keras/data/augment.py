@@ -1,4 +1,4 @@
-"""Random changes of training images, as functions of a random generator."""
+"""Random augmentations of training images, as functions of a random generator."""
 
 import dataclasses
 import math
@@ -37,8 +37,8 @@ def draw_map(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndar
         config: An `AugmentConfig`.
 
     Returns:
-        The map from output to input coordinates, `(2, 3)` float64: the pixel (y, x) of the result
-        is the image's at `map @ (y, x, 1)`.
+        The map from output to input coordinates, `(2, 3)` float64: pixel (y, x) of the result is
+        the image's pixel at `map @ (y, x, 1)`.
     """
     log_scale = math.log1p(config.scale)
     limits = (math.radians(config.rotation_degrees), log_scale, log_scale, *[config.shift] * 2)
@@ -57,7 +57,7 @@ def warp(pixels: np.ndarray, map: np.ndarray) -> np.ndarray:
 
 
 def warp_mask(mask: np.ndarray, map: np.ndarray) -> np.ndarray:
-    """Applies a map of `draw_map` to a mask `(H, W)`: each pixel takes the nearest one's class."""
+    """Applies a map of `draw_map` to a mask `(H, W)`, without interpolation."""
     return _transform(mask, map, order=0)
 
 
@@ -67,16 +67,16 @@ def _transform(plane, map, order):
 
 
 AREA = (0.02, 1 / 3)
-RATIO = 0.3  # of the sides; its logarithm is uniform, up to the inverse
-ATTEMPTS = 10  # at a part that fits into the image
+RATIO = 0.3  # the lowest ratio of the sides; its logarithm is uniform up to the inverse
+ATTEMPTS = 10  # to draw a box that fits into the image
 
 
 def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
-    """Replaces a part of a `share` of the images by normal noise.
+    """Replaces a random box with normal noise in a `share` of the images.
 
     Args:
-        image: `(H, W, C)` float32, as the model takes it, which is changed in place.
-        rng: Draws whether, where, and by what.
+        image: `(H, W, C)` float32, as the model takes it; changed in place.
+        rng: Draws whether to erase, where, and the noise.
         share: The share of the images, 0 to 1.
 
     Returns:
@@ -90,10 +90,10 @@ def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarr
 
 
 def box(rng: np.random.Generator, size: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Draws the part to erase: the first of ten that fits, or nothing.
+    """Draws the box to erase: the first of ten that fits, or an empty one.
 
     Args:
-        rng: Draws the part.
+        rng: Draws the box.
         size: The image's height and width.
 
     Returns:
@@ -109,7 +109,7 @@ def box(rng: np.random.Generator, size: tuple[int, ...]) -> tuple[int, int, int,
     return 0, 0, 0, 0
 
 
-ROWS = 56  # of a pair that are mixed at once
+ROWS = 56  # rows of a pair that are mixed at once
 
 
 def mixes(config) -> bool:
@@ -118,7 +118,7 @@ def mixes(config) -> bool:
 
 
 def check_pairs(config, batch: int, processes: int) -> None:
-    """Raises ValueError if a process's part of a batch would split a pair that is mixed."""
+    """Raises ValueError if a process's part of a batch would split a mixed pair."""
     if mixes(config) and batch // processes % 2:
         raise ValueError(
             "MixUp and CutMix mix pairs of neighbors, so a process's part of a batch must be even. "
@@ -127,7 +127,7 @@ def check_pairs(config, batch: int, processes: int) -> None:
 
 
 class Mixing:
-    """Mixes images and labels as an `AugmentConfig` says.
+    """Mixes images and labels as an `AugmentConfig` specifies.
 
     Args:
         size: Height and width of the images in pixels.
@@ -143,7 +143,7 @@ class Mixing:
         """Mixes neighbors.
 
         Args:
-            images: `(B, H, W, C)` float32 with an even B, which are changed in place.
+            images: `(B, H, W, C)` float32 with an even B; changed in place.
             targets: One-hot labels, `(B, K)` float32.
             generators: One for each pair.
 
@@ -189,7 +189,7 @@ def _mix(first, second, weight, box):
 
 
 def _blend(first, second, weight):
-    """Makes `weight` of each image and the rest of the other one, in both."""
+    """Blends `weight` of each image with the rest of the other, in place."""
     rest = (1 - weight) * first
     first *= weight
     first += (1 - weight) * second
@@ -198,7 +198,7 @@ def _blend(first, second, weight):
 
 
 def _box(rng, area, size):
-    """Draws a box around any pixel; it has the share `area` before it is cut at the edges."""
+    """Draws a box around a random pixel, of the share `area` before clipping at the edges."""
     half = np.floor(size * np.sqrt(area)) / 2
     center = np.floor(rng.random(2) * size)
     corners = np.floor([center - half, center + half])
@@ -206,10 +206,10 @@ def _box(rng, area, size):
 
 
 class Augmentation:
-    """Changes each example of a batch, and then the batch, as an `AugmentConfig` says.
+    """Augments each example of a batch, then the batch, as an `AugmentConfig` specifies.
 
-    Every random number comes from the generator of an example or of its pair, so an example changes
-    to the same bits in any batch.
+    Every random number comes from the generator of an example or of its pair, so an example is
+    augmented to the same bits in any batch.
 
     Args:
         config: An `AugmentConfig`.
@@ -227,19 +227,19 @@ class Augmentation:
         self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Changes one example.
+        """Augments one example.
 
         Args:
             picture: A picture of `transforms`.
-            label: Its label; a mask, `(H, W)` uint8, is changed as the picture is.
+            label: Its label; a mask, `(H, W)` uint8, changes with the picture.
             rng: The example's generator.
 
         Returns:
             The image's pixels, `(H, W, C)`, and the label; `finish` makes the model's input.
 
         Raises:
-            ValueError: If RandAugment, another policy, or a change of colors meets an image without
-                3 channels.
+            ValueError: If RandAugment, another policy, or a change of colors receives an image
+                without 3 channels.
         """
         config, is_mask = self.config, is_a_mask(label)
         resized = self._resize(sides_of(picture), rng)
@@ -257,7 +257,7 @@ class Augmentation:
         return pixels, np.asarray(mask) if is_mask else label
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
-        """Writes the model's input into `image`, `(H, W, C)` float32, from what `example` made."""
+        """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
         normalize_into(image, pixels, self.preprocessing)
         if self.config.erasing:
             erase(image, rng, self.config.erasing)
@@ -267,7 +267,7 @@ class Augmentation:
         return self.mixing(images, targets, generators) if self.mixing else (images, targets)
 
     def _resize(self, sides, rng):
-        """Draws preprocessing a picture of some sides, and its mask, come to the model's size."""
+        """Draws a function that brings a picture and its mask to the model's size."""
         if self.config.crop == "inception":
             window = random_window(sides, rng)
             return lambda picture, preprocessing: squeeze(
@@ -281,7 +281,7 @@ class Augmentation:
         return lambda picture, preprocessing: fit(picture, self.size, preprocessing)
 
     def _change(self, picture, rng):
-        """Changes colors and shapes by policies, which are made for whole levels of RGB."""
+        """Changes colors and shapes by policies, which need RGB with whole levels."""
         if not self.policies and self.layer is None:
             return picture
         pixels = as_array(picture)
@@ -301,7 +301,7 @@ class Augmentation:
 
 
 def is_a_mask(label) -> bool:
-    """Whether a label is a mask `(H, W)`, rather than a class or labels `(K,)`."""
+    """Whether a label is a mask `(H, W)` rather than a class or labels `(K,)`."""
     return np.ndim(label) == 2
 
 
@@ -311,7 +311,7 @@ def nearest(preprocessing):
 
 
 def resized_label(label, image_size, preprocessing):
-    """A mask `(H, W)` at another size, as `preprocessing` resizes its picture; others as is."""
+    """Resizes a mask `(H, W)` as `preprocessing` resizes its picture; keeps other labels."""
     if not is_a_mask(label):
         return label
     return np.asarray(fit(as_picture(label[..., None]), image_size, nearest(preprocessing)))

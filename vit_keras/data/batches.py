@@ -1,4 +1,4 @@
-"""Batches by number, read ahead in threads, and the random numbers behind them."""
+"""Batches by number, prepared ahead in threads, and their random generators."""
 
 import itertools
 import os
@@ -16,16 +16,16 @@ from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.support import machine
 from vit_keras.support.tasks import CLASSES, Task
 
-# What a stream is for: the second number of its key, so that no two streams are the same.
+# The purpose of a stream: the second number of its key, so that no two streams are the same.
 EXAMPLE, PAIR, ORDER, STRATUM, MEMBER, HELD_OUT = range(6)
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Returns a generator whose stream follows from a key alone.
+    """Returns a generator whose stream depends only on a key.
 
     Args:
         *key: Any number of integers from -2**63 to 2**63 - 1. Different keys have independent
-            streams, also if they differ in their length or in zeros at the end.
+            streams, even if they differ only in length or trailing zeros.
 
     Example:
         >>> generator(7, EXAMPLE, 3).integers(100) == generator(7, EXAMPLE, 3).integers(100)
@@ -36,7 +36,7 @@ def generator(*key: int) -> np.random.Generator:
 
 
 def shuffled(size: int, seed: int) -> Callable[[int], int]:
-    """Returns a map from a number of the endless sequence of epochs to an index of a split.
+    """Returns a map from a position in the endless sequence of epochs to an index of a split.
 
     Args:
         size: The number of images of the split.
@@ -47,10 +47,10 @@ def shuffled(size: int, seed: int) -> Callable[[int], int]:
 
 
 def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
-    """Returns a map as `shuffled` does, by which all strata are drawn equally often.
+    """Returns a map like that of `shuffled`, but one that draws all strata equally often.
 
-    Of K consecutive numbers, each stratum gets one, in an order of its own. Each stratum goes
-    through its images in epochs of its own.
+    Of K consecutive numbers, each of the K strata gets one, in a new order each time. Each stratum
+    goes through its images in its own epochs.
 
     Args:
         strata: A value for each image, such as its class.
@@ -72,7 +72,7 @@ def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
 
 
 class _Orders:
-    """The orders of epochs, which are the last numbers of keys; keeps two a sequence."""
+    """The order of each epoch, the last number of its key; keeps two orders per sequence."""
 
     def __init__(self):
         self._lock, self._kept = threading.Lock(), {}
@@ -88,26 +88,26 @@ class _Orders:
         return order
 
 
-AHEAD = 2  # batches that are prepared while one is used
-CHUNKS = 4  # parts of a batch that a thread takes, one after the other
+AHEAD = 2  # batches prepared while one is used
+CHUNKS = 4  # chunks of a batch that each thread takes, one after the other
 
 Map = Callable[[Callable, Iterable], Iterable]  # such as `map`
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of which each is a pure function of its number.
+    """Batches, each a pure function of its number.
 
     The examples of a batch are computed in threads, and two batches are prepared while one is
-    used. Keras' own workers would compute whole batches side by side, so the first one would come
-    later, and each epoch would begin with the first batch again. Give `fit` `shuffle=False`, which
-    keeps the order of the batches.
+    used. Keras' own workers would compute whole batches side by side: the first one would come
+    later, and each epoch would begin with the first batch again. Call `fit` with `shuffle=False` to
+    keep the order of the batches.
 
     Args:
         make: Computes a batch from its number and a function like `map`, which computes the
             examples of the batch.
         count: The number of batches.
-        threads: The number of threads; None for one for each core, and 0 for none, which computes
-            each batch at its use.
+        threads: The number of threads; None for one per core, 0 to compute each batch when it is
+            used.
         whole: Whether all batches have the same size; if not, the last one may be smaller.
 
     Example:
@@ -139,7 +139,7 @@ class Batches(keras.utils.PyDataset):
         if not self._threads:
             return self._make(number, map)
         with self._lock:
-            if not self._pools:  # whose threads end when they are collected
+            if not self._pools:  # their threads end when the pools are collected
                 sizes = {"batches": 2, "examples": self._threads}
                 self._pools = tuple(ThreadPoolExecutor(size, name) for name, size in sizes.items())
             whole, examples = self._pools
@@ -163,9 +163,9 @@ class Batches(keras.utils.PyDataset):
             raise
 
     def as_dataset(self):
-        """Returns what `fit` should get: on TensorFlow a `tf.data.Dataset`, elsewhere this object.
+        """Returns what to pass to `fit`: a `tf.data.Dataset` on TensorFlow, this object elsewhere.
 
-        Keras would make a dataset with tf.data's tuner, which may wait up to a minute at the end.
+        Keras would use tf.data's autotuner, which may wait up to a minute at the end.
         """
         if keras.backend.backend() != "tensorflow":
             return self
@@ -184,7 +184,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def _in_chunks(pool: ThreadPoolExecutor, threads: int) -> Map:
-    """Returns a `map` over the threads of a pool, each of which takes several items at a time."""
+    """Returns a `map` over the threads of a pool; each thread takes several items at a time."""
 
     def each(function, items):
         items = list(items)
@@ -200,14 +200,14 @@ FILES = ("features.npy", "labels.npy")
 
 
 class StoredFeatures:
-    """The features of a split's pictures in a folder, read row by row from the disk.
+    """The features of a split's pictures, read row by row from a folder.
 
     Args:
         folder: A folder that `StoredFeatures.write` made.
 
     Attributes:
         features: `(N, ...)` float32, mapped from the file.
-        labels: The labels, in memory, as `Split.labels` has them.
+        labels: The labels, in memory, as in `Split.labels`.
 
     Example:
         ```python
@@ -226,12 +226,12 @@ class StoredFeatures:
 
     @classmethod
     def write(cls, folder: str | os.PathLike, run: Callable, batches: Batches, count: int) -> None:
-        """Computes the features of all pictures and writes them, a batch at a time.
+        """Computes the features of all pictures and writes them one batch at a time.
 
         Args:
             folder: An empty folder.
             run: Maps images `(B, H, W, C)` to features `(B, ...)`.
-            batches: Batches of images and labels, all but the last of one size.
+            batches: Batches of images and labels, all of the same size except the last.
             count: N, the number of images.
 
         Raises:
@@ -241,7 +241,7 @@ class StoredFeatures:
         file, row, size, all_labels = None, 0, None, []
         for images, classes in batches:
             size = size or len(images)
-            whole = images[np.minimum(np.arange(size), len(images) - 1)]  # one shape to compile for
+            whole = images[np.minimum(np.arange(size), len(images) - 1)]  # one shape to compile
             outputs = np.asarray(run(whole), "float32")[: len(images)]
             if not np.isfinite(outputs).all():
                 raise FloatingPointError(
@@ -268,7 +268,7 @@ class StoredFeatures:
         num_classes: int,
         task: Task = CLASSES,
     ) -> Batches:
-        """Makes the batches `start` to `stop` of the sequence that `train_batches` makes.
+        """Makes batches `start` to `stop` of the sequence of `train_batches`.
 
         Returns:
             Features `(B, ...)` and targets `(B, K)` float32.
@@ -283,7 +283,7 @@ class StoredFeatures:
         return Batches(make, stop - start)
 
     def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> Batches:
-        """Makes batches of all features once, in order, as `eval_batches` does."""
+        """Makes batches of all features, once and in order, as `eval_batches` does."""
         size = len(self.labels)
 
         def make(number, each):

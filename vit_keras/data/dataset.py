@@ -1,4 +1,4 @@
-"""Data sets: labeled images by index, their splits by name, and where the pictures come from."""
+"""Data sets: labeled images by index, their splits by name, and the origin of the pictures."""
 
 import contextlib
 import copy
@@ -20,11 +20,11 @@ from vit_keras.support.files import read_text
 
 
 class UnreadableImageError(ValueError):
-    """An image cannot be read, and none may replace it; the message names the image."""
+    """An image cannot be read, and no other may replace it; the message names the image."""
 
 
 class UnreachableError(OSError):
-    """A file could not be read, however often that was tried; no other may stand in for it."""
+    """A file could not be read in repeated attempts; no other may replace it."""
 
 
 class WholeFault(ValueError):
@@ -36,7 +36,7 @@ class UnreadableImages:
 
     Attributes:
         stop: Whether the first one stops the run.
-        names: The names of those that the next picture replaces.
+        names: The names of the pictures that the next one replaces.
     """
 
     def __init__(self, stop: bool = True):
@@ -46,7 +46,7 @@ class UnreadableImages:
         self.error: UnreadableImageError | None = None
 
     def record_in(self, file: pathlib.Path) -> None:
-        """Reads the names that `file` holds, and appends every new one to it."""
+        """Reads the names in `file`, and appends every new one to it."""
         self.file = file
         if file.is_file():
             remedy = "Delete it; the run then counts its unreadable images anew"
@@ -71,15 +71,15 @@ class UnreadableImages:
                     file.write(f"{one_line(name)}\n")
 
     def fail(self, message: str) -> NoReturn:
-        """Raises an `UnreadableImageError`, and keeps it for `reading`."""
+        """Raises an `UnreadableImageError` and keeps it for `reading`."""
         self.error = UnreadableImageError(message)
         raise self.error
 
     @contextlib.contextmanager
     def reading(self):
-        """Raises the `UnreadableImageError` itself, where batches are read inside the block.
+        """Raises the `UnreadableImageError` itself when batches are read inside the block.
 
-        On TensorFlow, `fit` raises an error of its own instead, whose message holds a traceback.
+        On TensorFlow, `fit` would raise its own error, with a traceback in the message.
         """
         self.error = None
         try:
@@ -98,12 +98,12 @@ class UnreadableImages:
 
 
 def one_line(name: str) -> str:
-    """A name as it is, or as a JSON string if it holds line breaks or bytes that are no text."""
+    """A name as it is, or as a JSON string if it has line breaks or bytes that are not text."""
     return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
 
 def read_file(path: str) -> bytes:
-    """Returns the bytes of a file; a pipe or a device, which may never end, is refused."""
+    """Returns the bytes of a file; refuses pipes and devices, which may never end."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no file at {path!r}")
     with open(path, "rb") as file:
@@ -114,22 +114,22 @@ class Split:
     """Labeled images in a fixed order.
 
     Args:
-        labels: `(N,)` integers, or `(N, K)` floats with NaN for unknown ones; or a function that
+        labels: `(N,)` integers, `(N, K)` floats with NaN for unknown ones, or a function that
             returns integers, called when they are first needed.
         read: Returns the image at an index, `(H, W, C)` of uint8, uint16, or floats.
-        encoded: Replaces `read` for encoded pictures, which may be unreadable: returns the bytes
+        encoded: Replaces `read` for encoded pictures, which may be unreadable; returns the bytes
             and the label at an index.
         name: Maps an index to the name of an image, such as its path; None if images have no names.
         files: Returns the name and the path of each file of encoded pictures.
         size: N, if `labels` is a function.
-        mask: Makes the label a mask: decodes what `encoded` returns in its place to `(H, W)` uint8,
+        mask: Makes the label a mask: decodes what `encoded` returns as the label to `(H, W)` uint8,
             given the index, the bytes, and the picture's height and width. `labels` then says which
-            classes it has, `(N, K)`.
-        groups: The group of each image, such as a patient, which no division splits; empty for an
-            image of its own. None without groups.
+            classes each mask has, `(N, K)`.
+        groups: The group of each image, such as a patient; no group is split. Empty for an image
+            without a group; None without groups.
 
     Attributes:
-        channels: The channels of encoded pictures; None for all of each file.
+        channels: The number of channels of encoded pictures; None keeps all channels of each file.
         levels, bands: As in `read_as`.
         pixel_scale: The factor that brings the stored pixels to [0, 255].
         unreadable: Collects the images that cannot be read.
@@ -170,9 +170,9 @@ class Split:
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
-        """The class of each image, `(N,)` int32, or its labels or numbers, `(N, K)` float32.
+        """The class of each image, `(N,)` int32; or its labels or numbers, `(N, K)` float32.
 
-        For masks, it says which classes are in each one, `(N, K)`.
+        For masks, the classes in each one, `(N, K)`.
         """
         return self._labels() if callable(self._labels) else self._labels
 
@@ -182,19 +182,19 @@ class Split:
         return self._mask is not None
 
     def read_as(self, levels: float | None, bands: Sequence[int] = ()) -> "Split":
-        """Returns the same images at the levels of a model, and in its channels.
+        """Returns the same images with a model's levels and channels.
 
         Args:
-            levels: The level that is white, as in `Preprocessing`; None for those of each file.
-            bands: The channels of a file in the model's order, counted from 1; empty for those that
-                were chosen before.
+            levels: The level of white, as in `Preprocessing`; None keeps the levels of each file.
+            bands: The channels of a file in the model's order, counted from 1; empty keeps the
+                earlier choice.
         """
         split = copy.copy(self)
         split.levels, split.bands = levels, tuple(bands) or self.bands
         return split
 
     def reading(self):
-        """Returns the context to read batches in: see `UnreadableImages.reading`."""
+        """Returns the context in which to read batches: see `UnreadableImages.reading`."""
         return self.unreadable.reading()
 
     def read(self, index: int) -> np.ndarray:
@@ -230,11 +230,11 @@ class Split:
                 return self.decoded(index)
             except (ImportError, MemoryError):
                 raise
-            except Exception as error:  # libraries for files raise errors of their own
+            except Exception as error:  # file libraries raise their own errors
                 index = self._skip(index, error)
 
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
-        """Does what `picture` does, but raises the error of an image that cannot be read."""
+        """Does what `picture` does, but raises errors for unreadable images."""
         data, label = self._encoded(index)
         if self.pixel_scale == 1:
             picture = decode(data, self.channels, self.levels, self.bands)
@@ -275,7 +275,7 @@ class Split:
     def _skip(self, index, error):
         """Records an unreadable image, and returns the next index."""
         name, unreadable = self.name(index), self.unreadable
-        if isinstance(error, UnreachableError):  # no other picture may stand in for it
+        if isinstance(error, UnreachableError):  # no other picture may replace it
             unreadable.fail(str(error))
         unreadable.add(name, self.fault(index, error))
         if len(unreadable.names) >= len(self) and all(
@@ -330,8 +330,8 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
     return Split(labels, lambda index: images[index])
 
 
-VALIDATION = ("validation", "val", "valid", "dev")  # names of one thing
-HELD_OUT = ("test", *VALIDATION)  # "test" stands for the first that exists
+VALIDATION = ("validation", "val", "valid", "dev")  # names of the same split
+HELD_OUT = ("test", *VALIDATION)  # "test" means the first that exists
 OTHER_NAMES = {"training": "train", "trainset": "train", "testing": "test", "testset": "test"}
 SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
 
@@ -345,10 +345,10 @@ class Dataset:
         splits: The splits by name, such as "train" and "test".
         class_names: The names of the classes, labels or numbers, in the order of the outputs.
         unreadable: Collects the images that cannot be read.
-        held_out_by: Says how the held-out images were chosen, if not by the data set itself.
+        held_out_by: How the held-out images were chosen, if not by the data set itself.
         kind: What the labels are: a name in `vit_keras.support.tasks.KINDS`.
-        notes: What was found or guessed about the files, a sentence each.
-        warnings: What may spoil a result, a sentence each.
+        notes: What was found or guessed about the files, one sentence each.
+        warnings: What may spoil a result, one sentence each.
 
     Example:
         >>> dataset = data.load("digits", channels=1)
@@ -398,22 +398,22 @@ class Dataset:
 
 
 def split_name(text: str) -> str:
-    """A name of a split as it is used here, such as "train" for "Training"; others stay."""
+    """A split's name as used here, such as "train" for "Training"; other names stay."""
     name = text.strip().casefold()
     name = OTHER_NAMES.get(name, name)
     return name if name in ("train", *HELD_OUT) else text
 
 
 def base_split(name: str, splits) -> str | None:
-    """Returns the one of `splits` that `name` means, or None."""
+    """Returns the name among `splits` that `name` refers to, or None."""
     names = HELD_OUT if name == "test" else VALIDATION if name in VALIDATION else ()
     return next((n for n in (name, *names) if n in splits), None)
 
 
 def without_held_out(splits, test_split: str) -> bool:
-    """Whether `splits` hold nothing to judge a run on: neither a held-out split nor `test_split`.
+    """Whether `splits` have nothing to judge a run on: no held-out split and no `test_split`.
 
-    A `test_split` that is a slice of the training images holds these out itself.
+    A `test_split` that is a slice of the training images holds that slice out.
     """
     names = [part.split("[")[0] for part in test_split.split("+")]
     return not set(splits) & set(HELD_OUT) and not set(names) & set(splits)

@@ -19,10 +19,10 @@ from vit_keras.support import extras
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Loads scikit-learn's handwritten digits: 1797 images of the UCI test set, 360 held out.
+    """Loads scikit-learn's handwritten digits, 1797 images of the UCI test set; 360 are held out.
 
     Returns:
-        Images `(N, 8, 8, 1)` uint8 and labels `(N,)` of "train" and "test".
+        Images `(N, 8, 8, 1)` uint8 and labels `(N,)` for "train" and "test".
     """
     require = functools.partial(extras.require, extra="data", purpose="The digits data set")
     data = require("sklearn.datasets").load_digits()
@@ -42,7 +42,7 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
-# By the prefix before the colon; takes what follows it and the other arguments of `load`.
+# By the prefix before the colon; each takes the text after it and the other arguments of `load`.
 SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Dataset]] = {
     "folder": files.load,
     "table": table.load,
@@ -52,7 +52,7 @@ SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Dataset]] = {
     "vtab": lambda name, config, task, labeled: tfds.load_vtab(name, config),
 }
 _SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
-# What a name without a prefix may be, the first that holds.
+# Possible meanings of a name without a prefix; the first match wins.
 LIKELY: dict[str, Callable[[str], Any]] = {
     "shards": lambda name: _SHARD.fullmatch(name) or os.path.isfile(f"{name}/shards.json"),
     "folder": os.path.isdir,
@@ -62,7 +62,7 @@ LIKELY: dict[str, Callable[[str], Any]] = {
 
 
 def with_kind(name: str) -> str:
-    """`folder:photos` for `photos`, the kind that a name without one is likely to be of.
+    """Adds the likely kind to a name without one, such as `folder:photos` for `photos`.
 
     Example:
         >>> with_kind("birds.csv"), with_kind("ylecun/mnist"), with_kind("digits")
@@ -92,15 +92,15 @@ def load(
 
     Args:
         name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, or
-            `vtab:TASK`. The path of a folder, table or shard that exists needs no prefix.
+            `vtab:TASK`. The path of an existing folder, table or shard needs no prefix.
         channels: 1 for grayscale, 3 for RGB images, or another number.
-        config: Says to which levels and in which bands pictures are read, where TensorFlow Datasets
-            keeps its files, which images are held out, and what happens to unreadable ones.
-        task: What the labels are: a name in `vit_keras.support.tasks.KINDS`, or "auto" for what
-            the data set says. Folders and tables may have several labels; tables may have numbers.
-        labeled: Whether the pictures must have labels. Without, a folder may hold pictures in no
-            folder of a class, and shards and Hugging Face's data sets pictures without one; the
-            data set then has no `class_names`.
+        config: The levels and bands to read, the folder of TensorFlow Datasets, the images to hold
+            out, and what to do with unreadable ones.
+        task: What the labels are: a name in `vit_keras.support.tasks.KINDS`, or "auto" to follow
+            the data set. Folders and tables may have several labels; tables may have numbers.
+        labeled: Whether the pictures must have labels. If not, a folder may hold pictures outside
+            the folders of classes, and shards and Hugging Face data sets may hold pictures without
+            a class; the data set then has no `class_names`.
 
     Raises:
         ValueError: If the name is unknown, or if the data set does not suit the task.

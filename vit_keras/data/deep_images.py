@@ -1,8 +1,8 @@
-"""Pictures that Pillow does not read whole, and what any picture may ask for.
+"""Reads pictures that Pillow cannot read fully, and limits what any picture may cost.
 
-A few bytes of header can ask for gigabytes, and a few bytes of data for hours. Pillow refuses such
-files at twice `PIL.Image.MAX_IMAGE_PIXELS` alone, so a header is looked at before anything of the
-picture is decoded. PNG of 16 bits, TIFF of other kinds and NumPy's arrays are read here.
+A few bytes of header can ask for gigabytes, and a few bytes of data for hours. Pillow refuses only
+files above twice `PIL.Image.MAX_IMAGE_PIXELS`, so headers are checked before decoding. This module
+reads 16-bit PNG, TIFF that Pillow cannot read, and NumPy arrays.
 """
 
 import io
@@ -17,16 +17,16 @@ import numpy as np
 from vit_keras.data.depth import known_type
 from vit_keras.support import extras
 
-# Each scan of a JPEG goes over the whole picture, whatever little data it has. Encoders write up to
+# Each scan of a JPEG goes over the whole picture, however little data it has. Encoders write up to
 # a dozen; a file of 85 is decoded in 10 s at the bound of pixels.
 MOST_JPEG_SCANS = 100
-# A JPEG of fewer pixels, and of less work, is decoded whatever its scans: at 10 bytes a scan and
+# A JPEG of fewer pixels and less work is decoded with any number of scans: at 10 bytes a scan and
 # 0.5 ns a pixel and scan, its decoding ends in a few seconds.
 MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
-BYTES = 12  # a pixel of RGB in float32
+BYTES = 12  # per pixel of RGB in float32
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
-PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the type of color
+PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # samples per pixel, by color type
 # The first column and row of each pass of an interlaced PNG, and the steps to the next ones.
 ADAM7 = (
     *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
@@ -36,10 +36,10 @@ TIFF_TILE = (322, 323)  # the tags of a tile's width and height
 
 
 def check_pixels(width: int, height: int) -> None:
-    """Checks the size of a picture, or of a part that is decoded at once.
+    """Checks the size of a picture, or of a part decoded at once.
 
-    The bound is `PIL.Image.MAX_IMAGE_PIXELS`: 89,478,485 pixels unless a program sets another.
-    Their RGB values take 256 MiB. Pictures of more are rare, and models look at far fewer.
+    The bound is `PIL.Image.MAX_IMAGE_PIXELS`: 89,478,485 pixels unless a program changes it. Their
+    RGB values take 256 MiB. Larger pictures are rare, and models use far fewer pixels.
 
     Raises:
         ValueError: If there are more pixels, or none.
@@ -52,7 +52,7 @@ def check_pixels(width: int, height: int) -> None:
 
 
 def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
-    """Checks the pixels, and the bytes of an array: up to `BYTES` a pixel of the bound of pixels.
+    """Checks the number of pixels and bytes of an array: at most `BYTES` times the bound of pixels.
 
     Raises:
         ValueError: If there are more, or none.
@@ -67,10 +67,10 @@ def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
 
 
 def check_opened(picture, data: bytes) -> None:
-    """Checks an open `PIL.Image.Image`, whose pixels are not yet read, and its encoded bytes.
+    """Checks an open `PIL.Image.Image` and its encoded bytes before its pixels are read.
 
     Raises:
-        ValueError: If it has too many pixels, or would take too long.
+        ValueError: If it has too many pixels, or decoding would take too long.
     """
     width, height = picture.size
     check_pixels(width, height)
@@ -79,7 +79,7 @@ def check_opened(picture, data: bytes) -> None:
         scans = data.count(b"\xff\xda")
         if scans > MOST_JPEG_SCANS:
             raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
-    tags = getattr(picture, "tag_v2", {})  # of a TIFF, whose tiles may be larger than itself
+    tags = getattr(picture, "tag_v2", {})  # a TIFF's tiles may be larger than the picture
     if all(tag in tags for tag in TIFF_TILE):
         check_pixels(*(tags[tag] for tag in TIFF_TILE))
 
@@ -90,7 +90,7 @@ def _most_pixels() -> int | None:
 
 
 def check_webp(data: bytes) -> None:
-    """Checks the size of a WebP, which Pillow opens with memory for its pixels.
+    """Checks the size of a WebP, since Pillow allocates its pixels on opening.
 
     Raises:
         ValueError: If the picture is too large.
@@ -100,7 +100,7 @@ def check_webp(data: bytes) -> None:
 
 
 def check_png_rows(data: bytes) -> None:
-    """Checks that a PNG, whose chunks are whole, holds as many rows as its header says.
+    """Checks that a PNG with intact chunks holds as many rows as its header says.
 
     Pillow would fill the missing ones with zeros.
 
@@ -150,12 +150,12 @@ def _webp_size(data) -> tuple[int, int] | None:
 HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads
 NPY = b"\x93NUMPY"
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-# Tags of a TIFF, and what Pillow reads by them: samples of a color, by its photometric number.
+# TIFF tags, and what Pillow reads by them: samples per color, by photometric number.
 BITS, PHOTOMETRIC, DESCRIPTION, ORIENTATION, SAMPLES = 258, 262, 270, 274, 277
 EXTRA_SAMPLES, SAMPLE_FORMAT, FLOATS = 338, 339, 3
 COLORS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
-ALPHA = (1, 2)  # extra samples that are transparency
-AXES = ("ImageJ=", "<OME", '"shape"')  # in a description that says what the pages are
+ALPHA = (1, 2)  # extra samples that hold transparency
+AXES = ("ImageJ=", "<OME", '"shape"')  # in descriptions of the pages' content
 
 
 class Samples(NamedTuple):
@@ -163,7 +163,7 @@ class Samples(NamedTuple):
 
     Attributes:
         pixels: `(H, W, C)` of uint8, uint16 or float32.
-        colors: The number of first channels that are no transparency.
+        colors: The number of leading channels that are colors, not transparency.
     """
 
     pixels: np.ndarray
@@ -171,18 +171,17 @@ class Samples(NamedTuple):
 
 
 def read_deep(data: bytes) -> Samples | None:
-    """Reads a TIFF that Pillow cannot read whole, or an array of NumPy.
+    """Reads a TIFF that Pillow cannot read fully, or a NumPy array.
 
-    Of a TIFF with several pages, the first one is the picture, unless the file says that pages are
-    channels. An array that tifffile wrote without axes has its channels along the shortest one. An
-    array of NumPy is `(H, W)` or `(H, W, C)`. Memory stays within three times the larger of the
-    pixels and the file.
+    The first page of a TIFF is the picture, unless the file says that pages are channels. An array
+    that tifffile wrote without axes has its channels along the shortest axis. NumPy arrays are
+    `(H, W)` or `(H, W, C)`. Memory stays within three times the larger of the pixels and the file.
 
     Args:
         data: The bytes of a file.
 
     Returns:
-        The upright picture; None for one that Pillow reads.
+        The upright picture; None for a picture that Pillow reads.
 
     Raises:
         ValueError, or another Exception of a library: If the file is damaged or asks for too much.
@@ -195,12 +194,12 @@ def read_deep(data: bytes) -> Samples | None:
 
 
 def is_deep_png(data: bytes) -> bool:
-    """Whether the bytes are a PNG of 16 bits."""
+    """Whether the bytes are a 16-bit PNG."""
     return data.startswith(PNG) and data[24:25] == b"\x10"
 
 
 def type_in_header(data: bytes) -> str:
-    """Returns the type of a file's pixels by its header: uint8, uint16, or float32."""
+    """Returns the pixel type from a file's header: uint8, uint16, or float32."""
     if data.startswith(NPY):
         kind = _npy_header(io.BytesIO(data))[2]
         is_float, bits = kind.kind == "f", 8 * kind.itemsize
@@ -231,7 +230,7 @@ def _tags(data):
 
 
 def _is_plain(tags) -> bool:
-    """Whether Pillow reads all of a TIFF: 8 bits, and one or three colors, perhaps with alpha."""
+    """Whether Pillow reads all of a TIFF: 8 bits and one or three colors, perhaps with alpha."""
     if max(_numbers(tags, BITS, 1)) > 8 or {*_numbers(tags, SAMPLE_FORMAT, 1)} - {1, 4}:
         return False
     extra = _numbers(tags, EXTRA_SAMPLES, ())
@@ -241,8 +240,8 @@ def _is_plain(tags) -> bool:
 
 
 def read_png(data: bytes, picture, orientation: int) -> Samples:
-    """Reads a PNG of 16 bits that Pillow has opened, and turns it upright."""
-    if picture.mode.startswith("I"):  # gray, of which Pillow keeps 16 bits
+    """Reads a 16-bit PNG that Pillow has opened, and turns it upright."""
+    if picture.mode.startswith("I"):  # gray, where Pillow keeps 16 bits
         pixels = np.asarray(picture).astype("uint16")[..., None]
     else:
         codecs = extras.require("imagecodecs", extra="deep", purpose="Reading PNG of 16 bits")
@@ -252,7 +251,7 @@ def read_png(data: bytes, picture, orientation: int) -> Samples:
 
 
 def _upright(pixels, orientation):
-    """Turns `(H, W, C)` as an EXIF orientation says."""
+    """Turns `(H, W, C)` upright by its EXIF orientation."""
     if orientation not in range(2, 9):
         return pixels
     pixels = pixels.swapaxes(0, 1) if orientation > 4 else pixels
@@ -272,11 +271,11 @@ def _read_tiff(data):
         for part in series.pages if source is series else [page]:
             _check_bytes(part or page, len(data))
         axes, shape = source.axes, source.shape
-        if axes == "QYX":  # an array, whose axes nobody named
+        if axes == "QYX":  # an array without named axes
             shortest = int(np.argmin(shape))
             axes = f"{'YX'[:shortest]}C{'YX'[shortest:]}"
         if not {*"YX"} <= {*axes}:
-            raise ValueError(f"its axes {axes} are no picture's")
+            raise ValueError(f"its axes {axes} are not a picture's")
         height, width = (shape[axes.index(axis)] for axis in "YX")
         check_pixels(width, height)
         channels = math.prod(shape) // (height * width)
@@ -290,14 +289,14 @@ def _read_tiff(data):
         pixels = (2**page.bitspersample - 1 - pixels).astype(pixels.dtype)
     alpha = sum(extra in ALPHA for extra in page.extrasamples)
     colors = pixels.shape[-1] - alpha
-    if page.photometric == 2 and "C" not in axes:  # RGB, perhaps with something else
+    if page.photometric == 2 and "C" not in axes:  # RGB, perhaps with extra samples
         colors = min(3, colors)
     orientation = page.tags.valueof(ORIENTATION, default=1)
     return Samples(_upright(known_type(pixels), orientation), colors)
 
 
 def _check_bytes(page, size):
-    """Checks that a TIFF of some bytes has those of a page."""
+    """Checks that a TIFF file of `size` bytes holds all bytes of a page."""
     strips = zip(page.dataoffsets, page.databytecounts)
     if len(page.dataoffsets) != len(page.databytecounts) or any(a + n > size for a, n in strips):
         raise ValueError("the file is truncated")

@@ -1,8 +1,8 @@
-"""Makes small data sets of crops of two photographs, which come with scikit-learn.
+"""Makes small data sets from crops of the two photographs that come with scikit-learn.
 
-What each pixel shows is known: the outlines in demo_outlines.json were drawn by hand. Each
-photograph is cut into tiles. A crop lies within one tile, and every tile belongs either to training
-or to test, so that no pixel is in both. A crop follows from the seed, its split and its number.
+The outlines in demo_outlines.json, drawn by hand, say what each pixel shows. Each photograph is cut
+into tiles. A crop lies within one tile, and every tile belongs either to training or to test, so no
+pixel is in both. A crop follows from the seed, its split and its number.
 """
 
 import csv
@@ -15,18 +15,18 @@ import numpy as np
 
 from vit_keras.support import extras, files
 
-SIDE = 64  # pixels of a picture
+SIDE = 64  # pixels of a picture's side
 ROWS, COLUMNS, HEIGHT, WIDTH = 7, 10, 61, 64  # tiles of a photograph, and pixels of a tile
 SPLITS = ("train", "test")
 PHOTOGRAPHS = ("china", "flower")
 REGIONS = ("flower", "leaves", "sky", "temple", "trees", "water")
 COLORS = "fa8c3c 005050 a0c8fa aa1e1e 3c781e 6e8ca0"  # of regions in a mask
-PRESENT, MOST = 0.1, 0.75  # the share of a crop from which it shows a region, or hardly another
+PRESENT, MOST = 0.1, 0.75  # the share of a crop above which a region counts, or dominates
 
 
 @functools.cache
 def photographs() -> dict[str, tuple]:
-    """`{name: (picture, picture of the numbers of its regions)}`."""
+    """Returns `{name: (picture, picture of region numbers)}`."""
     require = functools.partial(extras.require, extra="data", purpose="Making demo data")
     image, draw, datasets = map(require, ("PIL.Image", "PIL.ImageDraw", "sklearn.datasets"))
     outlines = json.loads(pathlib.Path(__file__).with_name("demo_outlines.json").read_text())
@@ -36,7 +36,7 @@ def photographs() -> dict[str, tuple]:
         regions = image.new("L", picture.size)
         for region, text in outlines[name]:  # later ones over earlier ones
             corners = [tuple(map(int, corner.split(","))) for corner in text.split()]
-            pen = draw.Draw(regions)  # two corners are the box of an ellipse
+            pen = draw.Draw(regions)  # two corners give the box of an ellipse
             shape = pen.ellipse if len(corners) == 2 else pen.polygon
             shape(corners, fill=REGIONS.index(region))
         pictures[name] = picture, regions
@@ -44,13 +44,13 @@ def photographs() -> dict[str, tuple]:
 
 
 def tiles(split: str) -> list[tuple[str, int, int]]:
-    """Photograph, row and column of each tile of a split; a quarter is for the test."""
+    """Returns photograph, row and column of each tile of a split; test gets a quarter of them."""
     whole = itertools.product(PHOTOGRAPHS, range(ROWS), range(COLUMNS))
     return [tile for tile in whole if ((tile[2] + 2 * tile[1]) % 4 == 1) == (split == "test")]
 
 
 def _crop(tile, rng):
-    """A random crop of a tile: the picture, its regions `(SIDE, SIDE)`, their shares, the tile."""
+    """Draws a crop of a tile: picture, regions `(SIDE, SIDE)`, their shares, and the tile."""
     side = rng.integers(HEIGHT // 2, HEIGHT, endpoint=True)
     left = tile[2] * WIDTH + rng.integers(WIDTH - side, endpoint=True)
     top = tile[1] * HEIGHT + rng.integers(HEIGHT - side, endpoint=True)
@@ -62,7 +62,7 @@ def _crop(tile, rng):
 
 
 def _crops(counts, seed, fits=lambda shares, number: True):
-    """Yields split, number and crop: for each number, the first random crop that fits."""
+    """Yields the split, the number, and the first random crop that fits."""
     for split, count in zip(SPLITS, counts):
         places = tiles(split)
         for number in range(count):
@@ -116,7 +116,7 @@ def _photographs(folder, counts, seed):
         _save(picture, folder / f"{name}.jpg")
 
 
-KINDS = {  # what writes them, and how many pictures of each split
+KINDS = {  # the function that writes them, and the number of pictures in each split
     "photos": (_photos, (240, 120)),
     "tables": (_tables, (600, 200)),
     "masks": (_masks, (400, 100)),
@@ -126,17 +126,17 @@ KINDS = {  # what writes them, and how many pictures of each split
 
 
 def make(kind: str, folder: str, count: int | None, test_count: int | None, seed: int) -> int:
-    """Makes a folder of demo data, and returns how many pictures it holds.
+    """Makes a folder of demo data and returns its number of pictures.
 
     Args:
         kind: One of `KINDS`.
-        folder: The folder, which is new or empty.
-        count: Training pictures; None for the kind's own number.
-        test_count: Test pictures; None for the kind's own number.
-        seed: Decides everything random.
+        folder: A new or empty folder.
+        count: The number of training pictures; None for the kind's default.
+        test_count: The number of test pictures; None for the kind's default.
+        seed: The random seed.
 
     Raises:
-        ValueError: The folder holds something, or a number is negative.
+        ValueError: The folder is not empty, or a number is negative.
     """
     write, sizes = KINDS[kind]
     counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]

@@ -1,4 +1,4 @@
-"""The depth and the channels of pictures: levels, bands, and what to look at."""
+"""The depth and channels of pictures: levels, bands, and how to view them."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from vit_keras.support import extras
 from vit_keras.support.preprocessing import as_numbers
 
 Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
-WHOLE = {"uint8": 255, "uint16": 65535}  # types of whole levels, and the highest level
-LEAST_OF_16 = 4096  # the first level that 12 bits do not have
-GRAY = (0.299, 0.587, 0.114)  # shares of red, green, and blue in a gray level, as Pillow has them
+WHOLE = {"uint8": 255, "uint16": 65535}  # integer types and their highest level
+LEAST_OF_16 = 4096  # the first level above 12 bits
+GRAY = (0.299, 0.587, 0.114)  # shares of red, green, and blue in a gray level, as in Pillow
 
 
 def as_picture(pixels: np.ndarray) -> Picture:
@@ -36,10 +36,10 @@ def choose_channels(
 
     Args:
         pixels: `(H, W, C)`.
-        colors: The first channels, which are no transparency.
+        colors: The number of leading channels that are colors, not transparency.
         channels: The number of channels of the model; None for all colors.
-        bands: The channels of the file in the order of the model's, counted from 1 as in GDAL;
-            empty for all of them.
+        bands: The channels of the file in the model's order, counted from 1 as in GDAL; empty for
+            all of them.
 
     Raises:
         ValueError: If the picture does not have these channels. Gray becomes RGB and RGB gray, and
@@ -71,18 +71,18 @@ def choose_channels(
 def at_levels(picture: Picture, levels: float | None) -> Picture:
     """Brings a picture to the levels of a model.
 
-    Pictures of 8 bits are scaled, so that white stays white. Levels of 16 bits are kept by a model
-    of 12 or 16 bits, and are scaled for a model of 8 bits or of floats. Floats are kept.
+    8-bit pictures are scaled so that white stays white. 16-bit levels are kept for a model of 12 or
+    16 bits, and scaled for a model of 8 bits or floats. Floats are kept.
 
     Args:
         picture: A picture, or an array of any shape.
-        levels: The level that is white, as in `Preprocessing`; None keeps all levels.
+        levels: The level of white, as in `Preprocessing`; None keeps all levels.
 
     Returns:
         The picture itself, or an array: uint8 for 255 levels, uint16 for more, float32 for fewer.
 
     Raises:
-        ValueError: If a level is above `levels`, or if 16 bits may hold 12.
+        ValueError: If a level is above `levels`, or if 16-bit pixels may hold only 12 bits.
     """
     kind = str(picture.dtype) if isinstance(picture, np.ndarray) else "uint8"
     if levels is None or WHOLE.get(kind) == levels:
@@ -102,7 +102,7 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
             return pixels
         if 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16 bits hold levels up to {highest}, which may be dark or of 12 bits, and "
+                f"its 16 bits hold levels up to {highest}, which may be dark or 12-bit, and "
                 "the model does not take 16 bits. Save it with 8 bits, or train with "
                 "--data.levels 4095 or 65535"
             )
@@ -111,7 +111,7 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
 
 
 def known_type(pixels):
-    """Returns pixels as uint8, uint16, or finite float32; whole numbers of more bits as uint16."""
+    """Returns pixels as uint8, uint16, or finite float32; wider integers become uint16."""
     if pixels.dtype.kind == "f":
         with np.errstate(over="ignore"):
             pixels = pixels.astype("float32")
@@ -132,12 +132,12 @@ def check_axes(images: Any, channels: int | None = None) -> None:
     """Checks that pixels `(..., H, W, C)` have their channels last.
 
     Args:
-        images: An array or tensor. A shape that is not wholly known passes.
-        channels: The number of channels, if it is known. If not, one, three or four rows of more
-            than four channels are taken for channels that come first.
+        images: An array or tensor. A partly unknown shape passes.
+        channels: The number of channels, if known. If not, pixels with one, three or four rows and
+            more than four channels are taken to have their channels first.
 
     Raises:
-        ValueError: If they do not, or if a picture is empty.
+        ValueError: If the channels are not last, or if a picture is empty.
     """
     shape = getattr(images, "shape", None)
     if shape is None or getattr(shape, "rank", 0) is None or None in (shape := tuple(shape)):
@@ -158,16 +158,16 @@ def check_axes(images: Any, channels: int | None = None) -> None:
 
 
 def pixels_at(images: Any, levels: float, is_resized: bool = False) -> Any:
-    """Returns the pixels of an array or list at the levels of a model; a tensor stays as it is.
+    """Returns the pixels of an array or list at the levels of a model; a tensor is unchanged.
 
     Args:
-        images: `(..., H, W, C)`. Floats and whole numbers up to 255 are taken to have the levels of
-            the model; bool, uint8, and whole numbers of more bits are brought to these levels.
-        levels: The level that is white, as in `Preprocessing`.
+        images: `(..., H, W, C)`. Floats and integers up to 255 are taken to have the model's
+            levels; bool, uint8, and larger integers are brought to these levels.
+        levels: The level of white, as in `Preprocessing`.
         is_resized: As in `warn_of_range`.
 
     Raises:
-        ValueError: If these are no pixels, or if the level that is white is not known.
+        ValueError: If these are not pixels, or if their level of white is unknown.
     """
     pixels = as_numbers(images)
     if not isinstance(pixels, np.ndarray) or pixels.dtype.kind == "f":
@@ -181,12 +181,12 @@ def pixels_at(images: Any, levels: float, is_resized: bool = False) -> Any:
     except ValueError as error:
         raise ValueError(
             f"Pixels of type {pixels.dtype} cannot be brought to the levels of a model: {error}. "
-            "Or scale the array by 255 divided by its level that is white"
+            "Or scale the array by 255 divided by its level of white"
         ) from error
 
 
 def to_levels(images, levels: float) -> np.ndarray:
-    """Rounds pixels to whole levels: uint8 for 255, uint16 for more; with fewer, float32 as is."""
+    """Rounds pixels to whole levels, uint8 for 255 and uint16 for more; fewer stay float32."""
     if levels < WHOLE["uint8"]:
         return np.asarray(images, "float32")
     kind = "uint8" if levels == WHOLE["uint8"] else "uint16"
@@ -194,15 +194,15 @@ def to_levels(images, levels: float) -> np.ndarray:
 
 
 def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
-    """Warns of pixels in 0..1 where 0 to `levels` are meant, of the reverse, and below 0.
+    """Warns of pixels in 0..1 where 0 to `levels` is meant, of the reverse, and of pixels below 0.
 
-    Whole numbers, such as the pixels of a black picture, are left alone, and so are tensors without
-    values, which a compiled function gets.
+    Integers, such as the pixels of a black picture, are left alone, and so are the symbolic tensors
+    of a compiled function.
 
     Args:
         pixels: An array or tensor of any shape.
-        levels: The level that is white.
-        is_resized: Whether floats of whole levels may be a picture of whole numbers.
+        levels: The level of white.
+        is_resized: Whether floats with whole values may be a picture of integers.
     """
     try:
         values = pixels if hasattr(pixels, "min") else np.asarray(pixels)
@@ -226,10 +226,10 @@ def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
 
 
 def viewable(pixels: np.ndarray) -> np.ndarray:
-    """Returns a picture to look at: gray or RGB of 8 bits.
+    """Returns a viewable picture: gray or RGB of 8 bits.
 
-    Of other numbers of channels, the first three are shown, or the first. Other types than uint8
-    are stretched from their lowest value to their highest.
+    With other numbers of channels, the first three are shown, or the first one. Types other than
+    uint8 are stretched from their lowest value to their highest.
 
     Args:
         pixels: `(..., H, W, C)`; each picture is stretched by itself.

@@ -1,4 +1,4 @@
-"""Data sets of picture files: their rows, and those in folders of classes, of masks, or of any."""
+"""Data sets of picture files: rows of files, and folders of classes, masks, or any pictures."""
 
 import dataclasses
 import os
@@ -31,20 +31,20 @@ HEIC = (".heic", ".heif")
 
 @dataclasses.dataclass
 class Rows:
-    """N pictures in files, and what is known of each.
+    """N pictures in files, and what is known about each.
 
     Attributes:
         name: The name of the data set, as `load` takes it.
         root: The folder that the files are relative to.
         files: The N files.
-        labels: Their labels; of masks, the names of the classes alone.
-        splits: The split of each, `(N,)` strings; "train" where the source has none.
-        lacks: What the source has not where all are "train", such as "no folder test".
-        groups: The group of each picture, empty for one of its own; None without groups.
+        labels: Their labels; for masks, only the names of the classes.
+        splits: The split of each, `(N,)` strings; "train" if the source has none.
+        lacks: What the source lacks if all are "train", such as "no folder test".
+        groups: The group of each picture, empty for a picture without one; None without groups.
         masks: The mask of each picture, relative to `root`.
-        mask_code: Makes a mask `(H, W)` uint8 of the bytes of its file.
-        notes: What was found or guessed, a sentence each.
-        warnings: What may spoil a result, a sentence each.
+        mask_code: Decodes the bytes of a file to a mask `(H, W)` uint8.
+        notes: What was found or guessed, one sentence each.
+        warnings: What may spoil a result, one sentence each.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Rows:
     warnings: tuple[str, ...] = ()
 
     def part(self, rows: np.ndarray) -> "Rows":
-        """The rows with some numbers."""
+        """Returns the rows with the given numbers."""
         take = lambda values: values and [values[i] for i in rows]
         return dataclasses.replace(
             self,
@@ -76,7 +76,7 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     """Finds the class of each file in its name, as fast.ai's `from_name_re` does.
 
     Raises:
-        ValueError: If the pattern is none of one group, or does not match a name.
+        ValueError: If the pattern does not have exactly one group, or does not match a name.
     """
     try:
         compiled = re.compile(pattern)
@@ -96,7 +96,7 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
 
 
 def with_masks(rows: Rows, masks: list[str], config: DataConfig) -> Rows:
-    """Adds the mask of each row, relative to the root, and what its pixels stand for."""
+    """Adds the mask of each row, relative to the root, and the meaning of its pixels."""
     train = [os.path.join(rows.root, masks[i]) for i in np.flatnonzero(rows.splits == "train")]
     code = mask_code(rows.root, train, config)
     labels = no_labels(len(masks), "masks")._replace(names=code.names)
@@ -104,15 +104,15 @@ def with_masks(rows: Rows, masks: list[str], config: DataConfig) -> Rows:
 
 
 def open_rows(rows: Rows, config: DataConfig) -> Dataset:
-    """Opens rows as a data set, and holds out `config.test_percent` where nothing is.
+    """Opens rows as a data set, and holds out `config.test_percent` if nothing is held out.
 
     Raises:
-        ValueError: If there are no training images, or none of a class or label.
+        ValueError: If there are no training images, or none with some class or label.
     """
     if rows.labels.kind == "classes":
         rows = rows.part(np.flatnonzero(rows.labels.values != NO_CLASS))
     if rows.groups is None and len({*rows.files}) < len(rows.files):
-        rows = dataclasses.replace(rows, groups=rows.files)  # a picture in several rows is one
+        rows = dataclasses.replace(rows, groups=rows.files)  # several rows may share a picture
     held_out_by, splits = "", rows.splits.astype(object)
     if "train" in splits and without_held_out({*splits}, config.test_split):
         (train,) = np.nonzero(splits == "train")
@@ -138,7 +138,7 @@ def open_rows(rows: Rows, config: DataConfig) -> Dataset:
 
 
 def _check_trained(rows: Rows, splits):
-    """Raises ValueError unless there is a split train that has all classes or labels."""
+    """Raises ValueError unless the split train has all classes or labels."""
     if "train" not in splits:
         raise ValueError(
             f"{rows.name!r} needs pictures of the split train. Received: {sorted({*splits})}"
@@ -162,12 +162,12 @@ def _check_trained(rows: Rows, splits):
 
 
 def is_one_line(name: str) -> bool:
-    """Whether a name has no line breaks, no control characters, and no bytes that are no text."""
+    """Whether a name is text without line breaks and control characters."""
     return not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in name)
 
 
 def _open(rows: Rows) -> Split:
-    """One split of rows."""
+    """Makes a split of rows."""
     if any(path.lower().endswith(HEIC) for path in rows.files):
         extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
     places = [os.path.join(rows.root, path) for path in rows.files]
@@ -186,21 +186,21 @@ SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
 def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
 
-    Pictures and masks are found as `masks.holds_masks` says. With `config.label_pattern`, the
-    class is in the name of each picture, at any depth. If pictures need not be `labeled`, a folder
-    that is not laid out so, or has pictures beside the classes, has no classes: all pictures in it
-    and in its subfolders are one data set. The folders of a picture that is linked into several of
-    them, by symbolic or hard links, are its labels.
+    For pictures with masks, see `masks.holds_masks`. With `config.label_pattern`, the name of each
+    picture gives its class, at any depth. If pictures need not be `labeled`, a folder with another
+    layout, or with pictures beside the classes, has no classes: all pictures in it and in its
+    subfolders are one data set. If symbolic or hard links put a picture into several folders, these
+    folders are its labels.
 
-    The held-out split is a folder test, validation, val, valid, or dev. Without one,
-    `config.test_percent` of each class is held out. Where `config.train_split` is not of train, a
-    held-out folder may lie there alone, as ImageNet's val. The order of the images follows from
-    their names alone and mixes the classes, so that a slice is a sample.
+    The held-out split is a folder named test, validation, val, valid, or dev. Without one,
+    `config.test_percent` of each class is held out. If `config.train_split` is not part of train, a
+    held-out folder may lie there alone, such as ImageNet's val. The order of the images follows
+    from their names alone and mixes the classes, so that a slice is a sample.
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If a class has no training images, or if a held-out split has a class that is
-            not in train.
+        ValueError: If a class has no training images, or if train lacks a class of a held-out
+            split.
     """
     if task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path)):
         return open_rows(_with_masks(path, config), config)
@@ -234,7 +234,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
 
 
 def _rows(path, files) -> Rows:
-    """The rows of some files by split, in an order that their names alone mix."""
+    """Returns the rows of files by split, in an order that follows from their names alone."""
     order = lambda images: sorted((os.path.relpath(i, path) for i in images), key=path_hash)
     files = {split: order(images) for split, images in files.items()}
     images = [image for of_split in files.values() for image in of_split]
@@ -249,7 +249,7 @@ def _rows(path, files) -> Rows:
 
 
 def _with_masks(path, config) -> Rows:
-    """The rows of pictures and masks, whose splits are folders."""
+    """Returns the rows of pictures and masks; their splits are folders."""
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
     roots = {"train": path} | {name: roots[name] for name in ("train", *HELD_OUT) if name in roots}
     pairs = {split: dict(find_masks(root)) for split, root in roots.items()}
@@ -261,16 +261,16 @@ def _with_masks(path, config) -> Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The files of a folder that has one folder per class; no picture is opened.
+    """The files of a folder with one subfolder per class; no picture is opened.
 
     Attributes:
         roots: The folder of each split. Without folders of splits, all images are "train".
         classes: The names of the classes, sorted.
-        pictures: By split and class, the paths of the pictures.
+        pictures: The paths of the pictures by split and class.
         others: Paths of files in the classes' folders that are not pictures, sorted.
-        loose: Pictures that lie in no folder of a class.
-        unused: Folders beside those of the splits.
-        problems: Why a classifier cannot be trained on the folder, the gravest first.
+        loose: Pictures outside the folders of classes.
+        unused: Folders that are not splits.
+        problems: Why a classifier cannot be trained on the folder, the most serious first.
     """
 
     roots: dict[str, str]
@@ -288,12 +288,12 @@ class Layout:
 
 
 def read_layout(path: str, trains: bool = True) -> Layout:
-    """Reads the names of a folder's files.
+    """Reads the names of the files in a folder.
 
-    Folders train, test, validation, val, valid, dev, training and testing are splits, in letters of
-    either case. Without train, a held-out folder must hold folders of the classes beside it, since
-    these words may also be names of classes. Where nothing `trains`, a held-out folder stands for
-    train too.
+    Folders named train, test, validation, val, valid, dev, training and testing are splits, in
+    upper or lower case. Without train, a held-out folder counts only if its folders are among the
+    classes beside it, since these words may also be names of classes. Unless the folder `trains` a
+    model, a held-out folder stands for train too.
 
     Raises:
         FileNotFoundError: If there is no folder at `path`.
@@ -320,7 +320,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
     for split, root in roots.items():
         of_split = beside if root == path else _subfolders(root)
         by_class = {name: _pictures(os.path.join(root, name), others) for name in of_split}
-        if split != "train":  # a class without held-out pictures is none of an accident
+        if split != "train":  # a class may well have no held-out pictures
             by_class = {name: of_class for name, of_class in by_class.items() if of_class}
         pictures[split] = by_class
     if not (trains or pictures["train"]) and len(roots) > 1:
@@ -340,7 +340,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
 
 
 def _roots(path, names):
-    """Returns the folder of each split; that of train first, which is `path` without one."""
+    """Returns the folder of each split, train first; without one, train is `path`."""
     splits = ("train", *HELD_OUT)
     known = {split_name(name): name for name in names if split_name(name) in splits}
     others = set(names) - set(known.values())
@@ -356,7 +356,7 @@ def _roots(path, names):
 
 
 def _holds_classes(folder, classes):
-    """Whether all folders in `folder` are classes; if there are no classes, whether it has any."""
+    """Whether all folders in `folder` are classes; without classes, whether it has any folders."""
     names = set(_subfolders(folder))
     return bool(names) and (names <= classes or not classes)
 
@@ -413,7 +413,7 @@ def _problems(path, roots, pictures, loose):
 
 
 def _linked(layout, split):
-    """The classes of each picture; of files that are links to one, the first stands for all."""
+    """Returns the classes of each picture; the first of several links stands for all of them."""
     first: dict[tuple[int, int], str] = {}
     folders: dict[str, list[str]] = {}
     order = lambda row: path_hash(os.path.relpath(row[0], layout.roots[split]))
@@ -421,7 +421,7 @@ def _linked(layout, split):
         try:
             status = os.stat(image)
             path = first.setdefault((status.st_dev, status.st_ino), image)
-        except OSError:  # it is gone, or a link that leads nowhere: unreadable
+        except OSError:  # deleted, or a broken link: unreadable
             path = image
         folders.setdefault(path, []).append(name)
     return folders

@@ -1,4 +1,4 @@
-"""Checks that a resumed run has the data that it began with."""
+"""Checks that a resumed run uses the data that it began with."""
 
 import hashlib
 import json
@@ -13,12 +13,12 @@ from vit_keras.support.json_files import read_json, with_checksums
 
 FILE = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"
-MOST_READ_BYTES = 2**30  # of all pictures, which take 3 s to read from memory
-IN_FILES = ("classes", "masks")  # whose labels follow from names and sizes of files
+MOST_READ_BYTES = 2**30  # in all pictures; reading them from memory takes 3 s
+IN_FILES = ("classes", "masks")  # kinds whose labels follow from file names and sizes
 
 
 class Recorded(TypedDict):
-    """What `dataset.json` must hold."""
+    """The content of `dataset.json`."""
 
     classes: list[str]
     images: dict[str, dict[str, int]]
@@ -31,10 +31,10 @@ def fingerprint(dataset) -> dict[str, Any]:
 
     Returns:
         The names of the classes; for each split, the number of images per class, and a SHA-256 of
-        its files' names, sizes and bytes, and of labels that do not follow from them. A split whose
-        labels lie in its records has one number of images, since counting by class would read all
-        records. The bytes of more than `MOST_READ_BYTES` are not read; "times" is then a SHA-256 of
-        the times of each split's files.
+        its files' names, sizes and bytes, and of labels that do not follow from them. A split with
+        labels in its records has a single number of images, since counting by class would read all
+        records. If the files have more than `MOST_READ_BYTES`, their bytes are not read; "times" is
+        then a SHA-256 of the times of each split's files.
     """
     files = {
         name: [(file, path, *_status(path)) for file, path in split.files()]
@@ -60,10 +60,10 @@ def fingerprint(dataset) -> dict[str, Any]:
 
 
 def _status(path) -> tuple[int, int]:
-    """The size in bytes of a file and the time of its last change; (-1, 0) for one that is gone."""
+    """Returns a file's size in bytes and modification time; (-1, 0) if it no longer exists."""
     try:
         status = os.stat(path)
-    except OSError:  # it is gone, or on a server
+    except OSError:  # deleted, or on a server
         return -1, 0
     return status.st_size, status.st_mtime_ns
 
@@ -71,16 +71,16 @@ def _status(path) -> tuple[int, int]:
 def _content(path) -> str:
     try:
         return sha256(path) if os.path.isfile(path) else "no file"
-    except OSError:  # a run that reads it says so
+    except OSError:  # a run that reads it reports that
         return "unreadable"
 
 
 def check_unchanged(dataset, folder) -> None:
-    """Writes `dataset.json` to a run's folder, or compares the data set with that file.
+    """Writes `dataset.json` to a run's folder, or compares the data set with an existing one.
 
     Raises:
-        ValueError: If classes, numbers of images, or files have changed, and the message lists the
-            changes; or if `dataset.json` itself was changed.
+        ValueError: If classes, numbers of images, or files have changed; the message lists the
+            changes. Also if `dataset.json` itself was changed.
         FileNotFoundError: If the run has checkpoints, but no `dataset.json`.
 
     Example:
@@ -110,7 +110,7 @@ def check_unchanged(dataset, folder) -> None:
 
 
 def recorded_classes(folder) -> list[str]:
-    """The classes of the data set that `check_unchanged` recorded in a run's folder.
+    """Returns the classes that `check_unchanged` recorded in a run's folder.
 
     Raises:
         FileNotFoundError: If nothing is recorded there.
@@ -131,7 +131,7 @@ def _by_class(split, dataset):
 
 
 def _changes(recorded, current):
-    """Describes what differs between two fingerprints."""
+    """Describes the differences between two fingerprints."""
     before, now = recorded["classes"], current["classes"]
     changes = [
         f"{change}: {', '.join(map(repr, names))}"

@@ -11,16 +11,16 @@ from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Split, without_held_out
 from vit_keras.data.labels import LABEL_KINDS
 
-TRIES = 16  # orders of the units, of which the first that loses no label is taken
+TRIES = 16  # orders of the units to try; the first that loses no label is taken
 
 
 def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
-    """Returns the splits that a run trains on and is judged on.
+    """Returns the splits that a run is trained on and judged on.
 
     With `config.dev_percent`, both are parts of the training split (the paper's development split,
     Table 4): that share of each class is held out by `config.split_seed`, and the test split is
     not used. With `config.fold`, one of several equal parts is held out in the same way, and
-    `train_dev_test` parts the others by `config.dev_percent`. A group stays whole: see `divide`.
+    `train_dev_test` divides the others by `config.dev_percent`. A group stays whole: see `divide`.
 
     Example:
         >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
@@ -38,11 +38,11 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
 
 
 def train_dev_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split, Split]:
-    """Returns the splits that a run trains on, chooses by, and is judged on.
+    """Returns the splits that a run is trained on, tuned on, and judged on.
 
-    With `config.fold` and `config.dev_percent`, the fold judges the run, and that share of the
-    other training images chooses its weights, temperature and thresholds. Otherwise, the last two
-    splits are the second one of `train_and_test`.
+    With `config.fold` and `config.dev_percent`, the run is judged on the fold, and its weights,
+    temperature and thresholds are chosen on that share of the other training images. Otherwise, the
+    last two splits are both the second one of `train_and_test`.
 
     Example:
         >>> config = DataConfig(dev_percent=25.0, fold=(0, 5))
@@ -71,19 +71,19 @@ def divide(
     """Divides images so that each part has its share of each label, and a group stays whole.
 
     This is iterative stratification (Sechidis et al., 2011) with groups: the rarest label is dealt
-    out first, its groups in an order that follows from their names and the seed alone. As long as a
-    label has two groups, one of them stays outside of each part, so that what is trained on the
-    others knows it.
+    out first, its groups in an order that follows from their names and the seed alone. If a label
+    has at least two groups, no part gets all of them, so a model trained on the other parts has
+    seen it.
 
     Args:
         names: The images' names, or their numbers.
         kind: What the labels are: a name in `vit_keras.support.tasks.KINDS`.
         labels: As `Split.labels`.
-        groups: The group of each image, empty for an image of its own; None without groups.
+        groups: The group of each image, empty for an image without one; None without groups.
         seed: Decides the order.
         folds: The number of equal parts; 0 for two parts.
-        percent: The share of part 1 of two, which gets an image of each label that has two groups;
-            part 0 is the rest.
+        percent: The share of part 1 of two. It gets an image of each label that has two groups.
+            Part 0 is the rest.
 
     Returns:
         The part of each image, `(N,)` int.
@@ -105,7 +105,7 @@ def divide(
 
 
 def _ranks(names, seed) -> np.ndarray:
-    """The place of each name in an order that follows from the names and the seed alone."""
+    """Returns the rank of each name in an order that follows from the names and the seed alone."""
     digests = b"".join(path_hash(f"{seed}/{name}")[:16] for name in names)
     high, low = np.frombuffer(digests, ">u8").astype("u8").reshape(-1, 2).T
     ranks = np.empty(len(high), int)
@@ -114,11 +114,11 @@ def _ranks(names, seed) -> np.ndarray:
 
 
 def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
-    """Deals units 0 to `count` - 1, of whose images each row of `unit` and `label` is one label.
+    """Deals units 0 to `count` - 1; each row of `unit` and `label` is one label of an image.
 
     Returns:
-        The part of each unit, and how many labels of two units or more lie in no part, or in one
-        part alone, where they would be missed.
+        The part of each unit, and the number of labels with two units or more that lie in no part,
+        or in only one, so that the others would lack them.
     """
     pairs, images = np.unique(label.astype("int64") * count + unit, return_counts=True)
     label, unit = np.divmod(pairs, count)  # in the order of the labels, then of the units
@@ -145,13 +145,13 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
 
 
 def _wanted(images, units, least, percent):
-    """The number of a label's images to hold out: at least one unit if there are two."""
+    """Returns the number of a label's images to hold out: at least one unit if there are two."""
     share = np.round(images * percent / 100).astype(int)
     return np.where(units > 1, np.clip(share, least, images - 1), 0)
 
 
 class _Table:
-    """How many units of each label lie in each part, and how many images are still wanted there."""
+    """The number of units of each label in each part, and of images that the part still needs."""
 
     def __init__(self, of_label, folds, percent):
         sizes = [[size for _, size in of] or [0] for of in of_label]
@@ -165,7 +165,7 @@ class _Table:
         self.sizes = [0] * len(self.holds)
 
     def add(self, label, size, labels) -> int:
-        """Chooses a part for a unit with some labels, dealt out for one of them."""
+        """Chooses a part for a unit with `labels`, dealt out for one of them."""
         if self.folds:
             rank = lambda part: (-self.wanted[part][label], self.sizes[part])
             order = sorted(range(len(self.holds)), key=rank)
@@ -181,7 +181,7 @@ class _Table:
         return part
 
     def _fits(self, part, labels):
-        """Whether each label of a unit that goes into a part can still lie in another one."""
+        """Whether each of a unit's labels can still lie in another part if the unit goes here."""
         for label, _ in labels:
             outside = self.units[label] - self.left[label] - self.holds[part][label]
             if not outside and self.left[label] < 2 and not (self.folds and self.units[label] == 1):
@@ -198,16 +198,16 @@ class _Table:
 def hold_out(
     lacks: str, names, kind: str, labels, groups, config: DataConfig, has_labels: bool = True
 ) -> tuple[np.ndarray, str]:
-    """Holds out `config.test_percent` of a data set that `lacks` a split, and says so.
+    """Holds out `config.test_percent` of a data set that `lacks` a split, and describes that.
 
     Args:
-        lacks: What the data set has not, such as "no folder test".
+        lacks: What the data set lacks, such as "no folder test".
         names, kind, labels, groups: As in `divide`.
         config: The share, and the seed.
         has_labels: Whether the labels mean something.
 
     Returns:
-        Whether each image is held out, `(N,)` bool; and a sentence, empty if none is.
+        Whether each image is held out, `(N,)` bool; and a sentence, empty if no image is.
     """
     percent = config.test_percent
     held_out = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent) == 1
@@ -224,10 +224,11 @@ def hold_out(
 def hold_out_of(
     splits: dict[str, Split], lacks: str, kind: str, config: DataConfig, has_labels: bool
 ) -> tuple[dict[str, Split], str]:
-    """Parts the split train by the numbers of its pictures, where nothing is held out.
+    """Divides the split train by the numbers of its pictures if nothing is held out.
 
     Returns:
-        The splits with "train" and "test", and what `hold_out` says; or `splits` and no sentence.
+        The splits with "train" and "test", and the sentence of `hold_out`; or `splits` and no
+        sentence.
     """
     train = splits.get("train")
     if not train or not without_held_out(splits, config.test_split):
@@ -241,5 +242,5 @@ def hold_out_of(
 
 
 def path_hash(text: str) -> bytes:
-    """Orders paths at random, but always in the same way."""
+    """Hashes a path, to order paths at random but always in the same way."""
     return hashlib.sha256(os.fsencode(text)).digest()

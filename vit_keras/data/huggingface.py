@@ -1,4 +1,4 @@
-"""`hf:NAME`: data sets of the Hugging Face hub, read by index with the library `datasets`."""
+"""`hf:NAME`: data sets of the Hugging Face Hub, read by index with the library `datasets`."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from vit_keras.data.labels import NO_CLASS, Labels, no_labels, read_labels, text
 from vit_keras.support import extras
 from vit_keras.support.files import check_arrived
 
-SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
+SAVED = ("dataset_dict.json", "state.json")  # files of `save_to_disk`
 IMAGE, LABELS = "image", ("label", "labels")
 NOTHING = "\0"  # no cell holds it
 
@@ -26,17 +26,17 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
     pictures. Splits in which no picture has a class are left out if classes are needed.
 
     Args:
-        name: `USER/NAME`, with `@REVISION` and `:CONFIG` if need be, or a folder: one that has the
-            files of a data set, or one that `save_to_disk` wrote.
-        config: Says the column of the labels and the held-out share.
-        task: The labels are classes.
-        labeled: Whether all pictures must have a class. Without, a data set in which some have none
+        name: `USER/NAME`, with `@REVISION` and `:CONFIG` if needed, or a folder: one with the files
+            of a data set, or one that `save_to_disk` wrote.
+        config: The column of the labels and the held-out share.
+        task: What the labels are, as for `data.load`.
+        labeled: Whether all pictures must have a class. If not, a data set in which some lack one
             has no `class_names`.
 
     Raises:
         FileNotFoundError: If there is no such data set.
-        ValueError: If it cannot be opened, or has no pictures or no classes. The message gives the
-            columns that it has.
+        ValueError: If it cannot be opened, or has no pictures or no classes. The message gives its
+            columns.
         ImportError: If `datasets` or Pillow is not installed.
     """
     opened = _opened(name)
@@ -48,7 +48,7 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
     for (key, rows), values in zip(opened.items(), np.split(labels.values, np.cumsum(sizes)[:-1])):
         known = values != NO_CLASS if values.ndim == 1 else ~np.isnan(values).all(axis=1)
         if labeled and not known.any():
-            continue  # a test split whose labels are kept back
+            continue  # a test split whose labels are withheld
         if labeled and not known.all():
             (without,) = np.nonzero(~known)
             raise ValueError(
@@ -72,7 +72,7 @@ def _library() -> Any:
 
 
 def _opened(name):
-    """The splits of a data set by name, as `datasets.Dataset`."""
+    """Returns the splits of a data set by name, as `datasets.Dataset`."""
     library, is_folder = _library(), os.path.isdir(name)
     place, _, variant = (os.path.abspath(name), "", "") if is_folder else name.partition(":")
     path, _, revision = (place, "", "") if is_folder else place.partition("@")
@@ -81,7 +81,7 @@ def _opened(name):
             opened = library.load_from_disk(path)
         else:
             opened = library.load_dataset(path, variant or None, revision=revision or None)
-    except Exception as error:  # each kind of file, and the network, have errors of their own
+    except Exception as error:  # each kind of file, and the network, raises its own errors
         for file in pathlib.Path(path).rglob("*.parquet"):
             check_arrived(file)
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
@@ -99,7 +99,7 @@ def _image_column(name, features):
 
 
 def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
-    """The columns of the labels; empty without one."""
+    """Returns the columns of the labels; empty without one."""
     if config.label_columns:
         return tuple(config.label_columns)
     classes = [key for key, kind in features.items() if isinstance(kind, _library().ClassLabel)]
@@ -118,12 +118,12 @@ def _received(name, features):
 
 
 def _element(feature):
-    """What a column holds, or its lists."""
+    """Returns the type of a column, or of the items of its lists."""
     return getattr(feature, "feature", feature)
 
 
 def _cells(rows, column) -> list:
-    """The cells of a column; of numbers that stand for names, these, and None for -1."""
+    """Returns the cells of a column; numbers that stand for names become these, and -1 None."""
     cells = rows.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
     feature = _element(rows.features[column])
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
@@ -134,7 +134,7 @@ def _cells(rows, column) -> list:
 
 
 def _labels(name, opened, columns, config, task, labeled) -> Labels:
-    """The labels of all splits, one after the other; of classes, none if one is not known."""
+    """Returns the labels of all splits in order; no classes at all if one is unknown."""
     none = no_labels(sum(map(len, opened.values())))
     if not columns:
         return none
@@ -148,7 +148,7 @@ def _labels(name, opened, columns, config, task, labeled) -> Labels:
 
 
 def _split(name, split, image, labels, groups) -> Split:
-    """The pictures of a split, whose names begin with `name`."""
+    """Makes the split of a data set; the names of its pictures begin with `name`."""
     pictures = split.select_columns([image]).cast_column(image, _library().Image(decode=False))
     labels = as_labels(labels)
 

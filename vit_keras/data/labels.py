@@ -1,4 +1,4 @@
-"""Labels: what columns of them hold, and how each kind is counted, divided and learned."""
+"""Reads columns of labels; defines how to count, divide and learn each kind."""
 
 import re
 import unicodedata
@@ -15,16 +15,16 @@ class LabelKind(NamedTuple):
     """How the labels of a split are used.
 
     Attributes:
-        counts: Maps labels and the names of the outputs to numbers of pictures by name.
-        strata: Maps labels to one value for each picture; each value is drawn equally often where
-            sampling is balanced.
-        members: Maps labels to the numbers of pictures and, beside each, of a label that it has; a
-            share of each label is held out.
-        target: Maps one picture's label to what a model learns from, `(K,)` float32 or, of a mask,
+        counts: Maps labels and the names of the outputs to the number of pictures by name.
+        strata: Maps labels to one value for each picture; balanced sampling draws each value
+            equally often.
+        members: Maps labels to pairs of a picture's number and the number of one of its labels, as
+            two arrays; a share of each label is held out.
+        target: Maps one picture's label to a model's target, `(K,)` float32 or, for a mask,
             `(H, W)` int32, given a `Task` and K.
-        text: Says what one picture's label is, given the names of the outputs.
-        least: The least number of outputs.
-        unit: What a share is held out of, for messages.
+        text: Describes one picture's label, given the names of the outputs.
+        least: The smallest number of outputs.
+        unit: The whole that the held-out share refers to, for messages.
     """
 
     counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
@@ -49,7 +49,7 @@ def _count_numbers(labels, names):
 
 
 def _rarest_label(labels):
-    """The rarest label that each picture has; one more than the last for pictures without any."""
+    """Returns the rarest label of each picture; K for pictures without any."""
     present = labels == 1
     numbers = np.where(present.any(axis=0), present.sum(axis=0), len(labels) + 1)
     rank = np.where(present, numbers, len(labels) + 2)
@@ -57,7 +57,7 @@ def _rarest_label(labels):
 
 
 def _rarer_values(labels):
-    """The labels of each picture that has them or, of labels that most have, has them not."""
+    """Pairs pictures with their labels, or with the labels they lack if most have them."""
     yes, no = (labels == 1), (labels == 0)
     rarer = np.where(yes.sum(axis=0) <= no.sum(axis=0), yes, no)
     return np.nonzero(np.column_stack([rarer, ~rarer.any(axis=1)]))
@@ -77,7 +77,7 @@ def _one_hot(label, task, outputs):
 
 
 def _name_labels(label, names):
-    """ "cat, dog 30 %" of labels, some of which may be mixed."""
+    """Describes labels, such as "cat, dog 30 %"; some may be mixed."""
     shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
     texts = [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
     return ", ".join(texts) or "none"
@@ -89,7 +89,7 @@ def _name_numbers(label, names):
 
 
 def _name_masks(label, names):
-    """The classes in a mask `(H, W)`, or those that are 1 in `(K,)`."""
+    """Names the classes in a mask `(H, W)`, or those that are 1 in `(K,)`."""
     label = np.asarray(label).astype(int)
     present = np.flatnonzero(label) if label.ndim == 1 else np.unique(label[label != VOID])
     return ", ".join(names[k] for k in present) or "none"
@@ -136,7 +136,7 @@ LABEL_KINDS = {
 
 
 YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
-EMPTY = ("", "na", "n/a", "nan", "null", "none")  # as pandas and R write what is not known
+EMPTY = ("", "na", "n/a", "nan", "null", "none")  # as pandas and R write unknown values
 NO_CLASS = -1
 WHOLE = re.compile("0|-?[1-9][0-9]*")
 
@@ -149,7 +149,7 @@ class Labels(NamedTuple):
         names: The names of the outputs; empty without labels.
         values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; `(N, K)` float32 with
             NaN for unknown values otherwise.
-        notes: What was found or guessed, a sentence each.
+        notes: What was found or guessed, one sentence each.
     """
 
     kind: str
@@ -159,12 +159,12 @@ class Labels(NamedTuple):
 
 
 def no_labels(count: int, kind: str = "classes") -> Labels:
-    """The labels of pictures that have none, or whose masks have them."""
+    """Returns the labels of pictures without labels, or with masks."""
     return Labels(kind, (), np.zeros((count, 1)) if kind == "masks" else np.zeros(count, "int32"))
 
 
 def text_of(cell: Any) -> str | list | None:
-    """A cell as text without spaces around it, in Unicode's composed form; a list stays one."""
+    """Returns a cell as stripped text in Unicode's composed form; a list stays a list."""
     if cell is None or isinstance(cell, list):
         return cell
     text = cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell)
@@ -183,11 +183,11 @@ def read_labels(
     Args:
         where: The table, for messages.
         columns: The cells by column, of any type.
-        config: The separator of several labels in one cell, and what stands for unknown ones.
+        config: The separator of several labels in one cell, and the texts for unknown ones.
         task: A name in `vit_keras.support.tasks.KINDS`, or "auto": a column of lists, or several
             columns of 0 and 1, hold labels; fractions, or several columns of numbers, are numbers;
             anything else in one column is a class.
-        order: All classes in their order; None for those of the column, sorted.
+        order: All classes in order; None for the sorted classes of the column.
 
     Raises:
         ValueError: If the values do not fit the task; the message names the first such row.
@@ -203,7 +203,7 @@ def read_labels(
 
 
 def _guess(values, config):
-    """The kind of the labels, and why."""
+    """Guesses the kind of the labels, and says why."""
     several, cells = len(values) > 1, [*_known(values)]
     column = ", ".join(map(repr, values)) if len(values) < 6 else f"{len(values)} columns"
     if any(isinstance(cell, list) for *_, cell in cells):
@@ -229,7 +229,7 @@ def _guess(values, config):
 
 
 def _known(values):
-    """The column, the row and the text of each cell that is not empty."""
+    """Yields the column, the row and the text of each cell that is not empty."""
     for name, cells in values.items():
         for row, cell in enumerate(cells):
             if isinstance(cell, list) or (cell is not None and cell.casefold() not in EMPTY):
@@ -237,7 +237,7 @@ def _known(values):
 
 
 def _number(text) -> float | None:
-    """The number that a text holds; None if it is none."""
+    """Returns a text as a number; None if it is not one."""
     try:
         number = float(text)
     except ValueError:
@@ -266,7 +266,7 @@ def _classes(where, values, config, order):
 
 
 def _one_of_columns(where, values):
-    """Classes of which each has a column, exactly one of which is 1 in each row."""
+    """Reads classes from one column per class; each row has exactly one 1."""
     table = _numeric(where, values, "0 or 1", YES_OR_NO.get)
     if len(wrong := np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))):
         raise ValueError(
@@ -306,7 +306,7 @@ def _labels(where, values, config, order):
 
 
 def _names_in(cell, separator):
-    """The labels in a cell; None if they are unknown."""
+    """Returns the labels in a cell; None if they are unknown."""
     if cell is None:
         return None
     members = cell if isinstance(cell, list) else cell.split(separator)
@@ -318,7 +318,7 @@ def _numbers(where, values, config, order):
 
 
 def _numeric(where, values, rule, parse):
-    """The columns as `(N, K)` float32, with NaN for empty cells."""
+    """Returns the columns as `(N, K)` float32, with NaN for empty cells."""
     table = np.full((len(next(iter(values.values()))), len(values)), np.nan, "float32")
     columns = {name: k for k, name in enumerate(values)}
     for name, row, cell in _known(values):
@@ -326,7 +326,7 @@ def _numeric(where, values, rule, parse):
         if number is None:
             raise ValueError(
                 f"The column {name!r} of {where!r} must hold {rule} in each row. "
-                f"Received: {cell!r} in row {row + 1}. What stands for unknown is given in "
+                f"Received: {cell!r} in row {row + 1}. List the texts for unknown values in "
                 "data.unknown"
             )
         table[row, columns[name]] = number

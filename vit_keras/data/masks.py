@@ -1,4 +1,4 @@
-"""Masks: picture files whose pixels stand for classes, by number, by level, or by color."""
+"""Masks: picture files whose pixels give classes by number, level, or color."""
 
 import dataclasses
 import os
@@ -15,24 +15,25 @@ from vit_keras.data.threads import read_ahead
 from vit_keras.support.tasks import VOID
 
 IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"
-# Ends of the names of masks that have those of their pictures otherwise.
+# Endings that masks add to the names of their pictures.
 ENDS = re.compile("[-_. ](mask|masks|seg|segmentation|gt|label|labels|labelids)$", re.IGNORECASE)
-MODES = ("P", "L", "1", "I;16", "I")  # of Pillow, whose values are numbers or levels
+MODES = ("P", "L", "1", "I;16", "I")  # Pillow's modes whose values are numbers or levels
 LOSSY = ("JPEG", "MPO", "WEBP", "HEIF", "AVIF")  # formats that change levels
 COLOR = re.compile(
     r"#[0-9a-f]{6}\b|(?<!\d)\d{1,3}[\s,;]+\d{1,3}[\s,;]+\d{1,3}(?!\d)", re.IGNORECASE
 )
-AHEAD = 256  # masks that are read in advance
+AHEAD = 256  # masks to read in advance
 SHOWN = 8  # levels or colors that a message names
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskCode:
-    """What the pixels of masks stand for.
+    """The meaning of the pixels of masks.
 
     Attributes:
         names: The names of the K classes.
-        values: The level of each class, or its color as a number 0xRRGGBB; None for its number.
+        values: The level of each class, or its color as a number 0xRRGGBB; None if levels are the
+            numbers.
         has_colors: Whether `values` are colors.
     """
 
@@ -44,11 +45,11 @@ class MaskCode:
         """Reads the bytes of a mask.
 
         Returns:
-            The numbers of the classes, `(H, W)` uint8; `VOID`, 255, where there is none.
+            The numbers of the classes, `(H, W)` uint8; `VOID`, 255, where there is no class.
 
         Raises:
-            ValueError: The file loses levels, or holds a color or a level that is no class.
-            OSError: The file is no whole picture.
+            ValueError: The file format loses levels, or a color or level is not a class.
+            OSError: The file is not a complete picture.
         """
         known = self.values or range(len(self.names))
         numbers = {value: k for k, value in enumerate(known)}
@@ -65,11 +66,11 @@ class MaskCode:
 
 
 def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
-    """The levels of a mask, or its colors as numbers 0xRRGGBB, `(H, W)` int64.
+    """Returns the levels of a mask, or its colors as numbers 0xRRGGBB, `(H, W)` int64.
 
     Raises:
-        ValueError: The file loses levels, or has colors where there should be levels.
-        OSError: The file is no whole picture.
+        ValueError: The file format loses levels, or the file has colors instead of levels.
+        OSError: The file is not a complete picture.
     """
     with open_encoded(data) as picture:
         packed = picture.info.get("compression") == "jpeg"  # in a TIFF
@@ -100,14 +101,14 @@ def _listed(values, are_colors):
 
 
 def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
-    """Finds what the pixels of masks stand for.
+    """Finds the meaning of the pixels of masks.
 
-    `root`/classes.txt names the classes, one a line, and may give the color of each, as `#ff0000`
+    `root`/classes.txt names the classes, one per line, and may give the color of each, as `#ff0000`
     or `255 0 0`. Without it, and without `config.mask_values` and `config.mask_colors`, the masks
     must hold the numbers of the classes without gaps.
 
     Raises:
-        ValueError: If that does not fit together, or if levels have gaps; the message names them.
+        ValueError: If these contradict each other, or if levels have gaps; the message names them.
     """
     names, colors = _named_classes(os.path.join(root, NAMES))
     colors = tuple(_number_of(color) for color in config.mask_colors) or colors
@@ -117,7 +118,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     names = names or tuple(_listed([v], not config.mask_values) for v in values)
     if values and (len(values) != len(names) or len({*values}) < len(values)):
         raise ValueError(
-            "Each class needs a level or a color of its own. Received: "
+            "Each class needs its own level or color. Received: "
             f"{len(values)} of them, {_listed(values, not config.mask_values)}, for the classes "
             f"{list(names)[:SHOWN]}"
         )
@@ -125,7 +126,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
 
 
 def _number_of(color) -> int:
-    """0xRRGGBB of "#rrggbb", "rrggbb" or "r g b"."""
+    """Converts "#rrggbb", "rrggbb" or "r g b" to 0xRRGGBB."""
     digits = color.strip().removeprefix("#")
     if re.fullmatch("[0-9a-fA-F]{6}", digits):
         return int(digits, 16)
@@ -136,7 +137,7 @@ def _number_of(color) -> int:
 
 
 def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names of the classes in classes.txt, if it exists, and their colors if it has them."""
+    """Reads the names and, if given, the colors of the classes in classes.txt, if it exists."""
     if not os.path.isfile(file):
         return (), ()
     with open(file, encoding="utf-8-sig") as opened:
@@ -159,10 +160,10 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def _count_levels(root, masks) -> int:
-    """The number of classes, where masks hold their numbers."""
+    """Returns the number of classes if masks hold their numbers."""
     present = np.flatnonzero(levels_in(masks).any(axis=0))
     levels = present[present != VOID]
-    if not len(present):  # whoever opens the first one says why it cannot be read
+    if not len(present):  # whatever opens the first one reports why it cannot be read
         pixel_values(read_file(masks[0]))
     if len(levels) > 1 and levels[-1] == len(levels) - 1:
         return len(levels)
@@ -175,10 +176,10 @@ def _count_levels(root, masks) -> int:
 
 
 def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
-    """Finds the levels in the masks of N files, or the classes by their code.
+    """Finds the levels, or with a code the classes, in N mask files.
 
     Returns:
-        Whether each is in each mask, `(N, 256)` float32; nothing where a file is unreadable.
+        Whether each mask has each level or class, `(N, 256)` float32; 0 if it is unreadable.
     """
 
     def look(path):
@@ -188,7 +189,7 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
             seen = np.unique(code(data) if code else pixel_values(data))
             present[seen[seen < 256]] = 1
         except (OSError, ValueError, SyntaxError):
-            pass  # whoever reads the picture says so
+            pass  # whatever reads the picture reports that
         return present
 
     return np.stack([*read_ahead(look, masks, AHEAD)])
@@ -224,7 +225,7 @@ def mask_split(images: Sequence[str], masks: Sequence[str], code: MaskCode, **op
 def holds_masks(path: str) -> bool:
     """Whether a folder, or its folder train, holds pictures and their masks.
 
-    They lie in the folders images and masks, or beside each other, as `a.jpg` and `a_mask.png`.
+    The files lie in the folders images and masks, or side by side, as `a.jpg` and `a_mask.png`.
 
     Example:
         >>> holds_masks("photos")  # which has a folder for each class
@@ -238,7 +239,7 @@ def holds_masks(path: str) -> bool:
 
 
 def _folders(root) -> tuple[str | None, str | None]:
-    """The folders of the pictures and of the masks in `root`."""
+    """Returns the folders of the pictures and of the masks in `root`."""
     known = {name.lower(): os.path.join(root, name) for name in sorted(os.listdir(root))}
     known = {name: place for name, place in known.items() if os.path.isdir(place)}
     images, masks = (next((known[n] for n in of if n in known), None) for of in (IMAGES, MASKS))
@@ -246,7 +247,7 @@ def _folders(root) -> tuple[str | None, str | None]:
 
 
 def _has_masks_beside(root):
-    """Whether the pictures in the first folder below `root` that has any have masks beside."""
+    """Whether pictures have masks beside them, in the first folder below `root` with pictures."""
     for _, names in walk_once(root):
         stems = {os.path.splitext(name)[0] for name in names if is_picture(name)}
         if stems:
@@ -258,7 +259,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
     """Finds the picture and the mask of each name.
 
     Raises:
-        ValueError: There are no such folders, or not one mask for each picture.
+        ValueError: There are no such folders, or not exactly one mask per picture.
     """
     folders = _folders(root)
     if all(folders):
@@ -287,7 +288,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
 
 
 def _by_stem(folder) -> dict[str, str]:
-    """The pictures in a folder by their paths below it, without suffixes."""
+    """Returns the pictures in a folder by their relative paths without suffixes."""
     files: dict[str, str] = {}
     for place, names in walk_once(folder):
         for name in filter(is_picture, names):

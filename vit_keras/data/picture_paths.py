@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from vit_keras.data.pillow_images import SUFFIXES
 
-JUNK = {  # what systems and network drives leave among pictures, in small letters
+JUNK = {  # what systems and network drives leave among pictures, in lower case
     *("__macosx", "icon\r", "network trash folder", "temporary items", "thevolumesettingsfolder"),
     *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "picasa.ini"),
     *("$recycle.bin", "system volume information", "lost+found", "__pycache__"),
@@ -24,16 +24,16 @@ Seen = set[tuple[int, int]]  # the devices and numbers of folders
 def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
     """Expands files, folders, and glob patterns into the paths of pictures.
 
-    A file is kept as it is, whatever its suffix. A folder stands for all pictures in it and in its
+    A file is kept, whatever its suffix. A folder stands for all pictures in it and in its
     subfolders, and a pattern such as `photos/**/*.jpg` for the pictures and folders that it
-    matches. What is hidden or a system's own, such as `__MACOSX`, is left out. Links to folders are
-    followed, but not upward, and each folder is read once.
+    matches. Hidden files and those of the system, such as `__MACOSX`, are left out. Links to
+    folders are followed, but not upward, and each folder is read once.
 
     Args:
         arguments: Paths and patterns.
 
     Returns:
-        Each picture once: the arguments in their order, the contents of each sorted by path.
+        Each picture once: the arguments in order, the contents of each sorted by path.
 
     Raises:
         FileNotFoundError: If an argument is neither a file, a folder, nor a pattern.
@@ -57,8 +57,8 @@ def expand_argument(argument: str) -> Iterator[str]:
     Memory grows with the number of names in the largest folder, not with the number of pictures.
 
     Raises:
-        FileNotFoundError, PermissionError, ValueError: As `expand_pictures` does, the second also
-            after some paths.
+        FileNotFoundError, PermissionError, ValueError: As for `expand_pictures`; PermissionError
+            may come after some paths.
     """
     path, kinds = pathlib.Path(argument), ", ".join(SUFFIXES)
     if path.is_file():
@@ -78,7 +78,7 @@ def expand_argument(argument: str) -> Iterator[str]:
 
 
 def _matching(names) -> Iterator[str]:
-    """The pictures that the names in a pattern match, and those in the folders that they match."""
+    """Yields the pictures that a pattern's names match, and those in the folders they match."""
     seen: Seen = set()
     pictures = (
         picture
@@ -98,7 +98,7 @@ def _matches(folder, names) -> Iterator[str]:
     if first == "**":
         for place, _ in walk_once(folder):
             yield from _matches(place, rest)
-    elif _exists(path := _join(folder, first)):  # whatever signs its name has
+    elif _exists(path := _join(folder, first)):  # whatever characters its name has
         yield from _matches(path, rest)
     elif glob.has_magic(first):
         for path, entry in _entries(folder, set()).items():
@@ -124,10 +124,10 @@ def _pictures_in(folder: str, seen: Seen) -> Iterator[str]:
 
 
 def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields each folder from `top` on that holds anything, and the names of its files.
+    """Yields each folder from `top` down that is not empty, and the names of its files.
 
-    A folder that several links lead to comes once, so that links to folders above them end.
-    Junk and whatever is no file, such as a pipe, is left out; a link that leads nowhere stays.
+    A folder that several links lead to comes once, so links to their own parents end. Junk and
+    anything but files, such as a pipe, is left out; a broken link stays.
 
     Raises:
         PermissionError: If a folder cannot be read. The message names it.
@@ -145,7 +145,7 @@ def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _entries(folder: str, seen: Seen) -> dict[str, os.DirEntry]:
-    """What a folder holds, by path, sorted; nothing if the folder has been `seen`."""
+    """Returns a folder's entries by path, sorted; nothing if the folder has been `seen`."""
     try:
         status = os.stat(folder)
         with os.scandir(folder) as entries:
@@ -167,7 +167,7 @@ def _entries(folder: str, seen: Seen) -> dict[str, os.DirEntry]:
 
 @functools.cache
 def _system_devices() -> set[int]:
-    """The numbers of the file systems at /proc, /sys and /dev, which may never end."""
+    """Returns the device numbers of /proc, /sys and /dev, whose files may never end."""
     devices = {os.stat(path).st_dev for path in ("/proc", "/sys", "/dev") if os.path.isdir(path)}
     return devices - {os.stat(os.sep).st_dev}
 
@@ -177,10 +177,10 @@ def _join(folder, name):
 
 
 def is_folder(entry: os.DirEntry) -> bool:
-    """Whether a directory's entry is a folder, or a link to one that is not above the link.
+    """Whether a directory entry is a folder, or a link to one that is not above the link.
 
     Raises:
-        PermissionError: If a link leads to where this user may not look.
+        PermissionError: If a link leads to a place that this user may not read.
     """
     try:
         if not entry.is_dir():
@@ -194,7 +194,7 @@ def is_folder(entry: os.DirEntry) -> bool:
 
 
 def _may_be_file(entry):
-    """Whether a directory's entry is a file, or a link that leads nowhere."""
+    """Whether a directory entry is a file or a broken link."""
     try:
         return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
     except OSError:
@@ -202,11 +202,11 @@ def _may_be_file(entry):
 
 
 def is_junk(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, or a system's own, such as `__MACOSX`."""
+    """Whether a file or folder of this name is hidden or the system's, such as `__MACOSX`."""
     name = name.lower()
     return name.startswith((".", "~$")) or name in JUNK or name.endswith(JUNK_ENDINGS)
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file of this name is a picture, and no junk."""
+    """Whether a file of this name is a picture and not junk."""
     return os.path.splitext(name)[1].lower() in SUFFIXES and not is_junk(name)

@@ -24,16 +24,16 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),
     *(".tif", ".tiff", ".avif", ".heic", ".heif", ".npy"),
 )
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names of these
-TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag alone
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names
+TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # formats that store orientation outside EXIF too
 GRAY_MODES, ALPHA_MODES = ("1", "L", "LA", "La"), ("LA", "La", "PA", "RGBA", "RGBa")
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
-TURNS = (0, 3, 1, 5, 4, 6, 2)  # for these, the numbers of Pillow's transpositions
+TURNS = (0, 3, 1, 5, 4, 6, 2)  # Pillow's transpositions for orientations 2 to 8
 
 
 def pillow_image(purpose: str = "Reading pictures"):
-    """Imports `PIL.Image`; ImportError names the extra to install where Pillow is missing."""
+    """Imports `PIL.Image`; without Pillow, ImportError names the extra to install."""
     return extras.require("PIL.Image", extra="data", purpose=purpose)
 
 
@@ -44,27 +44,28 @@ def read_image(
     levels: float | None = None,
     bands: Sequence[int] = (),
 ) -> np.ndarray:
-    """Reads a picture and turns it upright as its EXIF orientation says.
+    """Reads a picture and turns it upright by its EXIF orientation.
 
     Reads JPEG, PNG, GIF (the first frame), WebP, BMP, TIFF (the first page, or pages that are
     channels), AVIF, HEIC, and NumPy's `.npy`, `(H, W)` or `(H, W, C)`.
 
     Args:
         path: The file.
-        channels: 1 for grayscale, 3 for RGB, or the number of channels that the file has. Drops
-            transparency unless it is one of them. None for all colors of the file.
-        levels: The level that is white, as in `Preprocessing`, to which pictures of other depths
-            are brought; None keeps the file's levels.
+        channels: 1 for grayscale, 3 for RGB, or the file's number of channels. Transparency is
+            dropped unless it counts among them. None for all colors of the file.
+        levels: The level of white, as in `Preprocessing`, to which pictures of other depths are
+            scaled; None keeps the file's levels.
         bands: The channels of the file in their new order, counted from 1; empty for all.
 
     Returns:
-        The pixels, `(H, W, channels)`: uint8 of 8 bits, uint16 of up to 16, and float32 of floats.
+        The pixels, `(H, W, channels)`: uint8 for 8 bits, uint16 for up to 16, and float32 for
+        floats.
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
         ValueError: If the file is not a whole picture, or has more pixels than
             `PIL.Image.MAX_IMAGE_PIXELS`; the message names it.
-        ImportError: If Pillow is not installed or, for HEIC, pillow-heif.
+        ImportError: If Pillow or, for HEIC, pillow-heif is not installed.
 
     Example:
         ```python
@@ -91,7 +92,7 @@ def read_encoded(
 
     Raises:
         ValueError: If the bytes are not a whole picture, or ask for too much.
-        ImportError: As `read_image`.
+        ImportError: As for `read_image`.
     """
     return np.array(as_array(decode(data, channels, levels, bands)))
 
@@ -99,7 +100,7 @@ def read_encoded(
 def decode(
     data: bytes, channels: int | None, levels: float | None = None, bands: Sequence[int] = ()
 ):
-    """Decodes a picture file and turns it upright: a picture of `transforms`.
+    """Decodes a picture file to an upright picture of `transforms`.
 
     Args:
         data: The bytes of the file.
@@ -109,7 +110,7 @@ def decode(
 
     Raises:
         ValueError: If the bytes are not a whole picture, or ask for too much.
-        ImportError: As `read_image`.
+        ImportError: As for `read_image`.
     """
     with _as_value_errors():
         if deep := read_deep(data):
@@ -136,11 +137,11 @@ def _decode_by_pillow(data, channels, bands):
 
 
 def open_encoded(data: bytes):
-    """Opens the bytes of a picture file as a `PIL.Image.Image`, whose pixels are not yet read.
+    """Opens the bytes of a picture file as a `PIL.Image.Image` without reading its pixels.
 
     Raises:
-        ValueError: If the bytes are no picture, or ask for too much.
-        ImportError: As `read_image`.
+        ValueError: If the bytes are not a picture, or ask for too much.
+        ImportError: As for `read_image`.
     """
     formats = list(FORMATS)
     if data[4:8] == BOX_MARK and data[8:12] not in (b"avif", b"avis"):
@@ -153,14 +154,14 @@ def open_encoded(data: bytes):
         picture = image.open(io.BytesIO(data), formats=formats)
         check_opened(picture, data)
         if picture.format == "PNG":
-            picture.verify()  # all checksums, of which a decoder skips some; it closes the picture
+            picture.verify()  # all checksums, since decoders skip some; closes the picture
             picture = image.open(io.BytesIO(data), formats=formats)
     return picture
 
 
 @contextlib.contextmanager
 def _as_value_errors():
-    """Turns what Pillow raises for a damaged picture, which may be any error, into ValueError."""
+    """Turns any error that Pillow raises for a damaged picture into ValueError."""
     try:
         yield
     except (ImportError, ValueError):
@@ -172,12 +173,12 @@ def _as_value_errors():
 
 
 def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
-    """Shrinks a picture until its longer side has `side` pixels; a smaller one stays as it is.
+    """Shrinks a picture until its longer side has `side` pixels; a smaller one is unchanged.
 
     Args:
-        picture: Pixels `(H, W, C)`, as `read_image` gives them. Of more than 8 bits, and of other
-            channels than gray or RGB, what is shown is as in `depth.viewable`.
-        side: The most pixels of the longer side.
+        picture: Pixels `(H, W, C)` from `read_image`. For more than 8 bits, and for channels other
+            than gray or RGB, see `depth.viewable`.
+        side: The largest length of the longer side in pixels.
 
     Returns:
         The pixels as uint8, `(h, w, 3)`.
@@ -197,31 +198,31 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
 def unreadable_message(name: str, reason: str) -> str:
     """Says that a picture cannot be read, why, and which files can."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
-    reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # the bytes, as Python shows them
+    reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # Python's repr of the bytes
     remedy = "" if "--data." in reason else f". It must be a whole {kinds} file"
     return f"{name} cannot be read as an image ({reason}){remedy}"
 
 
 def _exif_orientation(picture) -> int:
-    """The EXIF orientation, from 1 to 8, of a picture; 1 if it is unreadable or not yet read."""
+    """Returns a picture's EXIF orientation, from 1 to 8; 1 if it is unreadable or not yet read."""
     if "exif" not in picture.info:
         return 1
     try:
         orientation = picture.getexif().get(ORIENTATION, 1)
-    except Exception:  # whatever Pillow raises for a damaged record; the pixels are whole
+    except Exception:  # Pillow may raise anything for a damaged record; the pixels are intact
         return 1
     return orientation if orientation in range(1, 9) else 1
 
 
 def _upright(picture):
-    """Loads a picture, which turns a TIFF, and turns an AVIF by the tag that Pillow adds."""
+    """Loads a picture, which turns a TIFF upright; turns an AVIF by the tag that Pillow adds."""
     picture.load()
     ops = extras.require("PIL.ImageOps", extra="data", purpose="Reading pictures")
     return ops.exif_transpose(picture)
 
 
 def _converted(picture, channels, bands):
-    """The picture in RGB, or in L."""
+    """Converts a picture to RGB or L."""
     is_gray = picture.mode in GRAY_MODES
     if channels is None:
         channels = 1 if is_gray else 3
@@ -231,7 +232,7 @@ def _converted(picture, channels, bands):
         pixels = as_array(picture.convert(f"{mode}A" if has_alpha else mode))
         return choose_channels(pixels, colors, channels, bands)
     mode = {1: "L", 3: "RGB"}[channels]
-    if picture.mode in (mode, "L"):  # of gray, RGB has the same values
+    if picture.mode in (mode, "L"):  # from gray, RGB has the same values
         return picture if picture.mode == mode else picture.convert(mode)
     rgb = picture.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
     return rgb if channels == 3 else rgb.convert("L")

@@ -1,4 +1,4 @@
-"""Makes batches from a split; every batch is a pure function of the seed and its number."""
+"""Makes batches from a split; each batch is a pure function of the seed and its number."""
 
 from typing import Any
 
@@ -39,9 +39,9 @@ def train_batches(
     """Makes batches to train on.
 
     Step m holds the examples m * batch up to (m + 1) * batch of an endless sequence, in which each
-    epoch goes through the split in an order of its own. The order and the changes of an example
-    follow from the seed and the example's number alone. A resumed run therefore sees what it would
-    have seen, and the shards of a batch are rows of the whole batch.
+    epoch goes through the split in a new order. The order and the augmentation of an example follow
+    from the seed and the example's number alone. A resumed run therefore sees the same images as an
+    uninterrupted one, and the shards of a batch are rows of the whole batch.
 
     Args:
         split: The training images.
@@ -51,18 +51,18 @@ def train_batches(
         augment_config: An `AugmentConfig`.
         seed: The run's seed.
         start_step: The first step.
-        total_steps: The step after the last.
+        total_steps: The step after the last one.
         num_classes: K.
-        task: What the model learns, which decides the targets.
+        task: What the model learns; decides the targets.
         shard: (r, n) for process r of n, which gets its rows of each batch.
-        masking: Makes the inputs and targets of a pretext task instead, or its views.
-        is_balanced: Whether images of all classes are drawn equally often; of pictures with several
+        masking: Makes the inputs and targets, or the views, of a pretext task instead.
+        is_balanced: Whether to draw images of all classes equally often; for pictures with several
             labels, the rarest one counts.
         threads: The number of threads that compute images: see `Batches`.
 
     Returns:
         Images `(B, H, W, C)` and targets `(B, K)` float32: one-hot or mixed classes, labels, or
-        standardized numbers, with NaN for unknown ones; with `masking`, what its `batch` returns.
+        standardized numbers, with NaN for unknown ones; with `masking`, the result of its `batch`.
 
     Raises:
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
@@ -123,17 +123,17 @@ def eval_batches(
         preprocessing: The model's preprocessing.
         batch: The number of images per batch, over all processes.
         shard: (r, n) for process r of n, which gets its rows of each batch.
-        num_classes: K, for targets as `train_batches` makes them instead of labels.
+        num_classes: K, for targets as in `train_batches` instead of labels.
         task: As for `train_batches`.
-        pad: Whether to repeat the last image, with weight 0, until every batch is whole. The other
+        pad: Whether to fill the last batch with copies of the last image, with weight 0. The other
             images have equal weights, and weights are 1 on average, since Keras divides a weighted
             loss by the number of images in a batch.
-        masking: Makes the inputs and targets of a pretext task, or its views, the same each time.
+        masking: Makes the inputs and targets, or the views, of a pretext task, the same each time.
         threads: The number of threads that compute images: see `Batches`.
 
     Returns:
         Images `(B, H, W, C)` and labels, `(B,)` int32 or `(B, K)` float32, or targets `(B, K)`.
-        With `pad`, weights `(B,)` as well. With `masking`, what its `batch` returns.
+        With `pad`, also weights `(B,)`. With `masking`, the result of its `batch`.
 
     Raises:
         ValueError: If n does not divide `batch`.
@@ -182,12 +182,14 @@ def sample_images(
     Args:
         name: The data set's name, as `load` takes it; None for noise.
         shape: Height, width, and channels.
-        preprocessing: The model's preprocessing; the images are resized by it, but not scaled.
+        preprocessing: The model's preprocessing, which resizes the images but does not scale them
+            here.
         count: The largest number of images.
-        config: Says which images are held out.
+        config: Decides which images are held out.
 
     Returns:
-        `(N, H, W, C)`: uint8 for models of 8 bits, uint16 for more, and float32 for floats.
+        `(N, H, W, C)`: uint8 for models of 8 bits, uint16 for models of more bits, and float32 for
+        floats.
 
     Example:
         >>> sample_images("digits", (32, 32, 1), Preprocessing(), count=8).shape
@@ -205,7 +207,7 @@ def sample_images(
 
 
 def finished(finish, unfinished, each) -> np.ndarray:
-    """Calls `finish(image, pixels, more)` for each image of a batch: `(B, H, W, C)` float32."""
+    """Calls `finish(image, pixels, more)` for each image of a batch `(B, H, W, C)` float32."""
     images = np.empty((len(unfinished), *unfinished[0][0].shape), "float32")
     for _ in each(lambda i: finish(images[i], *unfinished[i]), range(len(images))):
         pass
@@ -213,12 +215,12 @@ def finished(finish, unfinished, each) -> np.ndarray:
 
 
 def stacked(examples):
-    """Stacks examples, tuples of arrays and dictionaries of them, along a new first axis."""
+    """Stacks examples, which are tuples of arrays or of dicts of arrays, along a new first axis."""
     return keras.tree.map_structure(lambda *values: np.stack(values), *examples)
 
 
 def _rows(batch, shard):
-    """Returns the first row of a process in each batch, and its number of rows."""
+    """Returns a process's first row in each batch, and its number of rows."""
     rank, processes = shard
     if batch % processes:
         raise ValueError(
@@ -242,8 +244,8 @@ class Feed:
 
     Attributes:
         train: The training split.
-        dev: The split that the run is watched on, and that chooses what is not trained.
-        test: The split that the run is judged on; mostly the same.
+        dev: The split that monitors the run, and on which untrained values are chosen.
+        test: The split that the run is judged on; usually equal to `dev`.
         num_classes: The number of classes.
         eval_options: The arguments of `eval_batches` that the model and the run determine.
 
@@ -279,7 +281,7 @@ class Feed:
             self.masking = Masking(config.pretext, *sizes, preprocessing)
 
     def training(self, start: int) -> Batches:
-        """Returns batches of training images and targets, from batch `start` of `fit` on.
+        """Returns batches of training images and targets, starting with batch `start` of `fit`.
 
         With gradient accumulation, each batch is a part of an update. With a pretext task, batches
         are ((images, source), targets, weights) as `Masking.batch` makes them, or the views of
@@ -324,16 +326,16 @@ class Feed:
 def learned_task(dataset: Dataset, train: Split, config) -> Task:
     """Returns the task of a model that learns from a split of a data set.
 
-    Numbers are standardized by the mean and the deviation of those that are known.
+    Numbers are standardized by the mean and standard deviation of the known ones.
 
     Args:
         dataset: The data set.
         train: The training images.
-        config: The run's `Config`, whose loss may need the shares of the classes.
+        config: The run's `Config`; its loss may need the shares of the classes.
 
     Raises:
-        ValueError: If the loss needs shares, and a class has no training images, or a label has no
-            image with or without it.
+        ValueError: If the loss needs shares, but a class has no training images, or all or none
+            have a label.
 
     Example:
         >>> dataset = data.load("digits", channels=1)
@@ -348,20 +350,20 @@ def learned_task(dataset: Dataset, train: Split, config) -> Task:
 
 
 def _shares(dataset, train):
-    """The share of each class, or of the pictures that have each label."""
+    """Returns the share of each class, or of the pictures that have each label."""
     counts = LABEL_KINDS[dataset.kind].counts(train.labels, dataset.class_names)
     known = len(train) if dataset.kind == "classes" else (~np.isnan(train.labels)).sum(axis=0)
     shares = np.array([*counts.values()]) / known
     if wrong := [name for name, share in zip(counts, shares) if not 0 < share < 1]:
         raise ValueError(
-            "Losses that balance need training images with and without each class or label. "
+            "Balanced losses need training images with and without each class or label. "
             f"Received: none, or no others, for {wrong}. Set balance to none, or sampling"
         )
     return tuple(shares.tolist())
 
 
 def _standardization(labels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """K means and deviations; a number that is the same everywhere has the deviation 1."""
+    """Returns K means and deviations; a constant number gets the deviation 1."""
     labels = labels.astype("float64")
     mean, std = np.nanmean(labels, axis=0), np.nanstd(labels, axis=0)
     return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())

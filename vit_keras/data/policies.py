@@ -1,7 +1,8 @@
-"""RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations, strengths, choice.
+"""RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations and their choice.
 
 Operations equal the published code's (arXiv 1805.09501 and 1909.13719), which are Pillow's
-`ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. What a map leaves empty is gray.
+`ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. Areas that a map leaves empty
+become gray.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ def _affine(picture, *numbers):
 
 
 def _sharpness(picture, factor):
-    """Pillow's `ImageEnhance.Sharpness` to the same bits: its filter takes twice the time."""
+    """Equals Pillow's `ImageEnhance.Sharpness` bit for bit in half the time."""
     pixels = np.asarray(picture)
     smooth, wide = pixels.copy(), pixels.astype(np.uint16)
     rows = wide[:-2] + wide[1:-1] + wide[2:]
@@ -55,7 +56,7 @@ VALUES = np.arange(256)
 
 
 def _by_table(table):
-    """An operation that looks up each value of three channels in `table(amount)`, `(256,)`."""
+    """Makes an operation that maps the values of three channels by `table(amount)`, `(256,)`."""
     values = functools.cache(lambda amount: table(amount).tolist() * 3)
     return lambda picture, amount: picture.point(values(amount))
 
@@ -65,12 +66,12 @@ def _added(amount):
 
 
 def _kept(bits):
-    """The upper bits of each value; of 0 bits, which Pillow refuses, nothing is left."""
+    """Keeps the upper bits of each value; 0 bits, which Pillow refuses, leave only zeros."""
     return VALUES & ~(2 ** (8 - bits) - 1)
 
 
 def _cutout(picture, half, share_y, share_x):
-    """Paints a square of 2 * half pixels gray, around a place in shares of the sides."""
+    """Paints a square of 2 * half pixels gray, around a center given as shares of the sides."""
     width, height = picture.size
     y, x = int(share_y * height), int(share_x * width)
     picture = picture.copy()
@@ -78,7 +79,7 @@ def _cutout(picture, half, share_y, share_x):
     return picture
 
 
-# From a picture in RGB and the amounts of the change to another picture.
+# Each maps an RGB picture and the amounts of the change to another picture.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "identity": lambda picture: picture,
     "auto_contrast": _image_ops("autocontrast"),
@@ -86,8 +87,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "invert": _image_ops("invert"),
     "posterize": _by_table(_kept),  # bits to keep
     "solarize": _image_ops("solarize"),  # inverts pixels from here on
-    "solarize_add": _by_table(_added),  # what is added to dark pixels
-    "color": _enhance("Color"),  # a factor, 1 for no change
+    "solarize_add": _by_table(_added),  # the number to add to dark pixels
+    "color": _enhance("Color"),  # a factor; 1 changes nothing
     "contrast": _enhance("Contrast"),
     "brightness": _enhance("Brightness"),
     "sharpness": _sharpness,
@@ -96,11 +97,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
     "translate_y": lambda picture, pixels: _affine(picture, 1, 0, 0, 0, 1, pixels),
     "rotate": _rotate,  # degrees
-    "cutout": _cutout,  # half of a side in pixels, and a place in shares of the sides
+    "cutout": _cutout,  # half of a side in pixels, and a center in shares of the sides
 }
 
 
-SIDE = 224  # pixels of the pictures for which the published code states lengths
+SIDE = 224  # picture side in pixels for which the published code states lengths
 
 Amounts = Callable[[float, int, tuple[int, int]], tuple[Any, ...]]
 
@@ -137,7 +138,7 @@ RANDAUGMENT: dict[str, Amounts] = {
 
 
 def _strongest(*, shear, degrees, change, bits) -> dict[str, Amounts]:
-    """A table whose level 0 changes nothing and whose level 1 reaches these amounts."""
+    """Makes a table in which level 0 changes nothing and level 1 reaches these amounts."""
     factors = lambda level, sign, size: (1 + change * level * sign,)
     return {
         "identity": _nothing,
@@ -186,24 +187,24 @@ IMAGENET = (
     (("color", 0.6, 4), ("contrast", 1.0, 8)),
     (("equalize", 0.8, 0), ("equalize", 0.6, 0)),
 )
-STRONGEST = 9  # the level of `IMAGENET` at which the amounts are the strongest
+STRONGEST = 9  # the level of `IMAGENET` with the strongest amounts
 
 
-COLUMNS = 4  # numbers that are drawn for a row
-MAX_LEVEL = 10  # the magnitude of RandAugment for which the published amounts are stated
-BINS = 31  # strengths of TrivialAugment
+COLUMNS = 4  # numbers drawn for each row
+MAX_LEVEL = 10  # the RandAugment magnitude for which the published amounts are stated
+BINS = 31  # the number of strengths in TrivialAugment
 JITTERED = ("brightness", "contrast", "color")
 ORDERS = tuple(itertools.permutations(range(len(JITTERED))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How drawn numbers become operations.
+    """Turns drawn numbers into operations.
 
     Attributes:
-        rows: The rows of numbers for one picture.
-        steps: From these numbers, `(rows, COLUMNS)` from 0 to 1, and the picture's height and
-            width to names and amounts of operations.
+        rows: The number of rows of numbers for one picture.
+        steps: Maps these numbers, `(rows, COLUMNS)` from 0 to 1, and the picture's height and width
+            to names and amounts of operations.
     """
 
     rows: int
@@ -211,7 +212,7 @@ class Policy:
 
 
 def randaugment(layers: int, magnitude: float) -> Policy:
-    """RandAugment (arXiv 1909.13719): `layers` operations of one strength, 0 to 30."""
+    """RandAugment (arXiv 1909.13719): `layers` operations of the same strength, 0 to 30."""
     names = tuple(RANDAUGMENT)
 
     def steps(drawn, size):
@@ -248,7 +249,7 @@ def trivialaugment() -> Policy:
 
 
 def color_jitter(strength: float) -> Policy:
-    """Changes brightness, contrast, and saturation, in a drawn order, by drawn factors.
+    """Changes brightness, contrast, and saturation in random order by random factors.
 
     The factors lie from 1 - strength, at least 0, to 1 + strength.
     """
@@ -263,7 +264,7 @@ def color_jitter(strength: float) -> Policy:
 
 
 def chosen(config) -> list[Policy]:
-    """The policies that an `AugmentConfig` asks for, in their order."""
+    """Returns the policies that an `AugmentConfig` asks for, in order."""
     made = []
     if config.randaugment_layers and config.library == "pillow":
         made.append(randaugment(config.randaugment_layers, config.randaugment_magnitude))
@@ -275,7 +276,7 @@ def chosen(config) -> list[Policy]:
 
 
 def apply(policies: Sequence[Policy], picture, rng: np.random.Generator):
-    """Changes a picture in RGB by policies in their order, as the numbers that `rng` draws say."""
+    """Applies policies in order to an RGB picture, with numbers that `rng` draws."""
     for policy in policies:
         drawn = rng.random((policy.rows, COLUMNS))
         for name, *amounts in policy.steps(drawn, picture.size[::-1]):
@@ -295,7 +296,7 @@ MAX_MAGNITUDE = 30
 
 
 class Keys:
-    """Replaces TensorFlow's `Generator` by keys without a state.
+    """Replaces TensorFlow's `Generator` with stateless keys.
 
     The n-th draw of a traced function folds n into `key`, two integers.
     """
@@ -318,11 +319,10 @@ class Keys:
 def keras_cv(
     layers: int, magnitude: float
 ) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
-    """Makes KerasCV's RandAugment of one image a pure function, which several threads may call.
+    """Makes KerasCV's RandAugment of one image a pure function that several threads may call.
 
-    Its layers draw from generators with a state, so a resumed run would see other images. Here each
-    draw takes a key of its own, folded from the image's key. TensorFlow computes it, on every
-    backend.
+    Its layers draw from stateful generators, so a resumed run would see different images. Here each
+    draw has its own key, folded from the image's key. TensorFlow computes it on every backend.
 
     Args:
         layers: The number of operations per image.
@@ -372,5 +372,5 @@ def keras_cv(
     return change
 
 
-# By `augment.library`; that of Pillow is `randaugment`.
+# By `augment.library`; the Pillow version is `randaugment`.
 LIBRARIES: dict[str, Callable[..., Callable]] = {"keras_cv": keras_cv}

@@ -1,4 +1,4 @@
-"""Inputs and targets of the pretext tasks: patches that are masked, and views for DINO."""
+"""Inputs and targets of the pretext tasks: masked patches, and views for DINO."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from vit_keras.data.transforms import as_array, cut, mirror, random_window, side
 from vit_keras.models import Preprocessing
 from vit_keras.support import extras
 
-# Shares of the corrupted patches that become the mask and another patch; the rest stays (BERT).
+# Shares of corrupted patches that become the mask or another patch; the rest stays (BERT).
 SHARES = {"masked_patch": (0.8, 0.1), "mae": (1.0, 0.0)}
 VARIANCE_EPSILON = 1e-6  # as in MAE
 
@@ -18,7 +18,7 @@ VARIANCE_EPSILON = 1e-6  # as in MAE
 class Masking:
     """Makes the inputs and targets of a pretext task from images.
 
-    What is drawn for an image follows from its generator alone, so it is the same in any batch.
+    The draws for an image depend only on its generator, so they are the same in any batch.
 
     Args:
         config: The task.
@@ -44,7 +44,7 @@ class Masking:
         """Draws the corruption of one image; exactly `config.corrupted(N)` patches are corrupted.
 
         Returns:
-            `source`, `(N,)` int32, as `layers.masking` takes it, and `corrupted`, `(N,)` bool.
+            `source`, `(N,)` int32, for `layers.masking`, and `corrupted`, `(N,)` bool.
         """
         places = np.arange(self.patches, dtype="int32")
         corrupted = rng.permutation(self.patches) < self.corrupted
@@ -57,8 +57,8 @@ class Masking:
     def batch(self, images, drawn, weights=None):
         """Makes a batch for `fit`.
 
-        Each prediction has a weight: 0 for a patch that is not corrupted, and the same for all
-        others, so that weights are 1 on average, since Keras divides by their number.
+        Each prediction has a weight: 0 for intact patches, and one value for all others. Weights
+        are 1 on average, since Keras divides by their number.
 
         Args:
             images: `(B, H, W, C)`.
@@ -80,9 +80,9 @@ class Masking:
         """Computes the targets of all patches of the model's images `(B, H, W, C)`.
 
         Returns:
-            Colors as classes, `(B, N·P)` int32: the channels' levels are the digits of a number to
-            base 2 ** bits, the first channel first. Or pixels, `(B, N, p²·C)`, row by row, as the
-            model gets them.
+            Colors as classes, `(B, N·P)` int32: the channels' levels are the digits of a number in
+            base 2 ** bits, the first channel first. Or pixels of the images, `(B, N, p²·C)`, row by
+            row, normalized in each patch if configured.
         """
         if not self.config.predicts_colors:
             patches = self._cells(images, self.grid)  # (B, N, p²·C)
@@ -128,9 +128,9 @@ THRESHOLD = 128  # solarize inverts pixels from here on
 def jitter(picture, rng: np.random.Generator, strength: float):
     """Changes brightness, contrast, saturation, and hue of 80 % of the pictures, in a random order.
 
-    Each of the first three is multiplied by a factor from 1 - s, at least 0, to 1 + s, and the hue
-    is turned by up to s circles, where s is `strength` times the number in `JITTER`. A picture of
-    one channel has no saturation and no hue.
+    The first three change by a factor from 1 - s, at least 0, to 1 + s, and the hue turns by up to
+    s circles, where s is `strength` times the number in `JITTER`. A picture with one channel has no
+    saturation and no hue.
     """
     if not strength or rng.random() >= JITTERED:
         return picture
@@ -145,7 +145,7 @@ def jitter(picture, rng: np.random.Generator, strength: float):
 
 
 def turn(picture, circles: float):
-    """Turns the hue of a picture in RGB by a part of a circle, as torchvision does."""
+    """Turns the hue of an RGB picture by a fraction of a circle, as torchvision does."""
     hue, *others = picture.convert("HSV").split()
     hue = hue.point([(level + int(255 * circles)) % 256 for level in range(256)])
     image = extras.require("PIL.Image", extra="data", purpose="Changing the colors of pictures")
@@ -153,16 +153,16 @@ def turn(picture, circles: float):
 
 
 def grayscale(picture, rng: np.random.Generator, share: float):
-    """Takes the colors of a `share` of the pictures; all channels become the luma."""
+    """Removes the colors of a `share` of the pictures; all channels become the luma."""
     if not share or rng.random() >= share:
         return picture
     return picture.convert("L").convert(picture.mode)
 
 
 def blur(picture, rng: np.random.Generator, share: float, largest: float):
-    """Blurs a `share` of the pictures by a Gaussian of 0.1 to `largest` pixels; edges are repeated.
+    """Blurs a `share` of the pictures with a Gaussian of 0.1 to `largest` pixels, repeating edges.
 
-    Pillow approximates it by three means over boxes.
+    Pillow approximates the Gaussian with three box filters.
     """
     if not largest or rng.random() >= share:
         return picture
@@ -171,24 +171,24 @@ def blur(picture, rng: np.random.Generator, share: float, largest: float):
 
 
 def solarize(picture, rng: np.random.Generator, share: float):
-    """Inverts the pixels of a `share` of the pictures that are 128 or brighter."""
+    """Inverts the pixels of 128 or more in a `share` of the pictures."""
     if not share or rng.random() >= share:
         return picture
     return OPERATIONS["solarize"](picture, THRESHOLD)
 
 
 GLOBAL_VIEWS = 2
-# Shares of the views that are blurred: the first and the second global one, and the local ones.
+# Shares of views to blur: the first and the second global one, and the local ones.
 BLURRED = (1.0, 0.1, 0.5)
 
 
 class Views:
     """Makes two global views and several small local views of each image.
 
-    A view is a random part of the image, resized by antialiased bicubic interpolation and mirrored
-    half of the time if `flip` says so. Its colors are then jittered, its saturation is taken, and
-    it is blurred and solarized, each with a probability of its own. All of this follows from the
-    generator of the image alone.
+    A view is a random part of the image, resized by antialiased bicubic interpolation and, with
+    `flip`, mirrored half of the time. It is then color-jittered, turned gray, blurred, and
+    solarized, each with its own probability. All of this depends only on the generator of the
+    image.
 
     Args:
         config: The views' sizes, areas, and colors.
@@ -214,13 +214,13 @@ class Views:
         """Draws the views of an image.
 
         Args:
-            picture: The whole image, as a `PIL.Image` in RGB or L, or as an array `(H, W, C)`,
-                whose colors cannot be changed.
+            picture: The whole image: a `PIL.Image` in RGB or L, or an array `(H, W, C)`, whose
+                colors cannot be changed.
             rng: Draws the views.
 
         Returns:
-            The global views `(2, H', W', C)` and the local ones `(n, h, w, C)`, float32, as the
-            model takes them.
+            The global views `(2, H', W', C)` and the local ones `(n, h, w, C)`, float32 in the
+            model's range.
 
         Raises:
             ValueError: If the colors of an array are to be changed.
@@ -244,7 +244,7 @@ class Views:
         return np.stack(whole), np.stack(local)
 
     def batch(self, views, weights=None):
-        """Makes a batch for `fit`: (views, targets, weights), whose targets are zeros `(B, 2)`."""
+        """Makes a batch for `fit`: (views, targets, weights) with zeros `(B, 2)` as targets."""
         targets = np.zeros((len(views[0]), 2), "float32")
         return (views, targets) if weights is None else (views, targets, weights)
 

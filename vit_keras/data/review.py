@@ -1,4 +1,4 @@
-"""What is known of a data set before training: what speaks against it, and its first images."""
+"""Reviews a data set before training: problems, warnings, facts, and its first images."""
 
 import collections
 import dataclasses
@@ -21,26 +21,26 @@ from vit_keras.support.command_line import on_one_line
 from vit_keras.support.figures import drawable, font_of, is_latin
 from vit_keras.support.tasks import CLASSES, KINDS, Task
 
-SKEWED = 3.0  # a ratio of the largest class to the smallest
+SKEWED = 3.0  # ratio of the largest class to the smallest
 
 
-FEW = 10  # training pictures of a class
+FEW = 10  # training pictures per class
 
 
-UNKNOWN = 0.5  # a share of unknown values that is worth a warning
+UNKNOWN = 0.5  # share of unknown values that deserves a warning
 
 
-NAMES, LINES = 5, 10  # that a warning shows
+NAMES, LINES = 5, 10  # shown in a warning
 
 
-# Pictures that are not read; most of them are one command or one export away.
+# Pictures of unsupported kinds; most need one command or one export to become readable.
 UNSUPPORTED = (
     *(".jxl", ".jp2", ".j2k", ".psd", ".svg", ".tga", ".ppm", ".pgm", ".pbm", ".ico", ".eps"),
     *(".pdf", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".xcf"),
 )
 
 
-SIDE = 112  # pixels of a contact sheet: smaller images are enlarged by a whole factor
+SIDE = 112  # pixels on a contact sheet: smaller images are enlarged by an integer factor
 
 
 CAPTION = 18  # pixels below an image
@@ -51,12 +51,12 @@ GAP = 6
 
 @dataclasses.dataclass
 class Review:
-    """What was seen of a data set.
+    """The findings about a data set.
 
     Attributes:
         problems: Why it cannot be trained on.
         warnings: What may spoil the result.
-        facts: Numbers and names by topic, of JSON's types.
+        facts: Numbers and names by topic, in JSON types.
     """
 
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -64,7 +64,7 @@ class Review:
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def warn(self, names: Sequence[str], what: str, advice: str = "") -> None:
-        """Adds a warning of what is wrong with some names, unless there are none."""
+        """Adds a warning about some names, unless there are none."""
         if names:
             more = f" and {len(names) - NAMES:,} more" if len(names) > NAMES else ""
             self.warnings.append(
@@ -73,7 +73,7 @@ class Review:
 
 
 def review_files(review: Review, layout: Layout) -> None:
-    """Adds what the names of a folder's files show."""
+    """Adds the findings from the names of a folder's files."""
     unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
     others = set(layout.others).difference(unsupported)
     suffixes = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
@@ -91,11 +91,11 @@ def review_files(review: Review, layout: Layout) -> None:
 
 
 def review_counts(review: Review, counts: dict[str, dict[str, int]]) -> None:
-    """Adds what the numbers of pictures show.
+    """Adds the findings from the numbers of pictures.
 
     Args:
-        review: Is added to.
-        counts: By split, training images first, and by class.
+        review: The review to add to.
+        counts: The numbers by split, training images first, and by class.
     """
     (_, train), *held_out = counts.items()
     review.facts |= {"classes": list(train), "pictures": counts}
@@ -118,11 +118,11 @@ def review_counts(review: Review, counts: dict[str, dict[str, int]]) -> None:
 
 
 def review_labels(review: Review, dataset: Dataset, splits: dict[str, Split]) -> None:
-    """Adds what the labels of a data set show.
+    """Adds the findings from the labels of a data set.
 
     Args:
-        review: Is added to: the kind of the labels, the pictures of each split, and for labels and
-            numbers, what is known of them.
+        review: The review to add to: the kind of the labels, the pictures of each split, and
+            statistics of labels and numbers.
         dataset: The data set.
         splits: Its splits, training images first.
 
@@ -141,19 +141,19 @@ def review_labels(review: Review, dataset: Dataset, splits: dict[str, Split]) ->
     folded = collections.Counter(map(str.casefold, names))
     alike = [name for name in names if folded[name.casefold()] > 1]
     rename = ". Rename one of them, or join them: some systems take them for one folder"
-    review.warn(alike, f"{kind} whose names differ in upper and lower case alone", rename)
+    review.warn(alike, f"{kind} whose names differ only in upper and lower case", rename)
     if kind not in ("labels", "numbers"):
         return
     describe = _describe_labels if kind == "labels" else _describe_numbers
     review.facts[kind] = {name: describe(split.labels, names) for name, split in splits.items()}
-    labels = next(iter(splits.values())).labels  # of training pictures, (N, K)
+    labels = next(iter(splits.values())).labels  # training pictures, (N, K)
     unknown = np.isnan(labels).mean(axis=0) > UNKNOWN
-    what = f"{kind} that are unknown of more than half of the training pictures"
+    what = f"{kind} that are unknown for more than half of the training pictures"
     review.warn(list(compress(names, unknown)), what, ". They are learned from the others alone")
 
 
 def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
-    """Says what may spoil the results on some splits: groups in several, and constant numbers."""
+    """Says what may spoil the results on some splits: shared groups, and constant numbers."""
     review = Review(warnings=[*dataset.warnings])
     groups = {name: {*(split.groups or ())} - {""} for name, split in splits.items()}
     for one, other in itertools.combinations(groups, 2):
@@ -189,7 +189,7 @@ def _figures(values, *more):
 
 
 def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> None:
-    """Adds what the pictures show; `stop` says whether an unreadable one stops a run."""
+    """Adds the findings from the pictures; `stop` says whether an unreadable one stops a run."""
     review.facts["unreadable"] = errors = {p.name: p.error for p in pictures if p.error}
     if errors:
         stops = "stops a run. Repair or remove them, or set data.on_corrupt to skip"
@@ -211,7 +211,7 @@ def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> 
 
 
 def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
-    """Adds what near-duplicates show."""
+    """Adds the findings about near-duplicates."""
     review.facts["duplicates"] = [
         {
             "first": pair.first.name,
@@ -242,7 +242,7 @@ def _line(pair):
 
 
 def _block(head, lines):
-    """Writes lines below a head: the first few, and how many more there are."""
+    """Writes the first few lines below a heading, and counts the rest."""
     more = [f"and {len(lines) - LINES:,} more"] if len(lines) > LINES else []
     return "\n  ".join([head, *lines[:LINES], *more])
 
@@ -267,14 +267,14 @@ def describe_splits(
     Args:
         dataset: The data set.
         train: The images that the run trains on.
-        test: The images that it is judged on.
-        dev: The images that it chooses by; None for the same.
+        test: The images that the run is judged on.
+        dev: The images that it is tuned on; None for `test`.
 
     Returns:
         A line with the numbers of pictures and classes, the held-out share, and the smallest and
         the largest class; and lines that say how the images were held out, what was found or
-        guessed about the files, and what may spoil the result. Classes whose sizes are not known
-        without reading the images are left out, and so are pictures without labels.
+        guessed about the files, and what may spoil the result. Class sizes that are unknown without
+        reading the images are left out.
     """
     kind, count = KINDS[dataset.kind], len(dataset.class_names)
     outputs = f"of {count} {kind.one if count == 1 else kind.several}"
@@ -297,12 +297,12 @@ def describe_splits(
 
 
 def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
-    """Names what a model learns of N images: "cat", "cat 70 % dog 30 %", or "age 34".
+    """Describes the targets of N images: "cat", "cat 70 % dog 30 %", or "age 34".
 
     Args:
         targets: One-hot or mixed classes, labels, or standardized numbers, `(N, K)`.
         class_names: The K names.
-        task: What the targets are.
+        task: The kind of the targets.
 
     Example:
         >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
@@ -323,8 +323,8 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
     """Draws images in rows, with a line of text below each.
 
     Args:
-        images: `(N, H, W, C)`, shown as `viewable` does.
-        captions: N lines; a line that is wider than its image is cut.
+        images: `(N, H, W, C)`, made viewable by `depth.viewable`.
+        captions: N lines; a line wider than its image is cut.
 
     Returns:
         A `PIL.Image.Image` in RGB. Image i stands at `place(i, N, H, W)`, and is enlarged by
@@ -363,7 +363,7 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
 
 
 def _pieces(caption):
-    """The pieces of a text, each with a font that can draw it."""
+    """Splits a text into pieces, each with a font that can draw it."""
     from PIL import ImageFont
 
     path_of = lambda character: "" if is_latin(character) else font_of(character)
@@ -373,7 +373,7 @@ def _pieces(caption):
 
 
 def scale_of(height: int, width: int) -> int:
-    """Returns the whole factor by which images are enlarged."""
+    """Returns the integer factor by which images are enlarged."""
     return max(1, -(-SIDE // min(height, width)))
 
 

@@ -1,4 +1,4 @@
-"""Looks at every picture of a data set: whether it can be read, its levels, and what is like it."""
+"""Examines every picture of a data set: readability, levels, and near-duplicates."""
 
 import collections
 import contextlib
@@ -21,20 +21,20 @@ from vit_keras.data.pillow_images import SUFFIXES, decode, open_encoded
 from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
 
-AHEAD = 256  # pictures that are looked at in advance
+AHEAD = 256  # pictures to examine in advance
 
 
-# Pixels: pictures are reduced to one or two times this side before their hashes are computed.
+# Pixels: pictures are reduced to one or two times this side before they are hashed.
 PHASHED, COLORHASHED = 128, 64
 
 
 BITS = 64  # of a phash
 
 
-SMALLEST = 32  # pixels, the side from which a phash is computed: smaller pictures only look alike
+SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
 
 
-COLOR_DISTANCE = 4  # bits of a colorhash that a copy of other size or quality may change
+COLOR_DISTANCE = 4  # bits of a colorhash that a copy of another size or quality may change
 
 
 DEPTHS = {"uint8": "8 bits", "uint16": "16 bits", "float32": "floats"}
@@ -51,21 +51,22 @@ MODES = {  # by Pillow's modes; all others have palettes
 DEEP = (".png", ".tif", ".tiff", ".npy")  # pictures that may have more than 8 bits
 
 
-SAMPLE = 64  # pictures of a split whose names do not say what they are
+SAMPLE = 64  # pictures to look at in a split without telling file names
 
 
 class Picture(NamedTuple):
     """What is known about a picture.
 
     Attributes:
-        name: Its path, or its place in the data set.
+        name: Its path, or its position in the data set.
         split: The split that it belongs to.
         class_name: Its class.
         error: Why training cannot read it, or None.
-        width: In pixels, upright.
-        height: In pixels, upright.
-        kind: Such as "RGB", "grayscale", "with transparency", or "16 bits of 6 channels".
-        digest: A SHA-256 of its bytes.
+        width: The upright width in pixels.
+        height: The upright height in pixels.
+        kind: A description such as "RGB", "grayscale", "with transparency", or "16 bits of 6
+            channels".
+        digest: The SHA-256 of its bytes.
         phash: The 64 bits of `imagehash.phash`.
         colorhash: The 42 bits of `imagehash.colorhash`.
         levels: The lowest and the highest level of its file.
@@ -85,7 +86,7 @@ class Picture(NamedTuple):
 
 
 def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
-    """Returns the splits that a run uses, by name, and the others of most kinds of data sets.
+    """Returns the splits that a run uses, by name, and for most kinds of data sets the others.
 
     Raises:
         ValueError: If a split of the run does not exist.
@@ -111,7 +112,7 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
 
     Returns:
         An iterator of one `Picture` for each picture, in the order of the splits. It never raises
-        for a picture that cannot be read, but tells its `error`.
+        for an unreadable picture, but sets its `error`.
 
     Raises:
         ImportError: If a package of the extra `data` is not installed.
@@ -140,7 +141,7 @@ def _look(split_name, split, index, text):
 
 
 def _read(split, index):
-    """Returns the pixels `(H, W, C)` of the file, its bytes, and the label."""
+    """Returns the pixels `(H, W, C)` of a file, its bytes, and the label."""
     encoded = split.encoded(index)
     if encoded is None:
         image = split.read(index)
@@ -150,7 +151,7 @@ def _read(split, index):
         label = split.decoded(index)[1]
     channels = split.channels
     if channels == 1 and not split.bands:
-        channels = 3  # which the hash of colors needs
+        channels = 3  # for the color hash
     return as_array(decode(data, channels, None, split.bands)), data, label
 
 
@@ -168,8 +169,8 @@ def _kind(data, pixels):
 def hashes(pixels: np.ndarray) -> tuple[int, int]:
     """Computes `imagehash.phash` and `imagehash.colorhash` of pixels `(H, W, C)` as integers.
 
-    The first one tells shapes and the second one colors. The picture is reduced by a whole factor
-    first, which changes few bits and takes less time.
+    The first hash distinguishes shapes, the second one colors. The picture is reduced by an integer
+    factor first, which changes few bits and saves time.
     """
     imagehash = extras.require("imagehash", extra="data", purpose="Comparing pictures")
     picture = as_picture(viewable(pixels)).convert("RGB")
@@ -208,11 +209,11 @@ class Pair(NamedTuple):
 
 
 def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
-    """Finds near-duplicates; among pictures of fewer than 32 pixels a side, the same files alone.
+    """Finds near-duplicates; with sides below 32 pixels, only identical files count.
 
-    Each picture is paired with the most similar earlier one: of the same split and class, of
-    another split, of another class, and of both others. A picture that occurs n times thus gives
-    n - 1 pairs, not n²/2.
+    Each picture is paired with the most similar earlier one of the same split and class, of another
+    split, of another class, and of another split and class. A picture that occurs n times thus
+    gives n - 1 pairs, not n²/2.
 
     Args:
         pictures: From `survey_pictures`, the training images first.
@@ -229,7 +230,7 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
     readable = [picture for picture in pictures if picture.error is None]
     rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 2)
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)
-    alike = collections.defaultdict(list)  # by row of `unique`, the other ones
+    alike = collections.defaultdict(list)  # by row of `unique`, the similar rows
     for first, second, bits in near_hashes(unique[:, 0], distance):
         if np.bitwise_count(unique[first, 1] ^ unique[second, 1]) <= COLOR_DISTANCE:
             alike[first].append((bits, second))
@@ -257,7 +258,7 @@ def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]
     """Finds all pairs of 64-bit hashes `(N,)` that differ in at most `distance` bits.
 
     If two hashes differ in d bits, at least one of d + 1 bands of bits is the same in both. So
-    hashes are sorted by each band, and compared with those of the same band alone.
+    hashes are sorted by each band and compared only within equal bands.
 
     Returns:
         The pairs as (first index, second index, bits), each once.
@@ -280,18 +281,18 @@ def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]
 
 
 def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
-    """Gives `config.levels` a value where it is "auto": what the whole data set holds.
+    """Replaces "auto" in `config.levels` by the levels of the whole data set.
 
-    If any picture has floats, it is float. If any has more than 8 bits, it is 4095, or 65535 if a
-    level is above that, for which pictures of 16 bits are read until one has such a level. If none
-    has, it is 255.
+    The value is float if any picture has floats. If any has more than 8 bits, it is 4095, or 65535
+    if a level is above 4095; 16-bit pictures are read until one has such a level. Otherwise, it is
+    255.
 
-    Names say that pictures have 8 bits, such as JPEGs, and headers say the depth of the others. In
-    shards and other data sets whose pictures have no names of files, 64 pictures of each split are
-    looked at, evenly spaced. Pictures that cannot be read are left out.
+    Some file names imply 8 bits, such as those of JPEGs; headers give the depth of other files. In
+    shards and other data sets without file names, 64 evenly spaced pictures of each split are
+    examined. Unreadable pictures are left out.
 
     Args:
-        config: Where the images are.
+        config: The configuration of the data.
         dataset: The data set.
 
     Example:
@@ -316,7 +317,7 @@ def _levels_of(dataset) -> Any:
 
 
 def _candidates(split):
-    """The indices of the pictures whose depth is looked at."""
+    """Returns the indices of the pictures whose depth is examined."""
     suffix = lambda i: os.path.splitext(split.name(i))[1].lower() if split.name else ""
     if len(split) and suffix(0) in SUFFIXES:
         return [i for i in range(len(split)) if suffix(i) in DEEP]
@@ -324,17 +325,17 @@ def _candidates(split):
 
 
 def _type(split, index):
-    """The type of a picture's pixels, by its header."""
+    """Returns the type of a picture's pixels, from its header."""
     try:
         name = split.name(index) if split.name else ""
         if name.lower().endswith(".png") and os.path.isfile(name):
             with open(name, "rb") as file:
-                return type_in_header(file.read(32))  # which say the depth
+                return type_in_header(file.read(32))  # enough to know the depth
         if (data := split.encoded(index)) is not None:
             return type_in_header(data[0])
         kind = split.read(index).dtype
         return "float32" if kind.kind == "f" else "uint8" if kind.itemsize == 1 else "uint16"
-    except Exception:  # the run says so, or takes another picture
+    except Exception:  # the run reports that, or takes another picture
         return "uint8"
 
 

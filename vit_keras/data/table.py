@@ -1,4 +1,4 @@
-"""Data sets in a CSV or Parquet table of paths and labels."""
+"""Data sets from a CSV or Parquet table of paths and labels."""
 
 import collections
 import csv
@@ -22,7 +22,7 @@ from vit_keras.support import extras
 TEXTS, PARQUET = (".csv", ".tsv", ".txt"), ".parquet"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-# What columns are called, without signs and in lower case, the most usual first.
+# Usual names of columns, without punctuation and in lower case, the most common first.
 PATHS = (
     *("path", "filepath", "filename", "file", "imagepath", "imagefile", "image", "imagename"),
     *("imgpath", "imgname", "img", "imageid", "idcode", "picture", "photo", "id", "name"),
@@ -36,23 +36,23 @@ GROUPS = (
     *("clip", "sequence", "session", "case", "study", "lesion", "slide", "specimen", "plot"),
     *("site", "hospital", "camera", "location", "burst", "series", "group", "user", "owner"),
 )
-LOOKED_AT = 20  # rows whose cells show which column names files
+LOOKED_AT = 20  # rows to inspect for the column that names files
 
 
 class Table(NamedTuple):
-    """A table as it was read: the cells by column, and what was found of its form."""
+    """A table as read: the cells by column, and notes on its form."""
 
     path: str
     columns: dict[str, list]
     notes: list[str]
 
     def named(self, names: tuple[str, ...]) -> list[str]:
-        """The columns with one of some names, in the order of these."""
+        """Returns the columns with one of these names, in the order of the names."""
         known = {re.sub(r"[\W_]", "", column).casefold(): column for column in self.columns}
         return [known[name] for name in names if name in known]
 
     def column(self, name: str, field: str) -> list:
-        """The cells of a column that a field of the configuration names."""
+        """Returns the cells of a column that a field of the configuration names."""
         if name not in self.columns:
             raise ValueError(
                 f"`data.{field}` must name a column. Received: {name!r}, and {self.path!r} has "
@@ -65,17 +65,17 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     """Opens a CSV or Parquet file with columns of paths, labels and, optionally, splits.
 
     Cells are text until a task says otherwise. Paths are relative to the table, and rows keep their
-    order. `config` may name the columns. Columns path, label, mask and split are found by their
-    usual names too, in letters of either case, and what was found is in the data set's notes. A
-    file that a table spells otherwise is taken if just one fits. A column mask without one of
-    labels holds masks: see `masks.mask_code`. Without a column split, or where that has no held-out
-    rows, `config.test_percent` of each class is held out.
+    order. `config` may name the columns. The columns path, label, mask and split are also found by
+    their usual names in either case; the data set's notes list them. If a table spells a file name
+    differently, the only file that fits is taken. A column mask without a column of labels holds
+    masks: see `masks.mask_code`. Without a column split, or if it has no held-out rows,
+    `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
         ValueError: If the table cannot be read, lacks a column or a value, names files that do not
             exist, or has classes without training images.
-        ImportError: If it is a Parquet file, and PyArrow is not installed.
+        ImportError: If PyArrow is not installed and the file is Parquet.
     """
     table = read_table(path, config)
     files = _Files(os.path.dirname(os.path.abspath(path)))
@@ -107,12 +107,12 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
 
 
 def read_table(path: str, config: DataConfig) -> Table:
-    """Reads the cells of a file, all of them text but those of Parquet."""
+    """Reads the cells of a file; all of them are text except in Parquet."""
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in (*TEXTS, PARQUET):
         raise ValueError(
             "`dataset` table:FILE needs a .csv, .tsv, .txt or .parquet file. "
-            f"Received: {path!r}. Other programs save their tables as CSV"
+            f"Received: {path!r}. Save other tables as CSV first"
         )
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
@@ -140,7 +140,7 @@ def _parquet(path):
 
 
 def _cells(column) -> list:
-    """The cells of Arrow's column; equal texts are one object, as they are one in the file."""
+    """Returns the cells of an Arrow column; equal texts share one object, as in the file."""
     cells = []
     for chunk in column.chunks:
         texts = chunk.dictionary.to_pylist() if hasattr(chunk, "dictionary") else None
@@ -155,7 +155,7 @@ def _csv(path, config):
     text, notes = _decoded(path, config.encoding)
     first = text.split("\n", 1)[0].rstrip("\r")
     separator = {"tab": "\t", "\\t": "\t"}.get(config.separator or "", config.separator)
-    if first.casefold().startswith("sep=") and len(first) == 5:  # Excel's own line
+    if first.casefold().startswith("sep=") and len(first) == 5:  # a line for Excel
         separator, text = first[4], text.split("\n", 1)[1]
     if not separator:
         separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
@@ -180,7 +180,7 @@ def _csv(path, config):
 
 
 def _decoded(path, encoding):
-    """The text of a file, and how it was decoded if not as UTF-8."""
+    """Returns the text of a file, and how it was decoded if not as UTF-8."""
     data = pathlib.Path(path).read_bytes()
     marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
     marked = next((name for mark, name in marks.items() if data.startswith(mark)), None)
@@ -200,7 +200,7 @@ def _decoded(path, encoding):
 
 
 def _records(path, text, separator):
-    """The lines of a table as lists of cells; the first one is the header."""
+    """Returns the lines of a table as lists of cells; the first one is the header."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     records, begins = [], 1
     try:
@@ -222,7 +222,7 @@ def _records(path, text, separator):
 
 
 def _path_column(table: Table, config: DataConfig, files: "_Files") -> str:
-    """The column that names the pictures: by the configuration, its name, or its files."""
+    """Returns the column that names the pictures: by the configuration, its name, or its files."""
     if name := config.path_column:
         table.column(name, "path_column")
         return name
@@ -241,7 +241,7 @@ def _path_column(table: Table, config: DataConfig, files: "_Files") -> str:
 
 
 class _Files:
-    """The files of a table, also of one that spells their names in another way."""
+    """The files of a table, even if the table spells their names differently."""
 
     def __init__(self, root: str):
         self.root = root
@@ -249,7 +249,7 @@ class _Files:
 
     @functools.cached_property
     def known(self) -> dict[tuple[str, ...], list[str]]:
-        """By the parts of its path, with and without a suffix, each picture below the root."""
+        """Each picture below the root, by the parts of its path with and without a suffix."""
         known = collections.defaultdict(list)
         for folder, names in walk_once(self.root):
             for name in names:
@@ -261,7 +261,7 @@ class _Files:
         return known
 
     def _ending(self, length: int) -> dict[tuple[str, ...], list[str]]:
-        """By the last steps of their paths, the pictures that lie deeper."""
+        """Pictures in deeper folders, by the last `length` parts of their paths."""
         ending: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
         for steps, paths in self.known.items():
             if len(steps) > length:
@@ -273,9 +273,9 @@ class _Files:
         return [str(text_of(p)).casefold() for p in re.split(r"[\\/]+", path) if p not in ("", ".")]
 
     def find(self, cell: Any) -> list[str]:
-        """The files that a cell may mean, relative to the root: one, unless there is doubt.
+        """Returns the files that a cell may mean, relative to the root: one, unless ambiguous.
 
-        Of a file's path and the cell's, one is the end of the other.
+        A file fits if its path ends with the cell's path, or the other way around.
         """
         path = str(cell)
         if path and os.path.isfile(os.path.join(self.root, path)):
@@ -288,10 +288,10 @@ class _Files:
         return [*deeper] or next((self.known[t] for t in tails if t in self.known), [])
 
     def paths(self, table: Table, column: str) -> list[str]:
-        """The file of each row.
+        """Returns the file of each row.
 
         Raises:
-            ValueError: If a file does not exist, or if more than one may be meant.
+            ValueError: If a file does not exist, or if a cell may mean more than one.
         """
         cells = [*map(text_of, table.columns[column])]
         check_filled(table.path, column, cells)
@@ -318,7 +318,7 @@ class _Files:
 
 
 def _splits(table: Table) -> tuple[np.ndarray, str | None]:
-    """The split of each row, `(N,)` strings, and the column that says it; "train" without one."""
+    """Returns each row's split, `(N,)` strings, and the column with it; "train" without one."""
     for column in table.named(SPLITS):
         cells = [text_of(cell) for cell in table.columns[column]]
         numbered = next((names for names in NUMBERED if {*map(str, cells)} <= {*names}), {})
@@ -336,7 +336,7 @@ def _splits(table: Table) -> tuple[np.ndarray, str | None]:
 
 
 def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
-    """The labels of the rows; of masks, the kind alone."""
+    """Returns the labels of the rows; for masks, only the kind."""
     named = list(config.label_columns)
     if config.label_pattern:
         return labels_in_names(paths, config.label_pattern)
@@ -363,7 +363,7 @@ def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
 
 
 def _look_like_groups(table: Table, used):
-    """Says which columns that nothing uses may hold groups, such as the patient of each picture."""
+    """Says which unused columns may hold groups, such as the patient of each picture."""
     for name, cells in table.columns.items():
         words = {*re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())}
         count = len({*map(str, cells)})

@@ -1,8 +1,8 @@
-"""TensorFlow Datasets by random access, and the 19 tasks of VTAB-1k that are made of them.
+"""TensorFlow Datasets by random access, and the 19 tasks of VTAB-1k made from them.
 
 Tasks, splits and labels follow Zhai et al. 2019 (arXiv 1910.04867) and google-research's
-task_adaptation (data/*.py). BiT's Supplementary F (arXiv 1912.11370) says which tasks may be
-cropped and mirrored.
+task_adaptation (data/*.py). Supplement F of BiT (arXiv 1912.11370) says which tasks may be cropped
+and mirrored.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Label:
 
 
 def feature(name: str = "label") -> Label:
-    """Takes a feature as the class."""
+    """Uses a feature as the class."""
     return Label({name: True}, lambda example: example[name])
 
 
@@ -69,8 +69,8 @@ CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
 CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
 
 
-AHEAD = 256  # records whose labels are read in advance
-HEADER, FOOTER = 12, 4  # bytes around a TFRecord: length and its checksum; record's checksum
+AHEAD = 256  # records whose labels are read ahead
+HEADER, FOOTER = 12, 4  # bytes: a record's length and its checksum; the record's checksum
 
 
 def load(name: str, config: DataConfig, label: Label | None = None) -> Dataset:
@@ -78,14 +78,15 @@ def load(name: str, config: DataConfig, label: Label | None = None) -> Dataset:
 
     Args:
         name: A name such as cifar10:3.0.2 or eurosat/rgb.
-        config: Says where the files lie.
+        config: Says where the files are.
         label: Computes the class of an example; by default, the data set's label is the class.
 
     Raises:
         ValueError: If the name is unknown, if the data set cannot be prepared, or if it has no
             image or no label. The message gives similar names, the command that prepares the data
             set, or the features that it has.
-        ImportError: If TensorFlow Datasets, Pillow, or what prepares the data set is not installed.
+        ImportError: If TensorFlow Datasets, Pillow, or a package that prepares the data set is not
+            installed.
     """
     builder = _prepared(name, config)
     image, label = _features(builder, label)
@@ -117,9 +118,9 @@ def _prepared(name, config):
     manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
     try:
         builder.download_and_prepare(download_config=manual)
-    except ImportError:  # of a package for some data sets, such as cv2
+    except ImportError:  # a package for some data sets, such as cv2
         raise
-    except Exception as error:  # each source raises its own
+    except Exception as error:  # each source raises its own errors
         folders = {"data_dir": config.data_dir, "manual_dir": config.manual_dir}
         options = "".join(f" --{key} {folder}" for key, folder in folders.items() if folder)
         raise ValueError(
@@ -167,7 +168,7 @@ def _split(builder, split, image, label):
         classes: list[int] = []
         try:
             classes.extend(read_ahead(lambda i: encoded(i)[1], range(info.num_examples), AHEAD))
-        except Exception as error:  # protobuf's own, and TensorFlow Datasets'
+        except Exception as error:  # errors of protobuf and TensorFlow Datasets
             message = unreadable_message(repr(name(len(classes))), str(error))
             raise UnreadableImageError(message) from error
         return np.array(classes, "int32")
@@ -197,14 +198,14 @@ def _reader(builder, split) -> Callable[[int], bytes]:
 
 
 def record_reader(paths: list[str], lengths: list[int]) -> Callable[[int], bytes]:
-    """Reads the records of TFRecord files by index; at first, it reads only their lengths.
+    """Returns a function that reads records of TFRecord files by index; reads only lengths first.
 
     Args:
         paths: The files.
         lengths: The number of records that each file should hold.
 
     Raises:
-        ValueError: If a file holds another number of records.
+        ValueError: If a file holds a different number of records.
     """
 
     places: list[tuple[int, int, int]] = []
@@ -248,10 +249,10 @@ class Task:
 
     Attributes:
         dataset: The name and version in TensorFlow Datasets.
-        group: Natural, specialized, or structured.
+        group: "natural", "specialized", or "structured".
         num_classes: The number of classes.
-        val200: The 200 images for the choice of hyperparameters, with `train800` to train on.
-        test: The images that the result is measured on.
+        val200: The 200 images for choosing hyperparameters, with `train800` to train on.
+        test: The images for the final result.
         label: Computes the class of an example; None if it is the data set's label.
         crop: Whether a crop of an image keeps its label.
         flip: Whether a mirrored image keeps its label.
@@ -283,7 +284,7 @@ TASKS = {
     "cifar100": Task("cifar100:3.*.*", NATURAL, 100, "train[45000:45200]", small=True),
     "dtd": Task("dtd:3.*.*", NATURAL, 47),
     "oxford_flowers102": Task("oxford_flowers102:2.*.*", NATURAL, 102),
-    # Published with 3.*.*, which can no longer be downloaded.
+    # The paper used 3.*.*, which can no longer be downloaded.
     "oxford_iiit_pet": Task("oxford_iiit_pet:4.*.*", NATURAL, 37, "train[2944:3144]"),
     "sun397": Task("sun397/tfds:4.*.*", NATURAL, 397),
     "svhn": Task("svhn_cropped:3.*.*", NATURAL, 10, "train[65931:66131]", small=True),
@@ -298,7 +299,7 @@ TASKS = {
     "clevr_count": Task("clevr:3.*.*", STRUCTURED, 8, label=COUNT, **_CLEVR),
     "clevr_distance": Task("clevr:3.*.*", STRUCTURED, 6, label=CLOSEST_OBJECT, **_CLEVR),
     "dmlab": Task("dmlab:2.*.*", STRUCTURED, 6, crop=False),
-    # Published with 3.1.0, which can no longer be prepared; 3.3.0 adds labels for `occluded`.
+    # The paper used 3.1.0, which can no longer be prepared; 3.3.0 adds labels for `occluded`.
     "kitti_distance": Task("kitti:3.*.*", STRUCTURED, 4, label=CLOSEST_VEHICLE, crop=False),
     "dsprites_location": Task(
         "dsprites:2.*.*",
@@ -321,10 +322,10 @@ TASKS = {
 
 
 def load_vtab(name: str, config: DataConfig) -> Dataset:
-    """Opens a task.
+    """Opens a task of VTAB-1k.
 
     Returns:
-        A data set with the splits "train800", "val200", both together as "train", and "test".
+        A data set with the splits "train800", "val200", "train" (both together), and "test".
 
     Raises:
         ValueError: If the task is unknown, or if `load` cannot open its data set.

@@ -19,9 +19,9 @@ def read_ahead(
     """Yields `function(item)` for each item in order, computed in threads before it is needed.
 
     Args:
-        function: What the threads call. What it raises is raised here, in the place of its result.
-        items: The arguments, which are taken one by one.
-        ahead: The number of results that are computed in advance, and the most that are kept.
+        function: What the threads call. An exception is raised here, in place of the result.
+        items: The arguments, taken one by one.
+        ahead: The number of results to compute in advance, and the most to keep.
 
     Example:
         ```python

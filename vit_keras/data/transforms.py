@@ -1,7 +1,7 @@
-"""Cuts and resizes pictures, for training and for every model's input: Pillow's resize.
+"""Cuts and resizes pictures with Pillow's resize, for training and for every model's input.
 
-A picture is a `PIL.Image.Image` in mode RGB or L where it has 8 bits and three channels or one, and
-an array `(H, W, C)` otherwise.
+A picture with 8 bits and three channels or one is a `PIL.Image.Image` in mode RGB or L; any other
+is an array `(H, W, C)`.
 """
 
 import functools
@@ -48,9 +48,9 @@ def mirror(picture: Picture) -> Picture:
 def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
     """Resizes a whole picture to `size` (height, width), whatever its shape.
 
-    Pillow computes it, and rounds levels where `preprocessing` does. Where it does not, and for
-    pictures that are arrays, each channel is resized in float32. Without antialiasing, a pixel is
-    interpolated from the 2 or 4 nearest ones along each axis.
+    Pillow computes it and rounds levels if `preprocessing` does. Otherwise, and for arrays, each
+    channel is resized in float32. Without antialiasing, a pixel is interpolated from the 2 or 4
+    nearest ones along each axis.
     """
     size = (int(size[0]), int(size[1]))
     if sides_of(picture) == size:
@@ -77,7 +77,7 @@ def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessi
 
 
 def fit(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
-    """Resizes a picture as a model's preprocessing says: see `resize`."""
+    """Resizes a picture by a model's preprocessing: see `resize`."""
     if preprocessing.crop_fraction is None:
         return squeeze(picture, size, preprocessing)
     scaled, (top, left) = _crop(sides_of(picture), size, preprocessing)
@@ -86,15 +86,15 @@ def fit(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing")
 
 
 def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.ndarray:
-    """Resizes an image or a batch of images as a model's preprocessing says.
+    """Resizes an image or a batch of images by a model's preprocessing.
 
     Without a `crop_fraction`, the whole image is squeezed to `size`. With one, the central part is
-    cut out: that fraction of the shorter side, in the aspect ratio of `size`. Levels that are
-    rounded have the bits of `PIL.Image.resize`.
+    cut out: that fraction of the shorter side, in the aspect ratio of `size`. Rounded levels equal
+    those of `PIL.Image.resize` bit for bit.
 
     Args:
-        images: Pixels in [0, levels], `(..., H, W, C)`; floats are rounded where levels are. Bool,
-            uint8 and uint16 of another depth than the model's are brought to its levels.
+        images: Pixels in [0, levels], `(..., H, W, C)`; floats are rounded if levels are. Bool,
+            uint8 and uint16 of a different depth than the model's are brought to its levels.
         size: The new height and width in pixels.
         preprocessing: The interpolation, antialiasing, `crop_fraction`, and `rounding`.
 
@@ -120,7 +120,7 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
 def seen_part(
     sides: tuple[int, int], size: tuple[int, int], preprocessing: "Preprocessing"
 ) -> tuple[float, float, float, float]:
-    """Returns the part of a picture that `resize` leaves: (top, left, height, width).
+    """Returns the part of a picture that `resize` keeps: (top, left, height, width).
 
     Args:
         sides: The picture's height and width in pixels.
@@ -144,8 +144,8 @@ def seen_part(
 def normalize(images, preprocessing: "Preprocessing"):
     """Maps pixels from [0, levels] to the model's input, by default to [-1, 1].
 
-    Warns of pixels that seem to have another range. Arrays of whole numbers of another depth than
-    the model's are brought to its levels, as by `resize`.
+    Warns of pixels that seem to have another range. Integer arrays of a different depth than the
+    model's are brought to its levels, as in `resize`.
 
     Args:
         images: Pixels, `(..., C)`, as an array or tensor.
@@ -162,7 +162,7 @@ def normalize(images, preprocessing: "Preprocessing"):
 
 
 def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
-    """Turns a model's inputs `(..., C)` back into pixels: uint8, or float32 of more levels.
+    """Turns a model's inputs `(..., C)` back into pixels: uint8, or float32 for more levels.
 
     Example:
         >>> pixels_of(np.array([-1.0, 0.0, 1.0]), Preprocessing())
@@ -176,9 +176,9 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
 
 
 def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
-    """Writes what `Preprocessing.normalize` makes of pixels `(H, W, C)` into a float32 image.
+    """Writes the result of `Preprocessing.normalize` on pixels `(H, W, C)` into a float32 image.
 
-    The values of the 256 levels are looked up, which takes less time.
+    The values of the 256 levels come from a table, which is faster.
     """
     if pixels.dtype != np.uint8:
         image[...] = preprocessing.normalize(pixels)
@@ -193,7 +193,7 @@ def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Prepro
 
 @functools.lru_cache
 def _normalized_levels(preprocessing, channels):
-    """What `Preprocessing.normalize` makes of the 256 levels, `(256, C)`."""
+    """Returns the 256 levels after `Preprocessing.normalize`, `(256, C)`."""
     levels = np.arange(256, dtype="float32")[:, None].repeat(channels, axis=1)
     return preprocessing.normalize(levels)
 
@@ -202,7 +202,7 @@ def to_uint8(images) -> np.ndarray:
     """Rounds pixels to whole numbers from 0 to 255.
 
     Args:
-        images: Pixels in [0, 255] of any shape, which a resize or a mean may have put outside.
+        images: Pixels of any shape, mostly in [0, 255]; a resize or a mean may exceed that range.
 
     Returns:
         The pixels as uint8, in the same shape.
@@ -220,8 +220,8 @@ def random_window(
     """Draws a part of a picture with an aspect ratio from 0.75 to 1.33.
 
     By default the part has 5 to 100 % of the area, as in big_vision's `inception_crop`. As in
-    `tf.image.sample_distorted_bounding_box`, the ratio is uniform, and so is the height among those
-    that the area allows. After 100 draws that do not fit, the whole picture is taken.
+    `tf.image.sample_distorted_bounding_box`, the ratio is uniform, and so is the height within the
+    range that the area allows. After 100 draws that do not fit, the whole picture is taken.
 
     Args:
         sides: The picture's height and width in pixels.
@@ -260,7 +260,7 @@ def bit_crop(
 
     Returns:
         The height and width to resize to, 160/128 of `size` for a picture with fewer than 96 x 96
-        pixels and 512/480 otherwise, and the part to cut out then.
+        pixels and 512/480 otherwise; and the part to cut out of the result.
     """
     share = SHARES[sides[0] * sides[1] >= SMALL]
     resized = round(size[0] / share), round(size[1] / share)
@@ -284,7 +284,7 @@ def _crop(sides, size, preprocessing):
 
 
 def _by_channel(pixels, size, method):
-    """Resizes each channel of `(H, W, C)` uint8 or float32 by Pillow."""
+    """Resizes each channel of `(H, W, C)` uint8 or float32 with Pillow."""
     fromarray = pillow_image().fromarray
     channels = [
         np.asarray(fromarray(pixels[..., c]).resize(size[::-1], method))
@@ -297,7 +297,7 @@ def _sampled(pixels, length, axis, interpolation):
     """Interpolates one axis of `(H, W, C)` without antialiasing, as `tf.image.resize` does."""
     taps, kernel = KERNELS[interpolation]
     old = pixels.shape[axis]
-    centers = (np.arange(length) + 0.5) * (old / length) - 0.5  # in old pixels
+    centers = (np.arange(length) + 0.5) * (old / length) - 0.5  # in input pixels
     places = np.floor(centers).astype(int)[:, None] + np.arange(1 - taps // 2, 1 + taps // 2)
     weights = kernel(np.abs(places - centers[:, None])) * ((places >= 0) & (places < old))
     weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")

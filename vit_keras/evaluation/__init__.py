@@ -1,7 +1,6 @@
-"""Predictions, and the numbers that judge them.
+"""Predictions, and the metrics that judge them.
 
-The modules of the names are imported when the names are first used, because an exported file is
-answered without Keras.
+A module is imported when one of its names is first used, so exported files run without Keras.
 """
 
 # ruff: noqa: F401

@@ -21,7 +21,7 @@ from vit_keras.support.files import replacing
 from vit_keras.support.tasks import CLASSES, Task
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
-MARKER = "<!-- answers -->\n"  # where the template has the answers
+MARKER = "<!-- answers -->\n"  # the place of the answers in the template
 PICTURE_PX = 256  # the longer side of the pictures in a page's file
 SHOWN_PX = 192  # the longer side on the page
 SMALL_PX = 64  # pictures up to this side are enlarged with visible pixels
@@ -32,8 +32,8 @@ class Layout:
     """How one answer looks in each format.
 
     Attributes:
-        columns: The columns of a table and Arrow's names of their types.
-        rows: Maps an answer to its rows of a table; a missing column is null.
+        columns: The columns of a table, and Arrow's names for their types.
+        rows: Maps an answer to its table rows; a missing column is null.
         fields: Maps an answer to its JSON.
         text: Maps an answer to its lines for a terminal.
         page: Maps an answer to its HTML.
@@ -49,14 +49,13 @@ class Layout:
 def write_answers(
     answers: Iterable[Any], file: IO[bytes], form: str, layout: Layout, title: str
 ) -> None:
-    """Writes each answer before it takes the next one; Parquet is written 4096 rows at a time.
+    """Writes each answer before taking the next one; Parquet is written 4096 rows at a time.
 
     Args:
-        answers: What `layout` takes.
+        answers: The answers, in the form that `layout` takes.
         file: The open file.
-        form: "table" (text), "csv", "jsonl", "parquet", or "html" (a page that needs no other file
-            and no network).
-        layout: How an answer looks.
+        form: "table" (text), "csv", "jsonl", "parquet", or "html" (a self-contained page).
+        layout: The format of an answer.
         title: The heading of a page.
 
     Raises:
@@ -80,7 +79,7 @@ def _template(title):
 
 
 def _write_csv(file, columns, rows):
-    """Writes each row as it comes. Numbers have the digits of their type, and null is empty."""
+    """Writes each row as it comes. Numbers have as many digits as their type, and null is empty."""
     text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
     try:
         writer = csv.writer(text, lineterminator="\n")
@@ -100,7 +99,7 @@ def _csv_text(value, kind):
 
 
 def _no_formula(text: str) -> str:
-    """A text that no spreadsheet computes, as OWASP says: an apostrophe before what begins one."""
+    """Prefixes an apostrophe to a text that a spreadsheet would compute, as OWASP advises."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
@@ -123,17 +122,17 @@ WRITERS: dict[str, Callable[[IO[bytes], Mapping[str, str], Iterable[Any]], None]
 
 
 def utf8(path: str | os.PathLike) -> str:
-    """A path with an escape such as `\\udcff` for each byte that is not UTF-8."""
+    """Returns a path with an escape such as `\\udcff` for each byte that is not UTF-8."""
     return os.fspath(path).encode("utf-8", "backslashreplace").decode()
 
 
 def shortest(value: float) -> float:
-    """The float with the fewest digits among those that are the same in float32."""
+    """Returns the float with the fewest digits that is equal in float32."""
     return float(str(np.float32(value)))
 
 
 def picture_html(pixels: np.ndarray, layer: str = "") -> str:
-    """A picture as HTML that holds its pixels, with another layer of HTML over it."""
+    """Returns a picture as HTML that holds its pixels, with another HTML layer over it."""
     sides = np.array(pixels.shape[:2])
     height, width = np.maximum(1, np.round(sides * SHOWN_PX / sides.max())).astype(int)
     kind = "picture small" if sides.max() <= SMALL_PX else "picture"
@@ -144,7 +143,7 @@ def picture_html(pixels: np.ndarray, layer: str = "") -> str:
 
 
 def data_url(pixels: np.ndarray, kind: str, **options: Any) -> str:
-    """A picture as text, which a page holds itself."""
+    """Returns a picture as a data URL for a self-contained page."""
     buffer = io.BytesIO()
     pillow_image().fromarray(pixels).save(buffer, kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
@@ -184,15 +183,15 @@ def write_predictions(
     """Writes one row per image: index, path (if known), label, predicted, confidence, correct.
 
     `label` and `predicted` are classes from 0 to K − 1, and `confidence` is the probability of
-    `predicted`. For labels and numbers, there are columns label_NAME and predicted_NAME for each
-    output instead: what is true, empty where it is unknown, and the probability or the number that
-    is predicted. A file that exists is replaced at once.
+    `predicted`. For labels and numbers, each output has the columns label_NAME and predicted_NAME
+    instead: the true value, empty if unknown, and the predicted probability or number. An existing
+    file is replaced atomically.
 
     Args:
         path: A .parquet or .csv file.
-        probabilities: `(N, K)`; for numbers, the predicted ones.
+        probabilities: `(N, K)`; for numbers, the predicted numbers.
         labels: `(N,)` integers, or `(N, K)`.
-        paths: The images' names.
+        paths: The names of the images.
         task: What the outputs are.
         names: The K names, for labels and numbers.
 
@@ -260,23 +259,22 @@ def write_file_predictions(
     title: str = "Predictions",
     numbers: Sequence[str] = (),
 ) -> None:
-    """Writes predictions for picture files, each row before it takes the next prediction.
+    """Writes predictions for picture files, each row before taking the next prediction.
 
-    All formats write the same rows in the order of the predictions. Where a picture has fewer
-    classes than `top`, the others are empty or absent. Probabilities are the shortest decimals that
-    give the float32 values again. Numbers have a column, or a field, of their
-    name each. A byte of a file name that is not UTF-8 becomes an escape, such
-    as `\\udcff`.
+    All formats write the same rows in the order of the predictions. If a picture has fewer classes
+    than `top`, the others are empty or absent. Probabilities are the shortest decimals that restore
+    the float32 values. Each number has its own column or field. Bytes of a file name that are not
+    UTF-8 become escapes such as `\\udcff`.
 
     Args:
         predictions: From `predict_files`; with `picture_px` for a page.
         file: The open file.
         form: "table" is a line of text for each picture. "csv" and "parquet"
             have the columns path, class_1, probability_1, …, error. "jsonl" has an object with
-            path, classes and error in each line. "html" is a page of the pictures with their
-            labels, which needs no other file and no network.
-        top: The most classes of a picture, as in `predict_files`.
-        threshold: The least probability of a class, as in `predict_files`.
+            path, classes and error in each line. "html" is a self-contained page of the pictures
+            with their labels.
+        top: The largest number of classes per picture, as in `predict_files`.
+        threshold: The lowest probability of a class, as in `predict_files`.
         title: The heading of a page.
         numbers: The names of the numbers that a model predicts instead of classes.
 
@@ -308,12 +306,12 @@ def _text(prediction, threshold, numbers):
 
 
 def _answer_text(name, value, numbers):
-    """A class and its probability, or a number, as in "cat 98.2%" and "age 34.5"."""
+    """Returns a class and its probability, or a number: "cat 98.2%" or "age 34.5"."""
     return f"{name} {value:.5g}" if numbers else f"{name} {100 * value:.1f}%"
 
 
 def _nothing_at(threshold):
-    """Why a picture has no class."""
+    """Says why a picture has no class."""
     return "nothing" if threshold is None else f"no class at {100 * threshold:g}% or more"
 
 
@@ -326,7 +324,7 @@ def _fields(prediction, numbers):
 
 
 def _columns(top, numbers):
-    """The columns of a table and their types."""
+    """Returns the columns of a table and their types."""
     if numbers:
         return {"path": "string", **dict.fromkeys(numbers, "float32"), "error": "string"}
     ranked = {"class": "string", "probability": "float32"}
@@ -344,7 +342,7 @@ def _row(prediction, numbers):
 
 
 def _figure(prediction, threshold, numbers):
-    """One picture with its classes, or with the reason why it has none."""
+    """Returns a picture with its classes, or with the reason why it has none, as HTML."""
     attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
     if prediction.classes and numbers:
         numbered = [(name, value, True) for name, value in prediction.classes]
@@ -374,7 +372,7 @@ def _line(name, share):
 
 
 def _attention(prediction):
-    """A dark layer over the part that the model sees, clear where its attention is."""
+    """Returns a dark layer over the part that the model sees, transparent where it attends."""
     if prediction.attention is None:
         return ""
     share = prediction.attention / prediction.attention.max()

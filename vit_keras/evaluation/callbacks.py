@@ -1,4 +1,4 @@
-"""Evaluates a model by few-shot classification while it trains."""
+"""Evaluates a model by few-shot classification during training."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,11 +21,11 @@ SHOTS = (1, 5, 10)
 class FewShotCallback(keras.callbacks.Callback):
     """Adds few-shot accuracies to the logs, as `fewshot_1` and so on.
 
-    Place the callback before those that record the logs. If there is a validation, the evaluation
-    is part of it, so that its time does not count as training.
+    Place the callback before those that record the logs. With validation data, the evaluation is
+    part of the validation, so its time does not count as training.
 
     Args:
-        train: Batches of the training images that were drawn, and their labels; repeatable.
+        train: Batches of the drawn training images and their labels; repeatable.
         drawn: The draw of the shots.
         test: Batches of test images and labels; repeatable.
         num_classes: The number of classes.
@@ -78,10 +78,10 @@ class FewShotCallback(keras.callbacks.Callback):
             self.accuracies = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
 
     def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
-        """Evaluates two models on the images of the run, to show what training has gained.
+        """Evaluates two models on the images of the run, to show the gain of training.
 
         Returns:
-            The rows of `few_shot` as "fewshot_before" and "fewshot".
+            The rows of `few_shot` under "fewshot_before" and "fewshot".
         """
         rows = [self._rows(feature_model(model)) for model in (before, after)]
         return {"fewshot_before": rows[0], "fewshot": rows[1]}
@@ -104,7 +104,7 @@ def few_shot_callback(
     """Makes a `FewShotCallback`.
 
     Args:
-        split: The training split that the shots are drawn from; they are not augmented.
+        split: The training split to draw the shots from; they are not augmented.
         test: Batches of test images and labels; repeatable.
         num_classes: The number of classes.
         every: Evaluates every so many epochs.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import keras
 
 ON_ERROR = ("raise", "skip")
-AHEAD = 2  # batches that are read while one is computed
+AHEAD = 2  # batches to read while one is computed
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePrediction:
-    """What is predicted for one picture.
+    """The prediction for one picture.
 
     Attributes:
         path: The file.
@@ -31,9 +31,8 @@ class FilePrediction:
             there is an `error`, or if none reaches the threshold. For a model of numbers, their
             names and values.
         error: Why the picture could not be read, or None.
-        picture: A small copy of the picture, `(h, w, 3)` in uint8, if it was asked for.
-        attention: How much of each patch reaches the classifier, `(rows, columns)`, if it was asked
-            for.
+        picture: A small copy of the picture, `(h, w, 3)` uint8, if requested.
+        attention: How much of each patch reaches the classifier, `(rows, columns)`, if requested.
         seen: The part of the picture that the patches cover, (top, left, height, width) as
             fractions of its sides.
 
@@ -67,17 +66,17 @@ def predict_files(
 ) -> Generator[FilePrediction, None, None]:
     """Predicts the classes of picture files in the order of their paths.
 
-    Threads read and resize the next pictures while the model computes. Three batches are in memory
-    at most, so memory does not grow with the number of pictures.
+    Threads read and resize the next pictures while the model computes. At most three batches are in
+    memory, so memory does not grow with the number of pictures.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
-        paths: The files, such as `data.expand_pictures` finds.
+        paths: The files, such as those from `data.expand_pictures`.
         batch: The number of pictures per call of the predictor.
-        top: The most classes per picture.
-        threshold: The least probability of a class. Classes below it are left out, and a picture
-            may have none. None for 0, or for the model's own thresholds of labels. A model of
-            numbers has none.
+        top: The largest number of classes per picture.
+        threshold: The lowest probability of a class. Classes below it are left out, so a picture
+            may have none. None means 0, or the model's own thresholds for labels. A model of
+            numbers has no threshold.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return the
             reason as its `error` and go on.
         picture_px: The longer side of the small copy to return as `picture`; None for no copy.
@@ -121,19 +120,19 @@ def check_options(batch: int, on_error: str) -> None:
 
 
 def run_filled(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int):
-    """Runs N images, the last one repeated up to `size`; returns N outputs in float32.
+    """Runs N images, repeating the last one up to `size`; returns N outputs in float32.
 
-    A model is compiled again for another number of images, and the last bits depend on it.
+    Another number of images would recompile the model and change the last bits.
     """
     more = np.repeat(images[-1:], size - len(images), axis=0)
     return np.asarray(run(np.concatenate([images, more])), "float32")[: len(images)]
 
 
 def read_picture(predictor: Predictor, path: str | os.PathLike) -> np.ndarray:
-    """Reads a picture `(H, W, C)` at the levels and in the bands of a predictor.
+    """Reads a picture `(H, W, C)` with the levels and bands of a predictor.
 
     Raises:
-        FileNotFoundError, ValueError: As `data.read_image`.
+        FileNotFoundError, ValueError: As for `data.read_image`.
     """
     pixels = predictor.preprocessing
     return data.read_image(
@@ -146,7 +145,7 @@ def classify(
 ) -> list[list[tuple[str, float]]]:
     """Returns the `top` most likely classes and their probabilities for each picture.
 
-    A short form of `predict_files` for a few pictures, which also takes a Keras model.
+    This is a short form of `predict_files` for a few pictures. It also takes a Keras model.
 
     Raises:
         OSError, ValueError: If a picture cannot be read; the message names the file.
@@ -173,7 +172,7 @@ def _rollout_function(predictor):
 
 
 def _read(predictor, skip, picture_px, path):
-    """Reads one file: its prediction without classes, and the image for the model or None."""
+    """Reads one file; returns its prediction without classes, and the model's image or None."""
     height, width, _ = predictor.input_shape
     try:
         picture = read_picture(predictor, path)
@@ -189,16 +188,16 @@ def _read(predictor, skip, picture_px, path):
 
 
 def run_batches(rows: Generator, batch: int, answer: Callable, size: int = 0) -> Iterator[list]:
-    """Answers rows of anything and an image, or None, batch by batch.
+    """Answers pairs of a row and an image (or None), batch by batch.
 
     Args:
-        rows: The pairs, which are closed at the end.
-        batch: The most rows in a batch.
-        answer: Maps images `(N, H, W, C)`, and the number that they are filled up to, to N answers.
-        size: The least such number; it grows to the images of the largest batch.
+        rows: A generator of pairs, closed at the end.
+        batch: The largest number of rows in a batch.
+        answer: Takes images `(N, H, W, C)` and the batch size to pad them to; returns N answers.
+        size: The smallest batch size to pad to; it grows with the largest batch so far.
 
     Returns:
-        An iterator of lists of each row and its answer, None without an image.
+        An iterator of lists of (row, answer); the answer is None without an image.
     """
     with contextlib.closing(rows):
         while chunk := list(itertools.islice(rows, batch)):
@@ -224,7 +223,7 @@ def _predict(predictor, batches, top, threshold):
 
 
 def _answers(predictor, rollout, images, size):
-    """Probabilities `(K,)` and attention `(h, w)` or None for each of N images."""
+    """Returns probabilities `(K,)` and attention `(h, w)`, or None, for each of N images."""
     outputs = run_filled(predictor.run, images, size)
     predictor.disagreement.keep(len(images))
     attention = run_filled(rollout, images, size) if rollout else itertools.repeat(None)
@@ -232,7 +231,7 @@ def _answers(predictor, rollout, images, size):
 
 
 def _most_likely(predictor, outputs, top, threshold):
-    """The names and probabilities of `top` outputs that reach their thresholds, or all numbers."""
+    """Returns names and probabilities of `top` outputs above their thresholds, or all numbers."""
     names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
     if predictor.task.kind == "numbers":
         return tuple(zip(names, map(float, outputs)))

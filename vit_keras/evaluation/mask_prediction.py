@@ -1,6 +1,6 @@
-"""Masks of pictures of any size: predicted, judged by the pixels of each class, and drawn.
+"""Predicts, judges and draws masks of pictures of any size.
 
-Pixels without a class, 255, are left out where masks are judged.
+Pixels without a class, 255, are left out when masks are judged.
 """
 
 import colorsys
@@ -33,12 +33,12 @@ from vit_keras.support.tasks import VOID, Task
 
 
 def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-    """Counts the pixels of each true class that are predicted as each class.
+    """Counts the pixels of each pair of a true and a predicted class.
 
-    Matrices of several pictures add up, so that no more than one mask need be held.
+    Matrices of several pictures add up, so only one mask need be in memory.
 
     Args:
-        true: The classes of pixels, integers of any shape; 255 where there is none.
+        true: The classes of pixels, integers of any shape; 255 for no class.
         predicted: The predicted classes, of the same shape.
         num_classes: K.
 
@@ -46,7 +46,7 @@ def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> n
         `(K, K)` int64: row i, column j counts the pixels of class i that were predicted as class j.
 
     Raises:
-        ValueError: A number is no class.
+        ValueError: A number is not a class.
 
     Example:
         >>> pixel_matrix(np.array([[0, 1], [1, 255]]), np.array([[0, 1], [0, 0]]), num_classes=2)
@@ -66,7 +66,7 @@ def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> n
 
 
 def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -> dict[str, Any]:
-    """Judges masks by a `pixel_matrix`.
+    """Judges masks from a `pixel_matrix`.
 
     Args:
         matrix: `(K, K)` integers, summed over all pictures.
@@ -74,14 +74,13 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
         images: The number of pictures.
 
     Returns:
-        "miou" (the mean over classes of the intersection over the union; scikit-learn's macro
-        Jaccard score), "pixel_accuracy", "mean_class_accuracy" (the mean recall), "images",
-        "masks" (for each class its pixels, IoU, precision and recall) and "confusion_matrix".
-        A class that is neither true nor predicted anywhere has the IoU None, and is left out of
-        the means.
+        "miou" (the mean intersection over union of the classes; scikit-learn's macro Jaccard
+        score), "pixel_accuracy", "mean_class_accuracy" (the mean recall), "images", "masks" (for
+        each class its pixels, IoU, precision and recall) and "confusion_matrix". A class that
+        occurs in no true or predicted mask has IoU None, and is left out of the means.
 
     Raises:
-        ValueError: There are no pixels with a class.
+        ValueError: No pixel has a class.
 
     Example:
         >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
@@ -123,7 +122,7 @@ def report_masks(
 
 
 def mask_table(metrics: dict[str, Any]) -> str:
-    """Formats a report of masks for a terminal: one line per class, and the means last.
+    """Formats a report of masks for a terminal: one line per class, then the means.
 
     Example:
         >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
@@ -140,7 +139,7 @@ def mask_table(metrics: dict[str, Any]) -> str:
 
 
 def mask_headline(metrics: dict[str, Any]) -> str:
-    """The line that a run of masks ends with."""
+    """Returns the last line of a run with masks."""
     return (
         f"mean IoU {100 * metrics['miou']:.2f}%, pixel accuracy "
         f"{100 * metrics['pixel_accuracy']:.2f}% of {metrics['images']} held-out images"
@@ -148,12 +147,12 @@ def mask_headline(metrics: dict[str, Any]) -> str:
 
 
 OPACITY = 0.5  # of a mask over its picture
-GOLDEN = 0.618034  # turn of the hue from one class to the next: neighbors differ
-SIDE, GAP = 160, 4  # pixels of a picture in a sheet, and between pictures
+GOLDEN = 0.618034  # turn of the hue between classes: neighbors differ
+SIDE, GAP = 160, 4  # pixels of a picture on a sheet, and between pictures
 
 
 def palette() -> np.ndarray:
-    """The color of each class, `(256, 3)` uint8: class 0 is black, and 255, no class, is white."""
+    """Returns class colors, `(256, 3)` uint8: class 0 is black, and 255, no class, is white."""
     hues = [(0.02 + GOLDEN * k) % 1 for k in range(VOID)]
     colors = [colorsys.hsv_to_rgb(hue, 0.85, 0.95 if k % 2 else 0.75) for k, hue in enumerate(hues)]
     return np.round(255 * np.array([(0, 0, 0), *colors[1:], (1, 1, 1)])).astype("uint8")
@@ -164,7 +163,7 @@ def _pillow():
 
 
 def mask_image(mask: np.ndarray):
-    """A mask `(H, W)` uint8 as a `PIL.Image.Image` whose pixels are the classes, with a palette."""
+    """Makes a mask `(H, W)` uint8 a `PIL.Image.Image` of classes with a palette."""
     image = _pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
     image.putpalette(palette().reshape(-1).tolist())
     return image
@@ -174,8 +173,8 @@ def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Lays the colors of a mask over a picture.
 
     Args:
-        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
-        mask: The classes, `(H, W)`. Class 0 and pixels without a class stay as they are.
+        picture: Pixels `(H, W, C)` from `data.read_image`.
+        mask: The classes, `(H, W)`. Class 0 and pixels without a class are left unchanged.
 
     Returns:
         `(H, W, 3)` uint8.
@@ -199,9 +198,9 @@ def write_mask(
 
     Args:
         folder: The folder.
-        name: The picture's file name, whose suffix is replaced.
-        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
-        mask: The classes, `(H, W)` uint8. The PNG holds these numbers, and a palette to look at.
+        name: The picture's file name; its suffix is replaced.
+        picture: Pixels `(H, W, C)` from `data.read_image`.
+        mask: The classes, `(H, W)` uint8. The PNG holds these numbers and a palette.
 
     Returns:
         The two files.
@@ -233,7 +232,7 @@ def draw_mask_sheet(rows: Iterable[Sequence[np.ndarray]]):
             `(H, W)`.
 
     Returns:
-        A `PIL.Image.Image`: in each row two pictures with their masks.
+        A `PIL.Image.Image` with two pictures and their masks per row.
 
     Example:
         ```python
@@ -258,17 +257,17 @@ def draw_mask_sheet(rows: Iterable[Sequence[np.ndarray]]):
     return _pillow().fromarray(sheet)
 
 
-LEAST = 1e-6  # the probability that counts as none
+LEAST = 1e-6  # the lowest probability, in place of 0
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskOptions:
-    """How a picture of another size than the model's becomes a mask.
+    """How to predict the mask of a picture whose size is not the model's.
 
     Attributes:
-        tiles: Whether the picture is cut into tiles of the model's size, at its full resolution.
-            If not, it is resized to the model's size, and the logits are resized back.
-        overlap: The share of a tile's side that it has in common with its neighbor, at least.
+        tiles: Whether to cut the picture, at full resolution, into tiles of the model's size. If
+            not, the picture is resized to the model's size, and the logits are resized back.
+        overlap: The smallest share of a tile's side that overlaps its neighbor.
         batch: Images per call of the predictor.
 
     Raises:
@@ -292,19 +291,19 @@ def predict_mask(
 ) -> np.ndarray:
     """Predicts the class of each pixel of a picture.
 
-    Where tiles overlap, their logits are averaged. A picture that is smaller than a tile is
-    continued by its last rows and columns.
+    Where tiles overlap, their logits are averaged. A picture smaller than a tile is padded with its
+    last row and column.
 
     Args:
         predictor: A `Predictor` of masks.
-        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
+        picture: Pixels `(H, W, C)` from `data.read_image`.
         options: `MaskOptions`; None resizes the picture.
 
     Returns:
         The numbers of the classes, `(H, W)` uint8.
 
     Raises:
-        ValueError: The predictor is no model of masks, or its outputs are not finite.
+        ValueError: The predictor does not predict masks, or its outputs are not finite.
 
     Example:
         ```python
@@ -320,9 +319,9 @@ def predict_mask(
 def predict_masks(
     predictor: Predictor, pictures: Iterable[np.ndarray], options: MaskOptions | None = None
 ) -> Iterator[np.ndarray]:
-    """Yields the mask `(H, W)` uint8 of each picture, of which a batch is read ahead.
+    """Yields the mask `(H, W)` uint8 of each picture; reads one batch of pictures at a time.
 
-    See `predict_mask`, which predicts one.
+    See `predict_mask` for a single picture.
     """
     check_masks(predictor)
     options = options or MaskOptions()
@@ -350,21 +349,21 @@ def judge_masks(
     class_names: Sequence[str],
     options: MaskOptions | None = None,
 ) -> dict[str, Any]:
-    """Judges a predictor on a split, each mask at the size of its own picture.
+    """Judges a predictor on a split, each mask at the size of its picture.
 
-    A batch of pictures is in memory at a time.
+    Only one batch of pictures is in memory at a time.
 
     Args:
         predictor: A `Predictor` of masks.
         split: A split whose labels are masks.
         class_names: The K names.
-        options: How pictures of other sizes than the model's are predicted.
+        options: How to predict pictures whose size is not the model's.
 
     Returns:
         A report; see `report_matrix`.
 
     Raises:
-        ValueError: The predictor is no model of masks, or the split is empty.
+        ValueError: The predictor does not predict masks, or the split is empty.
 
     Example:
         ```python
@@ -414,7 +413,7 @@ def _plain(predictor, pictures, options):
 
 
 def _resized(predictor, pictures, options):
-    """Yields logits `(H, W, K)` of pictures that one call of the predictor sees whole."""
+    """Yields logits `(H, W, K)` of pictures that are resized for one call of the predictor."""
     size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
     pixels = np.stack([data.resize(picture, size, preprocessing) for picture in pictures])
     for picture, logits in zip(pictures, _logits(predictor, pixels, options.batch)):
@@ -444,10 +443,10 @@ def _from_tiles(predictor, picture, options):
 
 
 def starts(side: int, tile: int, overlap: float) -> list[int]:
-    """The first pixels of tiles along a side, as evenly spaced as whole pixels allow.
+    """Returns the first pixels of tiles along a side, as evenly spaced as whole pixels allow.
 
-    Neighbors have at least the share `overlap` of their sides in common, and the last tile ends
-    with the side.
+    Neighbors overlap by at least the share `overlap` of their sides, and the last tile ends with
+    the side.
     """
     step = max(1, int(tile * (1 - overlap)))
     count = 1 + -(-max(side - tile, 0) // step)
@@ -455,7 +454,7 @@ def starts(side: int, tile: int, overlap: float) -> list[int]:
 
 
 def _logits(predictor, pixels, size):
-    """Logits `(N, H, W, K)` of images of the model's size; log-probabilities for probabilities."""
+    """Returns logits, or log-probabilities, `(N, H, W, K)` for images of the model's size."""
     images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
     outputs = run_filled(predictor.run, images, size)
     if not np.isfinite(outputs).all():
@@ -464,7 +463,7 @@ def _logits(predictor, pixels, size):
 
 
 def resize_maps(maps, size):
-    """Resizes maps `(..., h, w, K)` to a height and width, bilinearly with centers at halves."""
+    """Resizes maps `(..., h, w, K)` bilinearly to a height and width, with half-pixel centers."""
     sides = maps.shape[-3:-1]
     if sides == tuple(size):
         return maps

@@ -1,6 +1,6 @@
-"""Figures that judge outputs of classes, of labels and of numbers, and of probabilities.
+"""Metrics for models of classes, labels and numbers, and for probabilities.
 
-Labels and numbers that are NaN are unknown, and left out.
+NaN marks unknown labels and numbers, which are left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
     """Computes the average precision of one label, Σ (R_n − R_{n−1}) P_n over the thresholds.
 
     Args:
-        scores: `(N,)`, higher for what is more likely.
+        scores: `(N,)`, higher for more likely images.
         labels: `(N,)` of 0 and 1.
 
     Returns:
@@ -33,15 +33,15 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
     """Chooses the threshold of each label that gives the highest F1.
 
-    Each separates two probabilities in float32: it lies between them, or, where nothing does, it
-    is the higher one. A label without a positive gets 0.5.
+    Each threshold lies between two probabilities in float32, or equals the higher one if they are
+    adjacent. A label without positives gets 0.5.
 
     Args:
         probabilities: `(N, K)`.
         labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
 
     Returns:
-        K thresholds, from which on a label counts as present.
+        K thresholds; a label counts as present at its threshold and above.
 
     Example:
         >>> best_thresholds(np.array([[0.1], [0.3], [0.4]]), np.array([[0.0], [1.0], [1.0]]))
@@ -56,11 +56,11 @@ def _best_threshold(probabilities, labels):
         return 0.5
     precision, recall, values = _metrics().precision_recall_curve(labels, probabilities)
     f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo("float64").tiny)
-    best = len(values) - 1 - int(f1[-2::-1].argmax())  # the highest of equally good ones
+    best = len(values) - 1 - int(f1[-2::-1].argmax())  # the highest of equally good thresholds
     below = values[best - 1] if best else 0.0
     middle = np.float32((values[best] + below) / 2)
     is_between = below < middle < values[best]
-    return float(str(middle)) if is_between else float(values[best])  # the fewest digits
+    return float(str(middle)) if is_between else float(values[best])  # with the fewest digits
 
 
 def _metrics():
@@ -68,7 +68,7 @@ def _metrics():
 
 
 def _known_columns(values, labels):
-    """The columns of values and labels, and where the labels are known."""
+    """Yields the known rows of each column of values and labels."""
     for value, label in zip(values.T.astype("float64"), labels.T.astype("float64")):
         yield value, label, ~np.isnan(label)
 
@@ -83,7 +83,7 @@ def report_labels(
     """Judges a model of several labels.
 
     Args:
-        outputs: Logits, `(N, K)`, or with `gives_probabilities` the probabilities.
+        outputs: `(N, K)` logits, or probabilities with `gives_probabilities`.
         labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
         names: The K names.
         task: Its thresholds decide which labels count as present.
@@ -91,9 +91,9 @@ def report_labels(
 
     Returns:
         "average_precision" (the mean over labels), "macro_f1", "micro_f1", "images", and "labels":
-        for each label its known and its positive images, average precision, threshold, precision,
-        recall, and F1. Where a figure is not defined, such as the recall of a label without
-        positives, it is None and left out of means.
+        for each label its known and positive images, average precision, threshold, precision,
+        recall, and F1. An undefined metric, such as the recall of a label without positives, is
+        None and left out of means.
     """
     chosen = task.present(outputs if gives_probabilities else sigmoid(outputs))
     columns = zip(names, _known_columns(outputs, labels), chosen.T, strict=True)
@@ -129,7 +129,7 @@ def _label_row(name, scores, labels, chosen, threshold):
 
 
 def share_of(count, whole) -> float | None:
-    """A share; None of nothing."""
+    """Returns a share; None if the whole is 0."""
     return float(count / whole) if whole else None
 
 
@@ -140,7 +140,7 @@ def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
 
 
 def label_table(metrics: dict[str, Any]) -> str:
-    """Formats a report of labels for a terminal: one line per label, and the means last.
+    """Formats a report of labels for a terminal: one line per label, then the means.
 
     Example:
         >>> outputs, labels = np.array([[0.9], [0.2]]), np.array([[1.0], [0.0]])
@@ -162,12 +162,12 @@ def label_table(metrics: dict[str, Any]) -> str:
 
 
 def _short(threshold):
-    """Two digits, which for the threshold of a rare label need an exponent."""
+    """Formats a threshold with two digits; that of a rare label needs an exponent."""
     return f"{threshold:.1e}" if 0 < threshold < 0.01 else f"{threshold:.2f}"
 
 
 def label_headline(metrics: dict[str, Any]) -> str:
-    """The line that a run of labels ends with."""
+    """Returns the last line of a run with labels."""
     return f"{_means(metrics)} of {metrics['images']} held-out images"
 
 
@@ -178,7 +178,7 @@ def _means(metrics):
 
 
 def percent(share: float | None) -> str:
-    """A share in percent with two digits, or a dash."""
+    """Formats a share as a percentage with two decimals, or as a dash."""
     return "-" if share is None else f"{100 * share:.2f}%"
 
 
@@ -187,7 +187,7 @@ SHARES: Columns = {"precision": ("precision", 9, percent), "recall": ("recall", 
 
 
 def format_table(kind: str, rows: Sequence[dict[str, Any]], columns: Columns) -> list[str]:
-    """The lines of a table of names; by its head, each column's key, width and format."""
+    """Returns the lines of a table; `columns` gives each heading's key, width and format."""
     width = max(len(kind), *(len(row["name"]) for row in rows))
     heads = "".join(f"  {head:>{size}}" for head, (_, size, _) in columns.items())
     lines = [f"{kind:<{width}}{heads}"]
@@ -221,18 +221,18 @@ def report_classes(
         outputs: Logits or probabilities, `(N, K)`.
         labels: `(N,)` integers.
         class_names: The K names.
-        task: The task; it decides nothing here.
+        task: Ignored; all judges share their arguments.
 
     Returns:
         "accuracy", "top_5_accuracy" (None if K <= 5), "balanced_accuracy" (the mean recall),
         "macro_f1", "images", "classes" (for each class its images, precision, recall, and F1), and
-        "confusion_matrix", whose row i, column j counts the images of class i that were predicted
-        as class j. A class without images has the recall and the F1 None; one that was never
-        predicted has the precision None. What is None is left out of means.
+        "confusion_matrix"; its row i, column j counts the images of class i that were predicted as
+        class j. A class without images has recall None and F1 None; a class that was never
+        predicted has precision None. These are left out of means.
 
     Raises:
-        ValueError: If there are no images, if a label lies outside the K classes, or if there are
-            not K names.
+        ValueError: If there are no images, if a label lies outside of the K classes, or if there
+            are not K names.
     """
     count = outputs.shape[-1]
     _check_labels(labels, count)
@@ -270,7 +270,7 @@ def _check_labels(labels, count):
 
 
 def class_table(metrics: dict[str, Any]) -> str:
-    """Formats a `report` for a terminal: one line per class, and the accuracy last.
+    """Formats a `report` for a terminal: one line per class, then the accuracy.
 
     Example:
         >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
@@ -288,7 +288,7 @@ def class_table(metrics: dict[str, Any]) -> str:
 
 
 def class_headline(metrics: dict[str, Any]) -> str:
-    """The line that a run of classes ends with."""
+    """Returns the last line of a run with classes."""
     return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"
 
 
@@ -301,13 +301,13 @@ def report_numbers(
         outputs: The predicted numbers, `(N, K)`.
         labels: The true numbers, `(N, K)`, with NaN for unknown ones.
         names: The K names.
-        task: The task; it decides nothing here.
+        task: Ignored; all judges share their arguments.
 
     Returns:
         "r2", "mae" and "rmse" (means over the numbers, None if not defined), "images", and
-        "numbers": for each its known images, mean and deviation, R² = 1 − Σ(y − ŷ)² / Σ(y − ȳ)²,
-        mean absolute error, root of the mean square error, mean error, and up to 1000 "points"
-        (y, ŷ) to draw. R² is None for a number that is the same everywhere.
+        "numbers": for each its known images, mean and standard deviation, R² = 1 − Σ(y − ŷ)² / Σ(y
+        − ȳ)², mean absolute error, root mean square error, mean error, and up to 1000 "points" (y,
+        ŷ) to draw. R² is None for a constant number.
     """
     rows = []
     for name, predicted, true in zip(names, outputs.T, labels.T, strict=True):
@@ -339,7 +339,7 @@ def number_table(metrics: dict[str, Any]) -> str:
 
 
 def number_headline(metrics: dict[str, Any]) -> str:
-    """The line that a run of numbers ends with."""
+    """Returns the last line of a run with numbers."""
     r2 = "-" if metrics["r2"] is None else f"{metrics['r2']:.4f}"
     mae = "-" if metrics["mae"] is None else f"{metrics['mae']:.4g}"
     return f"R² {r2}, mean absolute error {mae} of {metrics['images']} held-out images"
@@ -367,7 +367,7 @@ FIGURES = ("mean", "std", "r2", "mae", "rmse", "mean_error")
 
 
 BINS = 15
-COLDEST, HOTTEST = 0.1, 10.0  # temperatures; without bounds, separable classes would have none
+COLDEST, HOTTEST = 0.1, 10.0  # bounds of the temperature, which separable classes would drive to 0
 
 
 def measure_calibration(
@@ -375,8 +375,8 @@ def measure_calibration(
 ) -> dict[str, Any]:
     """Computes the expected calibration error (Guo et al. 2017, Eq. 3).
 
-    The confidence, which is the largest probability, falls into one of `bins` intervals
-    (lower, upper] of equal width. ECE = Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)|.
+    The confidence is the largest probability. It falls into one of `bins` intervals (lower, upper]
+    of equal width. ECE = Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)|.
 
     Args:
         probabilities: `(N, K)`.
@@ -384,7 +384,7 @@ def measure_calibration(
         bins: The number of intervals.
 
     Returns:
-        The error as "ece", and "bins", a list with the bounds, the number of images, the accuracy,
+        "ece", the error, and "bins", a list with the bounds, the number of images, the accuracy,
         and the confidence of each bin. The last two are None for a bin without images.
 
     Example:
@@ -414,7 +414,7 @@ def measure_calibration(
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES) -> float:
-    """Finds the temperature T that makes the probabilities of `logits / T` fit the labels best.
+    """Finds the temperature T for which the probabilities of `logits / T` fit the labels best.
 
     It minimizes the mean negative log-likelihood (Guo et al. 2017, Section 4.2), of a softmax for
     classes, or of a sigmoid for each known label.
@@ -428,7 +428,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES
         T, between 0.1 and 10; above 1 if the model is too confident.
 
     Raises:
-        ImportError: If SciPy is not installed, which comes with scikit-learn.
+        ImportError: If SciPy, which comes with scikit-learn, is not installed.
 
     Example:
         >>> logits = np.array([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])

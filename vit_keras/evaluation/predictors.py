@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
     from vit_keras import runs
 
-FEW = 10  # fewer pictures prove nothing
-NAMED = 4  # outputs in a message
-VIEWS = {  # the message, and the share of the view in the average with the picture itself
+FEW = 10  # fewer pictures are not enough evidence
+NAMED = 4  # outputs to name in a message
+VIEWS = {  # the message, and the view's share in the average with the picture itself
     "flip": ("in mirror images, {}. {} that turn with a picture", 1 / 2),
     "crops": ("in crops, {}. {} that depend on the part of a picture", 5 / 6),
 }
 
 
 class Disagreement:
-    """Collects the answers for pictures and for their views, and says where they contradict.
+    """Collects the answers for pictures and their views, and reports contradictions.
 
     An average over views helps only if the true answer is the same for all of them. It is not if a
-    class or a label loses most of its probability in a view, or if a number changes by as much in
-    a view as it does from picture to picture. Smaller sets need clearer evidence.
+    class or a label loses most of its probability in a view, or if a number changes as much in a
+    view as between pictures. Smaller sets need clearer evidence.
 
     Args:
         task: What the answers are.
@@ -59,17 +59,17 @@ class Disagreement:
         self._last[view] = plain, other
 
     def keep(self, count: int) -> None:
-        """Keeps the first answers of the last call; what fills up a batch is left out."""
+        """Keeps the first `count` answers of the last call; the others only fill the batch."""
         for view, answers in self._last.items():
             plain, other = (x[:count] for x in answers)
-            if self.task.kind != "numbers":  # sums over pictures of the means of their pixels
+            if self.task.kind != "numbers":  # sums over pictures, of means over pixels
                 sides = [plain, np.minimum(plain, other)]
                 sides = [x.reshape(count, -1, x.shape[-1]).mean(axis=1) for x in sides]
                 plain, other = (x.sum(axis=0, keepdims=True) for x in sides)
             self._kept[view].append(np.stack([plain, other]).astype("float64"))
 
     def report(self) -> None:
-        """Prints on standard error where a view contradicts, and forgets what was kept."""
+        """Prints contradictions of views to standard error, and forgets the kept answers."""
         row, is_number = self.task.row, self.task.kind == "numbers"
         unit = "changes by {:.0%} of the spread" if is_number else "loses {:.0%} of its probability"
         names = self.names if is_number else (f"any {row.one}", *self.names)
@@ -87,19 +87,19 @@ class Disagreement:
                 head = "Note (few pictures)" if counts[0] < FEW else "Warning"
                 text = f"{head}: {text} are averaged wrongly: leave {view} out of --tta"
                 print(visible(text), file=sys.stderr)
-                break  # what was averaged over this view is no measure for the next one
+                break  # answers averaged over this view say nothing about the next one
         self._kept.clear()
 
 
 def _numbers(plain, other):
-    """The pictures, and the change of each number by its deviation between pictures."""
+    """Returns the number of pictures, and each number's change divided by its deviation."""
     floor = (plain**2).mean(axis=0) * (1 if len(plain) < FEW else 0.001)
     square = ((other - plain) ** 2).mean(axis=0) / np.maximum(plain.var(axis=0) + floor, 1e-30)
     return np.full(len(square), len(plain)), np.sqrt(square)
 
 
 def _classes(plain, other):
-    """The pictures, and the share of probability that is lost: of all classes, and of each."""
+    """Returns the pictures and the lost share of probability, for all classes and for each."""
     counts, kept = (np.append(x.sum(), x.sum(axis=0)).round(3) for x in (plain, other))
     return counts, (counts - kept) / np.maximum(counts, 1e-30)
 
@@ -113,8 +113,8 @@ class Predictions(NamedTuple):
     Attributes:
         probabilities: `(N, K)` float32; the predicted numbers if the task is numbers.
         labels: The true classes, `(N,)`, or labels or numbers, `(N, K)`.
-        images_per_second: The speed of the predictor alone, without its first batch, which is
-            compiled.
+        images_per_second: The speed of the predictor alone, without its first batch, which compiles
+            it.
     """
 
     probabilities: np.ndarray
@@ -127,19 +127,19 @@ class Predictor:
     """A model of image batches, made by `open_predictor` or `make_predictor`.
 
     Attributes:
-        run: Maps images `(B, H, W, C)`, prepared as `preprocessing` says, to outputs `(B, K)`.
+        run: Maps images `(B, H, W, C)`, prepared by `preprocessing`, to outputs `(B, K)`.
         input_shape: (H, W, C).
         num_classes: K.
-        preprocessing: How pictures become the images that `run` takes.
-        gives_probabilities: Whether the outputs are probabilities, or the predicted numbers. If
-            not, they are logits.
+        preprocessing: Turns pictures into the images that `run` takes.
+        gives_probabilities: Whether the outputs are probabilities or predicted numbers. If not,
+            they are logits.
         class_names: The K names in the order of the outputs; None if they are unknown.
         model: The Keras model; None for an exported file.
         task: What the outputs are.
-        gives_masks: Whether the probabilities are 0 and 1, made from an exported file's masks.
+        gives_masks: Whether the probabilities are 0 and 1, from the masks of an exported file.
         disagreement: Compares the views of `with_views`.
-        unmirrored: The predictor whose answers for a picture and for its mirror image are averaged;
-            None if they are not.
+        unmirrored: The predictor whose answers for a picture and its mirror image are averaged;
+            None without such an average.
 
     Example:
         ```python
@@ -191,7 +191,7 @@ class Predictor:
             self.disagreement.keep(len(images))
             if first is None:
                 first = images
-            elif len(images) == len(first):  # a model is compiled again for another size
+            elif len(images) == len(first):  # another size compiles the model again
                 images_timed, seconds = _add(images_timed, seconds, images, began)
             labels.append(np.asarray(classes))
         if first is None or not sum(map(len, labels)):
@@ -208,7 +208,7 @@ class Predictor:
         return joined, np.concatenate(labels), images_timed / seconds
 
     def predict(self, batches: Iterable) -> Predictions:
-        """Predicts all batches of images and labels; raises as `outputs` does."""
+        """Predicts all batches of images and labels; raises the errors of `outputs`."""
         outputs, labels, speed = self.outputs(batches)
         return Predictions(self.as_probabilities(outputs), labels, speed)
 
@@ -252,8 +252,8 @@ def make_predictor(
 
     Args:
         model: A classifier.
-        image_size: The side of the images in pixels, or their height and width, if it is not the
-            model's. Position embeddings are interpolated.
+        image_size: The side of the images in pixels, or their height and width, if different from
+            the model's. Position embeddings are interpolated.
 
     Raises:
         ValueError: If the model takes images of any size and `image_size` is not given.
@@ -313,7 +313,7 @@ def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:
 
     Args:
         model: A classifier.
-        images: `(N, H, W, C)`, prepared as the model's `preprocessing` says.
+        images: `(N, H, W, C)`, prepared by the model's `preprocessing`.
 
     Returns:
         `(N, K)` float32.
@@ -326,7 +326,7 @@ REMEDY = "Restore it, or export the model again"
 NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
 NEEDS_FEATURES = (
     "Embeddings need features. Received: {!r}, which gives classes. Export it again with --output "
-    "features, or give the run or the checkpoint that it was made of"
+    "features, or give the run or the checkpoint that it was made from"
 )
 
 
@@ -337,14 +337,14 @@ class File(TypedDict):
 
 
 class Input(TypedDict):
-    """How `manifest.json` describes the input."""
+    """The description of the input in `manifest.json`."""
 
     preprocessing: NotRequired[Preprocessing]
     preprocessing_is_inside: NotRequired[bool]
 
 
 class Manifest(TypedDict):
-    """What `manifest.json` must hold."""
+    """The content of `manifest.json`."""
 
     files: list[File]
     input: NotRequired[Input]
@@ -362,8 +362,8 @@ def open_predictor(
 
     The preprocessing and the classes of an exported file come from `manifest.json` and `labels.txt`
     beside it. Without a manifest, the file must take uint8 pixels. TFLite, ONNX and SavedModel
-    files then say themselves what their outputs and, of classes, the levels of their pixels are;
-    other files show by their outputs for noise whether they give probabilities or logits.
+    files then describe their outputs and, for classes, the levels of their pixels. For other files,
+    outputs for noise show whether they are probabilities or logits.
 
     Args:
         path: A run's folder, a checkpoint of any format, or an exported file.
@@ -371,15 +371,15 @@ def open_predictor(
             model's.
         features: Whether an exported file must give features instead of classes. The predictor's
             `num_classes` is then the length of the features.
-        labels: A file of embeddings of class names, as `vit-keras labels` writes it, which makes a
-            classifier of an image tower; None takes the model's own outputs.
+        labels: A file of class-name embeddings from `vit-keras labels`, which turns an image tower
+            into a classifier; None takes the model's own outputs.
 
     Returns:
         The predictor, and the run; None for anything but a run's folder.
 
     Raises:
         FileNotFoundError: If there is nothing at `path`.
-        ValueError: If an exported file is no classifier of images, or has another size; with
+        ValueError: If an exported file is not an image classifier, or has another size; with
             `features`, if it gives no features.
         ImportError: If the runtime of an exported file is not installed.
 
@@ -395,7 +395,7 @@ def open_predictor(
     if format_of(path):
         if labels is not None:
             raise ValueError(
-                "`labels` make a classifier of the image tower in a checkpoint. Received: "
+                "`labels` turn a checkpoint's image tower into a classifier. Received: "
                 f"{os.fspath(path)!r}, an exported file; give --labels to `vit-keras export`"
             )
         return _open_exported(pathlib.Path(path), image_size, features), None
@@ -457,12 +457,12 @@ def _open_exported(path, image_size, features):
 
 
 def _one_hot(run, count):
-    """A file's masks `(B, H, W)` as probabilities `(B, H, W, K)`, which can be resized."""
+    """Turns a file's masks `(B, H, W)` into probabilities `(B, H, W, K)`, which can be resized."""
     return lambda images: np.eye(count, dtype="float32")[np.asarray(run(images), "int64")]
 
 
 def _gives_probabilities(exported):
-    """Whether the outputs of an exported file for noise are probabilities."""
+    """Whether an exported file's outputs for noise are probabilities."""
     noise = np.random.default_rng(0).integers(0, 256, (4, *exported.input_shape), dtype="uint8")
     outputs = exported(noise)
     return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))

@@ -1,9 +1,9 @@
-"""Evaluation of frozen features: few-shot least squares, and k nearest neighbors.
+"""Evaluates frozen features by few-shot least squares and k nearest neighbors.
 
-The first is the paper's (Section 4.1) with the standardization, bias feature, L2, and draw of shots
-of the published evaluator (big_vision, evaluators/fewshot_lsr). The second is the protocol of DINO
-(arXiv 2104.14294) and of Wu et al. (arXiv 1805.01978): the cosine similarity s of features, and
-neighbors that vote with weight exp(s / 0.07).
+The first is the paper's (Section 4.1), with the standardization, bias feature, L2, and sampling of
+shots of the published evaluator (big_vision, evaluators/fewshot_lsr). The second is the protocol of
+DINO (arXiv 2104.14294) and of Wu et al. (arXiv 1805.01978): the cosine similarity s of features,
+and neighbors that vote with weight exp(s / 0.07).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,12 +18,12 @@ from vit_keras.evaluation.reports import mean_and_std
 from vit_keras.models.description import copy_description
 from vit_keras.support import extras
 
-BIAS = 100.0  # a constant feature, so large that its weight is hardly regularized
+BIAS = 100.0  # a constant feature, so large that its weight is barely regularized
 EPSILON = 1e-5  # added to the standard deviations
 L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
-# Last layers of models without a head, whose output is the representation.
+# Last layers of models without a head; their output is the representation.
 VECTORS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0")
 REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
 
@@ -31,7 +31,7 @@ REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
 class LeastSquares:
     """Regularized least squares of labels in {-1, 1}^K on standardized features, for any L2.
 
-    W = (XᵀX + λI)⁻¹ Xᵀ Y, by scikit-learn's `Ridge` in float64. X `(n, D + 1)` holds the
+    W = (XᵀX + λI)⁻¹ Xᵀ Y, computed with scikit-learn's `Ridge` in float64. X `(n, D + 1)` holds the
     features, minus their mean and divided by their standard deviation, and the bias feature.
 
     Args:
@@ -70,8 +70,8 @@ class Draw(NamedTuple):
     """A draw of the training images.
 
     Attributes:
-        images: The ascending indices of all images that any number of shots and any seed use.
-        places: {(shots, seed): places in `images`}.
+        images: The ascending indices of all images used for any number of shots and any seed.
+        places: {(shots, seed): positions in `images`}.
     """
 
     images: np.ndarray
@@ -130,7 +130,7 @@ def few_shot(
 
     Returns:
         One row for each number of shots and each L2: "shots", "l2", the "accuracies" of the seeds,
-        their "mean", and their standard deviation "std".
+        their "mean", and their standard deviation, "std".
 
     Raises:
         ValueError: If a class has fewer images than shots.
@@ -143,7 +143,7 @@ def few_shot(
 
 
 def accuracies(features, labels, drawn, test, num_classes, l2=(L2,)) -> list[dict[str, Any]]:
-    """Computes `few_shot` from the features and labels of the drawn images alone."""
+    """Computes `few_shot` from the features and labels of only the drawn images."""
     by_setting: dict[tuple[int, float], list[float]] = {}
     for (n, _), places in drawn.places.items():
         solver = LeastSquares(features[places], labels[places], num_classes)
@@ -167,7 +167,7 @@ def few_shot_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def feature_model(model: keras.Model, representation: str | None = None) -> keras.Model:
-    """Cuts a model off at its representation, `(B, D)`; the weights are shared.
+    """Truncates a model at its representation, `(B, D)`; the weights are shared.
 
     Args:
         model: An image model.
@@ -175,7 +175,7 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
             representation is the input of the layer `head`.
 
     Raises:
-        ValueError: If there is no such layer. The message lists the layers that would do.
+        ValueError: If there is no such layer. The message lists suitable layers.
 
     Example:
         ```python
@@ -198,12 +198,12 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
         )
     shared = type(model)(model.input, features, name=f"{model.name}_features")
     copy_description(shared, model)
-    shared.class_names = None  # of the logits, not of the features
+    shared.class_names = None  # they belong to the logits, not to the features
     return shared
 
 
 def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """Computes features `(N, D)` float32 and labels `(N,)` of batches by a `feature_model`."""
+    """Computes features `(N, D)` float32 and labels `(N,)` of batches with a `feature_model`."""
     return make_predictor(features).outputs(batches)[:2]
 
 
@@ -220,7 +220,7 @@ def evaluate_few_shot(
 ) -> list[dict[str, Any]]:
     """Measures few-shot accuracies of a model on a data set, as `few_shot` does.
 
-    Features are computed once, for the test images and for the training images that are drawn.
+    Features are computed once, for the test images and the drawn training images.
 
     Args:
         predictor: A predictor with a Keras model.
@@ -233,7 +233,7 @@ def evaluate_few_shot(
         seeds: The number of draws.
 
     Raises:
-        ValueError: If the predictor is an exported file, or as `few_shot` and `feature_model` do.
+        ValueError: If the predictor is an exported file, or as for `few_shot` and `feature_model`.
     """
     if predictor.model is None:
         raise ValueError(
@@ -253,7 +253,7 @@ def evaluate_few_shot(
 
 NEIGHBORS = (10, 20)  # DINO's best are 10 and 20
 TEMPERATURE = 0.07
-MAX_SIMILARITIES = 2**25  # held at a time, which takes 128 MB
+MAX_SIMILARITIES = 2**25  # in memory at a time, which takes 128 MB
 
 
 def nearest_neighbors(
@@ -265,8 +265,8 @@ def nearest_neighbors(
         train: Features `(N, D)`.
         test: Features `(M, D)`.
         count: The number of neighbors, at most N.
-        max_similarities: The most similarities that are in memory at a time, which bounds the
-            number of rows; there is at least one row.
+        max_similarities: The most similarities in memory at a time, which limits the number of
+            rows; there is at least one row.
 
     Yields:
         For the next m rows of `test`, the indices of their neighbors and the cosine similarities,
@@ -297,7 +297,7 @@ def knn(
     temperature: float = TEMPERATURE,
     max_similarities: int = MAX_SIMILARITIES,
 ) -> list[dict[str, Any]]:
-    """Measures the accuracy of the votes of the nearest neighbors.
+    """Measures the accuracy of nearest-neighbor votes.
 
     Args:
         train: Features `(N, D)` and labels `(N,)` of the training images.
@@ -313,7 +313,7 @@ def knn(
 
     Raises:
         ValueError: If there are fewer training images than neighbors, if an argument is out of
-            range, or if an image has other labels than one class.
+            range, or if images do not have exactly one class each.
     """
     if not neighbors or min(neighbors) < 1 or max(neighbors) > len(train[1]):
         raise ValueError(
@@ -324,7 +324,7 @@ def knn(
         raise ValueError(f"`temperature` must be above 0. Received: {temperature}")
     if np.ndim(train[1]) != 1:
         raise ValueError(
-            "Nearest neighbors vote for one class of an image. "
+            "Nearest neighbors need one class per image. "
             f"Received: labels of shape {np.shape(train[1])}"
         )
     right = {(k, kind): 0 for k in neighbors for kind in ("weighted", "majority")}
@@ -350,7 +350,7 @@ def unit_length(features: np.ndarray) -> np.ndarray:
 
 
 def _votes(labels, weights, num_classes):
-    """The sum of the weights for each class, `(m, K)`."""
+    """Returns the sum of the weights for each class, `(m, K)`."""
     rows = np.arange(len(labels))[:, None]
     flat = (rows * num_classes + labels).ravel()
     sums = np.bincount(flat, weights.ravel(), minlength=len(labels) * num_classes)
@@ -376,7 +376,7 @@ def evaluate_knn(
     neighbors: Sequence[int] = NEIGHBORS,
     temperature: float = TEMPERATURE,
 ) -> list[dict[str, Any]]:
-    """Measures a model's features on a data set by `knn`.
+    """Evaluates a model's features on a data set with `knn`.
 
     Args:
         predictor: A predictor with a Keras model.
@@ -388,7 +388,7 @@ def evaluate_knn(
         temperature: As in `knn`.
 
     Raises:
-        ValueError: If the predictor is an exported file, or as `knn` and `feature_model` do.
+        ValueError: If the predictor is an exported file, or as for `knn` and `feature_model`.
     """
     if predictor.model is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Reports on models, one row of `REPORTS` for each kind of label, and what makes them."""
+"""Reports on models: one row of `REPORTS` for each kind of label."""
 
 import json
 import os
@@ -49,16 +49,16 @@ def read_real_labels(
         path: The file.
         images: The number of images.
         num_classes: The number of the model's classes.
-        paths: The images' files. If these are ImageNet's, their names choose the lists; otherwise
-            the images must be in the order of the file.
+        paths: The image files. ImageNet's names choose the lists; otherwise the images must be in
+            the order of `real.json`.
 
     Returns:
         One set of labels per image.
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
-        ValueError: If the file has another number of lists or labels outside the classes, or if
-            the images come from TensorFlow Datasets, which has another order.
+        ValueError: If the file has a different number of lists or labels outside of the classes, or
+            if the images come from TensorFlow Datasets, which has a different order.
 
     Example:
         ```python
@@ -102,7 +102,7 @@ def _read(path):
 
 
 def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:
-    """Computes the ReaL accuracy; images without labels are left out, as published.
+    """Computes the ReaL accuracy; images without labels are left out, as in the paper.
 
     Args:
         predicted: The predicted classes, `(N,)`.
@@ -128,14 +128,13 @@ def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[fl
 
 
 class Report(NamedTuple):
-    """How a kind of label is judged.
+    """How to judge a kind of label.
 
     Attributes:
         judge: Maps outputs, labels, names and the `Task` to a report.
         table: Formats a report for a terminal.
-        headline: Formats the line that a run ends with.
-        draw: Draws figures of a report into a folder, given what the data are called, and returns
-            the files.
+        headline: Formats the last line of a run.
+        draw: Draws figures of a report into a folder, given the data's name, and returns the files.
     """
 
     judge: Callable[..., dict[str, Any]]
@@ -194,19 +193,19 @@ def report(
     """Judges a model by its outputs.
 
     Args:
-        outputs: `(N, K)`: logits, or with `gives_probabilities` the probabilities, or the predicted
-            numbers; for masks, `(N, H, W, K)`.
+        outputs: `(N, K)` logits, or probabilities with `gives_probabilities`, or predicted numbers;
+            for masks, `(N, H, W, K)`.
         labels: `(N,)` integers for classes; `(N, H, W)` for masks; otherwise `(N, K)` with NaN for
             unknown ones.
         class_names: The K names.
         task: What the outputs are.
-        gives_probabilities: Whether the outputs are probabilities instead of logits, as
-            `Predictor.gives_probabilities` says. Labels are judged at thresholds of probabilities.
+        gives_probabilities: Whether the outputs are probabilities instead of logits, as in
+            `Predictor`. Labels are judged at thresholds of probabilities.
 
     Returns:
         For classes, "accuracy" and others, see `report_classes`; for labels,
-        "average_precision" and others, see `labels.report_labels`; for numbers, "r2" and others,
-        see `numbers.report_numbers`; for masks, "miou" and others, see `masks.report_matrix`.
+        "average_precision" and others, see `report_labels`; for numbers, "r2" and others, see
+        `report_numbers`; for masks, "miou" and others, see `report_matrix`.
 
     Raises:
         ValueError: If there are no images, if a label lies outside the K classes, or if there are
@@ -243,7 +242,7 @@ def report_table(metrics: dict[str, Any]) -> str:
 
 
 def headline(metrics: dict[str, Any]) -> str:
-    """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`.
+    """Returns the last lines of a run, for a `report` or a `FewShotCallback.gain`.
 
     Example:
         >>> headline({"accuracy": 0.975, "images": 360})
@@ -262,7 +261,7 @@ def headline(metrics: dict[str, Any]) -> str:
 
 
 def main_figure(metrics: dict[str, Any]) -> float:
-    """Returns the figure that heads a report, of which more is better.
+    """Returns the main metric of a report; higher is better.
 
     Example:
         >>> main_figure({"accuracy": 0.975, "images": 360})
@@ -274,12 +273,12 @@ def main_figure(metrics: dict[str, Any]) -> float:
 def draw_report(
     metrics: dict[str, Any], folder: str | os.PathLike, source: str = ""
 ) -> list[pathlib.Path]:
-    """Draws the figures of a report by `evaluate`.
+    """Draws the figures of a report from `evaluate`.
 
     Args:
         metrics: The report.
         folder: The folder of the PNG files.
-        source: What the data set is called, which heads the figures.
+        source: The data set's name, for the figures' titles.
 
     Returns:
         The files.
@@ -297,11 +296,11 @@ def draw_report(
 
 
 def _kind(metrics):
-    """The kind of label that a report is about."""
+    """Returns the kind of label that a report is about."""
     return next(kind for kind, row in KINDS.items() if row.metric in metrics)
 
 
-# How `summary_line` shows the figures of a report: name, factor, unit.
+# How `summary_line` shows the metrics of a report: name, factor, unit.
 SHOWN = {
     "accuracy": ("accuracy", 100, "%"),
     "top_5_accuracy": ("top-5", 100, "%"),
@@ -332,7 +331,7 @@ def evaluate(
     ignore_class_names: bool = False,
     masks: MaskOptions | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a predictor: a `report` with calibration, speed, and ReaL accuracy.
+    """Evaluates a predictor; adds calibration, speed, and ReaL accuracy to a `report`.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
@@ -341,16 +340,16 @@ def evaluate(
         batch: The number of images per batch.
         real: The published `real.json`, for the ReaL accuracy.
         predictions: A .parquet or .csv file to write the predictions to.
-        ignore_class_names: Whether to accept classes that the model names differently.
-        masks: How a model of masks predicts pictures of other sizes, in batches of its own.
+        ignore_class_names: Whether to accept class names that differ from the model's.
+        masks: How a model of masks predicts pictures of other sizes; has its own batch size.
 
     Returns:
         A `report` with "images_per_second"; for classes, with "calibration" and "ece", and, with
         `real`, "real_accuracy" and "real_images".
 
     Raises:
-        ValueError: If the classes, the ReaL labels, or the file's suffix do not fit. This is
-            checked before the first image is read.
+        ValueError: If the classes, the ReaL labels, or the file's suffix do not fit. All of them
+            are checked before the first image is read.
 
     Example:
         ```python
@@ -425,7 +424,7 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
 
 
 def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Returns the mean and standard deviation over runs of each number that all of them have.
+    """Returns the mean and standard deviation over runs of each number that they all have.
 
     Example:
         >>> summary_line(summarize([{"accuracy": 0.8}, {"accuracy": 0.9}]))
@@ -440,7 +439,7 @@ def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float
 
 
 def summary_line(metrics: dict[str, Any]) -> str:
-    """Formats the numbers of `evaluate`, or the means and deviations of `summarize`.
+    """Formats the metrics of `evaluate`, or the means and deviations of `summarize`.
 
     Example:
         >>> summary_line({"accuracy": 0.975, "ece": 0.0123})

@@ -1,4 +1,4 @@
-"""Test-time augmentation: the mean of a model's answers for several views of each image."""
+"""Test-time augmentation: averages a model's answers over several views of each image."""
 
 import dataclasses
 import functools
@@ -10,12 +10,12 @@ from vit_keras.evaluation.mask_prediction import resize_maps
 from vit_keras.evaluation.predictors import Disagreement, Predictor
 from vit_keras.support.annotated import check_choice
 
-SHARE = 7 / 8  # the side of a crop
+SHARE = 7 / 8  # of the image's side
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # and the center
 
 
 def _over_mirror_images(predictor, images):
-    """Averages pairs: a sum of two has no order, so mirrored images get mirrored answers."""
+    """Averages over image and mirror image: symmetric, so mirrored images mirror the answers."""
     images = np.asarray(images)
     other, plain = (_answer(predictor, x) for x in (images[:, :, ::-1], images))
     other = other if other.ndim == 2 else other[:, :, ::-1]
@@ -24,7 +24,7 @@ def _over_mirror_images(predictor, images):
 
 
 def _over_crops(predictor, images):
-    """Means over each image and its crops, enlarged; of a pixel, over the views that show it."""
+    """Averages over each image and its enlarged crops; for a pixel, over the views that show it."""
     images = np.asarray(images)
     sides = np.array(images.shape[1:3])
     crop = np.maximum(np.round(sides * SHARE).astype(int), 1)
@@ -46,11 +46,11 @@ AVERAGES: dict[str, Callable] = {"flip": _over_mirror_images, "crops": _over_cro
 
 
 def _answer(predictor, images):
-    """Probabilities or numbers, `(B, K)` or `(B, H, W, K)`."""
+    """Returns probabilities or numbers, `(B, K)` or `(B, H, W, K)`."""
     outputs = np.asarray(predictor.run(np.ascontiguousarray(images)), "float32")
     if outputs.ndim != 2 and outputs.shape[:-1] != images.shape[:3]:
         raise ValueError(
-            "Views are averaged of outputs (B, K), or of maps (B, H, W, K) with the images' sides. "
+            "Views need outputs (B, K), or maps (B, H, W, K) with the images' sides. "
             f"Received: {outputs.shape} for images {images.shape}. Leave out the views"
         )
     return predictor.as_probabilities(outputs)
@@ -59,19 +59,19 @@ def _answer(predictor, images):
 def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
     """Returns a predictor that averages its probabilities, or numbers, over views of each image.
 
-    Answers for pixels are turned back first: the map of a mirror image is mirrored, and that of a
-    crop is put into the crop's place at its size. With "flip", a mirrored picture gets exactly the
-    mirrored map, and from `predict_mask` the mirrored mask.
+    Answers for pixels are mapped back first: the map of a mirror image is mirrored, and the map of
+    a crop is resized and put into the crop's place. With "flip", a mirrored picture gets exactly
+    the mirrored map, and from `predict_mask` the mirrored mask.
 
-    An average is wrong where the true answer is not the same for all views, as the direction of an
-    arrow is not. `evaluate` and `predict_files` warn on standard error if the answers for views
-    contradict those for the pictures as they are.
+    An average is wrong if the true answer differs between views, such as the direction of an arrow.
+    `evaluate` and `predict_files` warn on standard error if the answers for views contradict those
+    for the original pictures.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
-        views: "flip" for the mirror image; "crops" for the four corners and the center, 7/8 of the
-            sides each. The image itself is always among the views, and with "flip" every crop has
-            its mirror image as well.
+        views: "flip" for the mirror image; "crops" for the four corners and the center, each with
+            7/8 of the sides. The image itself is always among the views, and with "flip" every crop
+            has its mirror image too.
 
     Returns:
         A predictor that takes the same images. It has no Keras model.
@@ -96,7 +96,7 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         )
     names = predictor.class_names or tuple(map(str, range(predictor.num_classes)))
     made = dataclasses.replace(predictor, disagreement=Disagreement(predictor.task, names))
-    # Masks are mirrored last, as whole pictures; of others, each crop is mirrored.
+    # Whole masks are mirrored last; for other tasks, each crop is mirrored.
     for view in sorted(set(views), reverse=made.task.kind != "masks"):
         run = functools.partial(AVERAGES[view], made)
         unmirrored = made if view == "flip" else None

@@ -1,4 +1,4 @@
-"""What a run is made of, and what is made of runs: sweeps and benchmarks of transfer."""
+"""The steps of a run, and experiments of several runs: sweeps and transfer benchmarks."""
 
 from vit_keras.experiments.run_model import first_training_images, open_checkpoint
 from vit_keras.experiments.soup import Soup, development_judge, make_soup, soup_sources

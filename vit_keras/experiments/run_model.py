@@ -1,4 +1,4 @@
-"""The model of a run: built for training, read from a checkpoint, and shown its first images."""
+"""The model of a run: builds it for training, opens it from checkpoints, and shows its images."""
 
 import dataclasses
 import os
@@ -19,10 +19,10 @@ from vit_keras.training.optimizers import use_average
 
 
 def build_compiled(config, class_names, task):
-    """The compiled model that a run trains, and the encoder or student in it: mostly itself.
+    """Returns the compiled model of a run, and its encoder or student, or the model again.
 
     Args:
-        config: The run, as `initial_model` takes it.
+        config: The run, as for `initial_model`.
         class_names: As for `initial_model`.
         task: As for `initial_model`.
     """
@@ -43,7 +43,7 @@ def build_compiled(config, class_names, task):
 def trained_part(
     model: keras.Model, config: Config, class_names: Sequence[str], task: Task
 ) -> keras.Model:
-    """The encoder or student of a trained model, mostly itself, which returns numbers as they are.
+    """Returns the part of a trained model to save: its encoder or student, or the model itself.
 
     Args:
         model: A model of `build_compiled`, after training.
@@ -59,9 +59,9 @@ def trained_part(
 
 
 def open_checkpoint(path: str | os.PathLike) -> keras.Model:
-    """The model of a run after some of its updates, whichever processes wrote the checkpoint.
+    """Opens the model in a checkpoint of a run, whichever processes wrote it.
 
-    It has the weights that the run would end with there: their average with
+    It has the weights that the run would have saved at that update: averaged with
     `optimizer.ema_decay`, and with merged adapters. It is not calibrated.
 
     Args:
@@ -85,7 +85,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     config = runs.recorded_config(folder := path.parents[1])
     if config is None:
         raise FileNotFoundError(
-            "A checkpoint is read beside the configuration of its run. Received: "
+            "A checkpoint needs the configuration of its run. Received: "
             f"{str(path)!r}, without a config.yaml in {str(folder)!r}. Give it inside its run's "
             "folder"
         )
@@ -106,7 +106,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
 
 
 def _check(path, config):
-    """Refuses checkpoints from which no model can be made without the run."""
+    """Refuses checkpoints that need other files of the run to make a model."""
     if config.cache_features or config.task == "numbers":
         cause = "cache_features=true" if config.cache_features else "task=numbers"
         lacks = "the frozen layers" if config.cache_features else "the mean of the labels"
@@ -117,9 +117,9 @@ def _check(path, config):
 
 
 def restore_numbers(model: keras.Model) -> None:
-    """Lets a model of standardized numbers return the numbers themselves, by its head's weights.
+    """Changes the head's weights so that a model returns numbers instead of standardized ones.
 
-    What its task says for training alone is dropped, of any model.
+    Drops the fields of any model's task that only training needs.
     """
     if model.task.mean is not None:
         scale_head(model, model.task.std, model.task.mean)
@@ -129,13 +129,13 @@ def restore_numbers(model: keras.Model) -> None:
 def fit_to_development(
     model: keras.Model, outputs: np.ndarray, labels: np.ndarray, calibrate: bool
 ) -> np.ndarray:
-    """Fits what a development split decides, which training images and test images must not.
+    """Fits what must be fitted on a development split, not on training or test images.
 
     With `calibrate`, the head's weights are divided by a temperature. Each label gets the threshold
     that gives the highest F1.
 
     Args:
-        model: The trained model, which is changed in place.
+        model: The trained model; changed in place.
         outputs: Its logits on the development split, `(N, K)`.
         labels: The labels of the development split.
         calibrate: Whether to fit a temperature.
@@ -157,15 +157,15 @@ def fit_to_development(
 def first_training_images(
     config: Config, count: int = 36
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Task]:
-    """Makes the first images of a run by its own pipeline, augmented, and turns them to pixels.
+    """Makes the first augmented images of a run by its own pipeline, as pixels.
 
     Args:
-        config: The run. Patches that its pretext task masks are shown; of DINO's views, the first.
-        count: The number of images, even; fewer if there are fewer to train on.
+        config: The run. Patches that its pretext task masks are shown; for DINO, the first view.
+        count: The number of images, even; fewer if there are fewer training images.
 
     Returns:
-        The images, `(N, H, W, C)` uint8, or float32 of more than 8 bits; what the model learns of
-        them, `(N, K)`, such as one-hot or mixed classes; the names of the outputs; and the task.
+        The images, `(N, H, W, C)` uint8, or float32 for more than 8 bits; the targets, `(N, K)`,
+        such as one-hot or mixed classes; the names of the outputs; and the task.
 
     Raises:
         ValueError: If the configuration does not suit the data set, or if an image cannot be read.
@@ -184,7 +184,7 @@ def first_training_images(
     train, *_ = data.train_dev_test(dataset, config.data)
     task = data.learned_task(dataset, train, config)
     model = initial_model(config, dataset.class_names, task)
-    count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, which are mixed
+    count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, since pairs are mixed
     one_batch = dataclasses.replace(
         config,
         batch=count,

@@ -1,4 +1,4 @@
-"""Model soups: one model whose weights are the mean of several models' (arXiv 2203.05482)."""
+"""Model soups: models with the mean of several models' weights (arXiv 2203.05482)."""
 
 import dataclasses
 import os
@@ -15,8 +15,8 @@ from vit_keras.models import preprocessing_of, task_of
 from vit_keras.runs import Run, find_run
 from vit_keras.support.tasks import Task
 
-TRIALS = "dev-lr-*"  # the folders of a sweep's trials, which leave out the same pictures
-# What layers say of themselves that does not change what a trained model computes.
+TRIALS = "dev-lr-*"  # folders of a sweep's trials, which hold out the same pictures
+# Layers' arguments that do not change what a trained model computes.
 TRAINING_ALONE = ("seed", "trainable", "name", "dtype", "rematerialize")
 TRAINING_SUFFIXES = ("_rate", "_initializer", "_regularizer", "_constraint")
 
@@ -26,9 +26,9 @@ class Soup(NamedTuple):
 
     Attributes:
         model: The model, with the preprocessing and the names of the first one.
-        rows: One for each model, in the order in which they were tried: "model", its path; whether
-            it is "used"; and, if they were judged, its "score" and the "soup_score" of the mean
-            after it was tried.
+        rows: One for each model, in the order of the trials: "model", its path; "used", whether it
+            is in the mean; and, if models were judged, its "score" and the "soup_score" of the mean
+            with it.
 
     Example:
         ```python
@@ -42,7 +42,7 @@ class Soup(NamedTuple):
 
 
 def soup_sources(paths: Sequence[str | os.PathLike]) -> list[str]:
-    """Lists the models that paths stand for: a sweep's folder stands for the runs of its trials.
+    """Lists the models that paths stand for; a sweep's folder stands for the runs of its trials.
 
     Example:
         >>> soup_sources(["runs/sweep", "runs/mine"])
@@ -60,17 +60,17 @@ def make_soup(
 ) -> Soup:
     """Averages the weights of models that were fine-tuned from the same weights.
 
-    One model is in memory at a time, besides the mean.
+    Only one model at a time is in memory, in addition to the mean.
 
     Args:
         paths: Runs, sweeps or checkpoints.
-        judge: None for the mean of all models. A function, which gives a model's score on pictures
-            that it did not train on, for the greedy soup: the models are tried from the best score
-            down, and each stays in the mean if the mean's score does not fall.
+        judge: None for the mean of all models. For the greedy soup, a function that returns a
+            model's score on pictures that it was not trained on: the models are tried from the best
+            score down, and each stays in the mean unless it lowers the mean's score.
 
     Raises:
-        ValueError: There are fewer than two models, or they are not of one architecture with the
-            same preprocessing and outputs. The message lists all differences.
+        ValueError: There are fewer than two models, or their architecture, preprocessing or outputs
+            differ. The message lists all differences.
         FileNotFoundError: There is no model at one of the paths.
 
     Example:
@@ -93,7 +93,7 @@ def make_soup(
 
 
 def _greedy(model, sources, judge):
-    """Recipe 1 of the paper."""
+    """Makes a greedy soup: Recipe 1 of the paper."""
     scores = {}
     for source in sources:
         model.set_weights(_weights(source))
@@ -131,7 +131,7 @@ class _Mean:
         self.add(weights, sign=-1)
 
     def use(self):
-        """Gives the model the mean."""
+        """Sets the model's weights to the mean."""
         self.model.set_weights(
             [
                 first if np.issubdtype(first.dtype, np.integer) else total / self.count
@@ -145,7 +145,7 @@ def _weights(source):
 
 
 def _checked_models(sources):
-    """The first model, after a comparison with all others."""
+    """Returns the first model after comparing it with all others."""
     model = weights.open(sources[0])
     expected, tasks, faults = _described(model), [task_of(model)], []
     for source in sources[1:]:
@@ -160,16 +160,16 @@ def _checked_models(sources):
         ]
     if faults:
         raise ValueError(
-            "The models of a soup must have one architecture, preprocessing and meaning of their "
+            "The models of a soup must share their architecture, preprocessing and "
             "outputs. Received:\n  " + "\n  ".join(faults)
         )
-    if len(set(tasks)) > 1:  # thresholds and temperatures belong to each model alone
+    if len(set(tasks)) > 1:  # thresholds and temperatures belong to a single model
         model.task = Task(tasks[0].kind)
     return model
 
 
 def _described(model) -> dict[str, Any]:
-    """What models of a soup must share, by name."""
+    """Returns what the models of a soup must share, by name."""
     names = getattr(model, "class_names", None)
     described: dict[str, Any] = {
         "input": model.input_shape,
@@ -186,7 +186,7 @@ def _described(model) -> dict[str, Any]:
 
 
 def _computes(layer):
-    """The arguments of a layer that change what it computes once it is trained."""
+    """Returns the arguments of a layer that change what it computes after training."""
     return {
         name: value
         for name, value in layer.get_config().items()
@@ -194,7 +194,7 @@ def _computes(layer):
     }
 
 
-# What decides which pictures a run leaves out.
+# The fields that decide which pictures a run holds out.
 LEFT_OUT = ("train_split", "test_percent", "split_seed", "dev_percent", "fold")
 
 
@@ -209,18 +209,17 @@ def development_judge(
 
     Args:
         paths: The models of the soup.
-        dataset: The name of a data set; None for the runs' own.
-        split: A split of it that no model trained on, and that does not judge the soup; None for
-            the development split of the runs.
-        data_dir: The folder of TensorFlow Datasets; None for the runs' own.
+        dataset: The name of a data set; None for that of the runs.
+        split: A split on which no model was trained, and on which the soup is not evaluated; None
+            for the development split of the runs.
+        data_dir: The folder of TensorFlow Datasets; None for that of the runs.
         batch: The number of images per step.
 
     Returns:
-        A function that gives a model's accuracy, or the metric of another kind of label.
+        A function that returns a model's accuracy, or the main metric for other labels.
 
     Raises:
-        ValueError: No split is given, and the models are not runs that leave out the same
-            development split.
+        ValueError: No split is given, and the models are not runs with the same development split.
         OSError: The data set cannot be read.
 
     Example:
@@ -236,7 +235,7 @@ def development_judge(
     name = dataset or (first.config.dataset if first else None)
     if name is None:
         raise ValueError(
-            "A greedy soup needs pictures. Received: models that are no runs, without a data set. "
+            "A greedy soup needs pictures. Received: models that are not runs, without a data set. "
             "Give --dataset and --split"
         )
     config = first.config.data if first else DataConfig()
@@ -260,7 +259,7 @@ def _run_of(source) -> Run | None:
 
 
 def _check_development(runs, dataset):
-    """Refuses runs without one development split that all of them leave out."""
+    """Refuses runs that do not all hold out the same development split."""
     left_out = {
         (run.config.dataset, *(getattr(run.config.data, name) for name in LEFT_OUT))
         for run in runs
@@ -268,7 +267,7 @@ def _check_development(runs, dataset):
     }
     if None in runs or dataset or len(left_out) != 1 or not runs[0].config.data.dev_percent:
         raise ValueError(
-            "A greedy soup chooses by pictures that no model trained on, and that do not judge the "
-            "soup: the trials of a sweep, or runs with the same `data.dev_percent`, have them. "
+            "A greedy soup needs pictures on which no model was trained and no soup is judged. "
+            "The trials of a sweep, or runs with the same `data.dev_percent`, have them. "
             "Received: other models. Give --split, such as validation"
         )

@@ -1,4 +1,4 @@
-"""What a run starts and learns from: a new model, weights, or a teacher, the same until it ends."""
+"""What a run starts and learns from: a new model, weights, or a teacher, fixed until it ends."""
 
 import dataclasses
 import json
@@ -23,16 +23,16 @@ from vit_keras.weights.weight_file import open_weight_file
 
 
 def pin_weights(config: Config) -> Config:
-    """Names the commits or versions of the models of hubs that a run starts and learns from.
+    """Pins the commits or versions of the Hub models that a run starts and learns from.
 
-    An address without one gets the one in the `config.yaml` of the run's folder, so that a run goes
-    on as it began, whatever was uploaded since. A new run gets the newest.
+    An address without a version gets the one in the `config.yaml` of the run's folder, so a run
+    continues as it began, even after new uploads. A new run gets the newest version.
 
     Args:
         config: The configuration; its `workdir` is the folder, by default `runs.default_workdir`.
 
     Raises:
-        OSError: A model is neither in the cache of the hub's package, nor can it be downloaded.
+        OSError: A model is not in the cache of the Hub's package and cannot be downloaded.
     """
     recorded = runs.recorded_config(runs.folder_of(config))
     known = {without_commit(path): path for path in addresses_of(recorded)} if recorded else {}
@@ -43,13 +43,13 @@ FILE = "teacher.json"
 
 
 class Record(typing.TypedDict):
-    """What `teacher.json` must hold: a checksum for each file."""
+    """The content of `teacher.json`: a checksum for each file."""
 
     sha256: dict[str, str]
 
 
 def find_teacher(config: DistillConfig) -> str:
-    """The file or folder of a teacher's weights, which may be downloaded."""
+    """Returns the file or folder of a teacher's weights; downloads it if necessary."""
     return runs.find_weights(config.teacher or "", config.teacher_variant, "distill.teacher")
 
 
@@ -64,7 +64,7 @@ def open_teacher(config: DistillConfig) -> keras.Model:
 
 
 def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
-    """Writes `teacher.json` to a run's folder, or compares the teacher with that file.
+    """Writes `teacher.json` to a run's folder, or compares the teacher with an existing one.
 
     Without a teacher, it does nothing.
 
@@ -89,12 +89,12 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
         )
 
 
-# A hybrid or a ResNet of other sizes than a variant's takes its constructor from one.
+# A hybrid or a ResNet of other sizes takes its constructor from one of these variants.
 HYBRID, RESNET = "R50+B/16", "R50x1"
 
 
 def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASSES):
-    """The model that a run starts from, with a head that starts anew; features have no head.
+    """Returns the model that a run starts from, with a new head; models of features have none.
 
     Args:
         config: The run, after `complete_model`.
@@ -122,25 +122,25 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
 
 
 def complete_model(config: Config) -> Config:
-    """Gives the fields of `config.model` that are null the values of `model.weights`.
+    """Fills the null fields of `config.model` with the values of `model.weights`.
 
     Args:
-        config: A run. Without `model.weights` it is returned as it is. If its `workdir` holds the
-            run already, the weights are those that it began with, as in `pin_weights`.
+        config: A run. Without `model.weights`, it is returned unchanged. If its `workdir` already
+            holds the run, the weights are those that it began with, as in `pin_weights`.
 
     Returns:
-        The configuration with a whole architecture: the one of the weights, except for the sizes of
-        images and patches and for the number of channels, which may be given.
+        The configuration with the complete architecture of the weights; only the sizes of images
+        and patches and the number of channels may differ.
 
     Raises:
-        ValueError: The file does not say something that the model needs, or `config.model`
-            contradicts the file, or adapters are to be trained without weights.
+        ValueError: The file lacks something that the model needs, `config.model` contradicts the
+            file, or adapters are to be trained without weights.
         OSError: The file cannot be read or downloaded.
     """
-    if config.workdir:  # the name of a default folder is known only with the whole model
+    if config.workdir:  # the name of a default folder is known only with the complete model
         config = pin_weights(config)
     if config.distill.is_active:
-        find_teacher(config.distill)  # which may be downloaded here as well
+        find_teacher(config.distill)  # may download it here too
     model = config.model
     if model.weights is None:
         if config.lora.is_active:
@@ -159,14 +159,14 @@ def complete_model(config: Config) -> Config:
     sizes = _sizes(model, arguments, called)
     values = {**sizes, **_others(arguments), "options": _options(sizes["variant"], arguments)}
     null = [name for name in values if getattr(model, name) is None]
-    # `weights.load` makes the model compute as its source does, whatever GELU it was built with.
+    # `weights.load` adapts the model to its source, whatever GELU it was built with.
     changed = {*null, "gelu"} & {*values}
     model = dataclasses.replace(model, **{name: values[name] for name in changed})
     needed = [*DEFAULTS, *(() if model.variant else SIZES)]
     if missing := [f"`model.{name}`" for name in needed if getattr(model, name) is None]:
         raise ValueError(
             f"The weights {model.weights!r} do not say the model's {' and '.join(missing)}. "
-            f"Give {' and '.join(missing)} as well"
+            f"Give {' and '.join(missing)} too"
         )
     return dataclasses.replace(config, model=model)
 
@@ -181,13 +181,13 @@ def _check_sizes(model: ModelConfig, arguments):
         if requested != arguments[name]:
             cause = f"{name}={requested}" if getattr(model, name) else f"variant={model.variant!r}"
             raise ValueError(
-                f"The weights {model.weights!r} have {name}={arguments[name]}, and bring their "
-                f"sizes themselves. Received: {cause}. Leave it out"
+                f"The weights {model.weights!r} have {name}={arguments[name]}, and define their "
+                f"own sizes. Received: {cause}. Leave it out"
             )
 
 
 def _sizes(model: ModelConfig, arguments, called) -> dict[str, Any]:
-    """The name of the variant, and what differs from the variant."""
+    """Returns the name of the variant, and the differences from it."""
     name = model.variant or variant_name(arguments, called)
     if name is None and arguments.get("resnet_layers") is not None:
         name = HYBRID if "hidden_size" in arguments else RESNET
@@ -195,34 +195,34 @@ def _sizes(model: ModelConfig, arguments, called) -> dict[str, Any]:
     said = {size: arguments.get(size) for size in (*SIZES, *STEM)}
     said["patch_size"] = _plain(said["patch_size"])
     if model.variant:
-        said.pop("patch_size")  # the variant's, which the weights are resized to
+        said.pop("patch_size")  # the weights are resized to the variant's
     return {"variant": name, **{size: said[size] for size in said if said[size] != row.get(size)}}
 
 
 def _options(variant, arguments) -> dict[str, Any] | None:
-    """The options of the weights that differ from the variant's; None for no difference."""
+    """Returns the options of the weights that differ from the variant's; None if none does."""
     if arguments.get("resnet_layers") is not None:
         return None
     options = lambda row: models.ViTOptions(**{k: row[k] for k in OPTION_NAMES if k in row})
     row = dataclasses.asdict(options(variants.architecture(variant) if variant else {}))
     said = dataclasses.asdict(options(arguments))
-    said["head_use_bias"] = True  # the run's own head starts anew
+    said["head_use_bias"] = True  # the run has a new head
     differences = {name: said[name] for name in OPTION_NAMES if said[name] != row[name]}
     return json.loads(json.dumps(differences)) or None
 
 
 def _others(arguments) -> dict[str, Any]:
-    """The fields besides the sizes."""
+    """Returns the fields other than the sizes."""
     names = ("channels", "classifier", "position_embedding", "position_embedding_at", "gelu")
     values = {"position_embedding": "learned", "position_embedding_at": "stem"}
     values |= {name: arguments[name] for name in names if name in arguments}
     image_size = _plain(arguments.get("image_size"))
     if "hidden_size" in arguments:
         return {**values, "image_size": image_size}
-    resnet = {"channels": arguments["channels"]}  # which has nothing else
+    resnet = {"channels": arguments["channels"]}  # a ResNet has no other fields
     return {**DEFAULTS, **resnet, "image_size": image_size or DEFAULTS["image_size"]}
 
 
 def _plain(size):
-    """A size as a field holds it: one number for a square."""
+    """Formats a size for a field: one number for a square."""
     return size[0] if isinstance(size, tuple) and len({*size}) == 1 else size

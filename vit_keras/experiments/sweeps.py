@@ -1,7 +1,8 @@
-"""Several runs for one answer: the paper's way to a learning rate, and cross-validation.
+"""Experiments of several runs: the paper's choice of a learning rate, and cross-validation.
 
 A sweep chooses the rate on a development split, then trains on all images; see Table 4 and Appendix
-B.1.1. In a cross-validation, each part of the training images judges a run that did not see it.
+B.1.1. In a cross-validation, each run is judged on the part of the training images that it did not
+see.
 """
 
 import dataclasses
@@ -21,17 +22,17 @@ from vit_keras.training.distribution import find_cluster
 def sweep(config: Config) -> str:
     """Tries each learning rate of `config.grid`, then trains with the best one.
 
-    A trial trains without `grid.dev_percent` of the training images, which judge it; of rates that
-    do equally well, the smaller one is chosen. The final runs, one for each seed of the grid, train
-    on all training images and are judged by the test images. With `grid.classifiers`, every
-    classifier gets a choice of its own. Each run has a folder inside the sweep's folder, so a sweep
-    that was stopped continues with the run that it had reached.
+    A trial holds out `grid.dev_percent` of the training images and is judged on them; among equally
+    good rates, the smallest is chosen. The final runs, one for each seed of the grid, train on all
+    training images and are judged on the test images. With `grid.classifiers`, each classifier gets
+    its own choice. Each run has a folder inside the sweep's folder, so an interrupted sweep
+    continues with the run that it had reached.
 
     Args:
         config: The run that all others are variations of; its `workdir` is the sweep's folder.
 
     Returns:
-        The table in Markdown, as `sweep.md` holds it; `sweep.json` holds the numbers.
+        The Markdown table of `sweep.md`; `sweep.json` holds the numbers.
 
     Raises:
         ValueError: There are several processes, of which only the first one has the reports, or
@@ -55,7 +56,7 @@ def sweep(config: Config) -> str:
 
 
 def _tables(config, folder):
-    """The table and the numbers of a sweep, of each classifier of the grid."""
+    """Returns the table and the numbers of a sweep for each classifier of the grid."""
     if not config.grid.classifiers:
         return _choose(config, folder)
     tables, numbers = [], {}
@@ -78,7 +79,7 @@ def check_one_process(experiment: str, unit: str) -> None:
 
 
 def _choose(config, folder):
-    """One choice of a learning rate: its table and its numbers."""
+    """Chooses a learning rate; returns its table and its numbers."""
     grid = config.grid
     trials = {
         rate: _accuracy(config, folder / f"dev-lr-{rate:g}", rate, config.seed, dev=True)
@@ -106,7 +107,7 @@ def _accuracy(config, folder, rate, seed, dev=False):
 
 
 def _table(trials, best, final):
-    """Markdown: the trials, then the final runs with their mean and standard deviation."""
+    """Formats the trials, then the final runs with their mean and deviation, as Markdown."""
     lines = ["| learning rate | accuracy on the development split |", "|--:|--:|"]
     lines += [
         f"| {rate:g}{' (chosen)' if rate == best else ''} | {100 * accuracy:.2f} % |"
@@ -121,19 +122,20 @@ def _table(trials, best, final):
 
 
 def cross_validate(config: Config) -> str:
-    """Trains `config.folds` runs, each of which is judged by another part of the training images.
+    """Trains `config.folds` runs, each judged on a different part of the training images.
 
     The parts have equal shares of each class, and follow from `config.data.split_seed`. The test
-    split is not used. With `config.data.dev_percent`, that share of the other parts chooses the
-    weights, the temperature and the thresholds of a run. Each run has a folder inside the folder of
-    the cross-validation, which therefore continues with the run that it had reached.
+    split is not used. With `config.data.dev_percent`, the weights, the temperature and the
+    thresholds of a run are chosen on that share of its training images. Each run has a folder
+    inside the folder of the cross-validation, so an interrupted one continues with the run that it
+    had reached.
 
     Args:
         config: The run that all others are variations of; its `workdir` is the folder.
 
     Returns:
-        A table of the figures of each run, and of their means and deviations, in Markdown, as
-        `cross_validation.md` holds it; `cross_validation.json` holds the reports.
+        The Markdown table of `cross_validation.md`, with the metrics of each run and their means
+        and deviations; `cross_validation.json` holds the reports.
 
     Raises:
         ValueError: There are several processes, of which only the first one has the reports, or
@@ -163,7 +165,7 @@ def cross_validate(config: Config) -> str:
 
 
 def _train_folds(config, folder):
-    """The reports of the runs."""
+    """Trains the runs, and returns their reports."""
     reports = []
     for number in range(config.folds):
         fold = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""A training run from its configuration to its report; every command and study trains by it."""
+"""A training run from its configuration to its report; every command and study uses it."""
 
 import contextlib
 import dataclasses
@@ -33,7 +33,7 @@ from vit_keras.support.json_files import read_json
 from vit_keras.training import distribution
 from vit_keras.training.loop import compile_frozen, train
 
-MOST_REPEATED = 64  # times that an update may repeat the training images
+MOST_REPEATED = 64  # times that one update may repeat the training images
 
 
 def train_run(config: Config) -> dict[str, Any] | None:
@@ -43,14 +43,14 @@ def train_run(config: Config) -> dict[str, Any] | None:
         config: The run. Its folder is `config.workdir`, by default `runs/NAME-BACKEND-HASH`.
 
     Returns:
-        The report on the held-out images, as `report.json` in the run's folder holds it. None in
-        every process but the first when several processes train together.
+        The report on the held-out images, which is also in `report.json` in the run's folder. If
+        several processes train together, None in every process but the first.
 
     Raises:
         ValueError: The configuration does not fit the data, the devices or the run's folder.
         OSError: The data set or the weights cannot be read, or the folder cannot be written.
         FloatingPointError: The loss is not finite, and `config.on_nan` stops the run.
-        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, and a last checkpoint.
+        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, after a last checkpoint.
 
     Example:
         ```python
@@ -65,7 +65,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
 
 
 def _train_run(config, held):
-    """`train_run`, which keeps the run's folder in the `ExitStack` `held`."""
+    """Does the work of `train_run`; the `ExitStack` `held` keeps the run's folder."""
     machine.prepare()
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
@@ -112,11 +112,11 @@ def _train_run(config, held):
 
 
 def _check_batch(config, images, topology):
-    """Says that a batch holds more than all images, and refuses one that no run can mean."""
+    """Notes that a batch exceeds the training images, and refuses an absurdly large one."""
     height, width = both_sides(config.model.image_size)
     divisor = config.optimizer.accumulation_steps * topology.shard[1]
     size = 4 * config.batch // divisor * height * width * config.model.channels  # bytes
-    system = getattr(os, "sysconf", lambda name: math.inf)  # which Windows lacks
+    system = getattr(os, "sysconf", lambda name: math.inf)  # Windows lacks it
     memory = system("SC_PAGE_SIZE") * system("SC_PHYS_PAGES")
     if config.batch > MOST_REPEATED * images or size > memory:
         raise ValueError(
@@ -132,7 +132,7 @@ def _check_batch(config, images, topology):
 
 
 def _announce(run, model):
-    """Prints what is trained: the model, its parameters, and the updates."""
+    """Prints the model to train, its parameters, and the updates."""
     config = run.config
     total, trained = (
         sum(math.prod(v.shape) for v in variables)
@@ -145,7 +145,7 @@ def _announce(run, model):
 
 
 def _few_shot(config, encoder, feed):
-    """The callback of `config.fewshot_every`, in a list that is empty without one."""
+    """Returns the callback of `config.fewshot_every` in a list, or an empty list."""
     if not config.fewshot_every:
         return []
     if not feed.num_classes:
@@ -204,14 +204,14 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
 
 
 def _chosen(config, task):
-    """What the images that judge a run have chosen before."""
+    """Says what was chosen on the images that a run is judged on."""
     chose = {"weights": config.patience, "temperature": task.temperature}
     chose["thresholds"] = task.thresholds
     return [name for name, value in chose.items() if value is not None]
 
 
 def _save(model, run):
-    """Writes a run's model; adapters go into a file of their own and are merged."""
+    """Writes a run's model; adapters go into a separate file and are merged."""
     if run.config.lora.is_active:
         weights.save_adapters(model, run.adapters_file, base=run.config.model.weights)
         model = models.merge_lora(model)
@@ -223,7 +223,7 @@ SPLITS = ("train", "test")
 
 
 class FeaturesMeta(typing.TypedDict):
-    """What `meta.json` must hold: checksums of the source and of each array."""
+    """The content of `meta.json`: checksums of the source and of each array."""
 
     weights: str
     data: str
@@ -231,11 +231,11 @@ class FeaturesMeta(typing.TypedDict):
 
 
 def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str, float]]:
-    """Trains what is not frozen of a compiled model, as `train` does, on features of its pictures.
+    """Trains the unfrozen layers of a compiled model on stored features, as `train` does.
 
-    The features of the training and held-out pictures go into the run's folder, and a run that goes
-    on reads them from there. Afterwards `model` has the weights and the optimizer's state of the
-    trained layers.
+    The features of the training and held-out pictures are stored
+    in the run's folder, and a resumed run reads them from there. Afterwards, `model` has the
+    weights and the optimizer's state of the trained layers.
 
     Args:
         model: The model, compiled by `compile_model` with `run.config`.
@@ -276,7 +276,7 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
 
 
 def _features(backbone, feed, run):
-    """The features of both splits, computed now unless the run's folder has them."""
+    """Returns the features of both splits, computed now unless the run's folder has them."""
     folder = run.folder / FEATURES
     source = {"weights": _digest(backbone), "data": sha256(run.folder / "dataset.json")}
     recover(run.folder)
@@ -316,12 +316,12 @@ def _compute(folder, source, backbone, feed):
 
 
 def _files(folder: pathlib.Path):
-    """The names and paths of the arrays."""
+    """Returns the names and paths of the arrays."""
     return [(str(file.relative_to(folder)), file) for file in sorted(folder.glob("*/*.npy"))]
 
 
 def _digest(model):
-    """A SHA-256 of all weights and their names."""
+    """Returns a SHA-256 of all weights and their names."""
     digest = hashlib.sha256()
     for variable in model.weights:
         digest.update(variable.path.encode())

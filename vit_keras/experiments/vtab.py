@@ -1,4 +1,4 @@
-"""VTAB-1k (arXiv 1910.04867): a checkpoint is fine-tuned on 19 tasks; the score is the mean."""
+"""VTAB-1k (arXiv 1910.04867): fine-tunes a checkpoint on 19 tasks; the score is the mean."""
 
 import csv
 import io
@@ -18,17 +18,17 @@ SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0, "grad_norm_clip": 1.
 
 
 def _paper(task: Task) -> dict[str, Any]:
-    """Table 4 and Appendix B.1.1, with the warmup of the authors' later VTAB configuration."""
+    """Follows Table 4 and Appendix B.1.1, with the warmup of the authors' later configuration."""
     rates = {"learning_rate": 0.01, "decay_type": "cosine", "warmup_steps": 200}
     return {
         "total_steps": 2500,
-        "model": {"image_size": 384},  # whatever the task
+        "model": {"image_size": 384},  # for every task
         "optimizer": {**SGD, **rates, "momentum_dtype": "bfloat16"},
     }
 
 
 def _bit(task: Task) -> dict[str, Any]:
-    """The BiT-HyperRule for fewer than 20 000 images (arXiv 1912.11370, 3.3), without MixUp."""
+    """Follows the BiT-HyperRule for under 20 000 images (arXiv 1912.11370, 3.3), without MixUp."""
     rates = {"learning_rate": 0.003, "decay_type": "staircase", "warmup_steps": 100}
     return {
         "total_steps": 500,
@@ -51,12 +51,12 @@ def fine_tune_tasks(
 ) -> dict[str, float]:
     """Fine-tunes a checkpoint on tasks of VTAB-1k, and writes the tables after each of them.
 
-    A task whose run is complete is not trained again, and one that fails does not stop the others,
-    so the same call continues after an interruption.
+    A task with a complete run is not trained again, and a failed task does not stop the others, so
+    the same call continues after an interruption.
 
     Args:
-        weights: a checkpoint of any format that `vit_keras.weights` reads.
-        out: Folder of the runs, of `vtab.csv` and of `vtab.md`.
+        weights: A checkpoint of any format that `vit_keras.weights` reads.
+        out: The folder of the runs, `vtab.csv` and `vtab.md`.
         tasks: Names of tasks; None for all 19.
         setting: "paper" (Table 4), or "bit" for the BiT-HyperRule.
         data: Fields of `DataConfig`, such as `data_dir`.
@@ -66,8 +66,9 @@ def fine_tune_tasks(
         `{task: accuracy on its test images}`, accuracies in [0, 1].
 
     Raises:
-        ValueError: a task or setting is unknown, `out` holds another setting's tasks, another
-            process has `out`, or a task has no result; the others' results are then written.
+        ValueError: A task or setting is unknown, `out` holds another setting's tasks, another
+            process uses `out`, or a task has no result; the results of the others are still
+            written.
 
     Example:
         ```python
@@ -110,7 +111,7 @@ class OtherSettingError(ValueError):
 
 
 def _accuracy(folder, fields, file):
-    """A task's test accuracy; its run is trained now unless it is complete."""
+    """Returns a task's test accuracy; trains its run unless it is complete."""
     write_config(fields, file)
     accuracy = accuracy_of(folder, fields["total_steps"])
     if accuracy is None:
@@ -129,7 +130,7 @@ def task_config(
     data: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The fields of the `Config` that fine-tunes `weights` on a task, as a YAML file holds them.
+    """Returns the fields of a `Config` that fine-tunes `weights` on a task, as in a YAML file.
 
     `data` holds fields of `DataConfig`, such as `data_dir`; `changes` replace fields of the
     setting. Raises ValueError for an unknown task or setting.
@@ -166,7 +167,7 @@ def write_config(fields: Mapping[str, Any], path: str | os.PathLike) -> None:
 
 
 def accuracy_of(folder: str | os.PathLike, total_steps: int) -> float | None:
-    """The test accuracy of a complete run; None for any other folder."""
+    """Returns the test accuracy of a complete run; None for any other folder."""
     folder = pathlib.Path(folder)
     if not (folder / "model.keras").is_file():
         return None
@@ -175,7 +176,7 @@ def accuracy_of(folder: str | os.PathLike, total_steps: int) -> float | None:
 
 
 def means(accuracies: Mapping[str, float]) -> list[tuple[str, int, float]]:
-    """Name, number of tasks and mean accuracy of each group of tasks, then of all tasks."""
+    """Returns name, number of tasks and mean accuracy of each group of tasks, then of all tasks."""
     rows = []
     for group in GROUPS:
         values = [value for name, value in accuracies.items() if TASKS[name].group == group]
@@ -185,7 +186,7 @@ def means(accuracies: Mapping[str, float]) -> list[tuple[str, int, float]]:
 
 
 def tables(accuracies: Mapping[str, float]) -> tuple[str, str]:
-    """The results as CSV, and as a Markdown table in percent."""
+    """Formats the results as CSV, and as a Markdown table in percent."""
     rows = [(name, TASKS[name].group, accuracies[name]) for name in TASKS if name in accuracies]
     rows += [(f"mean of {count}", group, mean) for group, count, mean in means(accuracies)]
     written = io.StringIO()
@@ -198,7 +199,7 @@ def tables(accuracies: Mapping[str, float]) -> tuple[str, str]:
 
 
 def _merged(fields, changes):
-    """`fields` with `changes` written over them, mapping by mapping."""
+    """Returns `fields` overwritten by `changes`, recursively."""
     merged = dict(fields)
     for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)

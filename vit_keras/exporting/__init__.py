@@ -1,4 +1,4 @@
-"""Exports models to files for servers and phones, and checks what the files answer.
+"""Exports models to files for servers and phones, and checks the files' outputs.
 
 `export` writes the files, `for_inference` returns the Keras model that they are made from, and
 `TARGETS` holds a row for each format. `vit_keras.runtimes` opens the files.

@@ -14,13 +14,13 @@ from vit_keras.models.surgery import refuse_windows
 class Rollout(keras.layers.Layer):
     """Attention rollout (arXiv 2005.00928) from the classifier to the image: `(B, h, w)`.
 
-    It is called with the attention `(B, N, N)` of every block, averaged over heads, first block
-    first. Of the last block, the class token's row `(B, 1, N)` is enough. As in
-    `inspection.attention_rollout`, it multiplies the means of attention and identity. It follows
-    the class token's row, or the mean of the patches' rows in a model without one.
+    The inputs are the attention `(B, N, N)` of every block in order, averaged over heads. For the
+    last block, the class token's row `(B, 1, N)` is enough. As in `inspection.attention_rollout`,
+    the layer multiplies the means of attention and identity. It follows the class token's row, or
+    the mean of the patches' rows in a model without a class token.
 
     Args:
-        grid: The patches of an image along both sides, (h, w).
+        grid: The numbers of patches along both sides of an image, (h, w).
         class_token: Whether the first token is a class token.
     """
 
@@ -51,11 +51,11 @@ class Rollout(keras.layers.Layer):
 
 
 def check(model: keras.Model, token_merging: int = 0) -> None:
-    """Checks that `model` can have attention over its patches as an output.
+    """Checks that `model` can output attention over its patches.
 
     Raises:
         ValueError: If the model has no EncoderBlock layers or no grid of patches, if blocks attend
-            within windows, or if token merging loses patches on the way.
+            within windows, or if token merging would lose patches.
     """
     if token_merging:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Converts a saved model in a process with one backend: `conversion.py JOB.json` by `-m`.
+"""Converts a saved model in a process with one backend: `conversion JOB.json` by `python -m`.
 
-TensorFlow's converters take models of TensorFlow alone, and torch's take models of torch. A model
-that was trained on another backend is therefore opened here from its `.keras` file. `jobs` starts
-the process and writes its `JOB.json`.
+TensorFlow's converters take only TensorFlow models, and torch's take only torch models. A model
+trained on another backend is therefore opened here from its `.keras` file. `jobs` starts the
+process and writes its `JOB.json`.
 """
 
 import json
@@ -26,7 +26,7 @@ def main(job_file: str) -> None:
         fault = ""
         try:
             TARGETS[format].precisions[precision].make(model, path, batch)
-        except Exception as error:  # each converter has errors of its own
+        except Exception as error:  # each converter raises its own errors
             fault = f"{type(error).__name__}: {error}"
         with open(job["told"], "a") as told:
             told.write(json.dumps(fault) + "\n")

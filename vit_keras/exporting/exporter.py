@@ -1,4 +1,4 @@
-"""`export`: files of a model for servers and phones, each compared with Keras first."""
+"""`export` writes a model's files for servers and phones, and compares each with Keras."""
 
 import os
 import pathlib
@@ -33,33 +33,33 @@ def export(
 ) -> list[dict]:
     """Exports `model` into `folder` and checks every file in its own runtime.
 
-    The folder is put in place as a whole and replaces an earlier export. It holds the files,
+    The complete folder replaces an earlier export at once. It holds the files,
     `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
 
     Args:
-        model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`. What its
-            outputs are, classes, labels or numbers, decides what the files return.
+        model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`. Its task
+            (classes, labels, numbers or masks) decides what the files return.
         folder: A new folder, or the folder of an earlier export.
-        images: Images to compare on, `(N, H, W, C)` of the model's depth: uint8, uint16 for more
-            than 255 levels, or float32; crops of two photographs by default.
+        images: Images to compare on, `(N, H, W, C)` in the model's depth: uint8, uint16 for more
+            than 255 levels, or float32. Crops of two photographs by default.
         labels: The classes of `images`, `(N,)`, or their labels, `(N, K)`. With them, accuracy is
-            measured as well.
-        calibration: Images that give static int8 its ranges, shaped as `images`; by default the
+            measured too.
+        calibration: Images that set the ranges of static int8, shaped like `images`; by default the
             first 64 of `images`.
         image_size: The side, or height and width, of the exported model's images in pixels.
             Position embeddings are interpolated to it.
-        threads: Each file is timed once for each of these numbers of threads.
-        sensitivity: Whether to report how much each layer alone loses in fewer bits.
+        threads: Numbers of threads; each file is timed once with each of them.
+        sensitivity: Whether to report the loss from quantizing each layer by itself.
         **options: The fields of `plan.Plan`: `formats`, `precisions`, `output`, `batch`, ….
 
     Returns:
         The manifest's rows, one dictionary for each file.
 
     Raises:
-        ValueError: If the plan cannot be carried out or another process exports to the folder,
-            which is checked before any work; nothing is written then. Or if a converter fails or a
-            file misses what `verification` promises: the other files are written, and a line of
-            the message names each that failed. If all fail, nothing is written.
+        ValueError: If the plan is impossible or another process exports to the folder; this is
+            checked first, and nothing is written. Or if a converter fails or a file breaks a
+            promise of `verification`: the other files are written, and the message has a line for
+            each failed file. If all fail, nothing is written.
         ImportError: If a format needs a package that is not installed.
         OSError: If the disk cannot hold the files.
 
@@ -81,7 +81,7 @@ def export(
 
 
 def _export(model, folder, plan, images, labels, calibration, threads, sensitivity):
-    """`export` of a model of the right size, by a process that has the folder."""
+    """Exports a model of the right size in the process that holds the folder's lock."""
     source = "given images" if images is not None else "crops of photographs"
     images = samples.photographs_for(model) if images is None else images
     inputs = _prepare(images, model, plan)
@@ -102,7 +102,7 @@ def _export(model, folder, plan, images, labels, calibration, threads, sensitivi
 
 
 def _with_output(model, options):
-    """The options of the plan, with the output of the model's task."""
+    """Adds the output of the model's task to the options of the plan."""
     task, output = task_of(model), options.get("output")
     masks = ("mask",) if task.kind == "masks" else ()
     logits = () if task.kind == "numbers" else ("logits",)
@@ -121,7 +121,7 @@ def _with_output(model, options):
 
 
 def _prepare(images, model, plan):
-    """The images as the exported graph takes them."""
+    """Prepares the images for the exported graph."""
     preprocessing = preprocessing_of(model)
     dtype = to_levels(images[:0], preprocessing.levels).dtype
     if images.shape[1:] != model.input_shape[1:] or images.dtype != dtype:
@@ -134,7 +134,7 @@ def _prepare(images, model, plan):
 
 
 def _reference(model, plan, inputs, labels):
-    """Keras' outputs `(N, K)`, and the manifest's entry about them."""
+    """Returns Keras' outputs `(N, K)`, and the manifest's entry about them."""
     whole = expected = _outputs(in_float32(model), plan, inputs)
     if plan.token_merging:
         merged = for_inference(model, plan.token_merging, plan.merging_schedule)

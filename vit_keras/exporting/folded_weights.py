@@ -5,17 +5,17 @@ import numpy as np
 
 
 def array(variable) -> np.ndarray:
-    """A float32 copy of a variable's value, which the variable's model does not share."""
+    """Returns a float32 copy of a variable's value that shares no memory with the model."""
     return np.array(keras.ops.convert_to_numpy(variable), "float32")
 
 
 def fold(norm, kernels, biases) -> list[np.ndarray]:
-    """The kernel `(D, K)` and bias `(K,)` of products that hold a normalization's affine map.
+    """Folds a normalization's affine map into a kernel `(D, K)` and a bias `(K,)`.
 
     Args:
-        norm: The normalization before the products, with `gamma` and `beta` `(D,)`, or with `scale`
-            alone; None for none.
-        kernels: Kernels `(D, K_i)`, which are concatenated.
+        norm: The normalization before the products, with `gamma` and `beta` `(D,)`, or only
+            `scale`; None without one.
+        kernels: Kernels `(D, K_i)` to concatenate.
         biases: Their biases `(K_i,)`.
     """
     kernel, bias = np.concatenate(kernels, axis=-1), np.concatenate(biases, axis=-1)
@@ -34,14 +34,14 @@ def affine(norm) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scaled(weights: list[np.ndarray], layer_scale) -> list[np.ndarray]:
-    """A kernel `(K, D)` and a bias `(D,)` times a `LayerScale`'s factors, unless it is None."""
+    """Multiplies a kernel `(K, D)` and a bias `(D,)` by a `LayerScale`'s factors, if any."""
     if layer_scale is None:
         return weights
     return [weight * array(layer_scale.gamma) for weight in weights]
 
 
 def matrix(projection, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """The kernel `(D, D)` and bias `(D,)` of attention's query, key or value, times `scale`."""
+    """Returns kernel `(D, D)` and bias `(D,)` of the query, key or value, times `scale`."""
     kernel = array(projection.kernel)
     kernel = kernel.reshape(len(kernel), -1)
     bias = np.zeros(kernel.shape[1], "float32")

@@ -1,4 +1,4 @@
-"""A run as a folder for a hub: transformers' files, the `.keras` file and a card of its numbers."""
+"""Writes a run as a folder for the Hub: transformers' files, the `.keras` file and a model card."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ from vit_keras.weights import save
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix
 MODEL, CARD = "model.keras", "README.md"
-# Reports' figures in the card: the field, what the hub calls it, and its factor.
+# Metrics on the card: the report's field, the Hub's name for it, and a factor.
 FIGURES = {
     "accuracy": ("accuracy", 100, " %"),
     "ece": ("calibration error", 100, " %"),
@@ -27,7 +27,7 @@ FIGURES = {
     "mae": ("mean absolute error", 1, ""),
     "images": ("held-out images", 1, ""),
 }
-# What the hub calls a task of each kind: its category, if it has one; a tag; and a name.
+# The Hub's terms for each kind of task: its category, if any; a tag; and a name.
 HUB_TASKS = {
     "classes": ("image-classification", None, "Image classification"),
     "labels": (
@@ -49,14 +49,14 @@ def write_hub_folder(
     Args:
         trained: A complete run.
         folder: The folder to write, which must not exist.
-        repository: `USER/NAME` on the hub, for the card.
-        license: The hub's name of the license, such as "apache-2.0"; None states none.
+        repository: `USER/NAME` on the Hub, for the card.
+        license: The Hub's name for the license, such as "apache-2.0"; None states no license.
 
     Returns:
         The names of the files.
 
     Raises:
-        ValueError: The folder exists, or transformers has no place for the model.
+        ValueError: The folder exists, or transformers cannot represent the model.
 
     Example:
         ```python
@@ -75,7 +75,7 @@ def write_hub_folder(
 
 
 def card(model: keras.Model, trained: Run, repository: str, license: str | None = None) -> str:
-    """The page of a model on the hub: how to load it, and the run's own numbers."""
+    """Returns the page of a model on the Hub: how to load it, and the run's metrics."""
     yaml = extras.require("yaml", extra="train", purpose="Writing a model card")
     remedy, file = "`vit-keras evaluate` writes it again", trained.folder / "report.json"
     report = read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
@@ -110,7 +110,7 @@ def _figures(report):
 
 
 def _metadata(trained, kind, license, figures):
-    """The fields that the hub reads, for search and for its own tables."""
+    """Returns the fields that the Hub reads for search and for its tables."""
     category, tag, task = HUB_TASKS[kind]
     fields: dict[str, Any] = {"license": license} if license else {}
     fields["library_name"] = "transformers"

@@ -1,4 +1,4 @@
-"""Uploads of a folder to the Hugging Face hub, in one commit."""
+"""Uploads a folder to the Hugging Face Hub in one commit."""
 
 import os
 
@@ -10,10 +10,10 @@ PURPOSE = "Uploading to the Hugging Face hub"
 
 
 def repository_of(address: str) -> str:
-    """`USER/NAME` of `hf://USER/NAME`.
+    """Returns `USER/NAME` from `hf://USER/NAME`.
 
     Raises:
-        ValueError: The address is none, or names a revision or a file.
+        ValueError: The address is not valid, or names a revision or a file.
     """
     target = parse_hf(address)
     if target != HubAddress(target.repository):
@@ -24,11 +24,11 @@ def repository_of(address: str) -> str:
 
 
 def check_token() -> None:
-    """Checks that the hub's package is installed and has a token.
+    """Checks that the Hub's package is installed and has a token.
 
     Raises:
         PermissionError: There is no token.
-        ImportError: The hub's package is not installed.
+        ImportError: The Hub's package is not installed.
     """
     hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
     if not hub.get_token():
@@ -38,20 +38,20 @@ def check_token() -> None:
 
 
 def upload(folder: str | os.PathLike, repository: str, private: bool = False) -> str:
-    """Uploads a folder to a repository, which is made if need be, in one commit.
+    """Uploads a folder to a repository in one commit; creates the repository if necessary.
 
     Args:
         folder: The folder.
         repository: `USER/NAME`.
-        private: Whether others must not see the repository; one that they see is refused.
+        private: Whether the repository must be private; a public one is refused.
 
     Returns:
         The URL of the commit.
 
     Raises:
-        PermissionError: There is no token, or it may not write there.
-        ValueError: `private`, and the repository is public.
-        ConnectionError: The hub cannot be reached, or did not take the commit.
+        PermissionError: There is no token, or it may not write to the repository.
+        ValueError: `private` is true, but the repository is public.
+        ConnectionError: The Hub cannot be reached, or did not accept the commit.
 
     Example:
         ```python

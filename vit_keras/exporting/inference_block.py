@@ -1,7 +1,7 @@
-"""The encoder block for inference: the same numbers from fewer and plainer operations.
+"""The encoder block for inference: the same numbers from fewer and simpler operations.
 
-Query, key and value come from one product, which holds the factor 1/√d and the normalization's
-scale and offset. On torch, attention is torch's kernel.
+Query, key and value come from one product, which includes the factor 1/√d and the normalization's
+scale and offset. On torch, attention uses torch's kernel.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ class InferenceBlock(AttentionAndMLP):
     Args:
         merged: Pairs of tokens to merge; see `token_merging`.
         prefix: The number of tokens before the patches, which are never merged.
-        with_weights: Whether the attention `(B, N, N)`, averaged over heads, is returned as well.
-            Such a layer neither merges tokens nor takes sizes.
-        position_embedding: As in `EncoderBlock`, but for "relative".
+        with_weights: Whether to return the attention `(B, N, N)`, averaged over heads, too. Such a
+            layer neither merges tokens nor takes sizes.
+        position_embedding: As in `EncoderBlock`, except "relative".
         grid: As in `EncoderBlock`.
     """
 
@@ -129,7 +129,7 @@ class InferenceBlock(AttentionAndMLP):
         """`(B·N, D)` -> query, key and value `(B, H, N, d)`."""
         size = x.shape[-1] // self.num_heads
         x = ops.reshape(self.qkv(x), (-1, tokens, 3, self.num_heads, size))
-        x = ops.transpose(x, (2, 0, 3, 1, 4))  # once, and slices of it are contiguous
+        x = ops.transpose(x, (2, 0, 3, 1, 4))  # one transposition makes the slices contiguous
         query, key, value = (ops.reshape(x[i : i + 1], (-1, *x.shape[2:])) for i in range(3))
         if self.options.qk_norm:
             query, key = (
@@ -143,7 +143,7 @@ class InferenceBlock(AttentionAndMLP):
     def _attend(self, query, key, value, size):
         """Heads `(B, H, N, d)` with scaled queries -> `(B, H, N, d)` and weights `(B, H, N, N)`.
 
-        The weights are None where one kernel of the backend computes the result without them.
+        The weights are None if a kernel of the backend computes the result without them.
         """
         bias, weights = None, None
         if size is not None:
@@ -159,7 +159,7 @@ class InferenceBlock(AttentionAndMLP):
         return x, weights
 
     def _attend_in_windows(self, windows, query, key, value):
-        """Heads `(B, H, N, d)` with scaled queries -> `(B, H, N, d)`; each head is as an image."""
+        """Attends in windows, each head as an image, with scaled queries; keeps `(B, H, N, d)`."""
         heads, tokens, size = query.shape[1:]
         padding: Sequence = (None, None)
         if windows.are_padded:

@@ -1,8 +1,8 @@
-"""What the layers for inference share: normalization, GELU, the output projection and the MLP.
+"""Shared by layers for inference: normalization, GELU, the output projection and the MLP.
 
-LayerNorm and GELU are spelled out, because converters turn Keras' own into more nodes, or into
-operations that a runtime lacks. On torch they are torch's kernels. Scales and offsets of
-normalizations and LayerScale's factors are multiplied into the products beside them.
+LayerNorm and GELU are written out, because converters turn Keras' own into more nodes, or into
+operations that a runtime lacks. On torch they use torch's kernels. Scales and offsets of
+normalizations and LayerScale's factors are folded into the adjacent products.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from vit_keras.layers.dense import Dense, gelu_quick, gelu_tanh
 
 @backends.dispatch("inference_normalize")
 def normalize(x, epsilon: float):
-    """`x` with mean 0 and variance 1 along the last axis."""
+    """Normalizes `x` to mean 0 and variance 1 along the last axis."""
     x = x - ops.mean(x, axis=-1, keepdims=True)
     return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
 
 
 def normalize_rms(x, epsilon: float):
-    """`x` with a mean square of 1 along the last axis."""
+    """Normalizes `x` to a mean square of 1 along the last axis."""
     return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
 
 
@@ -39,12 +39,12 @@ def gelu_by_erf(x):
 
 @backends.dispatch("inference_gelu")
 def gelu(kind: str):
-    """The GELU of a kind, "exact" or "tanh"; torch fuses its own with the product before it."""
+    """Returns the GELU "exact" or "tanh"; torch fuses its own with the product before it."""
     return {"exact": gelu_by_erf, "tanh": gelu_tanh, "quick": gelu_quick}[kind]
 
 
 class AttentionAndMLP(keras.layers.Layer):
-    """The output projection and the MLP behind it, which blocks and attention pooling share."""
+    """The output projection and the MLP after it, which blocks and attention pooling share."""
 
     def __init__(
         self,
@@ -84,15 +84,15 @@ class AttentionAndMLP(keras.layers.Layer):
         self.dense_1.set_weights(scaled(last, layer_scales[1]))
 
     def normal(self, x):
-        """`x` normalized along its last axis, without scale and offset."""
+        """Normalizes `x` along its last axis, without scale and offset."""
         return NORMALIZE[self.options.norm](x, self.layer_norm_epsilon)
 
     def project(self, x):
-        """The output projection of attention's result `(B·N, D)`."""
+        """Applies the output projection to the attention's result `(B·N, D)`."""
         return self.out(self.normal(x) if self.options.attention_norm else x)
 
     def feed_forward(self, x):
-        """The MLP of normalized tokens `(B·N, D)`."""
+        """Applies the MLP to normalized tokens `(B·N, D)`."""
         x = self.dense_0(x)
         if self.options.mlp == "swiglu":
             gate, x = ops.split(x, 2, axis=-1)
@@ -100,7 +100,7 @@ class AttentionAndMLP(keras.layers.Layer):
         return self.dense_1(self.normal(x) if self.options.mlp_norm else x)
 
     def mlp(self, x):
-        """x + MLP(LN(x)) for x of shape `(B·N, D)`."""
+        """Computes x + MLP(LN(x)) for x of shape `(B·N, D)`."""
         return x + self.feed_forward(self.normal(x))
 
     def get_config(self):
@@ -116,7 +116,7 @@ class AttentionAndMLP(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class InferenceLayerNorm(keras.layers.Layer):
-    """Layer normalization of the last axis in the plainest operations, or by root mean square.
+    """Layer or RMS normalization of the last axis in the simplest operations.
 
     Args:
         epsilon: Added to the variance.

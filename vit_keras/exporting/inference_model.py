@@ -1,4 +1,4 @@
-"""`for_inference`: a model rewritten to compute the same numbers faster, without training."""
+"""`for_inference` rewrites a model to compute the same numbers faster, without training."""
 
 import functools
 
@@ -36,19 +36,19 @@ def for_inference(
     """Returns a copy of `model` for inference in float32: images -> logits, on every backend.
 
     The copy is as accurate as the model unless tokens are merged. Its layers come from
-    `inference_layers`. Where only the class token is read, the last block computes that token
-    alone. Standardized filters are computed once, and a softmax at the end is left out.
+    `inference_layers`. If only the class token is read, the last block computes only that token.
+    Standardized filters are computed once, and a final softmax is left out.
 
     Args:
         model: A functional Keras model.
         token_merging: Pairs of tokens that each block merges on average, which costs accuracy.
         merging_schedule: "constant" or "decreasing"; see `token_merging.schedule`.
-        with_attention: Whether the copy has a second output `(B, h, w)`, the attention rollout
-            over the patches.
+        with_attention: Whether the copy has a second output `(B, h, w)`, the attention rollout over
+            the patches.
 
     Raises:
-        ValueError: If the model is quantized, has no attention to return, or has no or too few
-            tokens to merge, or attends within windows with `token_merging` or `with_attention`.
+        ValueError: If the model is quantized, has no attention to return, has too few tokens to
+            merge, or attends within windows with `token_merging` or `with_attention`.
 
     Example:
         ```python
@@ -61,7 +61,7 @@ def for_inference(
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
     last = _block_read_for_its_class_token(model)
-    sizes: list = []  # [(B, N, 1)]: the sizes of the present tokens, once some are merged
+    sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 
     def call(layer, *args, **kwargs):
@@ -87,7 +87,7 @@ def for_inference(
 
 
 def _pairs_to_merge(model, token_merging, merging_schedule):
-    """The number of pairs of tokens that each block merges, by the block's name."""
+    """Returns the number of pairs of tokens that each block merges, by the block's name."""
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     if token_merging and not blocks:
         raise ValueError(
@@ -118,7 +118,7 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
 
 
 def is_rewritten(layer) -> bool:
-    """Whether a layer is a block with a fast form, which all have but those of 1-D offsets."""
+    """Whether a layer is a block with a fast form: any block without 1-D relative offsets."""
     return isinstance(layer, EncoderBlock) and layer.position_embedding != "relative"
 
 
@@ -127,13 +127,13 @@ def _mixes_without_positions(block):
 
 
 def _computes_one_token(block):
-    """Whether a block has a form that computes the class token alone."""
+    """Whether a block has a form that computes only the class token."""
     plain = not (block.options.qk_norm or block.options.parallel)
     return plain and _mixes_without_positions(block)
 
 
 def _block_read_for_its_class_token(model):
-    """The name of the block whose class token alone is read, or None."""
+    """Returns the name of the block from which only the class token is read, or None."""
     for layer in model.layers:
         if isinstance(layer, TakeClassToken) and layer.index == 0:
             norm = operation_of(layer.input)

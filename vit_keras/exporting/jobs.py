@@ -1,4 +1,4 @@
-"""The work of an export: from a plan to files in a folder, each of them compared and timed."""
+"""Runs an export: turns a plan into files in a folder, and compares and times each of them."""
 
 import contextlib
 import dataclasses
@@ -32,12 +32,12 @@ SHOWN = 1000  # characters of an error
 
 @dataclasses.dataclass
 class Job:
-    """A plan, the model, and what the files are compared with.
+    """A plan, the model, and the reference to compare the files with.
 
     Attributes:
         model: The Keras model.
         plan: Which files to make.
-        inputs: Images as the graph takes them, `(N, H, W, C)`.
+        inputs: Images prepared for the graph, `(N, H, W, C)`.
         expected: Keras' outputs for `inputs`, `(N, K)`.
         labels: The classes of `inputs`, `(N,)`, their labels, `(N, K)`, or None.
         accuracy: Keras' accuracy on `inputs`, or None without labels.
@@ -53,7 +53,7 @@ class Job:
     report_sensitivity: bool
 
     def compare(self, path) -> dict:
-        """How the file at `path` answers in its own runtime, compared with Keras."""
+        """Compares the outputs of the file at `path`, in its own runtime, with those of Keras."""
         with command_line.quiet():
             outputs = runtimes.open(path)(self.inputs)
         output, task = self.plan.graph_output, task_of(self.model)
@@ -68,25 +68,25 @@ class Failures(dict[tuple[str, str], str]):
 
     @contextlib.contextmanager
     def noting(self, key):
-        """Notes the error of the `with` statement, which ends."""
+        """Records an error inside the `with` statement and ends the block."""
         try:
             yield
-        except Exception as error:  # each library has errors of its own
+        except Exception as error:  # each library raises its own errors
             self[key] = str(error).strip() or type(error).__name__
 
 
 def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tuple[list, list]:
-    """Writes the files of `job` into `folder`. A file that fails leaves the others alone.
+    """Writes the files of `job` into `folder`. A failed file does not affect the others.
 
     Args:
-        job: What to make and what to compare it with.
+        job: The files to make, and the reference to compare them with.
         folder: An existing folder.
-        calibration: Images that give static int8 its ranges, as the graph takes them.
-        threads: Each file is timed once for each of these numbers of threads.
+        calibration: Images that set the ranges of static int8, prepared for the graph.
+        threads: Numbers of threads; each file is timed once with each of them.
 
     Returns:
-        The manifest's rows, and a line for each file that failed: its converter did, or it misses
-        what `verification` promises.
+        The manifest's rows, and a line for each failed file: its converter failed, or it breaks a
+        promise of `verification`.
 
     Raises:
         ValueError: If every file failed.
@@ -124,7 +124,7 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tu
 
 
 def _describe(job, format, path):
-    """Writes into a file what its outputs mean."""
+    """Writes the meaning of a file's outputs into it."""
     if format == "litert":
         _attach_metadata(job, path)
     if job.plan.graph_output != "features":
@@ -133,23 +133,23 @@ def _describe(job, format, path):
 
 
 def _depth(job):
-    """The levels and bands of a file that takes pixels, where they are not those of 8 bits."""
+    """Returns the levels and bands of a file that takes pixels, unless they are the default."""
     pixels = preprocessing_of(job.model)
     fields = {"levels": pixels.levels, "bands": list(pixels.bands)}
     return fields if not job.plan.raw and (pixels.levels != 255 or pixels.bands) else {}
 
 
 def _sources(requested, scratch):
-    """Paths of the files that others are made from, by (format, precision)."""
+    """Returns paths of the files that others are made from, by (format, precision)."""
     recipes = (TARGETS[format].precisions[precision] for format, precision in requested)
     sources = {recipe.source for recipe in recipes if recipe.source}
     return {(name, "fp32"): scratch / TARGETS[name].name("fp32") for name in sources}
 
 
 def _convert(job, paths, scratch):
-    """Makes the files that are made from the model, in one process for each backend.
+    """Converts the model to the files made directly from it, in one process per backend.
 
-    Returns why files failed. A process that a file ends is begun again behind it.
+    Returns why files failed. If a file crashes the process, a new one goes on after that file.
     """
     model_file, plan = f"{scratch}/model.keras", job.plan
     save_model(job.model, model_file)
@@ -185,7 +185,7 @@ def _convert(job, paths, scratch):
 
 
 def _run(module, argument, backend):
-    """Runs a module in a process of its own; says how that ended."""
+    """Runs a module in its own process; says how the process ended."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     package = pathlib.Path(__file__).parents[2]
     path = [str(package), environment.get("PYTHONPATH", "")]
@@ -197,7 +197,7 @@ def _run(module, argument, backend):
 
 
 def _derive(job, precision, recipe, source, path, calibration):
-    """Makes a file from another; returns the layers in float32 and the layers' sensitivity."""
+    """Makes a file from another; returns its float32 layers and the sensitivity of all layers."""
     if not recipe.layers:
         recipe.make(source, path)
         return [], {}
@@ -218,7 +218,7 @@ def _attach_metadata(job, path):
     if job.plan.raw:
         statistics = (preprocessing.mean, preprocessing.std)
         normalization = [[255 * value for value in values] for values in statistics]
-    elif preprocessing.levels != 255:  # for clients that give floats up to 255
+    elif preprocessing.levels != 255:  # for clients that pass floats up to 255
         normalization = [[0.0], [255 / preprocessing.levels]]
     about = (names, job.model.input_shape[-1], normalization)
     description = output_text(job.model, job.plan.graph_output)
@@ -226,7 +226,7 @@ def _attach_metadata(job, path):
 
 
 def _verify(job, folder, key, path, layer_report):
-    """The row of a file. ValueError if it misses a promise."""
+    """Returns the row of a file; ValueError if the file breaks a promise."""
     (format, precision), (float_layers, report) = key, layer_report
     name = path.relative_to(folder)
     row = {"file": name.as_posix(), "format": format, "precision": precision}

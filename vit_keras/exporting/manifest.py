@@ -28,7 +28,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """The versions of the installed packages that make or run exported files."""
+    """Returns the versions of installed packages that make or run exported files."""
     installed = {}
     for package in PACKAGES:
         try:
@@ -39,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def describe_file(path: pathlib.Path) -> dict:
-    """The size and SHA-256 of a file, or of a folder's files and their names together."""
+    """Returns size and SHA-256 of a file, or of a folder's files and their names together."""
     if not path.is_dir():
         return {"bytes": path.stat().st_size, "sha256": sha256(path)}
     members = sorted(member for member in path.rglob("*") if member.is_file())
@@ -51,12 +51,12 @@ def describe_file(path: pathlib.Path) -> dict:
 
 
 def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dict:
-    """Everything that `manifest.json` says about an export.
+    """Returns the content of `manifest.json` for an export.
 
     Args:
         model: The exported Keras model.
         plan: The export's `Plan`.
-        reference: What the files were compared with.
+        reference: The reference that the files were compared with.
         rows: A dictionary for each file.
     """
     return {
@@ -87,7 +87,7 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 
 
 def summary(row: dict) -> str:
-    """One of the manifest's rows as a line for a terminal."""
+    """Formats a row of the manifest as a line for a terminal."""
     facts = []
     if "largest_difference" in row:
         difference = f"{row['largest_difference']:.2e} ({row['images']} images)"

@@ -1,4 +1,4 @@
-"""The manifest as a page for a reader: `model_card.md`."""
+"""Formats the manifest as a readable page, `model_card.md`."""
 
 import keras
 
@@ -11,7 +11,7 @@ MEDIAPIPE = (
     " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
 )
 
-# The shape of each output, and what it is, given what one output is called.
+# The shape and description of each output, given the name of one output.
 OUTPUTS = {
     "softmax": ("`(N, K)`", "the probability of each {}"),
     "sigmoid": ("`(N, K)`", "the probability of each {}"),
@@ -23,7 +23,7 @@ OUTPUTS = {
 
 
 def card(model: keras.Model, manifest: dict) -> str:
-    """A Markdown page about the files: input, output, how they were compared, and a table."""
+    """Returns a Markdown page about the files: input, output, comparison, and a table."""
     agreement, difference = measures(manifest["output"], task_of(model))
     output = output_text(model, manifest["output"])
     lines = [
@@ -68,7 +68,7 @@ def _colors(manifest, height, width, channels):
 
 
 def output_text(model: keras.Model, output: str) -> str:
-    """What an exported model returns, given the name of its graph's output."""
+    """Describes what an exported model returns, given the name of its graph's output."""
     task, (shape, text) = task_of(model), OUTPUTS[output]
     if task.kind == "masks" and output != "features":
         shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
@@ -82,7 +82,7 @@ def output_text(model: keras.Model, output: str) -> str:
 
 
 def thresholds_text(model: keras.Model) -> str:
-    """From which probabilities on labels count as present; empty for other outputs than labels."""
+    """Lists the probabilities from which labels count as present; empty for other tasks."""
     task, names = task_of(model), enumerate(class_names_of(model))
     if task.kind != "labels":
         return ""

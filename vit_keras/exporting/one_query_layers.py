@@ -1,7 +1,7 @@
 """Attention with one query for each image, for inference: no keys or values are computed.
 
 q·(y W) = (q Wᵀ)·y and Σ a (y W) = (Σ a y) W. The query is multiplied by the key's kernel, and the
-mean of the tokens by the value's kernel: once for each head instead of once for each token.
+mean of the tokens by the value's kernel, once per head instead of once per token.
 """
 
 import keras
@@ -23,7 +23,7 @@ class _OneQuery(AttentionAndMLP):
     def attend(self, logits, y, size):
         """Logits `(B, H, N)`, tokens `(B, N, D)` -> `(B, D)` and the weights `(B, H, N)`.
 
-        `size` is the tokens' sizes `(B, N, 1)`, or None.
+        `size` holds the tokens' sizes `(B, N, 1)`, or is None.
         """
         if size is not None:
             logits = logits + size_bias(size)
@@ -34,18 +34,18 @@ class _OneQuery(AttentionAndMLP):
 
 
 def head_mask(width: int, num_heads: int) -> np.ndarray:
-    """A mask `(H, D)` that is 1 where a column belongs to a head and 0 elsewhere."""
+    """Returns a mask `(H, D)` that is 1 where a column belongs to a head and 0 elsewhere."""
     return np.kron(np.eye(num_heads), np.ones(width // num_heads)).astype("float32")
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class InferenceLastBlock(_OneQuery):
-    """An `EncoderBlock` that computes the class token alone: `(B, N, D)` -> `(B, 1, D)`.
+    """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`.
 
-    It may be called with the tokens' sizes `(B, N, 1)` as well.
+    It also takes the tokens' sizes `(B, N, 1)`.
 
     Args:
-        with_weights: Whether the attention `(B, 1, N)`, averaged over heads, is returned as well.
+        with_weights: Whether to return the attention `(B, 1, N)`, averaged over heads, too.
     """
 
     def __init__(self, *args, with_weights: bool = False, **kwargs):

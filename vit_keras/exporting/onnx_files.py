@@ -1,17 +1,17 @@
-"""Changes to ONNX files: operations that runtimes lack, and weights in half the bytes."""
+"""Changes ONNX files: replaces operations that runtimes lack, and stores weights in fewer bits."""
 
 import numpy as np
 
 OUTPUTS = ("output", "attention")
 BATCH = "batch"
 LARGE = 1024  # values; smaller weights stay in float32
-KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # of the kernels' outputs
+KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs
 
 
 def finish(path) -> None:
-    """Makes a file of tf2onnx run everywhere, and names its outputs and its axis of images.
+    """Makes a tf2onnx file run everywhere, and names its outputs and its batch axis.
 
-    The first output is "output", a second one "attention", and the axis is "batch".
+    The first output becomes "output", a second one "attention", and the axis "batch".
     """
     import onnx
 
@@ -56,7 +56,7 @@ def _name_batch(graph):
         axis = value.type.tensor_type.shape.dim[0]
         if not axis.dim_value:
             axis.dim_param = BATCH
-    del graph.value_info[:]  # what runtimes infer again, which speaks of the axis by its old name
+    del graph.value_info[:]  # uses the axis's old name; runtimes infer it again
 
 
 def read_named(source):
@@ -70,11 +70,11 @@ def read_named(source):
 
 
 def store_kernels_in_int8(model, names) -> None:
-    """Stores kernels of convolutions in int8, one scale an output; the arithmetic is in float32.
+    """Stores kernels of convolutions in int8, one scale per output; computes in float32.
 
     Args:
-        model: An ONNX model, which is changed.
-        names: The names of the convolutions; other nodes stay as they are.
+        model: An ONNX model; changed in place.
+        names: The names of the convolutions; other nodes are unchanged.
     """
     import onnx
 
@@ -94,7 +94,7 @@ def store_kernels_in_int8(model, names) -> None:
 
 
 def large_weights(source) -> list[str]:
-    """The names of the weights that are worth storing in float16."""
+    """Returns the names of the weights that are worth storing in float16."""
     import onnx
 
     return [tensor.name for tensor in onnx.load(source).graph.initializer if _is_large(tensor)]
@@ -113,7 +113,7 @@ def store_in_half(source, path, excluded=(), calibration=None) -> None:
         source: A float32 ONNX file.
         path: The file to write.
         excluded: Names of weights that stay in float32.
-        calibration: Ignored; recipes share their arguments.
+        calibration: Ignored; all recipes have the same arguments.
     """
     import onnx
 

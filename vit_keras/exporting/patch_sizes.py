@@ -1,6 +1,6 @@
-"""One checkpoint exported for several patch sizes, with what each costs and how far they agree.
+"""Exports one checkpoint for several patch sizes, with their costs and agreement.
 
-Larger patches are fewer tokens. FlexiViTs (arXiv 2212.08013) are trained for several sizes.
+Larger patches mean fewer tokens. FlexiViTs (arXiv 2212.08013) are trained for several sizes.
 """
 
 import json
@@ -34,22 +34,22 @@ def export_patch_sizes(
 ) -> list[dict]:
     """Exports a model once for each patch size, and compares their costs and answers.
 
-    Each size gets an export in a folder `patch_{size}` of its own. `costs.md` has a row for each
-    size: its tokens, the multiply-adds of an image, and how far it answers as the first size does
+    Each size gets an export in its own folder `patch_{size}`. `costs.md` has a row for each size:
+    its tokens, the multiply-adds per image, and its agreement with the first size
     (`verification.agreement`).
 
     Args:
-        model: A model that cuts images itself into patches, such as a FlexiViT.
+        model: A model that cuts images into patches itself, such as a FlexiViT.
         folder: A new folder, or the folder of an earlier export.
-        patch_sizes: Pixels, the size to compare with first.
+        patch_sizes: Patch sides in pixels; the others are compared with the first one.
         images: Images to compare on, `(N, H, W, C)`, as for `export`.
-        labels: The classes of `images`, `(N,)`, with which accuracy is measured as well.
+        labels: The classes of `images`, `(N,)`, to measure accuracy too.
         calibration: As in `export`.
         **options: The other arguments of `export`.
 
     Returns:
-        A dictionary for each size: `patch_size`, `grid`, `macs`, what `verification.compare` says
-        of its answers beside those of the first size, and the `files` of its manifest.
+        A dictionary for each size: `patch_size`, `grid`, `macs`, the result of
+        `verification.compare` with the first size, and the `files` of its manifest.
 
     Raises:
         ValueError: As in `with_patch_size` and `export`. Nothing is written then.
@@ -114,5 +114,5 @@ def table(rows: list[dict]) -> str:
 
 
 def _milliseconds(row):
-    """The time of the size's first file with one thread; None where it was not timed."""
+    """Returns the time of a size's first file with one thread; None if it was not timed."""
     return row["files"][0].get("latency_ms", {}).get("1")

@@ -1,4 +1,4 @@
-"""`Plan`: what to export, checked before any work."""
+"""`Plan` defines what to export, and is checked before any work."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,23 +11,22 @@ from vit_keras.support import extras
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Which files `export` writes, and which graph they hold.
+    """The files that `export` writes, and the graph that they hold.
 
     Attributes:
         formats: Names of rows of `TARGETS`.
         precisions: The precisions of each format; None for each format's default.
-        output: "softmax" of classes and masks, "sigmoid" of labels, "values" of numbers, "mask" for
-            the most likely class of each pixel, "logits", or "features", which are the input of the
-            head.
+        output: "softmax" for classes and masks, "sigmoid" for labels, "values" for numbers, "mask"
+            for the most likely class of each pixel, "logits", or "features", the input of the head.
         raw: Whether the graph takes preprocessed float32 images and returns logits.
-        batch: Images in a call; None for each format's default, which is mostly any number.
+        batch: Images per call; None for each format's default, which is mostly any number.
         dynamic_batch: Whether every format takes any number of images.
         token_merging: Pairs of tokens that each block merges.
         merging_schedule: "constant" or "decreasing".
-        attention: Whether attention rollout `(B, h, w)` over the patches is a second output.
+        attention: Whether the attention rollout `(B, h, w)` over the patches is a second output.
 
     Raises:
-        ValueError: If a field has a value that is not allowed, or a format cannot be made so.
+        ValueError: If a field has an invalid value, or a format does not support the plan.
         ImportError: If a format or precision needs a package that is not installed.
     """
 
@@ -81,7 +80,7 @@ class Plan:
 
     @property
     def graph_output(self) -> str:
-        """What the graph returns: `raw` turns probabilities into "logits"."""
+        """The output of the graph: `raw` turns probabilities into "logits"."""
         return "logits" if self.raw and self.output in ACTIVATIONS else self.output
 
     def files(self) -> list[tuple[str, str]]:
@@ -93,5 +92,5 @@ class Plan:
         ]
 
     def batch_of(self, format: str) -> int | None:
-        """Images in a call of a format's files; None for any number."""
+        """Returns the images per call of a format's files; None for any number."""
         return None if self.dynamic_batch else self.batch or TARGETS[format].batch

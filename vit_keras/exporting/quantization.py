@@ -1,4 +1,4 @@
-"""Files with weights of fewer bits, made from float32 TFLite and ONNX files.
+"""Makes files with weights of fewer bits from float32 TFLite and ONNX files.
 
 Each of these functions takes (source, path, excluded, calibration): the file to read, the file to
 write, names of layers that stay in float32, and images for the ranges of activations.
@@ -20,7 +20,7 @@ PRODUCTS = {
 
 
 def layers(source) -> list[str]:
-    """The names of the operations with weights in a TFLite or ONNX file."""
+    """Returns the names of the operations with weights in a TFLite or ONNX file."""
     suffix = os.path.splitext(source)[1]
     return _LAYERS[suffix](source, PRODUCTS[suffix])
 
@@ -43,7 +43,7 @@ _LAYERS = {".tflite": _litert_layers, ".onnx": _onnx_layers}
 
 
 def litert_dynamic(source, path, excluded=(), calibration=None, *, bits):
-    """Quantizes weights to `bits` bits, one scale a channel, and activations at run time."""
+    """Quantizes weights to `bits` bits, one scale per channel, and activations at run time."""
     _litert(source, path, excluded, "add_dynamic_config", num_bits=bits)
 
 
@@ -60,7 +60,7 @@ def litert_fp16(source, path, excluded=(), calibration=None):
 def litert_int8_static(source, path, excluded=(), calibration=None):
     """Quantizes weights and activations of dense layers and convolutions to int8.
 
-    The activations' ranges come from the images `calibration`. Attention's products and the
+    The activations' ranges come from the images in `calibration`. Attention's products and the
     normalizations stay in float32, because XNNPACK cannot compute them in int8.
     """
     bits = {"activation_num_bits": 8, "weight_num_bits": 8}
@@ -88,8 +88,8 @@ def _litert(source, path, excluded, config, calibration=None, **options):
 def _silence():
     """Hides the quantizers' progress bars and advice.
 
-    The root logger gets a handler first. Otherwise the first message would give it one that writes
-    to the stream which is closed here.
+    The root logger gets a handler first. Otherwise the first message would add one that writes to
+    the stream closed here.
     """
     root, handler = logging.getLogger(), logging.NullHandler()
     with contextlib.ExitStack() as stack:
@@ -104,7 +104,7 @@ def _silence():
 
 
 def _calibration_batches(source, images):
-    """Full batches by the file's signature and the name of its input."""
+    """Returns full batches by the file's signature and input name."""
     interpreter = litert_interpreter(source)
     ((key, signature),) = interpreter.get_signature_list().items()
     batch, name = interpreter.get_input_details()[0]["shape"][0], signature["inputs"][0]
@@ -113,16 +113,16 @@ def _calibration_batches(source, images):
 
 
 def onnx_int8(source, path, excluded=(), calibration=None):
-    """Quantizes weights of products to 8 bits, one scale a channel, and activations at run time.
+    """Quantizes weights of products to 8 bits, one scale per channel, and activations at run time.
 
-    Weights are unsigned. ONNX Runtime multiplies unsigned activations by signed weights with an
-    instruction (`vpmaddubsw`) that saturates at 16 bits on x86 processors that have AVX2 and no
-    VNNI: there a product of full-range weights is up to 25 % off, by the file's own integers.
-    Unsigned weights are exact everywhere. Ti/16 takes 28.9 ms with them on AVX2, against 24.7 ms
-    with 7-bit signed weights, which are exact as well but double a small model's error in its
-    logits (0.032 against 0.019 rms). With VNNI both run on the same kernel.
+    Weights are unsigned. On x86 processors with AVX2 but without VNNI, ONNX Runtime multiplies
+    unsigned activations by signed weights with an instruction (`vpmaddubsw`) that saturates at 16
+    bits: a product of full-range weights is up to 25 % off, computed from the file's own integers.
+    Unsigned weights are exact everywhere. With them, Ti/16 takes 28.9 ms on AVX2, compared to 24.7
+    ms with 7-bit signed weights, which are also exact but nearly double a small model's error in
+    its logits (0.032 compared to 0.019 rms). With VNNI both use the same kernel.
 
-    Convolutions store signed weights, and compute in float32.
+    Convolutions store signed weights and compute in float32.
     """
     from onnxruntime import quantization
 
@@ -135,6 +135,6 @@ def onnx_int8(source, path, excluded=(), calibration=None):
             path,
             per_channel=True,
             weight_type=quantization.QuantType.QUInt8,
-            op_types_to_quantize=["MatMul"],  # as which every Gemm is written first
+            op_types_to_quantize=["MatMul"],  # every Gemm is first rewritten as MatMul
             nodes_to_exclude=[*others, *(f"{name}_MatMul" for name in others)],
         )

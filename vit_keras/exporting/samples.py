@@ -8,7 +8,7 @@ from vit_keras.support import extras
 
 
 def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
-    """Crops of scikit-learn's two photographs, `(count, H, W, C)` uint8, the same ones each time.
+    """Returns fixed crops of scikit-learn's two photographs, `(count, H, W, C)` uint8.
 
     Args:
         shape: (H, W, C) of the crops.
@@ -35,7 +35,7 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
 
 
 def photographs_for(model) -> np.ndarray:
-    """The crops of `photographs` at the size, the channels, and the levels of a model."""
+    """Returns the crops of `photographs` at a model's size, channels, and levels."""
     pictures = photographs(model.input_shape[1:])
     return as_array(at_levels(pictures, preprocessing_of(model).levels))
 
@@ -43,14 +43,14 @@ def photographs_for(model) -> np.ndarray:
 def from_dataset(
     name: str, shape, preprocessing, count: int, config, train: bool = False, task: str = "auto"
 ):
-    """Images of a data set, `(count, H, W, C)` of the model's depth, and their labels.
+    """Returns images of a data set, `(count, H, W, C)` in the model's depth, and their labels.
 
     Args:
         name: The data set's name.
         shape: (H, W, C) of the images.
-        preprocessing: The model's `Preprocessing`, whose way of resizing is used.
-        count: The number of images, which `spread` draws.
-        config: A `DataConfig`, which says what the splits are.
+        preprocessing: The model's `Preprocessing`, which resizes the images.
+        count: The number of images for `spread` to draw.
+        config: A `DataConfig` that defines the splits.
         train: Whether to draw from the training split instead of the test split.
         task: What the labels are.
     """
@@ -71,10 +71,10 @@ def from_dataset(
 
 
 def spread(split, count: int, seed: int = 0) -> np.ndarray:
-    """Sorted indices of `count` images of a split, so that each class has its share.
+    """Returns sorted indices of `count` images of a split that give each class its share.
 
-    The first images would not do, because files are mostly sorted by class. Where labels are known
-    only by reading the images, as in TFRecords, the indices are drawn at random.
+    The first images would not be representative, because files are mostly sorted by class. If
+    labels are known only by reading the images, as in TFRecords, the indices are drawn at random.
     """
     order = np.random.default_rng(seed).permutation(len(split))
     if split.labels_are_known and split.labels.ndim == 1:

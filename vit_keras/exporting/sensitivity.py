@@ -1,4 +1,4 @@
-"""Which layers lose most in fewer bits, and files that leave these layers in float32."""
+"""Ranks layers by their loss in fewer bits, and makes files that keep the worst in float32."""
 
 import os
 import tempfile
@@ -10,12 +10,12 @@ from vit_keras import runtimes
 
 
 def rank_layers(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:
-    """How far the outputs move if one layer alone is quantized, the most sensitive layer first.
+    """Measures the change of the outputs if only one layer is quantized, most sensitive first.
 
     Args:
         recipe: A `targets.Recipe` with `layers`.
         source: A float32 file.
-        images: Images as the file takes them, `(N, H, W, C)`.
+        images: Images prepared for the file, `(N, H, W, C)`.
         calibration: Images for the ranges of activations, if the recipe uses them.
 
     Returns:
@@ -44,20 +44,19 @@ def quantize_until(
 ) -> tuple[list[str], dict[str, float]]:
     """Writes a quantized file, leaving out the most sensitive layers until it is good enough.
 
-    It leaves out none, then 1, 2, 4 … up to half of the layers.
+    It leaves out 0, 1, 2, 4, … up to half of the layers.
 
     Args:
         recipe: A `targets.Recipe` with `layers`.
         source: A float32 file.
         path: The file to write.
         is_good_enough: Called with `path`.
-        images: Images to rank layers on, as the file takes them.
+        images: Images to rank layers on, prepared for the file.
         calibration: Images for the ranges of activations, if the recipe uses them.
         always_rank: Whether to rank the layers even if none need be left out.
 
     Returns:
-        The layers that are left in float32, and the result of `rank_layers`, or {} if it was not
-        needed.
+        The layers left in float32, and the result of `rank_layers`, or {} if it was not needed.
 
     Raises:
         ValueError: If the file is not good enough with half of the layers left out.

@@ -1,4 +1,4 @@
-"""The model as a server or a phone calls it: pixels -> probabilities, in float32."""
+"""Prepares a model for servers and phones: pixels -> probabilities, in float32."""
 
 import keras
 
@@ -18,7 +18,7 @@ ACTIVATIONS = {
 class MostLikelyClass(keras.layers.Layer):
     """The index of the first of the largest logits: `(B, H, W, K)` -> `(B, H, W)` int32.
 
-    Keras' argmax tells 0 from -0 by their bits on TensorFlow, which TFLite cannot.
+    On TensorFlow, Keras' argmax distinguishes 0 from -0 by their bits, which TFLite cannot.
     """
 
     def call(self, x):
@@ -32,7 +32,7 @@ class MostLikelyClass(keras.layers.Layer):
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """A copy of `model` with every layer in float32, since runtimes have no mixed precision."""
+    """Copies `model` with every layer in float32, since runtimes have no mixed precision."""
 
     def clone(layer):
         return layer.__class__.from_config({**layer.get_config(), "dtype": "float32"})
@@ -45,14 +45,13 @@ def in_float32(model: keras.Model) -> keras.Model:
 def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False) -> keras.Model:
     """Returns `model` with its preprocessing inside: `(B, H, W, C)` pixels -> `(B, K)`.
 
-    Pixels of 8 bits are uint8, and those of other depths float32 up to `Preprocessing.levels`.
+    8-bit pixels are uint8; pixels of other depths are float32 up to `Preprocessing.levels`.
 
     Args:
-        model: A model in float32. If it has a second output, so has the result.
+        model: A model in float32. A second output is kept.
         output: A name in `OUTPUTS`. "mask" is the most likely class of each pixel, `(B, H, W)`
-            int32. "values" are the model's outputs as they are, and "features"
-            the input of the head.
-        raw: Whether images are float32 and preprocessed already.
+            int32. "values" are the model's unchanged outputs, and "features" the input of the head.
+        raw: Whether images are float32 and already preprocessed.
     """
     dtype = "float32" if raw else preprocessing_of(model).input_type
     x = images = keras.Input(model.input_shape[1:], dtype=dtype, name="images")

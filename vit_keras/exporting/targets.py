@@ -1,8 +1,8 @@
 """The formats of exported files: a function for each file, and the table `TARGETS`.
 
-Functions that start from the model take (model, path, batch), where a batch of None stands for any
-number of images. They run in a process of the target's `backend`. Functions that start from another
-file take (source, path, excluded, calibration), as in `quantization`.
+Functions that start from the model take (model, path, batch); a batch of None means any number of
+images. They run in a process of the target's `backend`. Functions that start from another file take
+(source, path, excluded, calibration), as in `quantization`.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from vit_keras.support.keras_internals import store_variables_once
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How the file of one precision is made.
+    """How to make the file of one precision.
 
     Attributes:
         make: The function that writes the file.
         source: The format whose float32 file `make` starts from; None if it starts from the model.
-        layers: `layers(source)` names what can stay in float32; None if nothing can.
-        packages: Modules that this precision needs besides the target's.
+        layers: `layers(source)` names the layers that can stay in float32; None if none can.
+        packages: Modules that this precision needs in addition to the target's.
     """
 
     make: Callable
@@ -38,16 +38,16 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A format.
+    """A format of exported files.
 
     Attributes:
         file: The name of its file or folder, with {} for the precision.
         precisions: Recipes by precision.
-        default: The precisions that are made unless others are requested.
+        default: The precisions to make by default.
         backend: The backend of the process that converts the model.
         packages: Modules that making and reading the format need.
         extra: The extra of `vit-keras` that installs these packages.
-        batch: Images in a call, None for any number; fixed where a dynamic number costs speed.
+        batch: Images per call, None for any number; fixed if a dynamic number costs speed.
         dynamic: Whether a file can take any number of images.
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
@@ -65,12 +65,12 @@ class Target:
     is_readable: bool = True
 
     def name(self, precision: str) -> str:
-        """The name of the file or folder of a precision."""
+        """Returns the name of the file or folder for a precision."""
         return self.file.format("" if precision == "fp32" else f"_{precision.replace('-', '_')}")
 
 
 def signature(model, batch):
-    """The input of `keras.Model.export` for calls of `batch` images."""
+    """Returns the input signature for `keras.Model.export` with calls of `batch` images."""
     shape = (batch, *model.input_shape[1:])
     return [keras.InputSpec(shape=shape, dtype=model.input.dtype, name="images")]
 
@@ -83,7 +83,7 @@ def write_saved_model(model, path, batch):
 
 
 def write_saved_model_int8(model, path, batch):
-    """Stores weights in int8, one scale a channel; TensorFlow multiplies in float32 on CPUs."""
+    """Stores weights in int8, one scale per channel; TensorFlow multiplies in float32 on CPUs."""
     config = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
     model = keras.models.clone_model(model, clone_function=lambda layer: layer)
     model.quantize("int8", config=config)
@@ -107,9 +107,9 @@ def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
 
 
 def _torch_program(model, batch):
-    """The model through `torch.export`, as a module whose one argument is the images.
+    """Exports the model by `torch.export` as a module whose only argument is the images.
 
-    The trace takes the module's own parameters for weights, and any other tensor for a constant.
+    The trace treats the module's parameters as weights, and any other tensor as a constant.
     """
     import torch
 
@@ -131,7 +131,7 @@ def _torch_program(model, batch):
     for node in program.graph.nodes:
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
             program.graph.erase_node(node)  # it would refuse weights of another type
-        node.meta.pop("stack_trace", None)  # has the paths of this machine
+        node.meta.pop("stack_trace", None)  # holds paths of this machine
     program.graph_module.recompile()
     return program
 
@@ -139,12 +139,12 @@ def _torch_program(model, batch):
 def write_pt2(model, path, batch):
     import torch
 
-    memory = io.BytesIO()  # a full disk would abort the process in PyTorch's own file
+    memory = io.BytesIO()  # writing to a full disk from PyTorch would abort the process
     torch.export.save(_torch_program(model, batch), memory)
     pathlib.Path(path).write_bytes(memory.getbuffer())
 
 
-# What NumPy calls torch's operations, as Keras does too.
+# NumPy's names for torch's operations, which Keras uses too.
 SHORT = {"multiply": "mul", "subtract": "sub", "divide": "div", "absolute": "abs"}
 SHORT |= {"concat": "cat", "concatenate": "cat", "clip": "clamp", "negative": "neg"}
 
@@ -168,7 +168,7 @@ def write_coreml(model, path, batch, precision="fp32"):
 
 
 def coreml_program(model, batch):
-    """The model as a program of torch with the names of operations that Core ML knows."""
+    """Returns the model as a torch program with the operation names that Core ML knows."""
     import torch
 
     program = _torch_program(_with_float_input(model), batch).run_decompositions({})
@@ -186,7 +186,7 @@ def coreml_program(model, batch):
 
 
 def _with_float_input(model):
-    """The model with a float32 input, since Core ML has no uint8 tensors."""
+    """Gives the model a float32 input, since Core ML has no uint8 tensors."""
     images = keras.Input(model.input_shape[1:], dtype="float32", name="images")
     return keras.models.clone_model(model, input_tensors=images, clone_function=lambda layer: layer)
 
@@ -253,6 +253,6 @@ TARGETS = {
         extra="coreml",
         batch=1,
         dynamic=False,
-        is_readable=False,  # macOS alone runs them
+        is_readable=False,  # only macOS runs them
     ),
 }

@@ -1,4 +1,4 @@
-"""TFLite files as the tables of their schema, which can be changed and packed again, smaller."""
+"""Reads TFLite files as the tables of their schema, and packs changed tables into smaller files."""
 
 import os
 
@@ -6,11 +6,11 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples
+ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
 
 
 class Builder(flatbuffers.Builder):
-    """A builder that writes equal vectors once.
+    """A builder that writes equal vectors only once.
 
     The zero points of the 22,000 channels of Ti/16, for instance, are 175 kB of zeros.
     """
@@ -34,7 +34,7 @@ def read(path: str | os.PathLike) -> schema.ModelT:
         packed = bytearray(file.read())
     model = schema.ModelT.InitFromPackedBuf(packed, 0)
     for buffer in model.buffers:
-        if buffer.offset > 1:  # the data lie behind the tables, whose length may change
+        if buffer.offset > 1:  # the data follow the tables, whose length may change
             buffer.data = np.frombuffer(packed, "uint8", buffer.size, buffer.offset)
             buffer.offset = buffer.size = 0
     return model

@@ -1,7 +1,7 @@
-"""Metadata in TFLite files, as MediaPipe and Android Studio read it: normalization and labels.
+"""Metadata in TFLite files for MediaPipe and Android Studio: normalization and labels.
 
-The tables are written by the numbers in TensorFlow Lite's metadata_schema.fbs (identifier M001),
-because the published writers need packages that cannot be installed with a current TensorFlow.
+The tables are written with the numbers of TensorFlow Lite's metadata_schema.fbs (identifier M001),
+because the published writers need packages that conflict with a current TensorFlow.
 """
 
 import io
@@ -18,14 +18,14 @@ def attach(path, name: str, class_names, channels: int, normalization=None, desc
     """Adds metadata and class names to a TFLite file.
 
     Args:
-        path: The file, which is changed.
+        path: The file; changed in place.
         name: The model's name.
-        class_names: The classes in the order of the outputs, or None for a model of features. An
+        class_names: The classes in the order of the outputs; None for a model of features. An
             output that is neither `(B, K)` nor `(B, H, W, K)` is described as attention.
         channels: 3 for RGB images, 1 for grayscale.
         normalization: For a model of float images, the mean and std of pixels in [0, 255]: two
             lists of one value, or of one value for each channel.
-        description: What the output is.
+        description: A description of the output.
     """
     from vit_keras.exporting import tflite_file
 

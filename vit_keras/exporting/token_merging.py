@@ -1,7 +1,7 @@
 """Token merging (ToMe, arXiv 2210.09461): each block averages its r most similar pairs of tokens.
 
-It uses top-k and moves whole rows, whose shapes are static. So it runs the same in Keras, LiteRT
-and ONNX Runtime, and takes little time there.
+It uses top-k and moves whole rows with static shapes, so it runs the same in Keras, LiteRT and ONNX
+Runtime, and takes little time there.
 """
 
 import keras
@@ -11,13 +11,13 @@ SCHEDULES = ("constant", "decreasing")
 
 
 def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
-    """The number of pairs that each block merges.
+    """Returns the number of pairs that each block merges.
 
     Args:
         merged: The average r over blocks.
         num_layers: The number of blocks.
         kind: "constant" merges r pairs in each block. "decreasing" falls linearly from 2r to 0
-            (Section 3 of the paper): it merges as many tokens, but earlier, which is faster and
+            (Section 3 of the paper): it merges as many tokens, but earlier, so it is faster and
             loses more accuracy.
 
     Raises:
@@ -36,20 +36,20 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
 
 
 def most(tokens: int, prefix: int) -> int:
-    """The most pairs that `tokens` tokens can merge; the `prefix` first ones are in no pair."""
+    """Returns the most pairs to merge among `tokens` tokens; the first `prefix` are in no pair."""
     return (tokens - prefix) // 2
 
 
 def merge(x, size, metric, merged: int, prefix: int):
-    """Bipartite soft matching: the `merged` most similar pairs of tokens become one token each.
+    """Merges the `merged` most similar pairs of tokens by bipartite soft matching.
 
-    Each token at an even place is compared with all tokens at odd places. A pair becomes its mean,
-    weighted by the sizes. The tokens before the patches stay first, in their order.
+    Each token at an even position is compared with all tokens at odd positions. A pair becomes its
+    mean, weighted by the sizes. The tokens before the patches stay first, in order.
 
     Args:
         x: Tokens `(B, N, D)`.
-        size: How many patches each token stands for, `(B, N, 1)`.
-        metric: Vectors `(B, N, d)` whose cosine says how similar two tokens are.
+        size: The number of patches in each token, `(B, N, 1)`.
+        metric: Vectors `(B, N, d)`; their cosines are the similarities of tokens.
         merged: The number of pairs.
         prefix: The number of tokens before the patches, such as 1 for a class token, which are in
             no pair.
@@ -59,7 +59,7 @@ def merge(x, size, metric, merged: int, prefix: int):
     """
     if merged == 0:
         return x, size
-    if prefix > 1:  # registers as well: the patches alone are matched
+    if prefix > 1:  # registers too: only the patches are matched
         kept = x[:, :prefix], size[:, :prefix]
         rest = merge(x[:, prefix:], size[:, prefix:], metric[:, prefix:], merged, 0)
         x, size = (ops.concatenate(both, axis=1) for both in zip(kept, rest))
@@ -67,7 +67,7 @@ def merge(x, size, metric, merged: int, prefix: int):
     scores = _scores(metric, prefix)
     order = ops.cast(ops.top_k(-ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
     staying, going = order[:, :-merged], order[:, -merged:]  # even tokens, least similar first
-    _, partner = ops.top_k(_take_rows(scores, going), 1)  # as TFLite has no argmax
+    _, partner = ops.top_k(_take_rows(scores, going), 1)  # TFLite has no argmax
     partner = ops.cast(partner[..., 0], "int32")  # (B, merged)
     means, sizes = _means(x, size, 2 * going, 2 * partner + 1)
     rows = x.shape[1] + ops.arange(merged, dtype="float32")  # of the means, after the tokens
@@ -80,12 +80,12 @@ def merge(x, size, metric, merged: int, prefix: int):
 
 
 def size_bias(size):
-    """The bias of attention's logits, `(B, 1, N)`: a token of n patches counts n times."""
+    """Returns the bias of attention logits, `(B, 1, N)`: a token of n patches counts n times."""
     return ops.log(ops.reshape(size, (-1, 1, size.shape[1])))
 
 
 def _means(x, size, even, odd):
-    """The means `(B, merged, D)` and sizes of pairs; pairs with one odd token share one mean.
+    """Returns means `(B, merged, D)` and sizes of pairs; pairs with the same odd token share one.
 
     `even` and `odd` are the pairs' tokens, `(B, merged)`.
     """
@@ -98,9 +98,9 @@ def _means(x, size, even, odd):
 
 
 def _scores(metric, prefix):
-    """d times the cosines of even and odd tokens `(B, evens, odds)`; less for the class token.
+    """Returns d times the cosines `(B, evens, odds)` of tokens; less for the class token.
 
-    The norm is a mean instead of a sum, for which TFLite's fast kernels have no operator.
+    The norm is a mean because TFLite's fast kernels have no operator for the sum.
     """
     norm = ops.rsqrt(ops.mean(metric * metric, axis=-1, keepdims=True) + 1e-12)
     even, odd = _even_and_odd(metric * norm)
@@ -112,7 +112,7 @@ def _scores(metric, prefix):
 
 
 def _even_and_odd(x):
-    """`x[:, ::2]` and `x[:, 1::2]` without strides, which TFLite copies value by value."""
+    """Returns `x[:, ::2]` and `x[:, 1::2]` without strides, which TFLite copies value by value."""
     tokens, width = x.shape[1:]
     pairs = ops.reshape(x[:, : tokens - tokens % 2], (-1, tokens // 2, 2 * width))
     even, odd = pairs[..., :width], pairs[..., width:]
@@ -120,7 +120,7 @@ def _even_and_odd(x):
 
 
 def _take_rows(x, index):
-    """The rows `index[b, i]` of each `x[b]`: `(B, N, D)`, `(B, K)` -> `(B, K, D)`."""
+    """Takes the rows `index[b, i]` of each `x[b]`: `(B, N, D)`, `(B, K)` -> `(B, K, D)`."""
     tokens, width = x.shape[1:]
     first = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32") * tokens, axis=1)
     flat = ops.reshape(index + first, (-1,))
@@ -133,7 +133,7 @@ class WeightedMean(keras.layers.Layer):
     """The mean over all patches, from tokens `(B, N, D)` and their sizes `(B, N, 1)`: `(B, D)`."""
 
     def build(self, x_shape, size_shape):
-        pass  # Keras' default takes the shape of one input only
+        pass  # Keras' default takes the shape of only one input
 
     def call(self, x, size):
         return ops.sum(x * size, axis=1) / ops.sum(size, axis=1)

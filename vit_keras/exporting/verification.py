@@ -1,4 +1,4 @@
-"""What is promised of exported files: how far their answers may be from Keras' answers."""
+"""The promises of exported files: how far their outputs may be from those of Keras."""
 
 import json
 import os
@@ -14,16 +14,16 @@ from vit_keras import runtimes
 from vit_keras.support.tasks import CLASSES, VOID, Task
 
 LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of `largest_difference`
-LEAST_AGREEMENT = 0.99  # of `agreement`, such as images with the same class, for fewer bits
+LEAST_AGREEMENT = 0.99  # of `agreement`, such as the share of equal classes, for fewer bits
 SAME_PIXELS = 0.999  # share of the pixels of a mask with the same class, for fp32 and fp16
-LARGEST_DROP = 0.005  # of the accuracy, for fewer bits
+LARGEST_DROP = 0.005  # of accuracy, for fewer bits
 OUTPUT_SHOWN = 3000  # characters of a failed process
 
 
 def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
-    """The logits of an `output` of a graph.
+    """Returns the logits of an `output` of a graph.
 
-    The logarithms of a softmax are logits up to a constant for each image. Probabilities below
+    The logarithms of a softmax equal the logits up to a constant per image. Probabilities below
     1e-6 count as 1e-6.
     """
     if output == "softmax":
@@ -35,15 +35,16 @@ def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
 
 
 def _classes(outputs, output):
-    """The most likely class of each image or pixel."""
+    """Returns the most likely class of each image or pixel."""
     return outputs if output == "mask" else outputs.argmax(axis=-1)
 
 
 def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, task: Task) -> float:
-    """How far a file answers as Keras does; 1 is always.
+    """Measures how well a file's outputs agree with those of Keras; 1 is perfect.
 
-    It is the share of images with the same first class, or of labels with the same answer at their
-    thresholds; the mean coefficient of determination of numbers; and for features, the mean cosine.
+    It is the share of images with the same most likely class, or of labels on the same side of
+    their thresholds; for numbers, the mean coefficient of determination; for features, the mean
+    cosine.
     """
     if output == "features":
         norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
@@ -66,7 +67,7 @@ def _present(outputs, output, task):
 
 
 def _accuracy(outputs, output, labels, task):
-    """The share of images whose class is right, of pixels, or of known labels."""
+    """Returns the share of correct images, pixels, or known labels."""
     if task.kind == "masks":
         true, predicted = labels.reshape(outputs.shape[:3]), _classes(outputs, output)
         return float((predicted == true)[true != VOID].mean())
@@ -77,10 +78,10 @@ def _accuracy(outputs, output, labels, task):
 
 
 def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -> dict:
-    """Compares a file's outputs with Keras'.
+    """Compares a file's outputs with those of Keras.
 
     Args:
-        outputs: The file's outputs, `(N, K)`; of masks, `(N, H, W, K)` or `(N, H, W)`.
+        outputs: The file's outputs, `(N, K)`; for masks, `(N, H, W, K)` or `(N, H, W)`.
         expected: Keras' outputs, of the same shape.
         output: A name in `serving.OUTPUTS`.
         labels: The classes of the images, `(N,)`, or their labels, `(N, K)`.
@@ -89,14 +90,14 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     Returns:
         `images` (their number), `largest_difference` (of a logit, or of a number in standard
         deviations; not for the output "mask"), `agreement`, `agreement_is` (what it measures) and,
-        with labels but for numbers, `accuracy`.
+        with labels except for numbers, `accuracy`.
     """
     row: dict[str, Any] = {"images": len(outputs)}
     if output != "mask":
         difference = np.abs(as_logits(outputs, output) - as_logits(expected, output))
         if output == "values":
             size = np.sqrt((expected**2).mean(axis=0))
-            spread = np.maximum(expected.std(axis=0), size / 10)  # float32 errs with the size
+            spread = np.maximum(expected.std(axis=0), size / 10)  # errors grow with the size
             difference = difference / np.where(spread > 0, spread, 1.0)
         row["largest_difference"] = float(difference.max())
     row["agreement"] = agreement(outputs, expected, output, task)
@@ -117,12 +118,12 @@ MEASURES = {
 
 
 def measures(output: str, task: Task) -> tuple[str, str]:
-    """What `agreement` and `largest_difference` measure for an output of a graph."""
+    """Says what `agreement` and `largest_difference` measure for an output of a graph."""
     return MEASURES["features" if output == "features" else task.kind]
 
 
 def agreement_text(row: dict) -> str:
-    """The agreement of a result of `compare`: in percent if it is a share.
+    """Formats the agreement of a result of `compare`, as a percentage if it is a share.
 
     Example:
         >>> agreement_text({"agreement": 0.9975, "agreement_is": "same class"})
@@ -133,7 +134,7 @@ def agreement_text(row: dict) -> str:
 
 
 def loses(row: dict, accuracy: float | None) -> bool:
-    """Whether a file of fewer bits loses more than is promised; `accuracy` is Keras' own."""
+    """Whether a file of fewer bits loses more than promised; `accuracy` comes from Keras."""
     if row["agreement"] < LEAST_AGREEMENT:
         return True
     if accuracy is None or "accuracy" not in row:
@@ -146,7 +147,7 @@ def _unit(row):
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:
-    """How a file falls short, in numbers; None if it does not.
+    """Says in numbers how a file falls short; None if it does not.
 
     Args:
         precision: The file's precision.
@@ -182,7 +183,7 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
 
 
 def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, float]:
-    """Milliseconds that each file takes for one call, in a process with so many threads.
+    """Returns the milliseconds per call of each file, in a process with `threads` threads.
 
     Raises:
         RuntimeError: If a file does not run.

@@ -1,4 +1,4 @@
-"""Counts the weights of each type in an exported file, of whatever format."""
+"""Counts the weights of each type in an exported file of any format."""
 
 import collections
 import math
@@ -6,7 +6,7 @@ import os
 import pathlib
 import xml.etree.ElementTree
 
-# The bits of a weight, by the names that formats have for types. Integers of more are no weights.
+# Bits per weight, by the formats' names of types. Wider integers are not weights.
 BITS = {"float32": 32, "f32": 32, "float16": 16, "f16": 16, "int8": 8, "uint8": 8, "int4": 4}
 PRECISIONS = {"fp16": 16, "int8": 8, "int8-static": 8, "int4": 4}
 LEAST_SHARE = 0.5
@@ -35,7 +35,7 @@ def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
 
 
 def missed(precision: str, path: str | os.PathLike) -> str | None:
-    """What a file of fewer bits misses in the types of its weights, in numbers, or None."""
+    """Says in numbers if a file of fewer bits stores too many weights in more bits; else None."""
     bits = PRECISIONS.get(precision, 32)
     counts = count_weights(path) if bits < 32 else None
     total = sum((counts or {}).values())

@@ -1,4 +1,4 @@
-"""Embeddings of pictures in tables, and searches for the pictures that are most alike."""
+"""Tables of picture embeddings, and searches for the most similar pictures."""
 
 # ruff: noqa: F401
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Models as functions from images to embeddings: what the head reads, one token, or all patches."""
+"""Models as functions from images to embeddings: the head's input, one token, or all patches."""
 
 import contextlib
 import dataclasses
@@ -30,13 +30,13 @@ from vit_keras.support.preprocessing import Preprocessing, as_inputs
 def embedding_model(
     model: keras.Model, layer: str | None = None, tokens: str = "pool"
 ) -> keras.Model:
-    """Cuts a model off at an embedding of its images; the weights are shared.
+    """Truncates a model at an embedding of its images; the weights are shared.
 
     Args:
         model: A functional image model.
         layer: The layer whose output is used. By default, "pool" uses the input of the layer
-            `head`, and the others use the last layer that puts out tokens or a feature map.
-        tokens: What is taken from the output. "pool" takes a vector as it is, `(B, D)`. "class"
+            `head`, and the others use the last layer that outputs tokens or a feature map.
+        tokens: What to take from the output. "pool" takes the unchanged vector, `(B, D)`. "class"
             takes the class token, `(B, D)`. "mean" takes the mean of the patches, `(B, D)`.
             "patches" takes all patches, `(B, rows, columns, D)`.
 
@@ -45,7 +45,7 @@ def embedding_model(
 
     Raises:
         ValueError: If there is no such layer, or if its output has no such tokens. The message
-            lists the layers that would do.
+            lists suitable layers.
 
     Example:
         ```python
@@ -66,12 +66,12 @@ def embedding_model(
     embedding = TOKENS[tokens](model, outputs, layer)
     made = ImageModel(model.input, embedding, name=f"{model.name}_embedding")
     copy_description(made, model)
-    made.class_names = None  # of the logits
+    made.class_names = None  # they belong to the logits
     return made
 
 
 def _outputs(model):
-    """The outputs of the model's layers by name: vectors, tokens and feature maps."""
+    """Returns the outputs of the model's layers by name: vectors, tokens and feature maps."""
     outputs = {layer.name: layer.output for layer in model.layers}
     return {
         name: output
@@ -85,7 +85,7 @@ def _pool(model, outputs, layer):
         return feature_model(model).output
     if len(outputs[layer].shape) != 2:
         raise ValueError(
-            "`tokens` 'pool' needs a layer whose output is one vector an image. Received: "
+            "`tokens` 'pool' needs a layer whose output is one vector per image. Received: "
             f"layer={layer!r}, whose output is {outputs[layer].shape}. Give tokens 'class', 'mean' "
             "or 'patches'"
         )
@@ -117,12 +117,12 @@ def _patches(model, outputs, layer):
     return ops.reshape(x[:, -rows * columns :], (-1, rows, columns, x.shape[-1]))
 
 
-# What `tokens` may be: functions of the model, its outputs by name, and the layer.
+# The values of `tokens`: functions of the model, its outputs by name, and the layer.
 TOKENS = {"pool": _pool, "class": _class, "mean": _mean, "patches": _patches}
 
 
 def _token_output(model, outputs, layer):
-    """The output of the layer, tokens `(B, T + N, D)` or a map `(B, h, w, D)`, and its grid."""
+    """Returns a layer's output, tokens `(B, T + N, D)` or a map `(B, h, w, D)`, and its grid."""
     images = {name for name, output in outputs.items() if output is model.input}
     usable = {
         name: output
@@ -132,7 +132,7 @@ def _token_output(model, outputs, layer):
     name = list(usable)[-1] if layer is None and usable else layer
     if name not in usable:
         raise ValueError(
-            "`tokens` 'class', 'mean' and 'patches' need a layer that puts out tokens. Received: "
+            "`tokens` 'class', 'mean' and 'patches' need a layer that outputs tokens. Received: "
             f"layer={layer!r} for model {model.name!r}, where these do: "
             f"{', '.join(map(repr, usable)) or 'none'}"
         )
@@ -151,12 +151,12 @@ class Embedder:
     """A function from images to embeddings, made by `open_embedder`.
 
     Attributes:
-        run: Maps images `(B, H, W, C)`, prepared as `preprocessing` says, to `(B, *shape)` float32.
+        run: Maps images `(B, H, W, C)`, prepared by `preprocessing`, to `(B, *shape)` float32.
         input_shape: (H, W, C).
         shape: The shape of an embedding: (D,), or (rows, columns, D) for all patches.
-        preprocessing: How pictures become the images that `run` takes.
-        description: What decides the values of an embedding, as JSON can hold it: the SHA-256 of
-            the weights, the layer, the tokens, the preprocessing, and the size of the images.
+        preprocessing: Turns pictures into the images that `run` takes.
+        description: JSON values that determine an embedding: the SHA-256 of the weights, the layer,
+            the tokens, the preprocessing, and the size of the images.
 
     Example:
         ```python
@@ -173,7 +173,7 @@ class Embedder:
 
     @property
     def pixels(self) -> DataConfig:
-        """The levels and the bands by which pictures are read."""
+        """The levels and bands with which to read pictures."""
         levels: Any = {1: "float"}.get(
             int(self.preprocessing.levels), int(self.preprocessing.levels)
         )
@@ -191,10 +191,10 @@ def open_embedder(
     """Opens a model as a function from images to embeddings.
 
     Args:
-        source: A run's folder, a checkpoint of any format, a Keras model, or a file that was
-            exported with `--output features`.
-        image_size: The side of the images in pixels, or their height and width, if it is not the
-            model's.
+        source: A run's folder, a checkpoint of any format, a Keras model, or a file exported with
+            `--output features`.
+        image_size: The side of the images in pixels, or their height and width, if different from
+            the model's.
         layer: As in `embedding_model`; an exported file has no layers to choose from.
         tokens: As in `embedding_model`; an exported file gives "pool".
         normalize: Whether to divide each vector by its Euclidean length.
@@ -216,9 +216,9 @@ def open_embedder(
     if predictor.model is None:
         if layer is not None or tokens != "pool":
             raise ValueError(
-                "An exported file gives what the classifier reads, so it takes no `layer` and "
-                f"`tokens` 'pool' alone. Received: layer={layer!r}, tokens={tokens!r}. Give the "
-                "run or the checkpoint that the file was made of"
+                "An exported file gives the input of the classifier, so it takes no `layer` and "
+                f"only `tokens` 'pool'. Received: layer={layer!r}, tokens={tokens!r}. Give the "
+                "run or the checkpoint that the file was made from"
             )
         run, shape, digest = predictor.run, (predictor.num_classes,), _sha256_of_files(source)
     else:
@@ -248,7 +248,7 @@ def open_embedder(
 
 
 def sha256_of_weights(model: keras.Model) -> str:
-    """The SHA-256 of a model's weights in their order, whatever backend and file hold them."""
+    """Returns the SHA-256 of a model's weights in order, whatever backend and file hold them."""
     digest = hashlib.sha256()
     for weight in model.weights:
         values = np.asarray(keras.ops.convert_to_numpy(weight.value))
@@ -258,7 +258,7 @@ def sha256_of_weights(model: keras.Model) -> str:
 
 
 def _sha256_of_files(path):
-    """The SHA-256 of an exported file, or of all files in a SavedModel's folder."""
+    """Returns the SHA-256 of an exported file, or of all files in a SavedModel's folder."""
     path = pathlib.Path(path)
     beside = [path.with_suffix(".bin"), path.with_name(f"{path.name}.data")]  # weights
     files = sorted(path.rglob("*")) if path.is_dir() else [path, *beside]
@@ -283,21 +283,22 @@ def embed_batches(
     size: int,
     on_error: str = "raise",
 ) -> Generator[tuple[Sequence[Picture], np.ndarray, Sequence[str | None]], None, None]:
-    """Embeds pictures in their order, while threads read the next two batches.
+    """Embeds pictures in order, while threads read the next two batches.
 
     Args:
         embedder: From `open_embedder`.
         pictures: The pictures with their numbers.
         read: As in `PictureList`.
-        batch: The most pictures in a batch.
-        size: The number of images that the embedder gets in each call. The last image is repeated
-            where there are fewer, since a model is compiled again for another number, and since
-            the last bits of an embedding depend on it.
-        on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to give a reason.
+        batch: The largest number of pictures in a batch.
+        size: The number of images in each call of the embedder. If there are fewer, the last image
+            is repeated, since another number would recompile the model and change the last bits of
+            an embedding.
+        on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return a
+            reason.
 
     Returns:
-        An iterator of N pictures, their embeddings `(N, *shape)` float32, which are zeros where a
-        picture cannot be read, and N reasons or None.
+        An iterator of N pictures, their embeddings `(N, *shape)` float32, with zeros for unreadable
+        pictures, and N reasons or None.
 
     Raises:
         ValueError: If `batch` or `on_error` is out of range. While iterating, if embeddings are
@@ -327,7 +328,7 @@ def _embed(embedder, batches):
 
 
 def _prepare(embedder, read, skip, numbered):
-    """The picture and why it cannot be read or None, and its image for the model or None."""
+    """Returns the picture, why it cannot be read or None, and its image for the model or None."""
     number, picture = numbered
     height, width, channels = embedder.input_shape
     try:

@@ -1,4 +1,4 @@
-"""Embeds pictures piece by piece, so that a stopped job goes on where it was."""
+"""Embeds pictures piece by piece, so an interrupted job can continue."""
 
 import contextlib
 import hashlib
@@ -22,18 +22,18 @@ from vit_keras.support.file_lock import claimed_output
 from vit_keras.support.files import remove_folder, remove_remains, write_text
 from vit_keras.support.json_files import read_json
 
-PART_ROWS, PART_BYTES = 1024, 2**24  # of a part, at most; a batch at least
-JOINED = 8  # parts in a group of rows of the table
-ABOUT = ("model", "folder")  # what may differ where a job goes on
+PART_ROWS, PART_BYTES = 1024, 2**24  # limits of a part, which has at least one batch
+JOINED = 8  # parts per row group of the table
+ABOUT = ("model", "folder")  # what may differ when a job continues
 
 
 class EmbeddingJob:
-    """The work on one table of embeddings, which goes on after a stop.
+    """The work on one table of embeddings, which can continue after an interruption.
 
-    Complete parts of the table lie in the folder `OUT.parts`, each written beside its place and
-    then renamed. The last step joins them to the table, which appears at once, and removes the
-    folder. A process that is killed at any moment therefore loses one part at most, and a job with
-    the same arguments goes on to the same bytes.
+    Complete parts of the table lie in the folder `OUT.parts`; each is written under another name
+    and then renamed. The last step joins them to the table, which appears at once, and removes the
+    folder. A process that is killed at any moment therefore loses at most one part, and a job with
+    the same arguments continues to the same bytes.
 
     Args:
         embedder: From `open_embedder`.
@@ -43,18 +43,18 @@ class EmbeddingJob:
         dtype: The type of the numbers in the file, "float32" or "float16".
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to write a row
             with the reason and without an embedding.
-        about: More to write into the table's description, such as the model's path. It may differ
-            between a job and the one that goes on.
+        about: Additions to the table's description, such as the model's path. They may differ when
+            a job continues.
 
     Attributes:
         total: The number of pictures.
         done: The number of pictures whose parts are complete.
 
     Raises:
-        FileNotFoundError, ValueError: If a picture or a folder does not exist, as `list_pictures`
-            says; if an argument is out of range; if there is a table at `out` already that was made
-            otherwise; or if the model, an option or the pictures have changed since the job began.
-            The message lists the changes. Also if another process makes the table.
+        FileNotFoundError, ValueError: If a picture or a folder does not exist, as in
+            `list_pictures`; if an argument is out of range; if another table exists at `out`; or if
+            the model, an option or the pictures have changed since the job began (the message lists
+            the changes). Also if another process is making the table.
 
     Example:
         ```python
@@ -101,11 +101,11 @@ class EmbeddingJob:
         return self.total if self.is_complete else min(self._parts() * self._rows, self.total)
 
     def run(self) -> Generator[int, None, None]:
-        """Embeds the pictures that are left, and yields the number in each batch.
+        """Embeds the remaining pictures, and yields the number in each batch.
 
         Raises:
             OSError, ValueError: If a picture cannot be read, without "skip"; if embeddings are not
-                finite; or if the file cannot be written. The parts stay.
+                finite; or if the file cannot be written. Complete parts are kept.
         """
         if self.is_complete:
             return
@@ -120,7 +120,7 @@ class EmbeddingJob:
             remove_folder(self.folder)
 
     def _embed(self):
-        """Makes the parts that are left."""
+        """Makes the remaining parts."""
         left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
         batches = embed_batches(
             self._embedder,
@@ -140,13 +140,13 @@ class EmbeddingJob:
                 tables.write(self._part(number), self.schema, [table])
 
     def _open(self, about):
-        """Begins the job or checks that it is the same; returns whether it is complete."""
+        """Begins the job, or checks that it is the same one; returns whether it is complete."""
         began, remedy = self.folder / "job.json", f"Remove {str(self.folder)!r} to begin again"
         if not began.is_file() and self.out.exists():
             recorded = tables.EmbeddingTable(self.out).description
-            self._check_same(recorded, f"{str(self.out)!r} is complete, of another job")
+            self._check_same(recorded, f"{str(self.out)!r} was made by another job")
             with contextlib.suppress(OSError, ValueError), claimed_output(self.out, "an embedding"):
-                remove_remains(self.folder)  # of a process that was killed at the end
+                remove_remains(self.folder)  # left by a process that was killed at the end
                 remove_remains(self.out)
             return True
         with claimed_output(self.out, "an embedding"):
@@ -160,7 +160,7 @@ class EmbeddingJob:
         return False
 
     def _check_same(self, recorded, which):
-        """Goes on with a recorded job; ValueError lists all differences from this one."""
+        """Continues a recorded job; ValueError lists all its differences from this one."""
         now = self.description
         differences = [
             f"{name}: {recorded.get(name)!r} there, {now.get(name)!r} here"
@@ -178,12 +178,12 @@ class EmbeddingJob:
         return self.folder / f"{number:06}.parquet"
 
     def _parts(self):
-        """The number of complete parts."""
+        """Returns the number of complete parts."""
         return next(n for n in itertools.count() if not self._part(n).is_file())
 
 
 def _sha256(pictures):
-    """The SHA-256 of a list of pictures."""
+    """Returns the SHA-256 of a list of pictures."""
     digest = hashlib.sha256()
     for picture in pictures:
         digest.update(json.dumps(picture).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Searches a table of embeddings for the pictures that are most like others."""
+"""Searches a table of embeddings for the most similar pictures."""
 
 import dataclasses
 import functools
@@ -28,9 +28,9 @@ from vit_keras.support.command_line import on_one_line
 from vit_keras.support.file_lock import claimed_output
 from vit_keras.support.files import replacing
 
-CONNECTIVITY = 16  # neighbors of a node of the graph, which may have twice as many at its bottom
-CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # as a node is added, in a search
-MANY = 100  # more neighbors than these need more candidates
+CONNECTIVITY = 16  # neighbors per node of the graph; up to twice as many in its bottom layer
+CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # on adding a node, and in a search
+MANY = 100  # more neighbors than this need more candidates
 
 
 class Neighbors(NamedTuple):
@@ -57,11 +57,11 @@ def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> l
 
     Args:
         table: A table of vectors.
-        queries: `(Q, D)`, of any length but zero.
-        count: The most rows for each query.
+        queries: `(Q, D)`, of any nonzero length.
+        count: The largest number of rows for each query.
 
     Returns:
-        Q `Neighbors`. Rows of equal similarity come in the table's order.
+        Q `Neighbors`. Rows of equal similarity keep the table's order.
 
     Example:
         ```python
@@ -74,7 +74,7 @@ def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> l
 
 
 def _nearest(pieces: Iterable[tuple[np.ndarray, np.ndarray]], queries, count) -> list[Neighbors]:
-    """The nearest rows of each query among pieces of a table, as `unit_vectors` gives them."""
+    """Finds the nearest rows of each query among the pieces from `unit_vectors`."""
     queries = unit_length(queries)
     rows = np.empty((len(queries), 0), "int64")
     similarities = np.empty((len(queries), 0), "float32")
@@ -88,12 +88,12 @@ def _nearest(pieces: Iterable[tuple[np.ndarray, np.ndarray]], queries, count) ->
 
 
 class NeighborIndex:
-    """A graph of a table's vectors (HNSW, arXiv 1603.09320), which USearch builds and searches.
+    """A graph of a table's vectors (HNSW, arXiv 1603.09320), built and searched by USearch.
 
-    A search keeps 1024 candidates, or ten for each neighbor if these are more.
+    A search keeps 1024 candidates, or ten per neighbor if that is more.
 
     Args:
-        table: A table of vectors with an index beside it, which `open_index` built.
+        table: A table of vectors with an index beside it from `open_index`.
 
     Attributes:
         made_of: The SHA-256 of the table that the index was built from.
@@ -119,10 +119,10 @@ class NeighborIndex:
             self.made_of = file.read(DIGITS).decode()
         self._graph = _usearch().Index.restore(path, view=True)
         if self._graph.ndim != table.shape[0] or len(self._graph) > len(table):
-            raise ValueError(f"{path!r} is no index of {table.path!r}. {remedy}")
+            raise ValueError(f"{path!r} is not an index of {table.path!r}. {remedy}")
 
     def search(self, queries: np.ndarray, count: int) -> list[Neighbors]:
-        """Finds the nearest rows of each query `(Q, D)`, nearly as `exact_neighbors` does."""
+        """Finds the nearest rows of each query `(Q, D)`, approximating `exact_neighbors`."""
         self._graph.expansion_search = CANDIDATES["expansion_search"] * max(1, -(-count // MANY))
         matches = self._graph.search(unit_length(queries), count)
         return [
@@ -132,23 +132,23 @@ class NeighborIndex:
 
 
 def index_path(table: EmbeddingTable) -> str:
-    """Where the index of a table is."""
+    """Returns the path of a table's index."""
     return f"{table.path}.index"
 
 
 def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | None:
-    """Opens the index beside a table, and builds it first if there is none for it.
+    """Opens the index beside a table; builds it first if there is none for this table.
 
     Args:
         table: A table of vectors.
-        rebuild: Whether to build the index in any case.
+        rebuild: Whether to build the index even if there is one.
 
     Returns:
         The index; None for a table of at most 200 000 x 768 numbers, which is searched exactly.
 
     Raises:
         ImportError: If USearch is not installed.
-        ValueError: If the index is damaged, or if another process builds it.
+        ValueError: If the index is damaged, or if another process is building it.
 
     Example:
         ```python
@@ -171,7 +171,7 @@ def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | 
 
 
 def _build(table, path):
-    """Writes USearch's file, the SHA-256 of the table, and that of the whole."""
+    """Writes USearch's file, the SHA-256 of the table, and the SHA-256 of both."""
     kind = {"float32": "f32", "float16": "f16"}[table.description["dtype"]]
     graph = _usearch().Index(
         ndim=table.shape[0], metric="ip", dtype=kind, connectivity=CONNECTIVITY, **CANDIDATES
@@ -191,19 +191,19 @@ def _usearch():
 
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
-AHEAD = 4  # answers whose pictures are read in advance for a page
+AHEAD = 4  # answers whose pictures are read ahead for a page
 COLUMNS = {"query": "string", "rank": "int32", "path": "string", "label": "string"}
 COLUMNS |= {"row": "int64", "similarity": "float32", "error": "string"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A picture that is like the query.
+    """A picture that is similar to the query.
 
     Attributes:
         row: Its row in the table.
         picture: Its path, label and split.
-        similarity: The cosine similarity of both embeddings, at most 1.
+        similarity: The cosine similarity of the two embeddings, at most 1.
 
     Example:
         ```python
@@ -220,7 +220,7 @@ class Match:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a search returns for one query.
+    """The result of a search for one query.
 
     Attributes:
         query: The picture that was searched for.
@@ -245,11 +245,11 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
 
     Args:
         table: A table of embeddings.
-        model: Where the model is, if it is no longer where it was.
+        model: The path of the model, if it has moved.
 
     Raises:
         FileNotFoundError: If there is no model.
-        ValueError: If the model at this place is another one. The message lists the differences.
+        ValueError: If the model at this path is a different one. The message lists the differences.
 
     Example:
         ```python
@@ -289,12 +289,12 @@ def search_rows(
     count: int = 5,
     index: NeighborIndex | None = None,
 ) -> list[Answer]:
-    """Finds the pictures that are most like some pictures of the table, without these themselves.
+    """Finds the pictures most similar to some pictures of the table, excluding themselves.
 
     Args:
         table: A table of vectors.
         rows: The numbers of the rows, from 0.
-        count: The most matches of each.
+        count: The largest number of matches per query.
         index: From `open_index`; None to compare all rows.
 
     Raises:
@@ -333,13 +333,13 @@ def search_pictures(
     batch: int = 32,
     on_error: str = "raise",
 ) -> Generator[Answer, None, None]:
-    """Finds the pictures of a table that are most like picture files.
+    """Finds the pictures of a table that are most similar to picture files.
 
     Args:
         table: A table of vectors.
         embedder: From `open_query_embedder`.
-        paths: The files, such as `data.expand_pictures` finds.
-        count: The most matches of each.
+        paths: The files, such as those from `data.expand_pictures`.
+        count: The largest number of matches per query.
         index: From `open_index`; None to compare all rows.
         batch: The number of pictures per call of the embedder.
         on_error: As in `EmbeddingJob`.
@@ -348,7 +348,7 @@ def search_pictures(
         An iterator of one `Answer` per path.
 
     Raises:
-        ValueError, OSError: As `EmbeddingJob` does, or if the table holds patches.
+        ValueError, OSError: As for `EmbeddingJob`, or if the table holds patches.
 
     Example:
         ```python
@@ -375,7 +375,7 @@ def search_pictures(
 
 
 def _matches(table, index, vectors, errors, count) -> Iterator[list[Match]]:
-    """The matches of each vector, none for one with an error."""
+    """Yields the matches of each vector; none for a vector with an error."""
     present = np.array([error is None for error in errors], bool)
     search = index.search if index else functools.partial(exact_neighbors, table)
     nearest = iter(search(vectors[present], count) if present.any() else ())
@@ -405,10 +405,10 @@ def write_answers(
         file: The open file.
         form: "table" is a line of text for each match, below its query. "csv"
             and "parquet" have a row for each match, with the columns query, rank, path, label, row,
-            similarity and error. "jsonl" has an object for each query. "html" is a page of the
-            pictures, which needs no other file and no network.
+            similarity and error. "jsonl" has an object for each query. "html" is a self-contained
+            page of the pictures.
         title: The heading of a page.
-        folder: Where relative paths of pictures begin that are not in the working directory.
+        folder: The folder of pictures with relative paths, if not the working directory.
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".
@@ -455,7 +455,7 @@ def _rows(answer) -> Iterator[dict[str, Any]]:
 
 
 def _section(folder, answer):
-    """The query and its matches as HTML."""
+    """Formats the query and its matches as HTML."""
     error = f'<p class="error">{html.escape(answer.error)}</p>\n' if answer.error else ""
     figures = [f'<figure class="query">\n{_picture(folder, answer.query)}{error}</figure>\n']
     for match in answer.matches:
@@ -470,7 +470,7 @@ def _section(folder, answer):
 
 
 def _picture(folder, picture: Picture):
-    """The picture, where its file can be read, with its name and label."""
+    """Formats the picture, if its file can be read, with its name and label."""
     path, name = html.escape(picture.path), html.escape(os.path.basename(picture.path))
     label = "" if picture.label is None else f" <i>{html.escape(picture.label)}</i>"
     file = picture.path if os.path.exists(picture.path) else os.path.join(folder, picture.path)

@@ -1,4 +1,4 @@
-"""Pictures to embed, and tables of their embeddings: Parquet files that hold their own SHA-256."""
+"""Pictures to embed, and tables of their embeddings: Parquet files that record their SHA-256."""
 
 import functools
 import hashlib
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
     """One row of a table of embeddings, without its embedding.
 
     Attributes:
-        path: The file, or the name of an image that is no file, such as `tfds:cifar10 test[3]`.
+        path: The file, or the name of an image without a file, such as `tfds:cifar10 test[3]`.
         label: The name of the class, or None.
         split: The split of the data set, or None.
         size: The number of bytes of the file, or None.
@@ -46,10 +46,10 @@ class Picture(NamedTuple):
 
 
 class PictureList(NamedTuple):
-    """Pictures in a fixed order, and how they are read.
+    """Pictures in a fixed order, and a function that reads them.
 
     Attributes:
-        pictures: The pictures, which may be listed once.
+        pictures: The pictures; may be iterable only once.
         read: Maps the number of a picture, its path, and a number of channels to its pixels,
             `(H, W, C)`; raises OSError or ValueError for one that cannot be read.
 
@@ -71,19 +71,19 @@ def list_pictures(
     """Lists the pictures that a command's arguments name.
 
     Args:
-        arguments: Files, folders and patterns, as `data.expand_pictures` takes them, or one data
-            set: `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`,
-            `vtab:TASK` or `digits`. The images of a data set have labels and splits. A
-            `folder:PATH` without folders of classes is listed as the folder PATH.
+        arguments: Files, folders and patterns, as for `data.expand_pictures`, or one data set:
+            `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, `vtab:TASK` or
+            `digits`. The images of a data set have labels and splits. A `folder:PATH` without
+            folders of classes is listed as the folder PATH.
         channels: 1 for grayscale, 3 for RGB, or another number, for a data set.
-        config: Says where TensorFlow Datasets keeps its files, which images are held out, and the
-            levels and bands of pictures.
+        config: The folder of TensorFlow Datasets, the images to hold out, and the levels and bands
+            of pictures.
 
     Returns:
         A `PictureList`.
 
     Raises:
-        FileNotFoundError, ValueError: As `data.expand_pictures` and `data.load` do.
+        FileNotFoundError, ValueError: As for `data.expand_pictures` and `data.load`.
 
     Example:
         ```python
@@ -96,7 +96,7 @@ def list_pictures(
     if datasets and len(names) > 1:
         (other, *_) = [name for name in names if name != datasets[0]] or datasets
         raise ValueError(
-            f"A data set is listed alone. Received: {datasets[0]!r} beside {other!r}. Run the "
+            f"A data set must stand alone. Received: {datasets[0]!r} beside {other!r}. Run the "
             "command once for each"
         )
     if datasets and not _is_flat(datasets[0]):
@@ -119,7 +119,7 @@ def _is_dataset(name):
 
 
 def _is_flat(name):
-    """Whether `name` is a folder:PATH that has no folders of classes."""
+    """Whether `name` is a folder:PATH without folders of classes."""
     kind, _, path = name.partition(":")
     return (
         kind == "folder"
@@ -168,27 +168,27 @@ def _size(path):
 METADATA = b"vit_keras"  # the key of the description in the schema's metadata
 DTYPES = ("float32", "float16")
 COLUMNS = ("path", "label", "split", "embedding", "error")
-EXACT_NUMBERS = 200_000 * 768  # tables of up to as many are held in memory and searched exactly
-SEAL, DIGITS = b"vit_keras sha256:", 64  # what precedes a SHA-256 in a file
-TAIL = 2**16  # bytes at the end of a file where it is looked for
+EXACT_NUMBERS = 200_000 * 768  # tables up to this size are kept in memory and searched exactly
+SEAL, DIGITS = b"vit_keras sha256:", 64  # the text before a SHA-256 in a file
+TAIL = 2**16  # bytes at the end of a file to search for it
 
 
 class Description(TypedDict):
-    """What a table must say of its embeddings."""
+    """The description that a table must have of its embeddings."""
 
     shape: list[int]
     dtype: str
 
 
 def seal(file) -> None:
-    """Writes into a file, at the place that `SEAL` and zeros keep, the SHA-256 of the rest."""
+    """Writes the SHA-256 of a file into it, over the zeros after `SEAL`."""
     place, _, digest = _sealed(file)
     file.seek(place)
     file.write(digest)
 
 
 def read_seal(path: str | os.PathLike, remedy: str) -> str:
-    """Returns the SHA-256 that a file holds, or "" if it holds none.
+    """Returns the SHA-256 inside a file, or "" without one.
 
     Raises:
         ValueError: If the file has changed since `seal`. The message ends with the `remedy`.
@@ -197,14 +197,14 @@ def read_seal(path: str | os.PathLike, remedy: str) -> str:
         _, recorded, digest = _sealed(file)
     if recorded not in (b"", digest):
         raise ValueError(
-            f"{os.fspath(path)!r} is damaged (its SHA-256 is no longer the one that was written "
+            f"{os.fspath(path)!r} is damaged (its SHA-256 differs from the one that was written "
             f"into it). {remedy}"
         )
     return recorded.decode()
 
 
 def _sealed(file):
-    """The place of the SHA-256 in a file, the one that is there, and the right one."""
+    """Returns the position of the SHA-256 in a file, the recorded one, and the actual one."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
     start, tail = file.tell(), file.read()
     before, mark, after = tail.rpartition(SEAL)
@@ -224,7 +224,7 @@ def arrow(module: str = "pyarrow"):
 
 
 def schema(shape: Sequence[int], dtype: str, description: dict[str, Any]):
-    """The Arrow schema of a table, where an embedding is a flat list of fixed size."""
+    """Returns the Arrow schema of a table; an embedding is a flat list of fixed size."""
     pa = arrow()
     embedding = pa.list_(pa.from_numpy_dtype(dtype), math.prod(shape))
     types = {name: pa.string() for name in COLUMNS} | {"embedding": embedding}
@@ -232,7 +232,7 @@ def schema(shape: Sequence[int], dtype: str, description: dict[str, Any]):
 
 
 def table_of(schema, pictures: Sequence[Picture], embeddings: np.ndarray, errors: Sequence):
-    """Rows as an Arrow table; those with an error have no embedding.
+    """Makes an Arrow table of rows; those with an error have no embedding.
 
     Args:
         schema: From `schema`.
@@ -252,7 +252,7 @@ def table_of(schema, pictures: Sequence[Picture], embeddings: np.ndarray, errors
 
 
 def write(path: str | os.PathLike, schema, groups: Iterable) -> None:
-    """Writes Arrow tables to a Parquet file as groups of rows; `path` appears when it is complete.
+    """Writes Arrow tables to a Parquet file as row groups; `path` appears once it is complete.
 
     Numbers barely compress, so only text is compressed.
     """
@@ -275,17 +275,17 @@ class EmbeddingTable:
     """A table of embeddings, read piece by piece.
 
     Args:
-        path: A Parquet file that `vit-keras embed` wrote.
+        path: A Parquet file written by `vit-keras embed`.
 
     Attributes:
         path: The file.
-        description: Which model made the embeddings, of what, and how.
+        description: The model that made the embeddings, the pictures, and the options.
         shape: The shape of an embedding, (D,) or (rows, columns, D).
-        sha256: The SHA-256 of the file, without the one that it holds.
+        sha256: The SHA-256 of the file, excluding the recorded one.
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
-        ValueError: If the file is no such table, or has changed since it was written.
+        ValueError: If the file is not such a table, or has changed since it was written.
 
     Example:
         ```python
@@ -321,7 +321,7 @@ class EmbeddingTable:
         self._starts = np.cumsum(self._sizes) - self._sizes
 
     def _check_columns(self, remedy):
-        """Checks that the columns are those that the description says."""
+        """Checks that the columns match the description."""
         kind, columns = self.description["dtype"], self._file.schema_arrow
         is_known = (
             kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
@@ -339,21 +339,21 @@ class EmbeddingTable:
         """Yields the rows piece by piece.
 
         A piece is the number of its first row, the embeddings `(n, *shape)` float32, and which rows
-        have one, `(n,)` bool. The others, whose pictures could not be read, hold zeros.
+        have one, `(n,)` bool. Rows of unreadable pictures hold zeros.
         """
         for group, start in enumerate(self._starts):
             yield int(start), *self._values(self._file.read_row_group(group, ["embedding"]))
 
     def unit_vectors(self) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-        """Pieces for a search: numbers of rows `(n,)`, and their vectors `(n, D)` of length 1.
+        """Pieces for a search: numbers of rows `(n,)`, and their unit vectors `(n, D)`.
 
-        They stay in memory if there are at most `EXACT_NUMBERS` numbers.
+        The pieces stay in memory if they have at most `EXACT_NUMBERS` numbers.
         """
         return self._kept if self.is_small else self._unit_vectors()
 
     @property
     def is_small(self) -> bool:
-        """Whether the table is held in memory and searched without an index."""
+        """Whether the table is kept in memory and searched without an index."""
         return len(self) * math.prod(self.shape) <= EXACT_NUMBERS
 
     @functools.cached_property
@@ -365,7 +365,7 @@ class EmbeddingTable:
             yield start + np.flatnonzero(present), unit_length(vectors[present])
 
     def embeddings(self, numbers: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the embeddings of some rows, `(n, *shape)` float32, and which of these exist."""
+        """Returns the embeddings of some rows, `(n, *shape)` float32, and which of them exist."""
         return self._values(self._take(numbers, ["embedding"]))
 
     def pictures(self, numbers: Sequence[int] | np.ndarray) -> list[Picture]:
@@ -383,14 +383,14 @@ class EmbeddingTable:
         present = np.asarray(column.is_valid())
         embeddings = np.zeros((len(column), *self.shape), "float32")
         if len(column):
-            values = column.flatten().to_numpy()  # without the rows that are null
+            values = column.flatten().to_numpy()  # excluding null rows
             embeddings[present] = values.reshape(-1, *self.shape)
             if not np.isfinite(embeddings).all():
                 raise ValueError(f"{self.path!r} holds embeddings that are not finite. Embed again")
         return embeddings, present
 
     def _take(self, numbers, columns):
-        """Reads some rows, in their order, from the groups of rows that hold them."""
+        """Reads some rows, in order, from the row groups that hold them."""
         numbers = np.asarray(numbers, "int64")
         places = np.searchsorted(self._starts, numbers, side="right") - 1
         groups, nth = np.unique(places, return_inverse=True)
@@ -404,6 +404,6 @@ def check_searchable(table: EmbeddingTable) -> None:
     """Raises ValueError unless a table holds one vector for each picture."""
     if len(table.shape) != 1:
         raise ValueError(
-            f"A search needs one vector a picture. Received: {table.path!r} with embeddings "
+            f"A search needs one vector per picture. Received: {table.path!r} with embeddings "
             f"{table.shape}. Embed the pictures with --tokens pool, class or mean"
         )

@@ -1,4 +1,4 @@
-"""The folder of a run: its configuration, its files, and the check that they belong together."""
+"""The folder of a run: its configuration and files, and the check that they belong together."""
 
 import dataclasses
 import functools
@@ -25,9 +25,9 @@ from vit_keras.support.json_files import with_checksums
 from vit_keras.support.machine import Environment, describe_environment, read_environment
 from vit_keras.weights import local_path, resolve
 
-REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
+REMEDY = "Wait until it ends, or give another --workdir"  # if another process uses a folder
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
-FOLDERS = ("checkpoints", "tensorboard", "features")  # which a run writes
+FOLDERS = ("checkpoints", "tensorboard", "features")  # folders that a run writes
 FILES = ("model.keras", "report.json", "curves.png", "metrics.csv", LOCK)
 
 
@@ -57,36 +57,36 @@ class Run:
 
     @property
     def environment(self) -> Environment:
-        """What `environment.json` holds; ValueError or FileNotFoundError if it is damaged."""
+        """The content of `environment.json`; ValueError or FileNotFoundError if it is damaged."""
         return read_environment(self.folder)
 
     @property
     def kernels(self) -> dict[str, dict[str, bool]]:
-        """The choices of `vit_keras.layers.backends` that the run computes by."""
+        """The choices of `vit_keras.layers.backends` that the run uses."""
         return self.environment.get("kernels", {})
 
 
 def default_workdir(config: Config) -> pathlib.Path:
-    """`runs/NAME-BACKEND-HASH`: one folder a configuration, so the same command resumes its run."""
+    """Returns `runs/NAME-BACKEND-HASH`, one per configuration: the same command resumes a run."""
     identity = _identity(change_addresses(config, without_commit))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     return pathlib.Path("runs") / f"{config.name}-{keras.backend.backend()}-{digest}"
 
 
 def folder_of(config: Config) -> pathlib.Path:
-    """The folder of the run that a configuration describes."""
+    """Returns the folder of the run that a configuration describes."""
     return pathlib.Path(config.workdir) if config.workdir else default_workdir(config)
 
 
 def claim(config: Config):
-    """Keeps a run's folder for this process, in a `with` statement; ValueError if it cannot."""
+    """Reserves a run's folder for this process in a `with` statement; ValueError if it cannot."""
     folder = folder_of(config)
     _check_folder(folder)
     return claimed(folder, "training", REMEDY)
 
 
 def open_run(config: Config) -> Run:
-    """Makes the folder of a run, or opens the one that the same configuration made before.
+    """Makes the folder of a run, or opens the one that the same configuration made earlier.
 
     A new run on torch measures which kernels are faster, unless `config.kernels` is "default". The
     choices go into `environment.json`, and the run keeps them when it is resumed.
@@ -95,7 +95,7 @@ def open_run(config: Config) -> Run:
         config: The configuration; its `workdir` is the folder, by default `default_workdir`.
 
     Raises:
-        ValueError: The folder belongs to another run or holds something else. It is left as it is.
+        ValueError: The folder belongs to another run or holds something else. It is left unchanged.
     """
     folder = folder_of(config)
     _check_folder(folder)
@@ -128,30 +128,30 @@ def _check_folder(folder):
 
 
 def _check_files(folder):
-    """Raises ValueError if something stands in the way of a run's files."""
+    """Raises ValueError if something else has the name of a run's file."""
     for path in folder.iterdir():
         kind = "folder" if path.name in FOLDERS else "file"
         wrong = path.name in FOLDERS + FILES and (kind == "folder") != path.is_dir()
         if wrong or not os.access(path, os.R_OK):
             raise ValueError(
-                f"{str(path)!r} must be a {kind} that can be read, and no link to nothing. Restore "
+                f"{str(path)!r} must be a readable {kind}, not a broken link. Restore "
                 "it, or delete it and repeat the command"
             )
 
 
 @functools.cache
 def _measured_kernels():
-    """What is faster here, measured once a process, so that its runs compute alike."""
+    """Returns the faster kernels, measured once per process so that all its runs compute alike."""
     return backends.measure()
 
 
 def recorded_config(folder: pathlib.Path) -> Config | None:
-    """The configuration of the run in `folder`; None if there is none, ValueError if damaged."""
+    """Returns the configuration of the run in `folder`; None without one, ValueError if damaged."""
     file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
     if not file.exists():
         return None
     try:
-        if "dataset" not in read_yaml(file):  # which every run's file has
+        if "dataset" not in read_yaml(file):  # every run's file has it
             raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
         return read_config(file)
     except ValueError as error:
@@ -159,7 +159,7 @@ def recorded_config(folder: pathlib.Path) -> Config | None:
 
 
 def find_run(folder: str | os.PathLike) -> Run:
-    """The complete run in `folder`.
+    """Opens the complete run in `folder`.
 
     Raises:
         FileNotFoundError: There is no run in the folder, or it has no model yet.
@@ -176,20 +176,21 @@ def find_run(folder: str | os.PathLike) -> Run:
 
 
 def run_of(path: str | os.PathLike) -> Run | None:
-    """The complete run in a folder; None for a checkpoint. See `find_run`."""
+    """Opens the complete run in a folder; None for a checkpoint. See `find_run`."""
     return find_run(path) if os.path.isfile(os.path.join(path, "config.yaml")) else None
 
 
 def find_weights(weights: str, variant: str | None, option: str = "model.weights") -> str:
-    """The file of a run's `model.weights`.
+    """Finds the file of a run's `model.weights`.
 
     Args:
-        weights: A run's folder, a checkpoint, the address of one on a hub, or a published name.
+        weights: A run's folder, a checkpoint, the address of a checkpoint on a hub, or a published
+            name.
         variant: The variant whose published weights `weights` names; None for B/16.
         option: The name of the field that holds `weights`, for messages.
 
     Raises:
-        ValueError: There is no published file of that name, or a recipe needs one to be named.
+        ValueError: There is no published file of that name, or a recipe requires a name.
         OSError: There is no such file, or the published file cannot be downloaded.
     """
     if weights == REQUIRED:
@@ -239,7 +240,7 @@ def _check_same(folder, begun, config):
 
 
 def _longer_run(folder, more, free):
-    """The end of a message that refuses `more` updates than a complete run had, or nothing."""
+    """Ends a message that refuses `more` updates than a complete run had; may be empty."""
     if more <= 0 or not Run(folder, Config()).model_file.is_file():
         return ""
     file, run = (shlex.quote(str(path)) for path in (folder / "config.yaml", folder))

@@ -1,7 +1,7 @@
-"""Weights in and out of models, in every project's format; published weights by name.
+"""Reads and writes weights in every project's format; finds published weights by name.
 
-The modules behind these names are imported when a name is first used, because the readers of all
-formats would take longer to import than the models.
+The modules behind these names are imported when a name is first used, because importing the readers
+of all formats takes longer than importing the models.
 """
 
 from typing import TYPE_CHECKING

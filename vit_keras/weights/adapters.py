@@ -1,4 +1,4 @@
-"""Low-rank adapters in a file of their own: a few MB beside the weights that they adapt."""
+"""Low-rank adapters in separate files: a few MB beside the weights that they adapt."""
 
 import contextlib
 import dataclasses
@@ -37,8 +37,8 @@ class Base:
     """The weights that adapters belong to.
 
     Attributes:
-        name: What they are called, or None.
-        sha256: The SHA-256 of the layers that the adapters are in.
+        name: The name of the weights, or None.
+        sha256: The SHA-256 of the layers with adapters.
     """
 
     name: str | None
@@ -47,13 +47,13 @@ class Base:
 
 @dataclasses.dataclass(frozen=True)
 class AdapterNote:
-    """The fields of the metadata, as JSON holds them.
+    """The fields of the metadata, as in JSON.
 
     Attributes:
         rank: The rank of all adapters.
-        alpha: Their products are multiplied by `alpha / rank`.
+        alpha: The adapters' products are multiplied by `alpha / rank`.
         layers: The names of the layers with adapters.
-        train: The layers that are in the file as a whole.
+        train: The layers that are stored in full.
         base: The weights that the adapters belong to.
         class_names: The names of the classes, or None.
         task: What the outputs mean.
@@ -78,8 +78,8 @@ class AdapterFile(NamedTuple):
 
     Attributes:
         path: The path of the file.
-        note: Its metadata, as `describe_adapters` explains them.
-        tensors: The reader of its tensors, whose names are the paths of the model's variables.
+        note: Its metadata; see `describe_adapters`.
+        tensors: The reader of its tensors; their names are the paths of the model's variables.
     """
 
     path: str
@@ -94,9 +94,9 @@ def describe_adapters(path: str | os.PathLike) -> dict[str, Any] | None:
         path: Any path.
 
     Returns:
-        A dictionary of values that JSON can hold: `rank`, `alpha`, `layers` with adapters,
-        `train`ed whole layers, the `base` with its `name` and `sha256`, `class_names`, the
-        `task`, the `architecture`, the number of `parameters` and of `bytes`. None for other files.
+        A dictionary of values that JSON can hold: `rank`, `alpha`, `layers` (with adapters),
+        `train` (layers stored in full), `base` with its `name` and `sha256`, `class_names`, `task`,
+        `architecture`, and the numbers of `parameters` and `bytes`. None for other files.
 
     Example:
         >>> describe_adapters("runs/pets/adapters.safetensors")["rank"]
@@ -148,12 +148,12 @@ def _check(note):
     Task(**with_tuples(note["task"]))
 
 
-# How many times the weights of the base the adapted model may have, since images may be larger.
+# The largest ratio of the adapted model's weights to the base's, since images may be larger.
 LARGEST_GROWTH = 4
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None = None) -> None:
-    """Writes the adapters of a model, and the layers that train beside them, such as the head.
+    """Writes the adapters of a model, and the layers trained beside them, such as the head.
 
     Args:
         model: A model with adapters.
@@ -162,7 +162,7 @@ def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None 
             of these weights.
 
     Raises:
-        ValueError: The model has no adapters or several ranks, or the path has another suffix.
+        ValueError: The model has no adapters or several ranks, or the path has the wrong suffix.
         ImportError: safetensors is not installed.
 
     Example:
@@ -193,21 +193,21 @@ def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None 
 
 
 def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
-    """Adds the adapters in a file to the model that they belong to, all of them or none.
+    """Adds all adapters in a file, or none, to the model that they belong to.
 
     Args:
-        model: The base, with a head of as many classes as the file's. It may have adapters of the
-            same rank, alpha and layers, which are replaced.
-        path: A file that `save_adapters` or a run wrote.
+        model: The base, with as many classes as the file. Existing adapters of the same rank, alpha
+            and layers are replaced.
+        path: A file written by `save_adapters` or a run.
 
     Returns:
-        `model`, changed in place. Its adapters can train on; `models.merge_lora` adds them to the
-        kernels.
+        `model`, changed in place. Its adapters can be trained further; `models.merge_lora` adds
+        them to the kernels.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file holds no adapters, or belongs to another base, or does not fit. The
-            message then lists all differences, and the model stays as it was.
+        ValueError: The file has no adapters, belongs to another base, or does not fit. The message
+            then lists all differences, and the model is unchanged.
         ImportError: safetensors is not installed.
 
     Example:
@@ -220,7 +220,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     present = lora_layers(model)
     if present and (settings := _settings(model)) != {key: file.note[key] for key in SETTINGS}:
         raise ValueError(
-            f"The adapters of model {model.name!r} must be as those of {file.path!r}: "
+            f"The adapters of model {model.name!r} must match those of {file.path!r}: "
             + ", ".join(f"{key}={file.note[key]}" for key in SETTINGS)
             + f". Received: {', '.join(f'{key}={settings[key]}' for key in SETTINGS)}"
         )
@@ -245,7 +245,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
 
 
 def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
-    """Builds the model that a file of adapters belongs to from its base, and adds them."""
+    """Builds the base model of a file of adapters, and adds the adapters."""
     file = open_adapters(path)
     sizes = with_tuples(file.note["architecture"])
     with named_errors(file.path):
@@ -256,12 +256,12 @@ def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Mod
 
 
 def _settings(model) -> dict[str, Any]:
-    """The rank, alpha and layers of a model's adapters."""
+    """Returns the rank, alpha and layers of a model's adapters."""
     layers = lora_layers(model)
     numbers = {(layer.lora_rank, layer.lora_alpha) for layer in layers}
     if len(numbers) != 1:
         raise ValueError(
-            "A file of adapters holds those of one rank and alpha. Received: model "
+            "All adapters in a file must have the same rank and alpha. Received: model "
             f"{model.name!r} with {sorted(numbers) or 'none'}. `models.add_lora` adds them"
         )
     ((rank, alpha),) = numbers
@@ -269,7 +269,7 @@ def _settings(model) -> dict[str, Any]:
 
 
 def _whole_layers(model) -> list[str]:
-    """The layers that train beside the adapters."""
+    """Returns the layers that are trained beside the adapters."""
     adapters = {id(variable) for variable in lora_variables(model)}
     return [
         layer.name
@@ -279,13 +279,13 @@ def _whole_layers(model) -> list[str]:
 
 
 def _checksum(model, names: set[str]) -> str:
-    """The SHA-256 of what the adapters do not change in the layers that have them.
+    """Returns the SHA-256 of the unadapted weights in the layers with adapters.
 
-    Embeddings and heads are left out, which a run may resize or replace.
+    Embeddings and heads are left out, since a run may resize or replace them.
 
     Args:
         model: The base, with or without adapters.
-        names: The variables in the file.
+        names: The names of the variables in the file.
     """
     owners = {name.split("/")[0] for name in names if name.endswith(LORA)}
     digest = hashlib.sha256()
@@ -301,7 +301,7 @@ def _array(variable) -> np.ndarray:
 
 
 def _check_tensors(model, file: AdapterFile) -> None:
-    """Raises one ValueError with a line for each difference."""
+    """Raises a ValueError with one line per difference."""
     rank, layers = file.note["rank"], adaptable_layers(model, file.note["layers"])
     expected = {
         f"{layer.path}/{name}": shape

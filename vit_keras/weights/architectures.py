@@ -1,4 +1,4 @@
-"""The sizes that decide the names and shapes of a model's variables."""
+"""The sizes that determine the names and shapes of a model's variables."""
 
 import dataclasses
 import inspect
@@ -71,7 +71,7 @@ def norm_paths(name: str, kind: str = "layer") -> list[str]:
 
 
 def attention_paths(name: str, options: BlockOptions = PAPER) -> list[str]:
-    """The paths of the variables in an attention layer's projections and normalizations."""
+    """Returns the paths of the variables in attention's projections and normalizations."""
     biased = (*QKV_BIASES[options.qkv_bias], "out")
     paths = [
         path
@@ -121,7 +121,7 @@ def resnet_paths(resnet_layers: tuple[int, ...]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class ResNetArchitecture:
-    """The arguments of `ResNet` that decide names and shapes.
+    """The arguments of `ResNet` that determine names and shapes.
 
     `VisionTransformerArchitecture` documents the class attributes.
     """
@@ -139,10 +139,10 @@ class ResNetArchitecture:
 
     @staticmethod
     def from_model(model: keras.Model) -> "ResNetArchitecture":
-        """Reads the architecture off a built `ResNet`.
+        """Reads the architecture from a built `ResNet`.
 
         Raises:
-            ValueError: If the model is no `ResNet`.
+            ValueError: If the model is not a `ResNet`.
         """
         roots = [layer for layer in model.layers if isinstance(layer, RootBlock)]
         if len(roots) != 1:
@@ -176,20 +176,20 @@ class ResNetArchitecture:
         return resnet_paths(self.resnet_layers) + head
 
 
-# The positions that some project's files hold.
+# The positions that files of other projects can hold.
 KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
 POSITIONS = [(kind, "stem") for kind in KINDS]
 
 
 @dataclasses.dataclass(frozen=True)
 class VisionTransformerArchitecture:
-    """The arguments of `VisionTransformer` that decide names, shapes and values.
+    """The arguments of `VisionTransformer` that determine names, shapes and values.
 
     Attributes:
         constructor: The function in `vit_keras.models` that builds such a model.
         numerics_fields: The fields of `Numerics` that are arguments of the constructor.
-        required: The arguments without which no model can be built.
-        defaults: The arguments of the constructor for what a file does not say.
+        required: The arguments that are needed to build a model.
+        defaults: The constructor's arguments for what a file does not specify.
     """
 
     constructor: ClassVar[Callable[..., ImageModel]] = staticmethod(VisionTransformer)
@@ -218,14 +218,14 @@ class VisionTransformerArchitecture:
 
     @staticmethod
     def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
-        """Reads the architecture off a built model.
+        """Reads the architecture from a built model.
 
         Returns:
             A `HybridArchitecture` for a model with a ResNet stem.
 
         Raises:
-            ValueError: If the model is no Vision Transformer, or if it has positions that no
-                project's files hold.
+            ValueError: If the model is not a Vision Transformer, or if no project's files can hold
+                its positions.
         """
         _check_vision_transformer(model)
         stem = _stem_sizes(model)
@@ -242,9 +242,9 @@ class VisionTransformerArchitecture:
 
     @property
     def arguments(self) -> dict:
-        """The arguments of the constructor; positions and options where not the paper's.
+        """Returns the constructor's arguments; positions and options only if not the paper's.
 
-        The activation of the classifier is there if it is one of Keras'.
+        The activation of the classifier is included if Keras has it.
         """
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         options = fields.pop("options")
@@ -295,7 +295,7 @@ class VisionTransformerArchitecture:
 
 @dataclasses.dataclass(frozen=True)
 class HybridArchitecture(VisionTransformerArchitecture):
-    """The arguments of `HybridViT` that decide names, shapes and values."""
+    """The arguments of `HybridViT` that determine names, shapes and values."""
 
     constructor: ClassVar[Callable[..., ImageModel]] = staticmethod(HybridViT)
     numerics_fields: ClassVar[tuple[str, ...]] = (
@@ -315,7 +315,7 @@ class HybridArchitecture(VisionTransformerArchitecture):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches, whose size is in cells of the stem's map."""
+        """Rows and columns of patches, with sizes in cells of the stem's map."""
         stride = stem_stride(self.resnet_layers)
         sizes = zip(self.image_size, self.patch_size)
         rows, columns = (size // (patch * stride) for size, patch in sizes)
@@ -344,9 +344,9 @@ def _check_vision_transformer(model):
 
 
 def _design(model, facts):
-    """What the model reads, its positions and its options."""
+    """Returns what the classifier reads, the positions and the options."""
     kind, options = positions_of(model)[0], options_of(facts)
-    if kind == "rope2d":  # rotary positions alone
+    if kind == "rope2d":  # only rotary positions
         kind, options = "none", dataclasses.replace(options, rope=options.rope or Rope())
     return {"classifier": classifier_of(facts), "position_embedding": kind, "options": options}
 
@@ -374,7 +374,7 @@ def _transformer_sizes(model):
 
 
 def _name_of(activation):
-    """The name of an activation of Keras; None for any other function and for none."""
+    """Returns the name of a Keras activation; None for any other function and for None."""
     name = getattr(activation, "__name__", "")
     if activation is keras.activations.linear:
         return None
@@ -382,7 +382,7 @@ def _name_of(activation):
 
 
 def _stem_sizes(model):
-    """The arguments of `HybridViT` that describe its stem; empty for a model without a stem."""
+    """Returns the arguments of `HybridViT` for its stem; empty for a model without a stem."""
     root = next((layer for layer in model.layers if isinstance(layer, StdConv)), None)
     if root is None:
         return {}

@@ -1,4 +1,4 @@
-"""What a file of weights is, as plain values."""
+"""Describes a file of weights in plain values."""
 
 import dataclasses
 import math
@@ -18,8 +18,8 @@ from vit_keras.weights.weight_file import open_weight_file
 def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     """Describes a file or folder of weights without building its model.
 
-    Names and shapes come from headers. The file is read through for its SHA-256, and a second time
-    where it carries one of its own, which is compared.
+    Names and shapes come from headers. The whole file is read for its SHA-256, and once more if it
+    records its own SHA-256, which is then checked.
 
     Args:
         path: A file or folder of weights in any format.
@@ -32,20 +32,20 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `variant`: the name of the variant with these sizes, such as "B/16", or None;
         - `family` and `size`: the family, such as "DINOv2", and the size in it, such as "S/14";
           None for the paper's models;
-        - `license`: the license that the file names, or else the one of the family's publisher;
-          None if nothing says it;
+        - `license`: the license that the file names, or else that of the family's publisher; None
+          if unknown;
         - `head`: "classifier", "projection" to the embeddings of texts, or None without a head;
-        - `left_out`: what else the file holds, such as "text tower";
-        - `architecture`: the arguments of the model's constructor that the file says; empty for a
-          `.keras` file with another model than a Vision Transformer or a ResNet;
-        - `missing`: the arguments that `vit_keras.open` needs besides;
-        - `license_note`: what to know of the license of the weights, or None;
+        - `left_out`: other content of the file, such as "text tower";
+        - `architecture`: the arguments of the model's constructor from the file; empty for a
+          `.keras` file of a model that is neither a Vision Transformer nor a ResNet;
+        - `missing`: the arguments that `vit_keras.open` also needs;
+        - `license_note`: what to know about the license of the weights, or None;
         - `parameters`: the number of weights in the file;
-        - `preprocessing`: how pixels become the model's input, or None if nothing says it;
+        - `preprocessing`: how pixels become the model's input, or None if unknown;
         - `class_names`: a list, or None;
         - `files`: `path`, `bytes` and `sha256` of each file of weights; its `hashes` are
-          "verified" where the file carries a SHA-256 of its own, or else None;
-        - `origin`: None, or the published files that this one may be: `matched_by` is "sha256",
+          "verified" if the file records its own SHA-256, or else None;
+        - `origin`: None, or the published files that this file may be: `matched_by` is "sha256",
           "path" or "name", and `candidates` are rows of the table of published files.
 
     Raises:
@@ -69,7 +69,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 
 
 def _model(file):
-    """What the file says of its model."""
+    """Describes the model of a file."""
     arguments, numerics, ignored = _arguments(file), file.numerics(), file.format.ignored
     architecture, said = class_for(arguments), arguments
     if numerics is not None and arguments:

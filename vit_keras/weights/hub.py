@@ -1,8 +1,8 @@
-"""Models of the Hugging Face hub and of Kaggle, downloaded by the hubs' own packages.
+"""Downloads models from the Hugging Face Hub and from Kaggle with the hubs' own packages.
 
-The files lie in these packages' caches, where they are used offline: `HF_HUB_CACHE`, `HF_ENDPOINT`,
-`HF_TOKEN` and `HF_HUB_OFFLINE` count for the one, `KAGGLEHUB_CACHE` and Kaggle's credentials for
-the other. Of the Hugging Face hub, only configurations and weights are downloaded.
+The files are kept in these packages' caches, which also work offline. `HF_HUB_CACHE`,
+`HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` control the one, `KAGGLEHUB_CACHE` and Kaggle's
+credentials the other. From the Hugging Face Hub, only configurations and weights are downloaded.
 """
 
 import contextlib
@@ -35,20 +35,20 @@ REFUSED = (401, 403)
 
 
 def local_path(path: str | os.PathLike) -> str:
-    """The path of a file or folder of weights, which is downloaded if it is on a hub.
+    """Returns the path of a file or folder of weights; downloads it if it is on a hub.
 
     Args:
-        path: A path, which is returned as it is; or `hf://USER/NAME[@REVISION][/FILE]`,
+        path: A path, which is returned unchanged; or `hf://USER/NAME[@REVISION][/FILE]`,
             `timm/NAME`, or `kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]`.
 
     Returns:
         The path of a local file or folder.
 
     Raises:
-        FileNotFoundError: The hub has no such model or file, or offline, the cache has none.
-        PermissionError: The hub wants a token, or the acceptance of a license.
-        ConnectionError: There is no connection, and the cache does not hold the model.
-        ValueError: The address is none, or a downloaded file is damaged.
+        FileNotFoundError: The hub (or, offline, the cache) has no such model or file.
+        PermissionError: The hub requires a token, or the acceptance of a license.
+        ConnectionError: There is no connection, and the model is not in the cache.
+        ValueError: The address is not valid, or a downloaded file is damaged.
         ImportError: The hub's package is not installed.
 
     Example:
@@ -63,13 +63,13 @@ def local_path(path: str | os.PathLike) -> str:
 
 
 def pinned_address(path: str) -> str:
-    """The address of a model at the commit, or of the version, that is the newest now.
+    """Returns the address of a model at the newest commit or version.
 
-    The model is downloaded as by `local_path`. What names a commit, a branch, a tag or a version
-    already is returned as it is, and so is a path.
+    The model is downloaded as by `local_path`. Addresses with a commit, a branch, a tag or a
+    version, and paths, are returned unchanged.
 
     Raises:
-        OSError, ValueError, ImportError: As `local_path`.
+        OSError, ValueError, ImportError: As for `local_path`.
 
     Example:
         ```python
@@ -110,7 +110,7 @@ def _hf_path(address):
 
 
 def _download(hub, address, commit, names):
-    """Downloads what belongs to a model, the weights at the end; returns the path of these."""
+    """Downloads the files of a model, the weights last; returns the path of the weights."""
     *configs, weights = _choose(address, names)
     for name in configs:
         _file(hub, address, commit, name)
@@ -126,7 +126,7 @@ def _download(hub, address, commit, names):
 
 
 def _choose(address: HubAddress, names: list[str]) -> list[str]:
-    """The files to download: configurations, and at the end the weights."""
+    """Returns the files to download: the configurations, then the weights."""
     folder = os.path.dirname(address.file) if address.file in names else address.file
     inside = [name for name in names if is_plain(name) and os.path.dirname(name) == folder]
     weights = weights_among([os.path.basename(name) for name in inside])
@@ -144,16 +144,16 @@ def _choose(address: HubAddress, names: list[str]) -> list[str]:
 
 
 def _file(hub, address, commit, name):
-    """Downloads a file of a commit unless it is in the cache, and compares it with its hash."""
+    """Downloads a file of a commit unless it is in the cache, and checks its hash."""
     if not isinstance(hub.try_to_load_from_cache(address.repository, name, revision=commit), str):
         url = hub.hf_hub_url(address.repository, name, revision=commit)
-        said = hub.get_hf_file_metadata(url)  # whose words become names of files in the cache
+        said = hub.get_hf_file_metadata(url)  # its values become file names in the cache
         if said.commit_hash != commit or not HASH.fullmatch(said.etag or ""):
             raise ValueError(
                 f"The server of {address} must name the commit {commit} and the hash of {name!r}. "
                 f"Received: commit {said.commit_hash!r}, hash {said.etag!r}"
             )
-    # By its revision, so that the cache notes which commit a branch is.
+    # By its revision, so that the cache records the commit of a branch.
     path = hub.hf_hub_download(address.repository, name, revision=address.revision)
     if commit not in pathlib.Path(path).parts:
         raise ConnectionError(f"{address} was changed while it was downloaded. Do it again")
@@ -162,7 +162,7 @@ def _file(hub, address, commit, name):
 
 
 def _cached(hub, errors, address: HubAddress) -> str | None:
-    """The path of a model in the cache; None if it is not there as a whole."""
+    """Returns the path of a model in the cache; None unless it is complete."""
     where = {"revision": address.revision, "local_files_only": True}
     try:
         folder = hub.snapshot_download(address.repository, **where)
@@ -173,7 +173,7 @@ def _cached(hub, errors, address: HubAddress) -> str | None:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     weights = os.path.basename(path) if os.path.isfile(path) else weights_among(names)
     if weights is None or not {*shards_of(os.path.join(folder, weights))} <= {*names}:
-        return None  # the download was cut short
+        return None  # the download was interrupted
     for name in names:
         if os.path.isfile(os.path.join(folder, name)):
             _verify(os.path.join(folder, name), address)
@@ -181,7 +181,7 @@ def _cached(hub, errors, address: HubAddress) -> str | None:
 
 
 def _verify(path, address):
-    """Compares a file with the hash that the cache calls it by, if it is called so."""
+    """Checks a file against the hash in its name in the cache, if there is one."""
     blob = os.path.realpath(path)
     expected, status = os.path.basename(blob), os.stat(blob)
     if not HASH.fullmatch(expected):
@@ -199,7 +199,7 @@ def _verify(path, address):
 
 @functools.lru_cache(maxsize=256)
 def _digest(path, digits, size, changed):
-    """The SHA-256 of a file, or in 40 digits what git calls it; once for each of its states."""
+    """Returns the SHA-256 of a file, or git's hash of 40 digits; computed once per state."""
     if digits == 64:
         return sha256(path)
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -217,7 +217,7 @@ def _hub_failure(address: HubAddress, error: Exception) -> OSError:
 
 
 def _kaggle_folder(address: str) -> str:
-    """The folder of a preset of Keras, from kagglehub's cache or from Kaggle."""
+    """Returns the folder of a Keras preset, from kagglehub's cache or from Kaggle."""
     handle, version = parse_kaggle(address)
     hub, config, errors = _packages("kagglehub", "kagglehub.config", "kagglehub.exceptions")
     try:
@@ -239,12 +239,12 @@ def _packages(*names):
 
 
 def _failure(address, error, missing, refused) -> OSError:
-    """A FileNotFoundError, a PermissionError or a ConnectionError."""
+    """Makes a FileNotFoundError, a PermissionError or a ConnectionError."""
     status = status_of(error)
     if status == 404:
         return FileNotFoundError(f"There is no {address} on the hub, or it is private. {missing}")
     if status in REFUSED or type(error).__name__ == "UnauthenticatedError":  # of kagglehub
-        return PermissionError(f"{address} wants a token (the hub answered {status}): {refused}")
+        return PermissionError(f"{address} requires a token (the hub answered {status}): {refused}")
     return ConnectionError(
         f"{address} is not in the cache and cannot be downloaded: {reason_of(error)}. Check the "
         "network, and that HF_HUB_OFFLINE is not set; or download the folder elsewhere and give "
@@ -253,16 +253,16 @@ def _failure(address, error, missing, refused) -> OSError:
 
 
 def status_of(error: Exception) -> int | None:
-    """The status that the hub answered; None if it did not answer."""
+    """Returns the status code of the hub; None if it did not respond."""
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
 def reason_of(error: Exception) -> str:
-    """The first line of an error's message, or the error's name."""
+    """Returns the first line of an error's message, or the error's name."""
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
-# The names that weights have in a folder; the first that exists is read.
+# The names of weights in a folder; the first that exists is read.
 FOLDER_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -272,14 +272,14 @@ FOLDER_FILES = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.bin",
 )
-# Where none of them exists, the only file of one of these kinds is read, unless it is a shard.
+# If none of them exists, the only file of one of these kinds is read, unless it is a shard.
 OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pth.tar")
 SHARD = re.compile(r".*-\d+-of-\d+\.(safetensors|bin)")
 CONFIG_FILES = ("config.json", "task.json", "preprocessor_config.json", "open_clip_config.json")
 
 
 def weights_among(names: Collection[str]) -> str | None:
-    """The file of weights that is read from a folder with these files; None without one."""
+    """Returns the file of weights to read from a folder with these files; None without one."""
     for name in FOLDER_FILES:
         if name in names:
             return name

@@ -1,4 +1,4 @@
-"""Weights into models: `load` copies them into a built model, and `build` makes one for them."""
+"""Puts weights into models: `load` copies them into a built model, `build` makes one for them."""
 
 import dataclasses
 import os
@@ -29,25 +29,24 @@ def load(
     patch_interpolation: str | None = None,
     which: str | None = None,
 ) -> keras.Model:
-    """Copies the weights of a file or folder into a model, all of them or none.
+    """Copies all weights of a file or folder, or none, into a model.
 
-    The model then computes as the source of the weights does: the call sets its GELU, its
-    epsilons, its preprocessing and its rules of resizing. Position embeddings and patch kernels of
-    other sizes are resized.
+    The model then computes like the source of the weights: its GELU, epsilons, preprocessing and
+    resizing rules are set. Position embeddings and patch kernels of other sizes are resized.
 
     Args:
         model: A built model.
         path: A file or folder of weights in any format, or the address of a model on a hub.
         source: The name of the format, such as "timm"; None detects it from the tensors' names.
-        head: "keep" takes the file's classifier, "drop" leaves the model's as it is, and "reset"
-            sets it to zero, which is how fine-tuning starts.
+        head: "keep" takes the file's classifier, "drop" keeps the model's, and "reset" sets the
+            model's to zero, as at the start of fine-tuning.
         interpolation: The rule for position embeddings on another grid, a name in
             `vit_keras.support.resizing.INTERPOLATIONS`; None takes the rule of the source.
-        patch_interpolation: The rule that resizes patches, for kernels of another size; None takes
-            the rule of the source.
-        which: Of several sets of weights in one file, the name of one, as in "state_dict_ema" or
-            "student", or "ema" for the averaged ones, whatever the file calls them. None takes
-            the raw ones, or the teacher's beside a student's, and warns of the choice.
+        patch_interpolation: The rule for patch kernels of another size; None takes the rule of the
+            source.
+        which: The name of one of several sets of weights in a file, such as "state_dict_ema" or
+            "student", or "ema" for averaged weights under any name. None takes the raw weights, or
+            the teacher's beside a student's, and warns about the choice.
 
     Returns:
         The model.
@@ -55,7 +54,7 @@ def load(
     Raises:
         FileNotFoundError: If there is no file.
         ValueError: If the file is damaged, of no known format, or does not fit. The message then
-            lists all differences, and the model stays as it was.
+            lists all differences, and the model is unchanged.
         ImportError: If the file needs a package that is not installed.
 
     Example:
@@ -77,13 +76,13 @@ def load(
 
 
 def _warn_of_activation(file, *sizes):
-    """Warns where the classifier in a file has another activation than the model's, which stays."""
+    """Warns if a file's classifier has another activation than the model's, which is kept."""
     there, here = (arguments.get("classifier_activation") for arguments in sizes)
     if there not in (None, here):
         warnings.warn(
             f"The classifier in {file.path!r} has the activation {there!r} and the model's has "
-            f"{here!r}, which stays; build the model with classifier_activation={there!r} for the "
-            "same outputs",
+            f"{here!r}, which is kept. Build the model with classifier_activation={there!r} for "
+            "the same outputs",
             stacklevel=3,
         )
 
@@ -96,7 +95,7 @@ def build(
     which: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
-    """Builds the model that a file or folder of weights holds; the arguments are `open`'s."""
+    """Builds the model of a file or folder of weights; takes the arguments of `open`."""
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source, which) as file:
@@ -107,7 +106,7 @@ def build(
         num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
         head = _head(inferred.get("num_classes"), num_classes)
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
-        if numerics is None:  # such a file says nothing of pictures either
+        if numerics is None:  # such a file has no preprocessing either
             model.preprocessing = PUBLISHED_PREPROCESSING
         assumed = "" if file.note else file.format.assumption(file.shapes, file.config, overrides)
     if assumed:
@@ -130,7 +129,7 @@ def _build(inferred, numerics, overrides, file):
         )
     check_plausible(inferred, file)
     required, computation = architecture.required, architecture.numerics_fields
-    if numerics is None:  # a `.weights.h5` of this package does not say the GELU
+    if numerics is None:  # a `.weights.h5` of this package does not record the GELU
         required, numerics = (*required, *computation[:1]), Numerics()
         computation = computation[1:]
     said = {key: getattr(numerics, key) for key in computation}
@@ -143,7 +142,7 @@ def _build(inferred, numerics, overrides, file):
 
 
 def _crop(arguments, resizing):
-    """The option that a size needs which patches do not divide, where the publisher crops."""
+    """Returns the option for a size that patches do not divide, if the publisher crops."""
     sizes = (pair(arguments[name], name) for name in ("image_size", "patch_size"))
     crops = arguments.get("resnet_layers") is None and resizing.crop_to_patches(*sizes)
     return {"crop_to_patches": True} if crops else {}

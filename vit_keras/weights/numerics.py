@@ -1,4 +1,4 @@
-"""How the code that weights come from computes, and models that compute in the same way."""
+"""The numerics of the code that weights come from, and models that adopt them."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
 
 PUBLISHED_RESIZING = Resizing()
-# What messages call the fields that may differ between a model and the code of a format.
+# Names in messages of the fields that may differ between a model and a format's code.
 FIELD_LABELS = {
     "gelu": "GELU",
     "layer_norm_epsilon": "layer norm epsilon",
@@ -29,12 +29,12 @@ _UNIT_LAYERS = [f"{kind}{part}" for kind in ("conv", "gn") for part in ("1", "2"
 
 @dataclasses.dataclass(frozen=True)
 class Numerics:
-    """How the code that a format belongs to computes, prepares images and resizes a grid.
+    """How a format's original code computes, prepares images and resizes a grid.
 
     Attributes:
         gelu: "exact", "tanh" or "quick".
-        layer_norm_epsilon: The epsilon of all layer normalizations; None where the file does not
-            say it, and a model keeps its own.
+        layer_norm_epsilon: The epsilon of all layer normalizations; None if the file does not give
+            it, so a model keeps its own.
         preprocessing: How pixels become the model's input.
         resizing: The rules for position embeddings and patch kernels of other sizes.
         standardization: How the convolutions of a hybrid's stem standardize their kernels.
@@ -62,7 +62,7 @@ class Numerics:
                 raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
 
     def to_json(self) -> dict:
-        """The fields as values that a file's JSON metadata can hold; without a task for classes."""
+        """Returns the fields as JSON values for a file's metadata, without a task for classes."""
         fields = dataclasses.asdict(self)
         if self.task == CLASSES:
             del fields["task"]
@@ -79,7 +79,7 @@ class Numerics:
 
 
 def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
-    """Makes `model` compute, prepare images and resize as the source of its weights does."""
+    """Makes `model` compute, prepare images and resize like the source of its weights."""
     set_computation(model, numerics)
     if isinstance(model, ImageModel):
         model.preprocessing, model.resizing = numerics.preprocessing, numerics.resizing
@@ -101,7 +101,7 @@ def set_computation(model: keras.Model, numerics: Numerics) -> None:
             _set_block_computation(layer, gelu, epsilon)
         elif layer.name in ("pre_norm", "encoder_norm"):
             layer.epsilon = epsilon
-    # Compiled steps hold the old numbers.
+    # Compiled steps still hold the old values.
     model.train_function = model.test_function = model.predict_function = None
 
 

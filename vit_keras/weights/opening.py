@@ -30,36 +30,36 @@ def open(
     which: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
-    """Opens the model in a file or folder, whoever wrote it.
+    """Opens the model in a file or folder of any project.
 
-    The model prepares its images and computes as its source does.
+    The model prepares images and computes like its source.
 
     Args:
         path: A checkpoint of any project, a `.keras` file, the folder of a run, or the address of
-            one of them on a hub, such as `hf://google/vit-base-patch16-224`.
+            one of these on a hub, such as `hf://google/vit-base-patch16-224`.
         source: The name of a checkpoint's format, such as "timm"; None detects it from the tensors'
             names.
         interpolation: The rule for position embeddings on another grid, a name in
             `vit_keras.support.resizing.INTERPOLATIONS`; None takes the rule of the source.
-        patch_interpolation: The rule that resizes patches, for kernels of another size; None takes
-            the rule of the source.
-        adapters: A file of low-rank adapters that were trained on these weights. It gives the
-            sizes of the model, so there are no overrides then.
-        which: Of several sets of weights in one file, the name of one, as in "state_dict_ema" or
-            "student", or "ema" for the averaged ones, whatever the file calls them. None takes
-            the raw ones, or the teacher's beside a student's, and warns of the choice.
-        **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They give what the
-            file does not say, such as `num_heads` of a bare timm file, or what is to differ:
-            another `image_size`, `patch_size` or `channels` adapts the weights, another
-            `num_classes` starts with a head of zeros, and None or 0 has no head.
+        patch_interpolation: The rule for patch kernels of another size; None takes the rule of the
+            source.
+        adapters: A file of low-rank adapters trained on these weights. It determines the sizes of
+            the model, so overrides are not allowed.
+        which: The name of one of several sets of weights in a file, such as "state_dict_ema" or
+            "student", or "ema" for averaged weights under any name. None takes the raw weights, or
+            the teacher's beside a student's, and warns about the choice.
+        **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They supply what the
+            file lacks, such as `num_heads` for a bare timm file, or replace what it has: another
+            `image_size`, `patch_size` or `channels` adapts the weights, another `num_classes` gives
+            a head of zeros, and None or 0 removes the head.
 
     Returns:
         The model.
 
     Raises:
         FileNotFoundError: There is nothing at `path`, or a run without a model.
-        ValueError: The file is damaged, of no known format, or does not say an argument that is
-            needed; the message names it.
+        ValueError: The file is damaged, of no known format, or lacks a necessary argument, which
+            the message names.
         ImportError: The file needs a package that is not installed.
 
     Example:
@@ -73,7 +73,9 @@ def open(
         path = os.path.join(path, "model.keras")
     if adapters is not None:
         if overrides:
-            raise ValueError(f"`adapters` bring all sizes. Received: {', '.join(overrides)}")
+            raise ValueError(
+                f"`adapters` set all sizes, so nothing else may. Received: {', '.join(overrides)}"
+            )
         return build_adapted(path, adapters)
     if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:
         return build(path, source, interpolation, patch_interpolation, which, **overrides)
@@ -82,7 +84,7 @@ def open(
 
 
 def _keras_model(path):
-    """The model in a `.keras` file, as Keras restores it."""
+    """Loads the model in a `.keras` file with Keras."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
     check_arrived(path)
@@ -97,12 +99,12 @@ def _keras_model(path):
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason}). If it is a run's, its command writes it again"
+            f"that are not imported ({reason}). If it belongs to a run, run its command again"
         ) from error
 
 
 def _verify_keras(path):
-    """Looks at all that a `.keras` archive holds, before Keras reads it."""
+    """Checks all contents of a `.keras` archive before Keras reads it."""
     try:
         with named_errors(path), contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
             tensors.verify()
@@ -112,18 +114,18 @@ def _verify_keras(path):
         raise ValueError(f"{path!r} cannot be read as a Keras model: {error}") from error
 
 
-SLACK = 10**6  # weights that a small file may describe without having them
+SLACK = 10**6  # weights that a small file may describe but not contain
 
 
 def check_described_size(config: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Checks that a configuration describes no more weights than its file can hold.
 
-    Otherwise a small file could make Keras take any amount of memory. The model is built without
-    values for this. Where it cannot be built, loading says why.
+    Otherwise a small file could make Keras take any amount of memory. The check builds the model
+    without values. If it cannot be built, loading says why.
 
     Args:
         config: The text of `config.json`.
-        shapes: The shapes of the file's tensors. Two weights of four bits may share one number.
+        shapes: The shapes of the file's tensors. Two four-bit weights may share one number.
 
     Raises:
         ValueError: The model has far more weights, or units of a ResNet, than the file.
@@ -140,7 +142,7 @@ def check_described_size(config: str, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 def _count(described):
     try:
-        with warnings.catch_warnings(action="ignore"):  # loading repeats them
+        with warnings.catch_warnings(action="ignore"):  # loading repeats the warnings
             model = build_without_values(lambda: keras.saving.deserialize_keras_object(described))
     except Exception:
         return 0
@@ -148,7 +150,7 @@ def _count(described):
 
 
 def _units(part: Any) -> Iterator[int]:
-    """The numbers of units in the layers of a configuration that make several."""
+    """Yields the numbers of units of the layers in a configuration that build several."""
     if isinstance(part, dict):
         if isinstance(part.get("num_units"), int):
             yield part["num_units"]

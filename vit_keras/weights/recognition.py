@@ -1,4 +1,4 @@
-"""What names, shapes and arguments say of a model: its sizes, its variant and its family."""
+"""Recognizes a model's sizes, variant and family from names, shapes and arguments."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from vit_keras.weights.architectures import (
 
 
 def class_for(sizes: dict) -> type[VisionTransformerArchitecture] | type[ResNetArchitecture]:
-    """The architecture class of a model with such `sizes`, which may be incomplete."""
+    """Returns the architecture class of a model with these `sizes`, which may be incomplete."""
     if "hidden_size" not in sizes:
         return ResNetArchitecture
     if sizes.get("resnet_layers") is None:
@@ -27,13 +27,13 @@ def class_for(sizes: dict) -> type[VisionTransformerArchitecture] | type[ResNetA
 
 
 def count_blocks(names, prefix: str) -> int:
-    """The number of blocks called `{prefix}{i}.…` or `{prefix}{i}/…` in `names`."""
+    """Counts the blocks called `{prefix}{i}.…` or `{prefix}{i}/…` in `names`."""
     pattern = re.compile(re.escape(prefix) + r"(\d+)[./]")
     return len({match[1] for match in map(pattern.match, names) if match})
 
 
 def count_units(names, pattern: str) -> tuple[int, ...]:
-    """The number of units in each ResNet stage.
+    """Counts the units in each ResNet stage.
 
     Args:
         names: Names of tensors.
@@ -46,7 +46,7 @@ def count_units(names, pattern: str) -> tuple[int, ...]:
 
 
 def square_side(positions: int) -> int | None:
-    """The side of a square grid of `positions` patches, or None if there is no such grid."""
+    """Returns the side of a square grid of `positions` patches, or None without such a grid."""
     side = math.isqrt(max(positions, 0))
     return side if side * side == positions and side else None
 
@@ -54,7 +54,7 @@ def square_side(positions: int) -> int | None:
 def guess_image_size(
     positions: int, patch_size: tuple[int, int], prefix: int, resnet_layers=None
 ) -> dict:
-    """`{"image_size": (height, width)}` in pixels; empty if the grid is not square.
+    """Returns `{"image_size": (height, width)}` in pixels; empty if the grid is not square.
 
     Args:
         positions: The number of position embeddings.
@@ -70,7 +70,7 @@ def guess_image_size(
 
 
 def grid_of(sizes: dict) -> tuple[int, int]:
-    """Rows and columns of patches of a model with such `sizes`."""
+    """Returns the rows and columns of patches of a model with these `sizes`."""
     stages = sizes.get("resnet_layers")
     stride = 1 if stages is None else variants.stem_stride(tuple(stages))
     pairs = zip(sizes["image_size"], sizes["patch_size"])
@@ -78,14 +78,14 @@ def grid_of(sizes: dict) -> tuple[int, int]:
 
 
 def check_plausible(sizes: dict, file, times: int = 1) -> None:
-    """Checks that a model of such `sizes` needs no more weights than `file` can hold.
+    """Checks that a model of these `sizes` needs no more weights than `file` can hold.
 
     Otherwise a few small tensors of odd shapes could claim any amount of memory.
 
     Args:
         sizes: The arguments of the constructor, as far as they are known.
         file: An open `WeightFile`.
-        times: How many times the weights in the file the model may have.
+        times: The largest ratio of the model's weights to the file's.
 
     Raises:
         ValueError: If the model would have far more weights than the file.
@@ -100,7 +100,7 @@ def check_plausible(sizes: dict, file, times: int = 1) -> None:
         )
 
 
-# The arguments that are numbers of something, or pairs of them.
+# The arguments that are counts, or pairs of counts.
 COUNTS = (
     *("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes", "channels"),
     *("representation_size", "patch_size", "num_registers", "map_heads", "map_mlp_dim"),
@@ -108,7 +108,7 @@ COUNTS = (
 
 
 def _check_counts(sizes, file):
-    """Raises ValueError for counts below their least, or more blocks than the file has tensors."""
+    """Raises ValueError for counts below their minimum, or for more blocks than tensors."""
     for name in COUNTS:
         value, least = sizes.get(name), int(name not in ("num_classes", "num_registers"))
         if (
@@ -125,7 +125,7 @@ def _check_counts(sizes, file):
 
 
 def _least_parameters(sizes):
-    """A lower bound: the number of weights in the large kernels."""
+    """Returns a lower bound: the number of weights in the large kernels."""
     root = int(variants.ROOT_WIDTH * sizes.get("resnet_width", 0))
     stages = sizes.get("resnet_layers") or ()
     total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
@@ -142,23 +142,23 @@ def _least_parameters(sizes):
 
 
 SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
-# Options that do not decide: where the weights bring what matters, or that follow from sizes.
+# Options that do not decide: the weights contain what matters, or they follow from sizes.
 UNDECIDED = (
     *("layer_scale", "rope", "crop_to_patches", "head_use_bias", "qkv_bias", "mlp", "mlp_norm"),
     *("class_token", "distillation_token", "position_cover", "map_heads", "map_mlp_dim"),
     *("window_size", "global_blocks"),
 )
-# Arguments that choose among families whose models are built alike.
+# Arguments that choose among families with the same architecture.
 HINTS = ("gelu", "layer_norm_epsilon", "image_size", "num_classes")
 
 
 def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
-    """Returns the name of the variant with such arguments; None if there is none.
+    """Returns the name of the variant with these arguments; None if there is none.
 
     Args:
         arguments: Arguments of a constructor in `vit_keras.models`. Some may be missing.
-        called: What the project calls the model, such as "vit_small_patch14_dinov2". It decides
-            between a variant of the paper and families whose models are built like it.
+        called: The project's name for the model, such as "vit_small_patch14_dinov2". It decides
+            between a variant of the paper and families with the same architecture.
 
     Returns:
         A name such as "L/16" or "DINOv2-S/14".
@@ -175,7 +175,7 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
 
 
 def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
-    """Returns the name of the family of a model, whatever its sizes.
+    """Returns the name of a model's family, independent of its sizes.
 
     Args:
         arguments: As in `variant_name`.
@@ -183,7 +183,7 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
 
     Returns:
         A name in `vit_keras.variants.families.FAMILIES`, such as "DINOv2"; None for the paper's
-        models, for those that are built like the paper's and called nothing else, and for others.
+        models, for unnamed ones with the same architecture, and for unknown ones.
     """
     alike = [row for row in families.VARIANTS.values() if _is_alike(row, arguments)]
     key = families.family_called(called)
@@ -198,7 +198,7 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
 def _of_the_paper(sizes):
     for name, row in variants.PAPER.items():
         expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
-        expected.pop("num_heads", None)  # some files do not say it
+        expected.pop("num_heads", None)  # some files do not give it
         if "patch_size" in expected:
             expected["patch_size"] = (expected["patch_size"],) * 2
         if all(_tuples(sizes.get(field)) == value for field, value in expected.items()):
@@ -207,7 +207,7 @@ def _of_the_paper(sizes):
 
 
 def _is_plain(arguments):
-    """Whether a model is built like the paper's, whichever family it is called."""
+    """Whether a model has the paper's architecture, whatever family its name gives."""
     known = ("token", "gap", "gap_norm")
     options = _options(arguments)
     return arguments["classifier"] in known and options == {"prefix": options["prefix"]}
@@ -221,7 +221,7 @@ def _has_sizes(row, arguments):
 
 
 def _is_alike(row, arguments):
-    """Whether a model with these arguments, of any size, computes as the row's does."""
+    """Whether a model with these arguments, of any size, computes like the row's model."""
     if arguments.get("resnet_layers") is not None or "classifier" not in arguments:
         return False
     expected = row.constructor_arguments()
@@ -235,7 +235,7 @@ def _is_alike(row, arguments):
 
 
 def _options(arguments):
-    """The options that decide which weights there are, where they are not the paper's."""
+    """Returns the options that decide which weights exist, if different from the paper's."""
     options = ViTOptions(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
     changed = {name: value for name, value in options.changed().items() if name not in UNDECIDED}
     prefix = Prefix.of(arguments["classifier"], options)

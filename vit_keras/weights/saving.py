@@ -1,4 +1,4 @@
-"""Models' weights into files of any format; a file is replaced only when it is complete."""
+"""Writes models' weights in any format; replaces a file only once the new one is complete."""
 
 import dataclasses
 import json
@@ -43,18 +43,18 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     Args:
         model: The model.
         path: A file, or a folder if it has no suffix. A folder also gets the JSON files that the
-            other project reads. Its other files stay.
+            other project reads. Other files in it are kept.
         format: The name of a format, such as "timm". None writes the model's own `.keras` or
             `.weights.h5`.
 
     Raises:
-        ValueError: If the format cannot hold the model, or if `path` has another suffix than the
-            format's.
+        ValueError: If the format cannot hold the model, or if `path` does not have the format's
+            suffix.
         ImportError: If the format needs a package that is not installed.
 
     Warns:
         UserWarning: If the format's own code computes with another GELU or epsilon, prepares
-            pictures in another way than the model, or returns logits where the model does not.
+            pictures differently, or returns logits although the model does not.
 
     Example:
         ```python
@@ -93,7 +93,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
 
 
 def _write(row, path, suffix, tensors, note, is_folder=False):
-    """Writes a file, or the files of a folder; `path` is the one of the weights."""
+    """Writes a file, or the files of a folder; `path` is the file of the weights."""
     if suffix == ".weights.h5" and row.h5_groups:
         arrays, folder = dict(tensors), os.path.dirname(path)
         for name, groups in row.h5_groups(list(arrays), is_folder).items():
@@ -104,16 +104,16 @@ def _write(row, path, suffix, tensors, note, is_folder=False):
 
 
 def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
-    """Makes timm's own model, a torch module, that computes what a Vision Transformer computes.
+    """Converts a Vision Transformer to an equivalent timm model, a torch module.
 
     Args:
         model: A model that `VisionTransformer` built, on any backend. Low-rank adapters are merged.
-        **arguments: Arguments of `timm.create_model`, such as `drop_path_rate=0.1`. A model's
-            rates of dropouts are not taken over.
+        **arguments: Arguments of `timm.create_model`, such as `drop_path_rate=0.1`. The model's
+            dropout rates are not transferred.
 
     Returns:
         The module, on the CPU and in evaluation mode. It takes images `(B, C, H, W)`. Its weights
-        are copies; `load(model, path)` takes its saved `state_dict()` back.
+        are copies; `load(model, path)` reads its saved `state_dict()`.
 
     Raises:
         ValueError: timm has no class for the model. The message names the options that it lacks.
@@ -133,7 +133,7 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
             f"classifier_activation={arch.classifier_activation!r}"
         )
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the epsilon is set below, and pictures do not matter here
+        warnings.simplefilter("ignore")  # the epsilon is set below; pixels do not matter
         save(model, folder := os.path.join(scratch, "model"), format="timm")
         module = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
     for part in module.modules():
@@ -143,7 +143,7 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
 
 
 def save_model(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes a `.keras` file, which is complete or is not there.
+    """Writes a `.keras` file atomically: it is complete or does not exist.
 
     Args:
         model: The model.
@@ -164,7 +164,7 @@ def save_model(model: keras.Model, path: str | os.PathLike) -> None:
 
 
 def numerics_of(model: keras.Model, arch) -> Numerics:
-    """How `model` computes and prepares images; `arch` is its architecture."""
+    """Returns how `model` computes and prepares images; `arch` is its architecture."""
     names = getattr(model, "class_names", None)
     return Numerics(
         preprocessing=preprocessing_of(model),
@@ -176,7 +176,7 @@ def numerics_of(model: keras.Model, arch) -> Numerics:
 
 
 def _target(row, path):
-    """The suffix of the file to write, and whether `path` is a folder to write it in."""
+    """Returns the suffix of the file to write, and whether `path` is a folder for it."""
     suffix = next((end for end in row.suffixes if path.endswith(end)), None)
     if suffix is not None:
         return suffix, False
@@ -219,7 +219,7 @@ def _tensors(model, row, arch, config):
 
 
 def _in_own_units(path, array, task):
-    """A head's weights, after which numbers need no `Task.std` and `Task.mean` any more."""
+    """Rescales a head's weights so that numbers no longer need `Task.std` and `Task.mean`."""
     if task.std is None or not path.startswith("head"):
         return array
     return array * np.array(task.std) + (np.array(task.mean) if path.endswith("/bias") else 0)
@@ -234,7 +234,7 @@ def _check_units(task, variables):
 
 
 def _warn_of_activation(row: Format, arch, is_folder: bool) -> None:
-    """Warns of an activation of the classifier that the format's own code will not apply."""
+    """Warns about a classifier's activation that the format's own code will not apply."""
     activation = getattr(arch, "classifier_activation", None)
     if activation is not None and not (row.holds_activation and is_folder):
         warnings.warn(
@@ -245,7 +245,7 @@ def _warn_of_activation(row: Format, arch, is_folder: bool) -> None:
 
 
 def _warn_of_numerics(row: Format, arch, numerics: Numerics, theirs: Numerics) -> None:
-    """Warns of each number with which the format's own code will compute differently."""
+    """Warns about each setting with which the format's own code will compute differently."""
     for field in arch.numerics_fields:
         ours, other = getattr(numerics, field), getattr(theirs, field)
         other = getattr(Numerics(), field) if other is None else other
@@ -269,14 +269,14 @@ def warn_of_pictures(
     shape: tuple[int, int, int],
     is_folder: bool,
 ) -> None:
-    """Warns where the code of a format will give other probabilities of the same picture.
+    """Warns if a format's code will give different probabilities for the same picture.
 
-    A lone file of a project that describes models in folders says nothing of pictures.
+    A single file has no preprocessing if its project describes models in folders.
 
     Args:
         row: The format.
         ours: The preprocessing of the model.
-        theirs: What the code of the format reads from the folder, or always does.
+        theirs: The preprocessing that the format's code reads from the folder, or always applies.
         shape: (H, W, C) of the model's images.
         is_folder: Whether the weights are written to a folder.
     """
@@ -305,13 +305,13 @@ def warn_of_pictures(
 
 
 def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
-    """The names of the fields by which pictures become other images `(H, W, C)`."""
+    """Returns the names of the fields that turn pictures into different images `(H, W, C)`."""
     height, width, channels = shape
     ours, theirs = (pixels.for_channels(channels) for pixels in (ours, theirs))
     values = lambda pixels, name: np.broadcast_to(getattr(pixels, name), channels)
     names = [n for n in COLORS if not np.allclose(values(ours, n), values(theirs, n), atol=1e-6)]
     names += [name for name in METHODS if getattr(ours, name) != getattr(theirs, name)]
-    if ours.rounds_levels and not theirs.rounds_levels:  # less than 1e-3 the other way round
+    if ours.rounds_levels and not theirs.rounds_levels:  # less than 1e-3 the other way around
         names.append("rounding")
     side = min(height or 224, width or 224)  # ResNets take any size
     if ours.side_before_crop(side) != theirs.side_before_crop(side):
@@ -320,7 +320,7 @@ def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
 
 
 def _other_cut(ours, theirs, shape):
-    """Why the code of a format cuts some pictures elsewhere; "" where it does not."""
+    """Says why a format's code crops some pictures differently; "" if it does not."""
     if ours.crop_fraction is None:
         return ""
     height, width, _ = shape

@@ -1,4 +1,4 @@
-"""Copies a file of weights into a model, all of it or nothing."""
+"""Copies a whole file of weights into a model, or nothing."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.recognition import family_name, grid_of, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
 
-MARGIN = 1e3  # how much larger sums of channels and resized numbers may be than those of a file
+MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values
 HEADS = ("keep", "drop", "reset")
 HEADS_OF_CLASSES = ("head/", "head_dist/")
 
@@ -43,8 +43,8 @@ def copy_weights(
 ) -> None:
     """Assigns the file's tensors to the model's variables, or raises and leaves them unchanged.
 
-    Shapes (from headers), checksums, types and values are looked at before the first variable
-    changes. One tensor at a time is in memory.
+    Shapes (from headers), checksums, types and values are checked before the first variable
+    changes. Only one tensor at a time is in memory.
     """
     check_choice(head, HEADS, "head")
     numerics = file.numerics()
@@ -74,7 +74,7 @@ def copy_weights(
 
 
 class _Plan:
-    """Which tensor goes to which variable; compared before anything is assigned."""
+    """The assignment of tensors to variables, checked before anything changes."""
 
     def __init__(self, model, file, head, resizing):
         self.model, self.file = model, file
@@ -91,7 +91,7 @@ class _Plan:
         self.shapes, self.resized = file.shapes, {}
 
     def check(self):
-        """Raises one ValueError with a line for each difference."""
+        """Raises a ValueError with one line per difference."""
         faults = [fault for link in self.links for fault in self._faults(link)]
         faults += [
             f"not in the model: {self.file.names[name]}, {self.shapes[name]}"
@@ -107,20 +107,20 @@ class _Plan:
             raise ValueError(self._title() + "\n  " + "\n  ".join(faults))
 
     def tensors(self) -> list[str]:
-        """The names in the file of the tensors that are assigned."""
+        """Returns the names in the file of the tensors to assign."""
         names = dict.fromkeys(name for link in self.links for name in link.theirs)
         return [self.file.names[name] for name in names]
 
     def arrays(self):
-        """Yields the name of each tensor, what its variable gets, and the variable's type."""
+        """Yields each tensor's name, its variable's new value, and the variable's type."""
         for link in self.links:
             for path, array in self._read_resized(link):
                 yield f"{', '.join(link.theirs)} -> {path}", array, self.variables[path].dtype
 
     def assign(self, link: Link):
-        """Reads one link's tensors and assigns its variables."""
+        """Reads the tensors of one link and assigns its variables."""
         for path, array in self._read_resized(link):
-            shape = self.variables[path].shape  # another one has a 0 that the file leaves out
+            shape = self.variables[path].shape  # only its size differs: the file leaves out a 0
             self.variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
 
     def _read_resized(self, link):
@@ -128,7 +128,7 @@ class _Plan:
         return zip(link.ours, self._read(link) if arrays is None else arrays)
 
     def _read(self, link):
-        """The link's tensors in the model's layout."""
+        """Reads the link's tensors in the model's layout."""
         return link.read(*(self.file.read(name) for name in link.theirs))
 
     def _faults(self, link):
@@ -150,7 +150,7 @@ class _Plan:
         ]
 
     def _resize(self, link):
-        """Reads the tensors of a link, in the model's sizes."""
+        """Reads the tensors of a link in the model's sizes."""
         arrays = self._read(link)
         if not link.theirs:  # made for the model's grid
             return arrays
@@ -181,7 +181,7 @@ class _Plan:
         return title + hint + ":"
 
     def _only_head(self):
-        """Whether the classifier is all of the file that the model has no place for."""
+        """Whether only the classifier of the file has no place in the model."""
         names = self._unused()
         return (
             self.keep_head
@@ -195,7 +195,7 @@ def _is_head(path):
 
 
 def sizes_of(model):
-    """The arguments of the model's constructor; empty if they cannot be told."""
+    """Returns the arguments of the model's constructor; empty if they are unknown."""
     for architecture in (VisionTransformerArchitecture, ResNetArchitecture):
         try:
             return architecture.from_model(model).arguments
@@ -219,7 +219,7 @@ ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
 
 
 def has_sizes(path: str) -> bool:
-    """Whether the variable with this path can be had in other sizes, by `resize`."""
+    """Whether `resize` can change the size of the variable with this path."""
     return path in (POSITIONS, PATCHES, *ROOTS) or path.endswith(RELATIVE_TABLE)
 
 
@@ -244,7 +244,7 @@ def resize(
         resizing: The rules.
 
     Raises:
-        ValueError: If the tensor has no such size, or if nothing says the grid of its positions.
+        ValueError: If the tensor cannot have this size, or if the grid of its positions is unknown.
     """
     if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
         raise ValueError(f"{array.shape} in the file, {shape} in the model")
@@ -263,7 +263,7 @@ def resize(
 
 
 def inferred(file: WeightFile) -> dict:
-    """The arguments of the model that the file says; empty if its architecture cannot be read."""
+    """Returns the model's arguments from the file; empty if its architecture cannot be read."""
     try:
         return file.infer()
     except ValueError:
@@ -284,12 +284,12 @@ def _resize_positions(array, shape, grid, file, rule):
 def _grid_in_file(count, slots, grid, file):
     """Returns the file's rows and columns of patches, and its slots before them.
 
-    The count of positions alone does not say them: 16 are 4x4 patches, or 3x5 and a class token.
-    What the file's configuration says comes first, then a square, then the grid of the model.
+    The count of positions is ambiguous: 16 are 4x4 patches, or 3x5 and a class token. The file's
+    configuration takes precedence, then a square, then the grid of the model.
     """
     is_bare = file.path.endswith(".weights.h5") and "config" not in file.config
     if count == slots + math.prod(grid) and is_bare:
-        return grid, slots  # Keras loads a `.weights.h5` into the model that wrote it
+        return grid, slots  # Keras loads a `.weights.h5` into the same model that wrote it
     grids = {n: (_configured(file), _square(count - n), grid) for n in (slots, 0)}
     order = list(itertools.product((slots, 0), range(3)))
     if file.format.slots_optional:  # otherwise the slots of the model come first
@@ -331,9 +331,9 @@ def _square(patches):
 
 
 def _warn_of_equal_count(array, old_grid, grid, file):
-    """Warns where positions might as well be those of the model's grid, and nothing denies it."""
+    """Warns if positions could also belong to the model's grid, and nothing excludes that."""
     if file.note or any(file.config.values()) or array.shape not in file.shapes.values():
-        return  # a table that the file holds in another shape is `(h, w, D)`, which says the grid
+        return  # a table with another shape in the file is `(h, w, D)`, which gives the grid
     ours, theirs = f"{grid[0]}x{grid[1]}", f"{old_grid[0]}x{old_grid[1]}"
     warnings.warn(
         f"{file.path!r} does not say its grid. Its {array.shape[1]} positions are read as those of "
@@ -347,11 +347,11 @@ DINOV3 = "https://ai.meta.com/resources/models-and-libraries/dinov3-license/"
 
 
 def license_note(arguments: dict) -> str | None:
-    """Returns what a user should know of the license of a model, or None.
+    """Returns what a user should know about the license of a model, or None.
 
     Args:
-        arguments: The arguments of `VisionTransformer` that a file says. Centered rotary positions
-            are DINOv3's, whichever project wrote the file.
+        arguments: The arguments of `VisionTransformer` from a file. Centered rotary positions
+            identify DINOv3, whichever project wrote the file.
     """
     rope = arguments.get("rope")
     fields = rope if isinstance(rope, dict) else vars(rope) if rope is not None else {}
@@ -365,8 +365,8 @@ def license_note(arguments: dict) -> str | None:
 
 
 def warn_of_license(path: str, arguments: dict) -> None:
-    """Warns once a file of the license of the weights that it holds, if there is a note of it."""
+    """Warns once per file about the license of its weights, if there is a note about it."""
     note = license_note(arguments)
     if note is not None:
         name = os.path.basename(os.path.dirname(path)) + "/" + os.path.basename(path)
-        warnings.warn(f"{name} holds a DINOv3. {note}", stacklevel=5)
+        warnings.warn(f"{name} holds a DINOv3 model. {note}", stacklevel=5)

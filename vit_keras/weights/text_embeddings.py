@@ -1,4 +1,4 @@
-"""Embeddings of class names: their file, and how a text tower makes them."""
+"""Embeddings of class names: their file, and the text tower that makes them."""
 
 import contextlib
 import dataclasses
@@ -25,24 +25,24 @@ from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import fits, named_errors
 from vit_keras.weights.weight_file import read_config
 
-PLACE = "{}"  # where a label stands in a template
+PLACE = "{}"  # the place of a label in a template
 FIELDS = ("labels", "embeddings", "scale", "bias", "kind", "model")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextEmbeddings:
-    """The embeddings of K class names, as `vit-keras labels` writes them.
+    """The embeddings of K class names, as written by `vit-keras labels`.
 
     Attributes:
         labels: The K names.
         embeddings: `(K, E)`, of length 1.
-        scale: What the cosines of images and texts are multiplied by.
-        bias: What is added to each product.
-        kind: "softmax" where one name fits an image, or "sigmoid" where any number does.
+        scale: The factor of the cosines of images and texts.
+        bias: The number added to each product.
+        kind: "softmax" if one name fits an image, or "sigmoid" if any number of them may.
         model: The model whose text tower made them, for messages.
 
     Raises:
-        ValueError: A field has another form.
+        ValueError: A field has the wrong form.
 
     Example:
         >>> made = TextEmbeddings(("cat", "dog"), np.eye(2), scale=100.0)
@@ -80,7 +80,7 @@ def write_text_embeddings(path: str | os.PathLike, texts: TextEmbeddings) -> Non
         texts: The embeddings.
 
     Raises:
-        ValueError: The path has another suffix.
+        ValueError: The path has the wrong suffix.
 
     Example:
         ```python
@@ -100,16 +100,15 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
     """Reads embeddings of class names.
 
     Args:
-        path: A file that `write_text_embeddings` or other code made. It must have the arrays
-            `labels` (K texts), `embeddings` `(K, E)` and `scale`; `bias`, `kind` and `model` may
-            be left out.
+        path: A file from `write_text_embeddings` or other code. It must have the arrays `labels` (K
+            texts), `embeddings` `(K, E)` and `scale`; `bias`, `kind` and `model` are optional.
 
     Returns:
         A `TextEmbeddings`.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is no such archive, or an array has another form.
+        ValueError: The file is not such an archive, or an array has the wrong form.
 
     Example:
         ```python
@@ -133,7 +132,7 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
 
 
 def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
-    """Makes a classifier of an image tower and a file of embeddings.
+    """Makes a classifier from an image tower and a file of embeddings.
 
     Args:
         model: The image tower, as in `models.head_from_text`.
@@ -143,7 +142,7 @@ def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
         The classifier.
 
     Raises:
-        FileNotFoundError, ValueError: As in these two functions; a message says which model made
+        FileNotFoundError, ValueError: As in these two functions; messages name the model that made
             the embeddings.
 
     Example:
@@ -164,14 +163,14 @@ def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
 def embed_labels(
     folder: str | os.PathLike, labels: Sequence[str], templates: Sequence[str] = (PLACE,)
 ) -> TextEmbeddings:
-    """Embeds class names by the text tower of a CLIP or SigLIP.
+    """Embeds class names with the text tower of a CLIP or SigLIP model.
 
     Each name is put into each template. The embeddings of a name's texts are normalized and
-    averaged, as CLIP's are (arXiv 2103.00020, Section 3.1.4). transformers runs the tower, in a
-    process of its own, on the CPU.
+    averaged, as in CLIP (arXiv 2103.00020, Section 3.1.4). transformers runs the tower on the CPU,
+    in a separate process.
 
     Args:
-        folder: A folder of transformers with both towers and the tokenizer.
+        folder: A transformers folder with both towers and the tokenizer.
         labels: The names.
         templates: Texts in which `{}` stands for the name.
 
@@ -211,19 +210,19 @@ def _check_towers(folder):
     path = os.path.join(folder, "config.json")
     if not os.path.isfile(path):
         raise FileNotFoundError(
-            f"Texts are embedded by a folder of transformers. Received: {folder!r}, which has no "
+            f"Embedding texts needs a transformers folder. Received: {folder!r}, which has no "
             "config.json"
         )
     config = read_config(folder)
     if "text_config" not in config:
         raise ValueError(
-            "Texts are embedded by a CLIP or SigLIP of transformers with both towers. Received: "
+            "Embedding texts needs a CLIP or SigLIP of transformers with both towers. Received: "
             f"{folder!r}, a {config.get('model_type')!r} without a text tower"
         )
 
 
 def _run(job):
-    """Runs `text_tower` in a process of its own."""
+    """Runs `text_tower` in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = (os.path.join(folder, name) for name in ("job.json", "result.npz"))
         pathlib.Path(source).write_text(json.dumps(job), encoding="utf-8")

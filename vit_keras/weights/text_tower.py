@@ -1,6 +1,6 @@
-"""Embeds texts by transformers; a program of its own, which `text_embeddings` runs.
+"""Embeds texts with transformers; a separate program that `text_embeddings` runs.
 
-It imports nothing of this package, so that PyTorch and another backend do not share a process.
+It imports nothing from this package, so PyTorch and another backend do not share a process.
 """
 
 import json
@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-BATCH = 64  # texts a pass
+BATCH = 64  # texts per pass
 
 
 def main(source: str, result: str) -> None:
@@ -36,11 +36,11 @@ def main(source: str, result: str) -> None:
 
 
 def embed(model, tokenizer, texts: list[str]) -> np.ndarray:
-    """The embeddings of texts, `(len(texts), E)` in float64."""
+    """Returns the embeddings of texts, `(len(texts), E)` in float64."""
     import torch
 
     length = model.config.text_config.max_position_embeddings
-    # SigLIP has seen texts padded to their greatest length, and no mask of the padding.
+    # SigLIP was trained on texts padded to the full length, without a mask of the padding.
     fixed = model.config.model_type.startswith("siglip")
     padding = {"padding": "max_length"} if fixed else {"padding": True}
     tokens = tokenizer(texts, truncation=True, max_length=length, return_tensors="pt", **padding)
@@ -53,7 +53,7 @@ def embed(model, tokenizer, texts: list[str]) -> np.ndarray:
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """Vectors of length 1."""
+    """Normalizes vectors to length 1."""
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 

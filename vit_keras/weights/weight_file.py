@@ -41,7 +41,7 @@ class WeightFile:
         names: `{canonical name: name in the file}`.
         config: The content of the JSON files beside it, or in a `.keras` file.
         folder: The folder of the JSON files.
-        remarks: What the user should know: which of several sets of weights it is, what is left
+        remarks: What the user should know: the set of weights taken among several, and what is left
             out.
     """
 
@@ -55,7 +55,7 @@ class WeightFile:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all files of weights: this one, and those that hold tensors for it."""
+        """The paths of all files of weights: this one, and others with tensors of it."""
         return [self.path, *dict.fromkeys(self.tensors.elsewhere.values())]
 
     @property
@@ -69,10 +69,10 @@ class WeightFile:
 
     @functools.cached_property
     def note(self) -> dict:
-        """What this package wrote about the model when it made the file; empty otherwise.
+        """The note of this package about the model in its own files; empty otherwise.
 
         Raises:
-            DamagedFile: If there is a note of another form.
+            DamagedFile: If the note has the wrong form.
         """
         text = self.tensors.metadata.get(NOTE_KEY)
         if text is None:
@@ -85,7 +85,7 @@ class WeightFile:
 
     @property
     def called(self) -> str:
-        """What the file's project calls the model, in the configuration or the file's name."""
+        """The project's name for the model, from the configuration or the file's name."""
         keys = ("architecture", "model_type", "_name_or_path", "name")
         said = [self.config[key] for key in keys if isinstance(self.config.get(key), str)]
         folder, name = os.path.split(os.path.abspath(self.path))
@@ -93,18 +93,18 @@ class WeightFile:
 
     @property
     def foreign(self) -> str:
-        """What a Keras file holds that no constructor of this package builds; "" for others."""
+        """A message about a Keras file with a model of another package; "" for other files."""
         ours = any(name.startswith(("encoderblock_", "root_block/")) for name in self.names)
         if ours or self.format.name != "vit_keras":
             return ""
         model = self.tensors.metadata.get("model")
-        return f"it holds the Keras model {model}, which is none of this package's. {READ}"
+        return f"it holds the Keras model {model}, which is not one of this package's. {READ}"
 
     def infer(self) -> dict:
-        """The arguments of the model that the file and its configuration say.
+        """Returns the arguments of the model from the file and its configuration.
 
         Raises:
-            ValueError: If tensors are missing that every model of the format has.
+            ValueError: If the file lacks tensors that every model of the format has.
         """
         with named_errors(self.path):
             if self.foreign:
@@ -122,13 +122,13 @@ class WeightFile:
         return arguments
 
     def numerics(self) -> Numerics | None:
-        """How the source computes, from the note, the configuration, the tensors or the format.
+        """Returns the source's numerics from the note, configuration, tensors or format.
 
-        A note's rules of resizing count where a model had others than the published ones; without
-        them the code of the format would resize by its own.
+        A note's resizing rules apply only if they differ from the defaults; otherwise those of the
+        format apply.
 
         Returns:
-            None if nothing says it, as in this package's own `.weights.h5`.
+            None if they are unknown, as in this package's own `.weights.h5`.
         """
         with named_errors(self.path):
             numerics = self.format.numerics(self.config)
@@ -159,7 +159,7 @@ def open_weight_file(
         which: As in `weights.load`.
 
     Yields:
-        The `WeightFile`, which is closed at the end of the `with` statement.
+        The `WeightFile`, closed at the end of the `with` statement.
 
     Raises:
         FileNotFoundError: If there is no such file, or no weights in the folder.
@@ -183,7 +183,7 @@ def open_weight_file(
 
 
 TRANSFORMERS_4 = "with transformers 4, `from_pretrained(folder, {}=True)`, and `save_pretrained` it"
-# What other programs write, by patterns of the names of files, and what to do with it.
+# Files of other programs, by patterns of file names, and what to do with them.
 FOREIGN = {
     r"adapter_(config\.json|model\..*)": "PEFT's adapters. Merge them into their model: "
     "`PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(other)`",
@@ -206,7 +206,7 @@ def _refuse_foreign(path, names):
 
 
 def locate(path: str) -> tuple[str, str]:
-    """Returns the file of weights at `path` and the folder that its configuration lies in."""
+    """Returns the file of weights at `path` and the folder of its configuration."""
     if os.path.isfile(path):
         check_arrived(path)
         _refuse_foreign(os.path.dirname(path), [os.path.basename(path)])
@@ -244,17 +244,17 @@ def read_config(folder: str) -> dict:
 
 
 def merge_configs(contents: dict[str, dict]) -> dict:
-    """Merges `{file name: content}` into the content of `config.json`; others keep their names."""
+    """Merges `{file name: content}` into the content of `config.json`, by file name."""
     config = contents.get("config.json", {})
     extra = {name: content for name, content in contents.items() if name != "config.json"}
     return {**(config if isinstance(config, dict) else {}), **extra}
 
 
-Kind = tuple[str, Callable[[Any], bool]]  # in words, and what holds of a value
+Kind = tuple[str, Callable[[Any], bool]]  # a description, and a test of values
 
 
 def _several(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether something holds of a value, or of each item of a list that is not empty."""
+    """Extends a test of a value to nonempty lists of such values."""
     return lambda value: (
         holds(value) or (isinstance(value, list) and bool(value) and all(map(holds, value)))
     )
@@ -293,7 +293,7 @@ TEXTS: Kind = (
     lambda value: isinstance(value, list) and all(map(is_text, value)),
 )
 
-# The fields that have an effect on a model.
+# The fields that affect a model.
 _NAMES: dict[Kind, str] = {
     OBJECT: "model_args model_cfg preprocess_cfg pretrained_cfg vision_config act_kwargs "
     "vision_config_dict vision_cfg norm_kwargs preprocessor image_converter",
@@ -323,10 +323,10 @@ FIELDS = {name: kind for kind, names in _NAMES.items() for name in names.split()
 
 
 def check_fields(content: Any, path: str) -> None:
-    """Checks the fields of a JSON file; a field that is null counts as absent.
+    """Checks the fields of a JSON file; null fields count as absent.
 
     Raises:
-        DamagedFile: The file holds no object, or a field has another type than projects write.
+        DamagedFile: The file is not an object, or a field has a type that no project writes.
     """
     if not isinstance(content, dict):
         raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")

@@ -1,6 +1,6 @@
-"""The kinds of shards: one row for each, and how their records are found and read.
+"""The kinds of shards, one row each, and how to find and read their records.
 
-What a scan raises says what is wrong with a file; who calls it adds which file.
+An error of a scan says what is wrong with a file; the caller adds the file's name.
 """
 
 import functools
@@ -23,23 +23,23 @@ from vit_keras.support import extras
 from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json
 
 require = functools.partial(extras.require, purpose="Reading or writing such shards")
-MOST_CLASSES = 2**20  # whose names fill no memory
+MOST_CLASSES = 2**20  # so that names do not fill the memory
 IMAGE, LABEL = "image", "label"
 
 # Tar
-CLASS_MEMBERS = ("cls", "class", "label")  # whose text is a class, also as `.cls.txt`
-CLASS_KEYS = ("label", "cls", "class", "class_name", "target", "category")  # of `.json`
+CLASS_MEMBERS = ("cls", "class", "label")  # whose text is a class; `.cls.txt` works too
+CLASS_KEYS = ("label", "cls", "class", "class_name", "target", "category")  # in `.json`
 MOST_LABEL_BYTES = 256
 MOST_PADDING = 2**20  # zeros after the last member
 
 # Examples
-IMAGES = (IMAGE, "image/encoded")  # of TensorFlow Datasets, and of TensorFlow's older scripts
+IMAGES = (IMAGE, "image/encoded")  # in TensorFlow Datasets and in TensorFlow's older scripts
 LABELS = (LABEL, "image/class/label")
-CHECKSUM_MASK = 0xA282EAD8  # of TFRecord: added to a CRC-32C that is rotated by 15 bits
+CHECKSUM_MASK = 0xA282EAD8  # for TFRecord: added to a CRC-32C rotated by 15 bits
 READ_AT_ONCE = 64
 
 # Parquet
-NOTE = b"huggingface"  # the key of the schema's metadata that says the names of the classes
+NOTE = b"huggingface"  # the key of the schema's metadata with the class names
 ROWS_AT_ONCE = 2**8
 KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pictures in a group
 
@@ -49,8 +49,8 @@ class Record(NamedTuple):
 
     Attributes:
         offset: The first byte of the picture, or the number of the record in the shard.
-        length: Its number of bytes; 0 where `offset` is a number.
-        label: The number or the name of its class; None without one. The index checks it.
+        length: Its number of bytes; 0 if `offset` is a record's number.
+        label: The number or the name of its class; None without a class. The index checks it.
     """
 
     offset: int
@@ -58,23 +58,23 @@ class Record(NamedTuple):
     label: int | str | None
 
 
-# From the number of a record in all files, the number of its file, its offset and its length.
+# Takes a record's number in all files, its file's number, its offset and its length.
 Reader = Callable[[int, int, int, int], bytes]
 
 
 def scan_tar(path: str, column: str | None) -> Iterator[Record]:
-    """Yields a record for each picture in WebDataset's tar file.
+    """Yields a record for each picture in a WebDataset tar file.
 
     Members with the same name before the first dot are one record. Its class, if any, is the text
     of its `.cls` or `.cls.txt`, or a value in its `.json`. `column` names another such member or
-    key. Members of other kinds are passed over. Nothing is extracted.
+    key. Other members are skipped. Nothing is extracted.
     """
     for key, file, by_suffix in _tar_groups(path):
         suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
-        if len(suffixes) > 1:  # an array says something about the picture
+        if len(suffixes) > 1:  # the array describes the picture
             suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
         if len(suffixes) > 1:
-            raise ValueError(f"its record {key!r} has two members of a kind")
+            raise ValueError(f"its record {key!r} has two members of the same kind")
         for suffix in suffixes:
             picture = by_suffix[suffix]
             yield Record(picture.offset_data, picture.size, _tar_label(file, by_suffix, column))
@@ -88,9 +88,9 @@ def _tar_groups(path):
             key, of_record = key.lstrip("/"), list(group)
             by_suffix = {_tar_name(member)[1]: member for member in of_record}
             if len(by_suffix) < len(of_record):
-                raise ValueError(f"its record {key!r} has two members of a kind")
+                raise ValueError(f"its record {key!r} has two members of the same kind")
             yield key, file, by_suffix
-        # Python's reader takes a damaged header for the end, so zeros alone must follow.
+        # Python's reader takes a damaged header for the end, so only zeros may follow.
         file.seek(archive.offset)
         rest = file.read(MOST_PADDING + 1)
         if not rest or len(rest) > MOST_PADDING or rest.strip(b"\0"):
@@ -99,28 +99,28 @@ def _tar_groups(path):
 
 def _tar_members(archive, size):
     while (member := archive.next()) is not None:
-        archive.members = []  # which would otherwise hold all members in memory
+        archive.members = []  # otherwise it would keep all members in memory
         if not member.isfile():
             continue
         name, where = pathlib.PurePosixPath(member.name), f"its member {member.name!r}"
         if name.is_absolute() or ".." in name.parts:
-            raise ValueError(f"{where} leads out of it")
+            raise ValueError(f"{where} points outside of it")
         if member.issparse():
             raise ValueError(f"{where} is sparse")
         if member.size < 0 or member.offset_data + member.size > size:
-            raise ValueError(f"{where} ends behind the end of the file")
+            raise ValueError(f"{where} ends after the end of the file")
         yield member
 
 
 def _tar_name(member):
-    """The name of the record of a member, and which part of it the member has, such as ".jpg"."""
+    """Returns the name of a member's record, and the member's suffix, such as ".jpg"."""
     folder, _, name = member.name.rpartition("/")
     stem, _, suffix = name.partition(".")
     return f"{folder}/{stem}", f".{suffix.lower()}"
 
 
 def _tar_label(file, by_suffix, column) -> int | str | None:
-    """The class that the members of a record say, if any."""
+    """Returns the class that the members of a record give, if any."""
     names = (column.lower(),) if column else CLASS_MEMBERS
     for suffix in (f".{name}{end}" for name in names for end in ("", ".txt")):
         if (member := by_suffix.get(suffix)) is not None:
@@ -139,7 +139,7 @@ def _tar_label(file, by_suffix, column) -> int | str | None:
 
 
 def _tar_fields(file, by_suffix) -> dict:
-    """What the JSON of a record says."""
+    """Reads the JSON members of a record."""
     fields: dict = {}
     for suffix, member in by_suffix.items():
         if suffix.endswith(".json"):
@@ -156,7 +156,7 @@ def _tar_bytes(file, member, most):
 
 
 def contents_of_tar(path: str) -> str:
-    """Says what the first record of a tar file has."""
+    """Describes the members of a tar file's first record."""
     for _, file, by_suffix in _tar_groups(path):
         keys = ", ".join(_tar_fields(file, by_suffix))
         return f"members {', '.join(by_suffix)}" + (f" with the keys {keys}" if keys else "")
@@ -179,7 +179,7 @@ def scan_tfrecord(path: str, column: str | None) -> Iterator[Record]:
 
 
 def framed(record: bytes) -> bytes:
-    """Returns a record as a TFRecord file holds it: its length and bytes, each with a checksum."""
+    """Encodes a record as in a TFRecord file: its length and bytes, each with a checksum."""
     length = struct.pack("<Q", len(record))
     return length + checksum(length) + record + checksum(record)
 
@@ -191,7 +191,7 @@ def checksum(data: bytes) -> bytes:
 
 
 def example_class() -> Any:
-    """Returns `tf.train.Example`, as TensorFlow Datasets has it without TensorFlow."""
+    """Returns `tf.train.Example` from TensorFlow Datasets, which works without TensorFlow."""
     return require("tensorflow_datasets.proto", extra="tfds").tf_example_pb2.Example
 
 
@@ -205,9 +205,9 @@ def scan_array_record(path: str, column: str | None) -> Iterator[Record]:
 
 
 def array_record_reader(files: ShardFiles) -> Reader:
-    """Returns a function that reads a picture by its number in all files together."""
+    """Returns a function that reads a picture by its number across all files."""
     source = _array_records([files.path(number) for number in range(len(files.shards))])
-    # The index has the labels.
+    # The index holds the labels.
     return lambda number, shard, offset, length: _parsed(offset, source[number], column="")[0]
 
 
@@ -217,7 +217,7 @@ def _array_records(paths):
 
 
 def _parsed(number, record, column) -> tuple[bytes, int | str | None]:
-    """The bytes of the picture in an example, and its label."""
+    """Returns the bytes of the picture in an example, and its label."""
     where = f"its record {number}"
     features = example_class().FromString(record).features.feature
     first = lambda names: next((features[name] for name in names if name in features), None)
@@ -240,7 +240,7 @@ def parquet() -> Any:
 
 
 def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
-    """Yields the number and the label of each row of a Parquet file of Hugging Face's form."""
+    """Yields the number and the label of each row of a Parquet file in Hugging Face's layout."""
     with parquet().ParquetFile(path) as file:
         rows, size = file.metadata.num_rows, os.path.getsize(path)
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
@@ -262,7 +262,7 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
 
 
 def _parquet_labels(column) -> list:
-    """The labels in a column; a few bytes of a file may stand for many long texts."""
+    """Returns the labels in a column; a few bytes of a file may stand for many long texts."""
     if texts := getattr(column, "dictionary", None):
         compute = require("pyarrow.compute", extra="tables")
         if (compute.max(compute.binary_length(texts)).as_py() or 0) > MOST_LABEL_BYTES:
@@ -271,7 +271,7 @@ def _parquet_labels(column) -> list:
 
 
 def parquet_class_names(files: ShardFiles, column: str | None) -> tuple[str, ...]:
-    """Returns the names of the classes in the note of Hugging Face's data sets; empty without."""
+    """Returns the class names in the metadata of Hugging Face data sets; empty without any."""
     note = (parquet().read_schema(files.path(0)).metadata or {}).get(NOTE, b"{}")
     try:
         names = json.loads(note)["info"]["features"][column or LABEL]["names"]
@@ -284,7 +284,7 @@ def parquet_class_names(files: ShardFiles, column: str | None) -> tuple[str, ...
 def parquet_reader(files: ShardFiles) -> Reader:
     """Returns a function that reads the picture in a row of a file."""
     for number in range(len(files.shards)):
-        files.path(number)  # says now rather than in the midst of a batch that there is no room
+        files.path(number)  # fails now, not in the middle of a batch, if there is no room
 
     @functools.lru_cache(KEPT_FOOTERS)
     def footer(shard):
@@ -294,7 +294,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
         return metadata, column, np.cumsum([0, *sizes])
 
     def pictures(shard, group):
-        """Yields the pictures of a group one by one, since one that is repeated takes few bytes."""
+        """Yields the pictures of a group one by one, since repeated pictures take few bytes."""
         metadata, column, _ = footer(shard)
         with parquet().ParquetFile(files.path(shard), metadata=metadata) as file:
             for batch in file.iter_batches(1, [group], [column], use_threads=False):
@@ -324,7 +324,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
 
 
 def _picture_column(schema):
-    """The column of the pictures' bytes, as `read_row_group` takes it."""
+    """Returns the column of the pictures' bytes, as `read_row_group` takes it."""
     types = require("pyarrow.types", extra="tables")
     is_bytes = lambda kind: types.is_binary(kind) or types.is_large_binary(kind)
     for field in sorted(schema, key=lambda field: field.name != IMAGE):  # `image` comes first
@@ -342,9 +342,9 @@ class ShardFormat(NamedTuple):
     Attributes:
         names: Matches the names of such files.
         scan: Takes a file and the column of the labels, and yields its records.
-        reader: Takes the files of a data set, and returns what reads pictures from them.
-        class_names: Takes the files and the column; returns the names of the classes that they say.
-        contents: Takes a file, and says where a label may be in it.
+        reader: Takes the files of a data set, and returns a function that reads their pictures.
+        class_names: Takes the files and the column, and returns the class names stored in them.
+        contents: Takes a file, and says where it may hold a label.
     """
 
     names: str
@@ -365,7 +365,7 @@ FORMATS = {
         *(r"\.parquet$", scan_parquet, parquet_reader, parquet_class_names),
         contents=lambda path: f"the columns {', '.join(parquet().read_schema(path).names)}",
     ),
-    # TensorFlow Datasets number files behind the suffix.
+    # TensorFlow Datasets puts file numbers after the suffix.
     "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges),
     "array_record": ShardFormat(
         r"\.array_?record(-\d+-of-\d+)?$", scan_array_record, array_record_reader
@@ -374,5 +374,5 @@ FORMATS = {
 
 
 def format_of(name: str) -> str | None:
-    """Returns the kind of shard that a name says, or None."""
+    """Returns the kind of shard by a file's name, or None."""
     return next((kind for kind, row in FORMATS.items() if re.search(row.names, name)), None)

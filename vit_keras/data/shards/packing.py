@@ -20,9 +20,9 @@ from vit_keras.data.threads import read_ahead
 from vit_keras.support.files import replacing_folder, sha256
 
 MEGABYTE = 10**6
-AHEAD = 64  # pictures that are read in advance
-QUALITY = 95  # of JPEGs that are written
-ROWS_IN_GROUP = 16  # of Parquet, which are read together
+AHEAD = 64  # pictures to read in advance
+QUALITY = 95  # of written JPEGs
+ROWS_IN_GROUP = 16  # of Parquet; rows of a group are read together
 HEADS = {  # the first bytes of pictures without a suffix
     b"\x89PNG": ".png",
     b"GIF8": ".gif",
@@ -33,9 +33,9 @@ HEADS = {  # the first bytes of pictures without a suffix
     b"\x93NUMPY": ".npy",
 }
 
-# A picture as it goes into a shard: the suffix of such files, the bytes, and its class if any.
+# A picture for a shard: the suffix of such files, the bytes, and its class if any.
 Packed = tuple[str, bytes, int | None]
-# Adds a picture to a shard; its name replaces the suffix, in which it ends.
+# Adds a picture to a shard, given its name with the suffix.
 Write = Callable[[str, bytes, int | None], object]
 
 
@@ -48,27 +48,27 @@ def pack_shards(
     shard_mb: int = 256,
     progress: Callable[[int], object] = lambda count: None,
 ) -> Manifest:
-    """Writes all splits of a data set as shards, in their order, and `shards.json` beside them.
+    """Writes all splits of a data set as shards, in order, with `shards.json` beside them.
 
-    Files are copied byte for byte, so a run on the shards sees the batches of a run on the data set
-    itself. Pictures in memory become PNG.
+    Files are copied byte for byte, so a run on the shards sees the same batches as a run on the
+    data set. Pictures in memory become PNG.
 
     Args:
         dataset: A data set of classes, or without labels.
-        folder: A new folder, which appears when it is complete.
+        folder: A new folder, which appears once it is complete.
         format: "tar", "parquet", "tfrecord", or "array_record".
-        image_size: The shorter side of larger pictures in pixels, to which they are reduced; they
-            become JPEG of quality 95. None copies all.
+        image_size: The shorter side in pixels to which larger pictures are reduced; they become
+            JPEG of quality 95. None copies all pictures.
         shard_mb: The size in 10^6 bytes at which a shard ends.
         progress: Called with 1 after each picture.
 
     Returns:
-        What `shards.json` says: the classes, and each shard's name, number of pictures, bytes and
-        SHA-256 by split.
+        The content of `shards.json`: the classes, and by split each shard's name, number of
+        pictures, bytes and SHA-256.
 
     Raises:
-        ValueError: If the format is unknown, if the labels are no classes, if the folder holds
-            anything, or if a picture that is to be reduced cannot be read.
+        ValueError: If the format is unknown, if the labels are not classes, if the folder is not
+            empty, or if a picture to reduce cannot be read.
         ImportError: If a package for the format is not installed.
 
     Example:
@@ -100,7 +100,7 @@ def pack_shards(
 
 
 def _check(dataset, folder, format):
-    """Raises ValueError for what `pack_shards` does not take."""
+    """Raises ValueError for arguments that `pack_shards` cannot take."""
     if format not in WRITERS:
         names = ", ".join(map(repr, WRITERS))
         raise ValueError(f"`format` must be one of {names}. Received: format={format!r}")
@@ -117,7 +117,7 @@ def _check(dataset, folder, format):
 
 
 def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int, Packed]]:
-    """Yields the number of the shard of each picture, the picture's own number, and the picture."""
+    """Yields the number of each picture's shard, the picture's number, and the picture."""
     shard, size = 0, 0
     for number, packed in enumerate(pictures):
         length = len(packed[1])
@@ -142,7 +142,7 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
 
 
 def _as_file(pixels):
-    """The bytes of a PNG, or of a `.npy` for other pictures than gray and RGB of 8 bits."""
+    """Encodes pixels as PNG, or as `.npy` unless they are gray or RGB of 8 bits."""
     picture = as_picture(pixels)
     if not isinstance(picture, np.ndarray):
         return _encoded(picture, format="png")
@@ -152,7 +152,7 @@ def _as_file(pixels):
 
 
 def _reduced(name, picture, suffix, side):
-    """A picture whose shorter side is `side` pixels at most, and its suffix."""
+    """Returns a picture whose shorter side has at most `side` pixels, and its suffix."""
     try:
         pixels = read_encoded(picture, None)
     except ValueError as error:
@@ -164,7 +164,7 @@ def _reduced(name, picture, suffix, side):
     size = tuple(max(side, round(length * scale)) for length in (width, height))
     if isinstance(as_picture(pixels), np.ndarray):
         raise ValueError(
-            "Pictures of gray and RGB of 8 bits alone are reduced. Received: "
+            "Only gray and RGB pictures of 8 bits can be reduced. Received: "
             f"{name!r} of {pixels.dtype} with {pixels.shape[-1]} channels. Leave out --image_size"
         )
     filters = pillow_image("Writing pictures").Resampling
@@ -180,7 +180,7 @@ def _encoded(image, **options):
 
 @contextlib.contextmanager
 def tar_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """WebDataset's form: members NAME.jpg and NAME.cls. Equal pictures give equal bytes."""
+    """Writes WebDataset's layout: NAME.jpg and NAME.cls. Equal pictures give equal bytes."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
 
         def add(name, content):
@@ -198,7 +198,7 @@ def tar_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """The form of Hugging Face's data sets: `image` with bytes and path, and `label`."""
+    """Writes the layout of Hugging Face data sets: `image` with bytes and path, and `label`."""
     arrow, parquet = (require(name, extra="tables") for name in ("pyarrow", "pyarrow.parquet"))
     fields = [(IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))]
     features: dict[str, Any] = {IMAGE: {"_type": "Image"}}
@@ -207,7 +207,7 @@ def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
         features[LABEL] = {"names": list(classes), "_type": "ClassLabel"}
     note = json.dumps({"info": {"features": features}})
     schema = arrow.schema(fields, metadata={NOTE: note})
-    # Pictures are compressed already.
+    # Pictures are already compressed.
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     rows: list[dict[str, Any]] = []
     with parquet.ParquetWriter(path, schema, **options) as file:
@@ -227,7 +227,7 @@ def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
 
 
 def _example(name, picture, label) -> bytes:
-    """`tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
+    """Returns `tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
     example = example_class()()
     example.features.feature[IMAGE].bytes_list.value.append(picture)
     if label is not None:
@@ -237,14 +237,14 @@ def _example(name, picture, label) -> bytes:
 
 @contextlib.contextmanager
 def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Records of examples, each with its checksums. Equal pictures give equal bytes."""
+    """Writes examples as records with checksums. Equal pictures give equal bytes."""
     with open(path, "wb") as file:
         yield lambda *packed: file.write(framed(_example(*packed)))
 
 
 @contextlib.contextmanager
 def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Records of examples, each of which can be read alone."""
+    """Writes examples as records, each of which can be read alone."""
     module = require("array_record.python.array_record_module", extra="tfds")
     file = module.ArrayRecordWriter(path, "group_size:1")
     yield lambda *packed: file.write(_example(*packed))

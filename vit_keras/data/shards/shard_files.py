@@ -1,6 +1,6 @@
-"""The bytes of shards: where they are, through fsspec, or in copies on this machine.
+"""Reads the bytes of shards in place, through fsspec, or from copies on this machine.
 
-What fails is tried again, after longer and longer pauses.
+Failed reads are retried after longer and longer pauses.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from vit_keras.support.files import check_arrived, replacing, sha256
 
 
 class NoRanges(ValueError):
-    """A server sends other bytes than it was asked for."""
+    """A server sends bytes outside of the requested range."""
 
 
 PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
-FINAL = (  # what no other attempt can change
+FINAL = (  # errors that a retry cannot change
     *(FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
     *(ImportError, NotImplementedError, NoRanges),
 )
-LARGEST_PAGE = 2**24  # bytes of an answer of which no range was asked for
-ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # an answer takes at most the sum, by its bytes
+LARGEST_PAGE = 2**24  # bytes of a response to a request without a range
+ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # seconds and bytes/s: limits of a response's time
 STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
-CHUNK, CHUNKS = 2**24, 4  # bytes of one answer, and answers that are awaited together
+CHUNK, CHUNKS = 2**24, 4  # bytes per response, and concurrent responses
 GIGABYTE = 10**9
 
 Result = TypeVar("Result")
@@ -42,11 +42,11 @@ class Shard(NamedTuple):
     """A file that holds records.
 
     Attributes:
-        path: Where it is: a path or a URL.
+        path: The path or URL.
         size: Its bytes.
-        stamp: What changes when the file does, such as the time of its last change.
-        images: The number of pictures that `shards.json` says, if any.
-        sha256: The SHA-256 that `shards.json` says, if any.
+        stamp: A text that changes with the file, such as its modification time.
+        images: The number of pictures by `shards.json`, if known.
+        sha256: The SHA-256 by `shards.json`, if known.
     """
 
     path: str
@@ -56,20 +56,20 @@ class Shard(NamedTuple):
     sha256: str | None = None
 
     def damaged(self, reason: object) -> ValueError:
-        """The error for a shard that cannot be read."""
+        """Returns the error for a shard that cannot be read."""
         reason = " ".join(str(reason).split())
         return ValueError(
-            f"{self.path!r} is no whole shard ({reason}). Restore it, or leave it out"
+            f"{self.path!r} is not a whole shard ({reason}). Restore it, or leave it out"
         )
 
     @contextlib.contextmanager
     def naming(self, path: str) -> Iterator[None]:
-        """Turns what is wrong with the content, in the file `path`, into an error that names it."""
+        """Turns errors about the content of the file `path` into one that names the shard."""
         try:
             yield
         except (FileNotFoundError, ImportError, MemoryError, PermissionError):
             raise
-        except Exception as error:  # libraries for files raise errors of their own
+        except Exception as error:  # file libraries raise their own errors
             check_arrived(path)
             raise self.damaged(str(error) or type(error).__name__) from error
 
@@ -84,7 +84,7 @@ def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        UnreachableError: If it fails again and again.
+        UnreachableError: If every attempt fails.
     """
     files, name = _opened(path)
     for pause in (*PAUSES, 0):
@@ -94,7 +94,7 @@ def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
             raise FileNotFoundError(f"There is no file {path!r}") from error
         except FINAL:
             raise
-        except Exception as error:  # each kind of store has errors of its own
+        except Exception as error:  # each kind of store raises its own errors
             last = error
             time.sleep(pause)
     raise UnreachableError(
@@ -106,7 +106,7 @@ def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
 def _opened(path) -> tuple[Any, str]:
     purpose = "Reading shards"
     fsspec = extras.require("fsspec", extra="data", purpose=purpose)
-    if not is_remote(path):  # where a name may have `::`, which chains URLs
+    if not is_remote(path):  # a local name may have `::`, which chains URLs
         return fsspec.filesystem("file"), path
     options = {}
     if path.startswith(("http://", "https://")):
@@ -120,13 +120,13 @@ def _opened(path) -> tuple[Any, str]:
         options["client_kwargs"] = {**own, **client}
     try:
         return fsspec.url_to_fs(path, **options)
-    except ImportError as error:  # each kind of store has a package of its own
+    except ImportError as error:  # each kind of store needs its own package
         raise ImportError(f"{path!r} cannot be read: {error}") from error
 
 
 @functools.cache
 def _bounded_answer():
-    """aiohttp's answers, but no more bytes and seconds than the request needs, whatever comes."""
+    """aiohttp's response class, limited to the bytes and seconds that a request needs."""
     import aiohttp
 
     class BoundedAnswer(aiohttp.ClientResponse):
@@ -134,7 +134,7 @@ def _bounded_answer():
             first, _, last = self.request_info.headers.get("Range", "")[6:].partition("-")
             most = int(last) - int(first) + 1 if last else LARGEST_PAGE
             if self.status == 200 and first not in ("", "0"):
-                raise NoRanges(f"The server of '{self.url}' must take ranges. Use another server")
+                raise NoRanges(f"The server of '{self.url}' must support ranges. Use another one")
             content = bytearray(self._body or b"")
             async with asyncio.timeout(ANSWER_SECONDS + most / LOWEST_RATE):
                 while len(content) < most and (more := await self.content.read(most)):
@@ -146,14 +146,14 @@ def _bounded_answer():
 
 
 def size_and_stamp(path: str) -> tuple[int, str]:
-    """Returns the size of a file in bytes, and what changes when the file does."""
+    """Returns the size of a file in bytes, and a text that changes with the file."""
     info = ask(path, lambda files, name: files.info(name))
     if info["type"] != "file":
         raise FileNotFoundError(f"There is no file {path!r}, but a {info['type']}")
     if not isinstance(info.get("size"), int):
         raise ValueError(
             f"{path!r} must say its size. Received: {info.get('size')}. Use a server "
-            "that sends Content-Length and takes ranges"
+            "that sends Content-Length and supports ranges"
         )
     return info["size"], next((str(info[key]) for key in STAMPS if info.get(key)), "")
 
@@ -177,9 +177,9 @@ def cache_folder() -> pathlib.Path:
 
 
 class ShardFiles:
-    """The files of a data set. Those from elsewhere are copied, as far as there is room.
+    """The files of a data set. Remote ones are copied as far as there is room.
 
-    What has no room is read where it is, byte range by byte range. The copies of other data sets
+    Files without room are read in place, by byte ranges. Copies of other data sets are removed to
     make room, the least recently opened first.
 
     Args:
@@ -190,7 +190,7 @@ class ShardFiles:
     def __init__(self, shards: Sequence[Shard], cache_gb: float):
         self.shards, self.room = shards, int(cache_gb * GIGABYTE)
         self.folder = cache_folder() / "copies"
-        self.copies: dict[int, pathlib.Path] = {}  # those that have room, by the number of a shard
+        self.copies: dict[int, pathlib.Path] = {}  # those with room, by the number of a shard
         free = self.room
         for number, shard in enumerate(shards):
             if is_remote(shard.path) and shard.size <= free:
@@ -203,11 +203,11 @@ class ShardFiles:
         """Reads some bytes of a shard.
 
         Raises:
-            ValueError: If the shard ends before.
+            ValueError: If the shard ends before these bytes.
             UnreachableError: If a server cannot be reached.
         """
         shard, elsewhere = self.shards[number], is_remote(self.shards[number].path)
-        try:  # there may be no copy, or one whose room another data set needed
+        try:  # the copy may be missing, or removed for another data set
             path = self.copies.get(number, "") if elsewhere else shard.path
             with open(path, "rb", buffering=0) as file:  # there may be thousands
                 file.seek(offset)
@@ -221,11 +221,11 @@ class ShardFiles:
         return data
 
     def path(self, number: int) -> str:
-        """Returns a file that has the content of a shard, which is copied first if need be.
+        """Returns a file with the content of a shard, which is copied first if necessary.
 
         Raises:
-            ValueError: If there is no room for a copy, or if the content is not that which
-                `shards.json` says.
+            ValueError: If there is no room for a copy, or if the content differs from
+                `shards.json`.
             UnreachableError: If a server cannot be reached.
         """
         shard, copy = self.shards[number], self.copies.get(number)
@@ -245,7 +245,7 @@ class ShardFiles:
         return str(copy)
 
     def copy_all(self) -> None:
-        """Copies what there is room for, and marks it as opened now."""
+        """Copies all shards that have room, and marks the copies as opened now."""
         for number in self.copies:
             path = self.path(number)
             with contextlib.suppress(OSError):  # the cache may be another user's
@@ -253,7 +253,7 @@ class ShardFiles:
 
     @contextlib.contextmanager
     def scanning(self, number: int) -> Iterator[str]:
-        """Yields a file that has the content of a shard, for one look at all of it."""
+        """Yields a file with the content of a shard, for a single pass."""
         shard = self.shards[number]
         if not is_remote(shard.path) or number in self.copies:
             path = self.path(number)
@@ -270,7 +270,7 @@ class ShardFiles:
 
     @contextlib.contextmanager
     def _copying(self):
-        """Lets one process at a time change the copies."""
+        """Lets only one process at a time change the copies."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(f"{self.folder}.lock", lambda: None):
             yield
@@ -287,7 +287,7 @@ class ShardFiles:
 
 
 def _copy(shard: Shard, path: pathlib.Path) -> None:
-    # fsspec's `filecache` would take what an interrupted download left for the file.
+    # fsspec's `filecache` would take an interrupted download for the whole file.
     read = lambda start: read_range(shard.path, start, min(CHUNK, shard.size - start))
     with replacing(path) as temporary:
         with open(temporary, "wb") as file:
@@ -296,7 +296,7 @@ def _copy(shard: Shard, path: pathlib.Path) -> None:
 
 
 def check_sha256(shard: Shard, path: str) -> None:
-    """Compares a file that has the content of a shard with the hash in `shards.json`, if any.
+    """Checks a file with a shard's content against the hash in `shards.json`, if any.
 
     Raises:
         ValueError: If they differ.

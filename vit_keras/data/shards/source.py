@@ -1,6 +1,6 @@
-"""Shards: which files a pattern names, where each of their records lies, and the data set.
+"""Shards: the files that a pattern names, the places of their records, and the data set.
 
-An index is built once, by a look at all shards. It lies in `vit_keras/shards` in `$KERAS_HOME` or
+An index is built once, by reading all shards. It lies in `vit_keras/shards` in `$KERAS_HOME` or
 `~/.keras`, under a name that follows from the names, sizes and times of the shards.
 """
 
@@ -39,9 +39,9 @@ from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_js
 
 SPLITS = ("train", *HELD_OUT)
 MOST_SHARDS = 10**6
-AT_ONCE = 16  # answers that are awaited together
+AT_ONCE = 16  # concurrent requests
 FILE = "shards.json"
-# Whose records have no places of their own.
+# Formats whose records have no byte offsets.
 COMPRESSED = re.compile(r"\.(t[gbx]z2?|(tar|parquet|tfrecords?)\.(gz|bz2|xz|zst|lz4))$")
 REMEDY_OF_KINDS = "Name files of one, such as shards:FOLDER/*.tar, or folder:FOLDER for pictures"
 REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
@@ -57,7 +57,7 @@ class Entry(TypedDict):
 
 
 class Manifest(TypedDict):
-    """What `shards.json` must hold, which `pack_shards` writes beside the shards."""
+    """The content of `shards.json`, which `pack_shards` writes beside the shards."""
 
     format: str
     image_size: int | None
@@ -66,12 +66,12 @@ class Manifest(TypedDict):
 
 
 class Shards(NamedTuple):
-    """What a pattern names.
+    """The shards that a pattern names.
 
     Attributes:
-        splits: The shards of each split, in their order.
+        splits: The shards of each split, in order.
         kind: Their format.
-        classes: The names of the classes that `shards.json` says; empty without.
+        classes: The class names in `shards.json`; empty without it.
     """
 
     splits: dict[str, list[Shard]]
@@ -80,22 +80,22 @@ class Shards(NamedTuple):
 
 
 def find_shards(pattern: str) -> Shards:
-    """Lists shards.
+    """Lists the shards that a pattern names.
 
-    A folder without shards stands for the one folder in it that has some, such as `data` of a hub's
-    repository, or for those of the splits.
+    A folder without shards stands for its only subfolder with shards, such as `data` in a Hub
+    repository, or for the subfolders of the splits.
 
-    A shard whose name has one of the words train, test, validation, val, valid, or dev, or whose
-    folder has this name, belongs to that split, and others to train, unless `shards.json` says.
+    A shard belongs to the split train, test, validation, val, valid, or dev if its name contains
+    that word or its folder has that name, and to train otherwise. `shards.json` takes precedence.
 
     Args:
-        pattern: A folder, a file, a URL of one, or names with `*`, `?`, `[ab]`, `{a,b}` or
+        pattern: A folder, a file, a URL, or names with `*`, `?`, `[ab]`, `{a,b}` or
             `{000..127}`; in URLs, `?` and `[` stand for themselves.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the files have no known format, or several, or if `shards.json` is
-            damaged or says other files.
+        ValueError: If the files have no known format, or several, or if `shards.json` is damaged or
+            lists other files.
     """
     is_folder = os.path.isdir(pattern)
     if is_remote(pattern):
@@ -122,8 +122,8 @@ def find_shards(pattern: str) -> Shards:
 
 
 def _named(pattern) -> list[str]:
-    """The files that a pattern names, in order."""
-    if not is_remote(pattern) and os.path.exists(pattern):  # whatever signs its name has
+    """Returns the files that a pattern names, in order."""
+    if not is_remote(pattern) and os.path.exists(pattern):  # whatever characters its name has
         return [pattern]
     return list(dict.fromkeys(itertools.chain(*map(_matching, expand_braces(pattern)))))
 
@@ -135,7 +135,7 @@ def _matching(path):
 
 
 def _in_folder(folder) -> list[str]:
-    """The shards in a folder or, if it has none, in the folders of a split or the one in it."""
+    """Returns the shards in a folder or, without any, in its splits' folders or only subfolder."""
     listed = lambda path: _listed(path, lambda files, name: files.ls(name, detail=False))
     shards = lambda paths: [path for path in paths if format_of(path) or COMPRESSED.search(path)]
     paths = listed(folder)
@@ -153,7 +153,7 @@ def _in_folder(folder) -> list[str]:
 
 
 def _listed(path, names: Callable[[Any, str], list[str]]) -> list[str]:
-    """The files that a file system lists, sorted; not the hidden ones."""
+    """Returns the files that a file system lists, sorted, without hidden ones."""
     whole = lambda files, name: files.unstrip_protocol(name) if is_remote(path) else name
     paths = ask(path, lambda files, name: [whole(files, one) for one in names(files, name)])
     return sorted(path for path in paths if not is_junk(os.path.basename(path)))
@@ -163,7 +163,7 @@ def expand_braces(pattern: str) -> list[str]:
     """Returns the names that `{a,b}` and `{000..127}` stand for.
 
     Raises:
-        ValueError: If there are more than a million, or none.
+        ValueError: If there are more than a million names, or none.
     """
     texts = re.split(r"\{([^{}]*)\}", pattern)
     choices = [_choices(text) if i % 2 else [text] for i, text in enumerate(texts)]
@@ -184,10 +184,10 @@ def _choices(text):
 
 
 def _manifest(path) -> Manifest:
-    """What `shards.json` says; nothing if there is none."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe might never end
-        raise ValueError(f"{path!r} is no file. {REMEDY}")
-    end = LARGEST_JSON_BYTES + 1  # of a larger file, that is too much to be JSON
+    """Reads `shards.json`; returns an empty dict if there is none."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
+        raise ValueError(f"{path!r} is not a file. {REMEDY}")
+    end = LARGEST_JSON_BYTES + 1  # of a larger file; too much to be JSON
     try:
         data = ask(path, lambda files, name: files.cat_file(name, start=0, end=end))
     except FileNotFoundError:
@@ -207,7 +207,7 @@ def _manifest(path) -> Manifest:
 
 
 def _described(paths, entries):
-    """Yields the shards. What `shards.json` says of those on servers is not asked for again."""
+    """Yields the shards. For remote ones, `shards.json` saves a request to the server."""
     ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
     statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
     for path in paths:
@@ -237,13 +237,13 @@ def _kind(pattern, paths) -> str:
 
 
 def _split_of(path: str) -> str:
-    """The split that a word of a file's name, or else its folder's name, says."""
+    """Returns the split that a file's name, or else its folder's name, gives."""
     *_, folder, name = path.split("/")
     words = [*re.split(r"[^a-z]+", name.lower()), folder.lower()]
     return next((word for word in words if word in SPLITS), "train")
 
 
-VERSION = 3  # of the table and of what is read out of shards
+VERSION = 3  # of the table and of what is read from shards
 META, TABLE = "index.json", "records.bin"
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 NO_LABEL = -1
@@ -251,10 +251,10 @@ REBUILD = "Delete its folder; it is then built anew"
 
 
 class Meta(TypedDict):
-    """What `index.json` must hold."""
+    """The content of `index.json`."""
 
     records: list[int]  # of each shard
-    classes: list[str]  # names, by the numbers in the table; empty if the labels are numbers
+    classes: list[str]  # names by the numbers in the table; empty if the labels are numbers
     sha256: str  # of the table
 
 
@@ -262,9 +262,9 @@ class Index(NamedTuple):
     """The places and labels of N records in S shards.
 
     Attributes:
-        starts: The number of the first record of each shard, and N, `(S + 1,)`.
-        table: The places, `(N,)`: `offset` and `length` as in `Record`.
-        labels: The number of each class, `(N,)`; -1 without one.
+        starts: The number of the first record of each shard, followed by N, `(S + 1,)`.
+        table: The places, `(N,)`, with `offset` and `length` as in `Record`.
+        labels: The number of each record's class, `(N,)`; -1 without one.
         classes: The names of the classes, sorted, if the labels in the shards are names.
     """
 
@@ -280,7 +280,7 @@ class Index(NamedTuple):
 
 
 def open_index(files: ShardFiles, kind: str, column: str | None) -> Index:
-    """Opens the index of some shards, and builds it first if there is none.
+    """Opens the index of some shards; builds it first if there is none.
 
     Args:
         files: The shards, in the order of their records.
@@ -307,9 +307,9 @@ def index_folder(shards: Sequence[Shard], kind: str, column: str | None) -> path
 
 
 def _scanned(files, kind, column, classes) -> Iterator[np.ndarray]:
-    """Yields the places in each shard; `classes` numbers the names of labels as they occur."""
+    """Yields the places in each shard; numbers new class names in `classes`."""
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    kinds: set[type] = set()  # of labels
+    kinds: set[type] = set()  # types of labels
     bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
     for number, shard in enumerate(bar):
         with files.scanning(number) as path, shard.naming(path):
@@ -366,7 +366,7 @@ def read_index(folder: pathlib.Path) -> Index:
     labels, classes = np.array(table["label"]), sorted(meta["classes"])
     if classes:
         ranks = {name: rank for rank, name in enumerate(classes)}
-        # The last rank stands for no label.
+        # The last rank means no label.
         labels = np.array([*map(ranks.get, meta["classes"]), NO_LABEL], "int32")[labels]
     return Index(starts, table, labels, tuple(classes))
 
@@ -374,15 +374,15 @@ def read_index(folder: pathlib.Path) -> Index:
 def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens shards: see `find_shards` for the pattern.
 
-    Records have the order of the shards, and in each the order of the file. Without a held-out
+    Records keep the order of the shards, and within each the order of the file. Without a held-out
     split, `config.test_percent` of each class is held out by the numbers of the records.
 
     Args:
         pattern: The shards.
-        config: Says the column of the labels and the held-out share.
-        task: Shards have classes alone.
-        labeled: Whether all pictures must have a class. Without, those of shards in which some
-            have none are a data set without `class_names`.
+        config: The column of the labels and the held-out share.
+        task: Unused; shards hold only classes.
+        labeled: Whether all pictures must have a class. If not, shards in which some pictures lack
+            one give a data set without `class_names`.
 
     Raises:
         FileNotFoundError: If a shard does not exist.
@@ -422,7 +422,7 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
 
 
 def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
-    """The names of the classes: as the shards or `shards.json` say, or numbers."""
+    """Returns the class names from the shards or `shards.json`, or numbers."""
     (without,) = np.nonzero(index.labels == NO_LABEL)
     if len(without) and not labeled:
         return ()
@@ -450,7 +450,7 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
 
 
 def _contents(files, kind, number) -> str:
-    """Says what a shard has."""
+    """Describes the content of a shard."""
     with files.scanning(number) as path:
         return FORMATS[kind].contents(path)
 
@@ -461,6 +461,6 @@ def _name_of(index: Index, shards: Sequence[Shard], number) -> str:
 
 
 def _names_and_paths(shards: Sequence[Shard]) -> list[tuple[str, str]]:
-    """The shards as `Split.files` has them."""
+    """Returns names and paths of the shards, as `Split.files` does."""
     stamp = lambda shard: f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
     return [(os.path.basename(shard.path) + stamp(shard), shard.path) for shard in shards]

@@ -1,4 +1,4 @@
-"""What a run will take before it runs: memory, messages, time and cost on given devices."""
+"""Estimates what a run will take on given devices: memory, communication, time and cost."""
 
 from vit_keras.experiments.planning.devices import DEVICES, Device, find_device
 from vit_keras.experiments.planning.memory import Memory, compiled_memory, device_memory

@@ -1,4 +1,4 @@
-"""What devices can do, from their makers' data sheets."""
+"""The performance of devices, from their makers' data sheets."""
 
 import dataclasses
 import difflib
@@ -11,19 +11,19 @@ TPU = "https://cloud.google.com/tpu/docs"
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The figures of a device that a plan needs.
+    """The specifications of a device that a plan needs.
 
     Attributes:
-        name: What it is.
-        flops: Operations a second of products in bfloat16, without sparsity.
-        flops_float32: The same for products of float32 matrices as JAX computes them by default:
-            in TF32 on NVIDIA's GPUs, in bfloat16 on TPUs.
+        name: The device's name.
+        flops: Operations per second of bfloat16 products, without sparsity.
+        flops_float32: The same for float32 products with JAX's default precision: TF32 on NVIDIA's
+            GPUs, bfloat16 on TPUs.
         memory: Bytes.
-        bandwidth: Bytes a second between the device and its memory.
-        link: Bytes a second that the device sends to others of its group, in one direction.
-        group: How many devices the fast links join.
-        network: Bytes a second that it sends to devices of other groups, in one direction.
-        source: Where the figures come from.
+        bandwidth: Bytes per second between the device and its memory.
+        link: Bytes per second that the device sends to others of its group, in one direction.
+        group: The number of devices that the fast links connect.
+        network: Bytes per second that it sends to devices of other groups, in one direction.
+        source: The source of the numbers.
 
     Example:
         >>> find_device("h100").memory / GIB
@@ -41,9 +41,9 @@ class Device:
     source: str
 
 
-# NVIDIA states the sum of both directions of NVLink, halved here; the network is the adapter for
+# NVIDIA states the sum of both directions of NVLink, halved here; the network is the adapter of
 # each GPU in its DGX. TPUs: the pod's all-reduce bandwidth over its chips, a chip of v3 in 2 cores.
-# Google states the network of v5e alone; a chip of v3 or v4 is taken to have the same.
+# Google states only the network of v5e; chips of v3 and v4 are assumed to have the same.
 DEVICES = {
     "a100": Device(
         *("NVIDIA A100 SXM 80 GB", 312 * TERA, 156 * TERA, 80 * GB, 2039 * GB, 300 * GB, 8),
@@ -77,7 +77,7 @@ DEVICES = {
 
 
 def find_device(name: str) -> Device:
-    """The figures of the device of that name.
+    """Returns the specifications of a device.
 
     Args:
         name: A key of `DEVICES`, such as "h100".

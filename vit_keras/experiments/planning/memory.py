@@ -1,12 +1,12 @@
-"""The memory that a training step takes on one device.
+"""Estimates the memory that a training step takes on one device.
 
-On accelerators it is derived from what each layer's products keep for the backward pass. A product
-keeps what it multiplies, a normalization its statistics, a nonlinear function its input. For a
-block of width D with H heads and an MLP of M units, that is for each of N tokens: the input of the
-block, the input of the second half, two normalized inputs, q, k, v and attention's result, 8 D
-together, 2 M in the MLP, and a logarithm for each head. Attention is one kernel, and functions are
-computed again element by element: torch works like this, and JAX on accelerators. The program that
-XLA makes for a processor works otherwise, and says itself what it takes (`compiled_memory`).
+On accelerators, it follows from what each layer keeps for the backward pass. A product keeps its
+factors, a normalization its statistics, a nonlinear function its input. A block of width D with H
+heads and an MLP of M units keeps for each of N tokens: the input of the block, the input of the
+second half, two normalized inputs, q, k, v and the attention's result (8 D in total), 2 M in the
+MLP, and a logarithm for each head. Attention is one kernel, and elementwise functions are computed
+again: torch works like this, and so does JAX on accelerators. XLA's program for a processor works
+differently, and reports its own memory (`compiled_memory`).
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ class Kept:
     """Bytes of one layer's activations between its forward and its backward pass.
 
     Attributes:
-        bytes: What its backward pass needs.
-        workspace: What the backward pass takes beside this.
+        bytes: The bytes that its backward pass needs.
+        workspace: The additional bytes that the backward pass takes.
         gradients: The gradients of the layer's weights, in float32.
-        input: If rematerialization drops the rest, the layer's input, which is kept alone.
+        input: The layer's input, if rematerialization keeps nothing else.
     """
 
     bytes: float
@@ -53,7 +53,7 @@ class Kept:
 def _block(layer, shape, images, itemsize) -> Kept:
     """Bytes of an `EncoderBlock` on tokens `(B, N, D)`."""
     (tokens, width), options, windows = shape[1:], layer.options, layer.attention.windows
-    size = images * tokens  # of one channel
+    size = images * tokens  # per channel
     sequences, length, whole = images, tokens, 0
     if windows is not None:
         prefix = windows.prefix(tokens)
@@ -76,12 +76,12 @@ def _block(layer, shape, images, itemsize) -> Kept:
     halves = size * width * FLOAT32 * branches  # normalized in float32
     gradients = size * (2 * width + max(layer.mlp_dim, 4 * width)) * itemsize
     dropped = size * width * itemsize if layer.rematerialize else None
-    total = elements * itemsize + halves + size * masks  # a mask has a byte an element
+    total = elements * itemsize + halves + size * masks  # a mask has one byte per element
     return Kept(total, workspace=gradients, input=dropped)
 
 
 def _patches(layer, shape, images, itemsize) -> Kept:
-    """Bytes of the patches, which are the rows of the matrix that the kernel multiplies."""
+    """Bytes of the patches, the rows of the matrix that the kernel multiplies."""
     patches = math.prod(layer.grid(shape[1:3]))
     return Kept(images * patches * math.prod(layer.kernel.shape[:-1]) * itemsize)
 
@@ -115,10 +115,10 @@ RULES: dict[type, Callable[..., Kept]] = {
 
 
 def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
-    """Yields what each layer of a model keeps, in the order of the computation.
+    """Yields what each layer of a model keeps, in the order of computation.
 
     Args:
-        model: A functional model, also one without values.
+        model: A functional model, even one without values.
         images: The images that a device computes at a time.
         itemsize: Bytes of an activation.
 
@@ -130,7 +130,7 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
         weights = layer.trainable_variables
         gradients = FLOAT32 * sum(math.prod(variable.shape) for variable in weights)
         for number, shape in enumerate(shapes):
-            added = 0 if number else gradients  # one array, however often the layer is called
+            added = 0 if number else gradients  # one array, no matter how often the layer is called
             if rule is not None:
                 row = rule(layer, shape, images, itemsize)
                 yield dataclasses.replace(row, gradients=added)
@@ -146,23 +146,22 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes on each device at the fullest moment of a training step.
+    """Bytes on each device at the peak of a training step.
 
     Attributes:
-        weights: The weights in float32, or the device's part of them.
+        weights: The weights in float32, or the device's shard of them.
         moments: The moments of the optimizer.
         average: Polyak's average of the weights.
-        sums: The sums of the gradients of a batch that is computed in parts.
-        batch: The images and targets that are computed at a time.
+        sums: The gradient sums of a batch that is computed in parts.
+        batch: The images and targets that a device computes at a time.
         images: The images that a device computes at a time.
-        copies: Kernels as the layers read them: rounded to the type of the products, or gathered
-            from the other devices where the state is split.
+        copies: The kernels that layers read: rounded to the products' type, or gathered from other
+            devices if the state is split.
         activations: What the forward pass keeps for the backward pass.
         gradients: The gradients that are held until the update.
-        step: The most that copies, activations, gradients and what a layer's backward pass
-            computes with take at once. At the beginning of the backward pass there are few
-            gradients, at its end few activations, so this is less than their sum. For
-            `compiled_memory`, the arrays of XLA's program.
+        step: The most that copies, activations, gradients and a layer's workspace take at once. The
+            backward pass begins with few gradients and ends with few activations, so this is less
+            than their sum. For `compiled_memory`, the arrays of XLA's program.
 
     Example:
         >>> config = Config(batch=8, model=ModelConfig("Ti/16"))
@@ -185,7 +184,7 @@ class Memory:
 
     @property
     def state(self) -> float:
-        """What stays from update to update."""
+        """The memory that stays allocated between updates."""
         return self.weights + self.moments + self.average + self.sums
 
     @property
@@ -198,9 +197,9 @@ def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memor
     """Computes the memory that training takes on each accelerator.
 
     Args:
-        model: The model of the run, also one without values.
-        config: The run, of which `batch`, `optimizer`, `shard_state` and `model.dtype` count.
-        devices: How many devices share each batch.
+        model: The model of the run, even one without values.
+        config: The run; only `batch`, `optimizer`, `shard_state` and `model.dtype` matter.
+        devices: The number of devices that share each batch.
 
     Returns:
         `Memory`.
@@ -229,7 +228,7 @@ def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memor
 
 
 def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
-    """The memory of a training step on this machine's processor, as XLA reserves it for JAX.
+    """Returns the memory that XLA reserves for a training step of JAX on this machine's processor.
 
     The model is built with its weights, and its step is compiled, which takes up to a minute.
 
@@ -238,7 +237,7 @@ def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
         num_classes: The size of the classifier.
 
     Returns:
-        `Memory`, where `step` is what XLA's program takes beside the state and the batch.
+        `Memory`; its `step` is what XLA's program takes in addition to the state and the batch.
 
     Raises:
         ValueError: Keras' backend is not JAX, or the batch cannot be divided.
@@ -250,7 +249,7 @@ def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
     """
     if keras.backend.backend() != "jax":
         raise ValueError(
-            "A plan for `device` cpu asks XLA, so it needs KERAS_BACKEND=jax. "
+            "A plan for `device` cpu uses XLA, so it needs KERAS_BACKEND=jax. "
             f"Received: KERAS_BACKEND={keras.backend.backend()}"
         )
     config = config.complete_task("classes")
@@ -264,7 +263,7 @@ def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
 
 
 def _state(model, config, devices) -> Memory:
-    """What stays from update to update, and the batch."""
+    """Computes the memory between updates, and that of the batch."""
     images, optimizer = images_at_a_time(config, devices), config.optimizer
     replicas = devices if config.shard_state else 1
     trained = sum(_bytes(variable, replicas) for variable in model.trainable_variables)
@@ -280,7 +279,7 @@ def _state(model, config, devices) -> Memory:
 
 
 def images_at_a_time(config: Config, devices: int) -> int:
-    """The images that each device computes at a time.
+    """Returns the number of images that each device computes at a time.
 
     Raises:
         ValueError: The devices and `accumulation_steps` do not divide the batch.
@@ -295,35 +294,35 @@ def images_at_a_time(config: Config, devices: int) -> int:
 
 
 def split_bytes(holder: keras.Model | keras.layers.Layer, replicas: int) -> float:
-    """The bytes of all weights that `shard_state` splits over that many copies of the model."""
+    """Returns the bytes of all weights that `shard_state` splits over `replicas` model copies."""
     return sum(_bytes(v) for v in holder.variables if _bytes(v, replicas) < _bytes(v))
 
 
 def repeated_blocks(model: keras.Model) -> list[EncoderBlock]:
-    """The blocks that the backward pass computes again."""
+    """Returns the blocks that the backward pass computes again."""
     return [
         layer for layer in model.layers if isinstance(layer, EncoderBlock) and layer.rematerialize
     ]
 
 
 def _bytes(variable, replicas=1):
-    """The bytes of a variable, or of a device's part of it."""
+    """Returns the bytes of a variable, or of a device's shard of it."""
     size = FLOAT32 * math.prod(variable.shape)
     split = replicas > 1 and axis_to_split(tuple(variable.shape), replicas) is not None
     return size / replicas if split else size
 
 
 def _moments(optimizer):
-    """The bytes of the moments for each byte of a trained weight."""
+    """Returns the bytes of moments per byte of a trained weight."""
     if optimizer.name == "adamw":
         return 2
     return 0.5 if optimizer.momentum_dtype == "bfloat16" else 1
 
 
 def _copies(model, config, replicas, itemsize):
-    """The bytes of kernels that are rounded or gathered for the forward and backward passes.
+    """Returns the bytes of kernels that are rounded or gathered for both passes.
 
-    A block that is computed again rounds and gathers its kernels again, one block at a time.
+    Rematerialized blocks round and gather their kernels again, one block at a time.
     """
 
     def size(holder):
@@ -336,7 +335,7 @@ def _copies(model, config, replicas, itemsize):
 
 
 def _backward(rows: list[Kept], holds: bool) -> float:
-    """The most that activations and gradients take, layer by layer from the last to the first."""
+    """Returns the peak of activations and gradients, from the last layer to the first."""
     activations, gradients, most = sum(row.between for row in rows), 0.0, 0.0
     for row in reversed(rows):
         again = row.bytes - row.between  # what the backward pass computes a second time

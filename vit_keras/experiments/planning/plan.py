@@ -1,4 +1,4 @@
-"""A plan: what a run will take on given devices, before it runs.
+"""Plans a run: what it will take on given devices, before it starts.
 
 The time of an update follows the roofline model (Williams et al., 2009).
 """
@@ -27,7 +27,7 @@ from vit_keras.models import from_model_config
 AGAIN = 1  # forward passes that rematerialization adds to a training step
 DAY, HOUR = 86_400, 3_600  # seconds
 UTILIZATION = 0.4  # of the peak rate: the paper's runs reach 0.32 to 0.43 (docs/planning.md)
-# What changes the program of a run such that the rules for activations do not hold.
+# Settings with which the rules for activations do not hold.
 PLAIN = {
     "distill.is_active": "distillation",
     "pretext.is_active": "a pretext",
@@ -39,12 +39,12 @@ PLAIN = {
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """The arrays that an update adds up or gathers over the devices, in bytes.
+    """The arrays that an update sums or gathers over the devices, in bytes.
 
     Attributes:
         summed: Gradients that every device needs whole: an all-reduce.
-        scattered: Gradients that each device needs its part of: a reduce-scatter.
-        gathered: Weights that each device holds a part of: an all-gather.
+        scattered: Gradients that each device needs a shard of: a reduce-scatter.
+        gathered: Weights that each device holds a shard of: an all-gather.
 
     Example:
         >>> Communication(summed=1e9, scattered=0, gathered=0).sent(devices=4)
@@ -56,18 +56,18 @@ class Communication:
     gathered: float
 
     def sent(self, devices: int) -> float:
-        """The bytes that each device sends, in a ring (Patarasuk and Yuan, 2009).
+        """Returns the bytes that each device sends in a ring (Patarasuk and Yuan, 2009).
 
-        Of n devices, each sends (n - 1) / n of an array to scatter its sum or to gather it, and
-        does both for a sum that all need.
+        Each of n devices sends (n - 1) / n of an array to reduce-scatter or to all-gather it. An
+        all-reduce takes both.
         """
         return (devices - 1) / devices * (2 * self.summed + self.scattered + self.gathered)
 
     def seconds(self, devices: int, device: Device) -> float:
-        """The time of the messages: rings in the groups of fast links, then over the network.
+        """Returns the time of rings in the groups of fast links, then over the network.
 
-        Each device of a group has the sum of its part of the array, which it sends to the devices
-        of other groups that have the same part.
+        Each device of a group then has the sum of its shard, which it sends to the devices of other
+        groups with the same shard.
         """
         group = math.gcd(devices, device.group)
         passes = 2 * self.summed + self.scattered + self.gathered
@@ -77,14 +77,14 @@ class Communication:
 
 
 def communication(model: keras.Model, config: Config, devices: int) -> Communication:
-    """Counts what the devices send each other in an update.
+    """Counts the bytes that devices send each other in an update.
 
     Args:
-        model: The model of the run, also one without values.
-        config: The run. With `optimizer.accumulation_steps`, XLA adds the gradients of each part of
-            the batch up over the devices, so that an update sends as many times as much. Blocks
-            that `model.rematerialize` computes again gather their weights again.
-        devices: How many devices share each batch.
+        model: The model of the run, even one without values.
+        config: The run. With `optimizer.accumulation_steps`, XLA sums the gradients of each part of
+            the batch over the devices, so an update sends that many times more. Blocks that
+            `model.rematerialize` computes again gather their weights again.
+        devices: The number of devices that share each batch.
 
     Example:
         >>> model = abstract_model("B/16", image_size=224, num_classes=1000)
@@ -104,13 +104,13 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """Seconds of an update on each device, of which the largest is the update's.
+    """Seconds of an update on each device; the largest is the time of the update.
 
-    The three overlap: devices send gradients while they compute others, and the memory works
-    beside the products.
+    The three overlap: devices send gradients while they compute others, and memory transfers run
+    alongside the products.
 
     Attributes:
-        products: The multiply-adds, at a share of the device's peak rate.
+        products: The multiply-adds at a fraction of the device's peak rate.
         memory: Reading and writing its memory.
         messages: Sending and receiving.
 
@@ -130,21 +130,21 @@ class StepTime:
 
     @property
     def bound(self) -> str:
-        """Which of the three it is."""
+        """The name of the largest of the three."""
         times = dataclasses.asdict(self)
         return max(times, key=lambda name: times[name])
 
 
 def device_flops(model: keras.Model, config: Config, devices: int) -> float:
-    """The floating-point operations of an update on each device.
+    """Returns the floating-point operations of an update on each device.
 
     A training step is three forward passes, as in `training_exaflops`. Blocks that
-    `model.rematerialize` computes again take a fourth.
+    `model.rematerialize` computes again take a fourth one.
 
     Args:
-        model: The model of the run, also one without values.
-        config: The run, of which `batch` counts.
-        devices: How many devices share each batch.
+        model: The model of the run, even one without values.
+        config: The run; only `batch` matters.
+        devices: The number of devices that share each batch.
 
     Example:
         >>> model = abstract_model("B/16", image_size=224, num_classes=1000)
@@ -166,17 +166,17 @@ def step_time(
     device: Device,
     utilization: float,
 ) -> StepTime | None:
-    """The time of an update, or None for a device whose rates are not known.
+    """Returns the time of an update, or None for a device with unknown rates.
 
     Args:
-        model: The model of the run, also one without values.
-        memory: What `device_memory` counts. Activations are written and read once, kernels read in
-            the forward and the backward pass, gradients written and read, the state both.
-        messages: What `communication` counts.
+        model: The model of the run, even one without values.
+        memory: The result of `device_memory`. Activations, gradients and the state are written and
+            read once; kernels are read in the forward and the backward pass.
+        messages: The result of `communication`.
         config: The run.
-        devices: How many devices share each batch.
+        devices: The number of devices that share each batch.
         device: A value of `DEVICES`.
-        utilization: The share of its peak rate that the products reach, in (0, 1].
+        utilization: The fraction of the peak rate that products reach, in (0, 1].
     """
     rate = device.flops_float32 if config.model.dtype == "float32" else device.flops
     if rate is None:
@@ -197,12 +197,12 @@ class Choice:
 
     Attributes:
         rematerialize: Whether the backward pass computes the blocks' activations again.
-        accumulation_steps: In how many parts a device computes its images.
-        memory: What that takes on each device.
-        fits: Whether the device has as much memory.
-        messages: What the devices send each other in an update.
+        accumulation_steps: The number of parts in which a device computes its images.
+        memory: The memory on each device.
+        fits: Whether the device has enough memory.
+        messages: The communication of the devices in an update.
         operations: Floating-point operations of an update on each device.
-        time: The time of an update, None for a device whose rates are not known.
+        time: The time of an update; None for a device with unknown rates.
     """
 
     rematerialize: bool
@@ -216,16 +216,16 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run will take.
+    """The estimated requirements of a run.
 
     Attributes:
         config: The run.
         device: The kind of its devices.
         devices: Their number.
-        num_classes: The size of the classifier that was assumed.
-        utilization: The share of the peak rate of products that was assumed.
-        updates: The number of updates, None if it depends on a data set whose size is not known.
-        choices: Without and with rematerialization.
+        num_classes: The assumed size of the classifier.
+        utilization: The assumed fraction of the peak rate.
+        updates: The number of updates; None if it depends on a data set of unknown size.
+        choices: The choices without and with rematerialization.
 
     Example:
         >>> run = plan(read_config("pretrain/jft_h14"), "h100", devices=64, num_classes=18_291)
@@ -242,17 +242,17 @@ class Plan:
     choices: tuple[Choice, ...]
 
     def images_per_second(self, choice: Choice) -> float | None:
-        """The images that the input must deliver each second, for all devices together."""
+        """Returns the images per second that the input must deliver to all devices together."""
         return None if choice.time is None else self.config.batch / choice.time.seconds
 
     def days(self, choice: Choice) -> float | None:
-        """The days of all updates, without evaluations and checkpoints."""
+        """Returns the days of all updates, without evaluations and checkpoints."""
         if choice.time is None or self.updates is None:
             return None
         return self.updates * choice.time.seconds / DAY
 
     def cost(self, choice: Choice, price: float) -> float | None:
-        """The cost of all devices in the unit of `price`, which is for a device and an hour."""
+        """Returns the cost of all devices, given the `price` per device and hour."""
         days = self.days(choice)
         return None if days is None else days * DAY / HOUR * self.devices * price
 
@@ -266,24 +266,24 @@ def plan(
     utilization: float = UTILIZATION,
     accumulation_steps: int | None = None,
 ) -> Plan:
-    """Computes what a run will take, from the layers of its model, without its weights or data.
+    """Estimates what a run will take from its model's layers, without weights or data.
 
     Args:
         config: The run.
         device: A key of `DEVICES`.
-        devices: How many of them share each batch, with `shard_state` also the state.
+        devices: The number of devices that share each batch and, with `shard_state`, the state.
         num_classes: The size of the classifier.
-        epoch_images: The training images, for a run that counts by `epochs`.
-        utilization: The share of the device's peak rate that products reach, in (0, 1].
-        accumulation_steps: In how many parts a device computes its images, in place of the
-            field of `config.optimizer`; by default the smallest number that fits.
+        epoch_images: The number of training images, for a run that counts by `epochs`.
+        utilization: The fraction of the device's peak rate that products reach, in (0, 1].
+        accumulation_steps: The number of parts in which a device computes its images, instead of
+            the field of `config.optimizer`; by default the smallest number that fits.
 
     Returns:
         `Plan`.
 
     Raises:
-        ValueError: An argument is out of its range, the devices do not divide the batch, or
-            there are no rules for the kind of run.
+        ValueError: An argument is out of range, the devices do not divide the batch, or there are
+            no rules for this kind of run.
 
     Example:
         >>> config = Config(batch=1024, model=ModelConfig("B/16", dtype="mixed_bfloat16"))
@@ -364,7 +364,7 @@ def _choice(model, config, device, devices, utilization, rematerialize, steps) -
 
 
 def _divisions(config, device, devices) -> list[int]:
-    """The numbers of parts to try; a processor computes what the configuration says."""
+    """Returns the numbers of parts to try; on a processor, only that of the configuration."""
     images = config.batch // devices
     if math.isinf(device.memory):
         return [config.optimizer.accumulation_steps]

@@ -1,7 +1,7 @@
-"""Containers of tensors: `.npz`, safetensors, PyTorch and Keras files; one file for each kind.
+"""Containers of tensors: `.npz`, safetensors, PyTorch and Keras files; one module for each kind.
 
-Readers take tensors one at a time and run nothing that a file says. They compare what a file
-claims with its size before any of it takes memory.
+Readers load one tensor at a time and run no code from a file. They check a file's claims against
+its size before allocating memory.
 """
 
 import zipfile
@@ -23,8 +23,8 @@ class Reader(Protocol):
 
     Attributes:
         shapes: The shape of each tensor, by name.
-        metadata: What else the file says.
-        elsewhere: The file of each tensor that is not in the file itself, but in one beside it.
+        metadata: Other information in the file.
+        elsewhere: The file of each tensor that lies in another file beside this one.
         recorded: Whether the file carries this package's SHA-256.
     """
 
@@ -34,13 +34,13 @@ class Reader(Protocol):
     recorded: bool
 
     def raw(self, name: str) -> np.ndarray:
-        """Returns a tensor as the file holds it; compares the checksum that the container has."""
+        """Returns a tensor in the file's type; checks the container's checksum."""
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor as a floating-point array."""
 
     def verify(self) -> None:
-        """Raises `ValueError` if checksums differ that `raw` does not compare."""
+        """Raises `ValueError` if checksums differ that `raw` does not check."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -69,7 +69,7 @@ WRITERS = {
 
 
 def reader_for(path: str) -> Callable[[str], Reader] | None:
-    """The reader of a file by its suffix, or else by its content; None for an unknown kind."""
+    """Returns the reader for a file by its suffix, or else its content; None if unknown."""
     if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
         return named
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""ZIP archives that hold a model, and NumPy's `.npz`: checksums, and members that are mapped."""
+"""ZIP archives with a model, and NumPy's `.npz`: checksums, and memory-mapped members."""
 
 import contextlib
 import io
@@ -21,13 +21,13 @@ from vit_keras.weights.containers.checks import (
 )
 
 CHUNK_BYTES = 2**20
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a member: signature, lengths of name and extras
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a member: signature, lengths of name and extra
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
 ENCRYPTED = 1  # a bit of the flags
 
 
 class _Limited(io.FileIO):
-    """A file of which no more than a directory's bytes are read at once, while it is opened."""
+    """A file that limits the bytes of one read while its directory is opened."""
 
     limit: int | None = LARGEST_HEADER_BYTES
 
@@ -41,20 +41,20 @@ class _Limited(io.FileIO):
 
 @contextlib.contextmanager
 def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
-    """Opens a ZIP archive and looks at its directory.
+    """Opens a ZIP archive and checks its directory.
 
     Args:
         path: The file.
-        kind: What the file should be, for messages.
+        kind: The expected kind of file, for messages.
 
     Yields:
-        The archive, in which every name stands once, no member is encrypted or packed by another
-        method than deflation, and all of them together are not far larger than the file.
+        The archive. Every name occurs once, members are stored or deflated and not encrypted, and
+        together they are not much larger than the file.
 
     Raises:
-        DamagedFile: If the file is none, or whatever else is raised in the `with` statement.
+        DamagedFile: If the file is not an archive, or on any other error in the `with` statement.
     """
-    with readable(f"{path!r} is no {kind}, or is damaged"), contextlib.ExitStack() as stack:
+    with readable(f"{path!r} is not a {kind}, or is damaged"), contextlib.ExitStack() as stack:
         file = stack.enter_context(_Limited(path))
         archive = stack.enter_context(zipfile.ZipFile(file))
         file.limit = None
@@ -69,7 +69,7 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
 
 
 def verify_members(path: str, archive: zipfile.ZipFile) -> None:
-    """Reads all members once; raises DamagedFile if one of them differs from its checksum."""
+    """Reads all members once; raises DamagedFile if one does not match its checksum."""
     for entry in archive.infolist():
         with readable(f"{entry.filename!r} in {path!r} is damaged"), archive.open(entry) as file:
             while file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
@@ -77,9 +77,9 @@ def verify_members(path: str, archive: zipfile.ZipFile) -> None:
 
 
 class StoredMember(io.RawIOBase):
-    """A member that is not compressed, as a file that seeks at no cost.
+    """An uncompressed member as a file that seeks at no cost.
 
-    `zipfile` reads from the start of the member to go back.
+    `zipfile` rereads the member from its start to seek backward.
     """
 
     def __init__(self, path: str, entry: zipfile.ZipInfo):
@@ -121,7 +121,7 @@ MOST_AXES = 32
 class NpzTensors:
     """Reads NumPy archives.
 
-    Loading object arrays would unpickle them, so the reader refuses these by their headers.
+    Loading object arrays would unpickle them, so the reader refuses them by their headers.
     """
 
     def __init__(self, path: str):
@@ -188,7 +188,7 @@ def npy_header(file, label: str):
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     with warnings.catch_warnings(), readable(f"{label} is not an array, or is damaged"):
-        warnings.simplefilter("ignore")  # of headers by Python 2
+        warnings.simplefilter("ignore")  # about headers from Python 2
         version = np.lib.format.read_magic(file)
         shape, fortran_order, dtype = headers[version](file)
     if dtype.hasobject:

@@ -1,4 +1,4 @@
-"""Checks of what a file of tensors claims, and of JSON, shared by all readers; and their errors."""
+"""Checks of tensor files' claims and of JSON, shared by all readers, and their errors."""
 
 import collections
 import contextlib
@@ -13,9 +13,9 @@ from vit_keras.support.json_files import load_once
 
 # A file may claim this many times its size, since zeros compress well.
 LARGEST_EXPANSION = 4
-# Claims up to this many bytes are allowed whatever the size of the file.
+# Claims up to this many bytes are allowed for any file size.
 ALWAYS_ALLOWED_BYTES = 2**26
-# A header or a directory takes up to 25 times its bytes once it is parsed. Those of the largest
+# A parsed header or directory takes up to 25 times its bytes. Those of the largest
 # published files have 200 kB.
 LARGEST_HEADER_BYTES = 2**23
 
@@ -25,14 +25,14 @@ class DamagedFile(ValueError):
 
 
 class UnreadModel(ValueError):
-    """A file of weights that is whole, and whose model this package does not read."""
+    """An intact file of weights with a model that this package cannot read."""
 
 
 def check_claim(path: str, claimed_bytes: int) -> None:
-    """Checks that a file's tensors take little more memory than the file has bytes.
+    """Checks that a file's tensors take little more memory than the size of the file.
 
     Raises:
-        DamagedFile: If the tensors would take far more.
+        DamagedFile: If the tensors would take far more memory.
     """
     size = os.path.getsize(path)
     if claimed_bytes > max(LARGEST_EXPANSION * size, ALWAYS_ALLOWED_BYTES):
@@ -48,7 +48,7 @@ def check_directory(path: str, archive: zipfile.ZipFile) -> None:
 
     Raises:
         DamagedFile: If the members would take far more memory than the file, as in `check_claim`,
-            or if two of them have one name, of which readers take different ones.
+            or if two of them have the same name, since readers disagree on which one to take.
     """
     check_claim(path, sum(entry.file_size for entry in archive.infolist()))
     counts = collections.Counter(archive.namelist())
@@ -61,13 +61,13 @@ def check_directory(path: str, archive: zipfile.ZipFile) -> None:
 
 @contextlib.contextmanager
 def readable(fault: str) -> Iterator[None]:
-    """Raises DamagedFile for whatever libraries raise of damaged files.
+    """Raises DamagedFile for any error that libraries raise for damaged files.
 
     Args:
-        fault: What the file then is, such as "'a.npz' is damaged".
+        fault: The message, such as "'a.npz' is damaged".
 
     Raises:
-        DamagedFile: Anything is raised but a missing package or another DamagedFile.
+        DamagedFile: On any error except a missing package or another DamagedFile.
     """
     try:
         yield
@@ -79,7 +79,7 @@ def readable(fault: str) -> Iterator[None]:
 
 
 def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
-    """Returns half types as float32, and float32 and float64 as they are.
+    """Returns half types as float32, and float32 and float64 unchanged.
 
     NumPy stores bfloat16 as the type `|V2`.
 
@@ -114,11 +114,11 @@ def parse_json(content: str | bytes, label: str) -> Any:
     """Parses JSON.
 
     Args:
-        content: The text, which is UTF-8 if it is in bytes.
-        label: What it is and where, for messages.
+        content: The text, as str or as UTF-8 bytes.
+        label: A description of the content and its place, for messages.
 
     Raises:
-        DamagedFile: It is no JSON, too long or too deep, or an object has a name twice.
+        DamagedFile: It is not JSON, is too long or too deep, or an object has a name twice.
     """
     if len(content) > LARGEST_JSON_BYTES:
         raise DamagedFile(
@@ -130,15 +130,15 @@ def parse_json(content: str | bytes, label: str) -> Any:
         raise DamagedFile(f"{label} is not JSON ({str(error)[:200]})") from error
 
 
-# What parsers and constructors raise for content of another form than they know.
+# Errors of parsers and constructors for content of unknown form.
 FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
 
 @contextlib.contextmanager
 def named_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Raises errors of content, in the `with` statement, as `DamagedFile` that names the file.
+    """Turns content errors in the `with` statement into `DamagedFile` with the file's name.
 
-    An `UnreadModel` stays one, and names the file as well.
+    An `UnreadModel` keeps its type, but gets the file's name too.
     """
     name = os.fspath(path)
     try:

@@ -1,9 +1,8 @@
-"""What is compared before a tensor is assigned: a file's SHA-256, types, and finite numbers.
+"""Checks before a tensor is assigned: a file's SHA-256, types, and finite numbers.
 
-A safetensors or HDF5 file of this package carries one SHA-256 of its note and its tensors. For each
-tensor in the order of the names, it covers the line `NAME DTYPE SHAPE`, such as
-`head/kernel float32 768,1000`, and the elements in C order, little-endian. Archives have the
-checksums of their members.
+A safetensors or HDF5 file of this package has a SHA-256 of its note and tensors. For each tensor,
+sorted by name, it covers the line `NAME DTYPE SHAPE`, such as `head/kernel float32 768,1000`, and
+the elements in C order, little-endian. Archives have checksums of their members.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ import numpy as np
 from vit_keras.weights.containers.checks import DamagedFile, as_float, fits
 from vit_keras.weights.containers.h5_names import DIGEST as KEY
 
-MOST_NAMES = 5  # that a message lists
+MOST_NAMES = 5  # to list in a message
 REMEDY = (
     "Restore it from a copy. If another program changed it on purpose, it must leave out what is "
     f"called {KEY!r} in the file"
@@ -22,32 +21,32 @@ REMEDY = (
 
 
 def digest(arrays: Iterable[tuple[str, np.ndarray]], note: str = "") -> str:
-    """The SHA-256 of a note and of (name, array) pairs in the order of the names."""
+    """Returns the SHA-256 of a note and of (name, array) pairs, sorted by name."""
     result = hashlib.sha256(note.encode())
     for name, array in arrays:
         line = f"\n{name} {array.dtype.name} {','.join(map(str, array.shape))}\n"
         result.update(line.encode(errors="surrogatepass"))
         result.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        del array  # which would keep the last memory map while the next one is opened
+        del array  # otherwise it keeps the last memory map open
     return result.hexdigest()
 
 
 def check_digest(tensors, names: Iterable[str], expected: str, path: str, note: str = "") -> None:
-    """Raises DamagedFile unless tensors of a reader have the SHA-256 that their file carries."""
+    """Raises DamagedFile unless a reader's tensors have the SHA-256 recorded in their file."""
     if digest(((name, tensors.raw(name)) for name in sorted(names)), note) != expected:
         raise DamagedFile(
-            f"{path!r} is damaged: it has another SHA-256 than when it was written. {REMEDY}"
+            f"{path!r} is damaged: its SHA-256 differs from when it was written. {REMEDY}"
         )
 
 
 def check_tensors(path: str, tensors, used: Collection[str], integers: bool = False) -> float:
-    """Reads each tensor once; checksums of the container are compared while it reads.
+    """Reads each tensor once, which checks the container's checksums.
 
     Args:
         path: The path of the file.
         tensors: Its reader.
         used: The names of the tensors that must be finite floating-point numbers.
-        integers: Whether those in `used` may be integers as well.
+        integers: Whether those in `used` may also be integers.
 
     Returns:
         The largest magnitude in `used`.
@@ -63,7 +62,7 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
             bound = _largest(as_float(array, name, path))
             infinite += [] if np.isfinite(bound) else [name]
             largest = max(largest, bound)
-        del array  # which would keep the last memory map while the next one is opened
+        del array  # otherwise it keeps the last memory map open
     infinite = [f"{name} in {files[name]!r}" if name in files else name for name in infinite]
     if infinite:
         raise ValueError(
@@ -74,7 +73,7 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
 
 
 def _largest(array):
-    """The largest magnitude in an array; NaN if one is in it."""
+    """Returns the largest magnitude in an array; NaN if it contains NaN."""
     return float(np.maximum(array.max(initial=0), -array.min(initial=0)))
 
 
@@ -83,7 +82,7 @@ def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> Non
 
     Args:
         arrays: The name of each array, its numbers, and the type of its variable.
-        source: Where the arrays come from.
+        source: The origin of the arrays, for messages.
 
     Raises:
         ValueError: If numbers are not finite in the types of their variables.
@@ -96,6 +95,6 @@ def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> Non
 
 
 def some(names: Collection[str]) -> str:
-    """The first names, and how many others there are."""
+    """Lists the first names, and counts the others."""
     first = ", ".join(list(names)[:MOST_NAMES])
     return first if len(names) <= MOST_NAMES else f"{first} and {len(names) - MOST_NAMES} others"

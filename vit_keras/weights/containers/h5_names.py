@@ -1,7 +1,7 @@
-"""Which variables an HDF5 file of Keras holds; a program of its own, which `keras_h5` runs.
+"""Lists the variables in Keras' HDF5 files; a separate program that `keras_h5` runs.
 
 HDF5's library may crash or loop on the texts of a damaged file, so another process reads them. It
-imports nothing of this package, since that would import Keras.
+imports nothing from this package, since that would import Keras.
 """
 
 import json
@@ -10,19 +10,19 @@ import sys
 from typing import Any
 
 LONGEST_SECONDS = 120  # on a busy machine; reading the names takes less than one
-DEEPEST_GROUPS = 50  # inside one another; models have up to 10
+DEEPEST_GROUPS = 50  # nested; models have up to 10
 DIGEST = "vit_keras_sha256"  # the attribute with the SHA-256 of the variables
 
 
 def names(file: Any) -> dict[str, Any]:
-    """What the texts of an open `h5py.File` say.
+    """Reads the texts of an open `h5py.File`.
 
     Returns:
-        `variables`, the path of each data set by the names of its layers; `model`, the name of the
+        `variables`, the path of each dataset by the names of its layers; `model`, the name of the
         model and its groups; and `digest`, the SHA-256 in the file, or None.
 
     Raises:
-        ValueError: A group is at two places, a link leads elsewhere, or a name is no text.
+        ValueError: A group occurs in two places, a link leads elsewhere, or a name is not text.
     """
     members = dict(_members(file))
     layers = members.get("layers", {})
@@ -38,7 +38,7 @@ def names(file: Any) -> dict[str, Any]:
 
 
 def _members(group):
-    """Yields (key, group or data set) pairs."""
+    """Yields (key, group or dataset) pairs."""
     import h5py
 
     if not isinstance(group, h5py.Group):
@@ -71,7 +71,7 @@ def _variables_below(group, prefix, seen, depth):
 
 
 def _layer_name(variables):
-    """The name of the layer that variables belong to, as a tuple; empty without one."""
+    """Returns the name of the layer that variables belong to, as a tuple; empty without one."""
     if "name" not in variables.attrs:
         return ()
     name = variables.attrs["name"]
@@ -85,7 +85,7 @@ def main(path: str) -> None:
     import h5py
 
     if hasattr(signal, "alarm"):
-        signal.alarm(LONGEST_SECONDS)  # where the process that waits for this one was killed
+        signal.alarm(LONGEST_SECONDS)  # in case the waiting process was killed
     try:
         with h5py.File(path, "r") as file:
             file.visititems(lambda name, item: dict(item.attrs) and None)

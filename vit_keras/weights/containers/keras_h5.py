@@ -1,7 +1,7 @@
 """Keras' `.weights.h5` and `.keras` files, with tensors under the names of Keras' layers.
 
-Keras numbers the variables of a layer and names groups by class. The names of the layers are
-attributes of the groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read as
+Keras numbers the variables of a layer and names groups by class. Layer names are attributes of the
+groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read as
 `encoderblock_1/MlpBlock_3/Dense_0/0`.
 """
 
@@ -28,7 +28,7 @@ from vit_keras.weights.containers.checks import (
 from vit_keras.weights.containers.digests import KEY, check_digest, digest
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
-NO_FILE = "{!r} is no Keras file, or is damaged"
+NO_FILE = "{!r} is not a Keras file, or is damaged"
 QUANTIZED = ("int8", "uint8")  # the types of the kernels that Keras quantizes
 
 
@@ -41,7 +41,7 @@ class KerasTensors:
 
     Args:
         path: A `.weights.h5` or `.keras` file.
-        quantized: Whether kernels that Keras quantized are read as well.
+        quantized: Whether to read kernels that Keras quantized, too.
     """
 
     def __init__(self, path: str, quantized: bool = False):
@@ -65,7 +65,7 @@ class KerasTensors:
         self.recorded = bool(self.digests)
 
     def _source(self, path):
-        """Returns what h5py opens, and the text of a `.keras` file's `config.json`."""
+        """Returns the source for h5py, and the text of a `.keras` file's `config.json`."""
         if not path.endswith(".keras"):
             return path, {}
         with readable(NO_FILE.format(path)):
@@ -73,7 +73,7 @@ class KerasTensors:
 
     def _in_archive(self, path):
         self.archive = self.stack.enter_context(archives.opened(path, "Keras file"))
-        archives.verify_members(path, self.archive)  # HDF5's library may crash on damaged ones
+        archives.verify_members(path, self.archive)  # HDF5's library may crash on damaged members
         config = self.archive.read("config.json").decode()
         entry = self.archive.getinfo("model.weights.h5")
         stored = entry.compress_type == zipfile.ZIP_STORED
@@ -121,17 +121,17 @@ class KerasTensors:
 
 
 def read_names(path: str, fault: str) -> dict[str, Any]:
-    """Reads what the texts of an HDF5 file say, in a process that HDF5's library may end.
+    """Reads the texts of an HDF5 file in a process that HDF5's library may crash.
 
     Args:
         path: The file.
-        fault: What a damaged file is, for the message.
+        fault: The message for a damaged file.
 
     Returns:
         As `h5_names.names`.
 
     Raises:
-        DamagedFile: The file is damaged, or holds something else than a model's variables.
+        DamagedFile: The file is damaged, or holds anything but a model's variables.
     """
     command = [sys.executable, "-P", h5_names.__file__, path]
     with readable(fault):
@@ -145,7 +145,7 @@ def read_names(path: str, fault: str) -> dict[str, Any]:
 
 
 def _claimed_bytes(dataset):
-    """The bytes of an array as it is read, and of one of its chunks."""
+    """Returns the bytes of an array once read, and of one of its chunks."""
     chunk = math.prod(dataset.chunks or (0,))
     size = dataset.dtype.itemsize
     return math.prod(dataset.shape) * max(size, 4) + chunk * size
@@ -160,17 +160,17 @@ def record_digest(memory: io.BytesIO) -> None:
 
 
 def head_beside(path: str) -> list[str]:
-    """The file beside `path` that holds the head of a KerasHub preset; empty without one."""
+    """Lists the file beside `path` with the head of a KerasHub preset; empty without one."""
     folder, name = os.path.split(path)
     head = os.path.join(folder, "task.weights.h5")
     return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
 
 
 def model_config(metadata: dict, path: str) -> dict:
-    """The model's config in a `.keras` file's metadata; empty for a `.weights.h5`.
+    """Returns the model's config from a `.keras` file's metadata; empty for a `.weights.h5`.
 
     Raises:
-        DamagedFile: If it is none.
+        DamagedFile: If it is not a config.
     """
     content = parse_json(metadata.get("config", "{}"), f"The configuration in {path!r}")
     config = content.get("config", {}) if isinstance(content, dict) else None
@@ -180,7 +180,7 @@ def model_config(metadata: dict, path: str) -> dict:
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
-    """Writes tensors in the groups where Keras looks for them, with its layers' names.
+    """Writes tensors into the groups where Keras expects them, with layer names.
 
     Args:
         path: The `.weights.h5` file.

@@ -11,8 +11,9 @@ from vit_keras.support import extras
 from vit_keras.weights.containers.archives import opened
 from vit_keras.weights.containers.checks import DamagedFile, UnreadModel, as_float, readable
 
-# What a map has read stays in memory, so it is renewed after so many bytes. Opening one unpickles
-# the names of all tensors, 13 ms for S/16; twice the bytes would be half the time and more memory.
+# Pages that a map has read stay in memory, so it is renewed after this many bytes. Opening a map
+# unpickles the names of all tensors, which takes 13 ms for S/16; twice the bytes would halve the
+# time but use more memory.
 MAPPED_BYTES = 2**22
 
 
@@ -24,8 +25,8 @@ class TorchTensors:
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
     A tensor in a dictionary has its key and a colon before its own name, as in
-    `state_dict:head.bias`. Maps are renewed, as in `SafetensorsTensors`. Files of PyTorch's old
-    form are no archives and cannot be mapped, so they are held whole.
+    `state_dict:head.bias`. Maps are renewed, as in `SafetensorsTensors`. Files in PyTorch's old
+    format are not archives and cannot be mapped, so they are loaded whole.
     """
 
     def __init__(self, path: str):
@@ -43,7 +44,7 @@ class TorchTensors:
         self.recorded = False
 
     def _read_directory(self):
-        """Compares the checksums of the small members, and keeps those of the storages."""
+        """Checks the checksums of the small members, and keeps those of the storages."""
         with opened(self.path, "state dict of tensors") as archive:
             _refuse_programs(self.path, archive)
             _refuse_compression(self.path, archive)
@@ -52,11 +53,11 @@ class TorchTensors:
                 if member.startswith("data/"):
                     self.checksums.add((entry.file_size, entry.CRC))
                 elif entry.CRC:  # 0 where the writer computed none
-                    archive.read(entry)  # zipfile compares
+                    archive.read(entry)  # zipfile checks it
 
     def _open(self):
-        """Maps the file, anew once so much was read."""
-        self.held = {}  # the old map is closed before there is another one
+        """Maps the file, and renews the map once enough was read."""
+        self.held = {}  # the old map is closed before a new one opens
         self.held = self._checked(self._load())
         self.left = MAPPED_BYTES
         storages = [tensor.untyped_storage() for tensor in self.held.values() if _is_plain(tensor)]
@@ -64,7 +65,7 @@ class TorchTensors:
 
     def _load(self):
         try:
-            # Training scripts save their arguments beside the weights, which are plain values.
+            # Training scripts save their arguments, which are plain values, beside the weights.
             with self.torch.serialization.safe_globals([argparse.Namespace]):
                 return self.torch.load(
                     self.path, map_location="cpu", weights_only=True, mmap=self.zipped
@@ -74,7 +75,7 @@ class TorchTensors:
                 raise UnreadModel(
                     f"{self.path!r} is not a state dict of tensors: it holds Python objects, which "
                     f"loading would run as code, such as {known[1]!r} of `torch.save(model)`. "
-                    "Where you trust it, open it with torch.load(path, weights_only=False) "
+                    "If you trust it, open it with torch.load(path, weights_only=False) "
                     'and write its tensors: torch.save(model.state_dict(), "weights.pth")'
                 ) from error
             raise DamagedFile(
@@ -99,7 +100,7 @@ class TorchTensors:
         return tensors
 
     def _flat(self, state, above="", depth=4):
-        """Yields the names of tensors in dictionaries, which have names themselves."""
+        """Yields the tensors in nested dictionaries, with the dictionaries' keys in their names."""
         for name, value in state.items():
             if isinstance(value, self.torch.Tensor):
                 yield f"{above}{name}", value
@@ -132,13 +133,13 @@ class TorchTensors:
         )
 
     def _compare(self, name, storage):
-        """Compares a storage with the archive's checksums, the first time that it is read."""
+        """Checks a storage against the archive's checksums when it is first read."""
         place = storage.data_ptr() - self.start
         if place in self.compared:
             return
         content = self.torch.empty(0, dtype=self.torch.uint8).set_(storage).numpy()
         checksum = zlib.crc32(content)
-        # 0 is where the writer computed none.
+        # 0 means that the writer computed none.
         if not self.checksums & {(len(content), checksum), (len(content), 0)}:
             raise DamagedFile(
                 f"{name!r} in {self.path!r} is damaged: no record of the archive has the checksum "
@@ -154,7 +155,7 @@ class TorchTensors:
 
 
 def _is_plain(tensor):
-    """Whether a tensor's elements lie in its storage, one after another."""
+    """Whether a tensor's elements are contiguous in its storage."""
     return str(tensor.layout) == "torch.strided" and not (tensor.is_quantized or tensor.is_meta)
 
 
@@ -163,7 +164,7 @@ def _refuse_programs(path, archive):
         raise DamagedFile(
             "A file of weights must be a state dict. Received: "
             f"{path!r}, a TorchScript archive, which loading would run as code, such as OpenAI's. "
-            'Take its tensors out where you trust it: torch.save(torch.jit.load(path, "cpu")'
+            'If you trust it, extract its tensors: torch.save(torch.jit.load(path, "cpu")'
             '.state_dict(), "weights.pt")'
         )
 
@@ -172,7 +173,7 @@ def _refuse_compression(path, archive):
     packed = [e.filename for e in archive.infolist() if e.compress_type != zipfile.ZIP_STORED]
     if packed:
         raise DamagedFile(
-            "The records of a PyTorch file are not compressed, since torch maps them as they are. "
+            "The records of a PyTorch file must not be compressed, since torch maps them. "
             f"Received: {path!r}, where {packed[0]!r} is"
         )
 
@@ -184,7 +185,7 @@ def write_torch(path: str, tensors, note: str) -> None:
         try:
             state = {name: torch.from_numpy(np.array(array)) for name, array in tensors}
             torch.save(state, file)
-        except RuntimeError as error:  # "unexpected pos", where the file could not be written
+        except RuntimeError as error:  # "unexpected pos" if the file could not be written
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise

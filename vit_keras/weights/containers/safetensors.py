@@ -14,8 +14,8 @@ from vit_keras.weights.containers.checks import (
 from vit_keras.weights.containers.digests import KEY, check_digest, digest
 
 NO_FILE = "{!r} is not a safetensors file"
-NOTE_KEY = "vit_keras"  # the metadata entry that holds this package's note
-MAPPED_BYTES = 2**22  # what a map has read stays in memory, so it is renewed after so many bytes
+NOTE_KEY = "vit_keras"  # the metadata entry with this package's note
+MAPPED_BYTES = 2**22  # a map is renewed after reading so much, since read pages stay in memory
 
 
 def _require(module, purpose):
@@ -23,9 +23,9 @@ def _require(module, purpose):
 
 
 class SafetensorsTensors:
-    """Reads safetensors files from memory maps; the library compares header and file.
+    """Reads safetensors files from memory maps; the library checks the header against the file.
 
-    What a map has read stays in memory until the map is closed, so maps are renewed.
+    Pages that a map has read stay in memory until it is closed, so maps are renewed.
     """
 
     def __init__(self, path: str):
@@ -47,7 +47,7 @@ class SafetensorsTensors:
 
     def raw(self, name):
         if self.left <= 0:
-            self.close()  # before there is another map
+            self.close()  # before opening another map
             self.file, self.left = self._opened(), MAPPED_BYTES
         try:
             array = self.file.get_tensor(name)
@@ -72,7 +72,7 @@ class SafetensorsTensors:
 
 
 def _check_header(path):
-    """Refuses a header that would take far more memory than the file, or has a name twice."""
+    """Refuses a header that would take far more memory than the file, or repeats a name."""
     with readable(NO_FILE.format(path)), open(path, "rb") as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")
@@ -82,11 +82,11 @@ def _check_header(path):
             parse_json(file.read(min(length, LARGEST_JSON_BYTES + 1)), f"The header of {path!r}"),
             dict,
         ):
-            raise DamagedFile(f"{NO_FILE.format(path)}: its header is no object")
+            raise DamagedFile(f"{NO_FILE.format(path)}: its header is not an object")
 
 
 def write_safetensors(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs, and `note` and the SHA-256 into the metadata."""
+    """Writes (name, array) pairs, with `note` and the SHA-256 in the metadata."""
     library = _require("safetensors.numpy", "Writing safetensors")
     arrays = dict(tensors)
     metadata = {"format": "pt", NOTE_KEY: note, KEY: digest(sorted(arrays.items()), note)}

@@ -1,7 +1,7 @@
-"""Weights in several files, shards, with an index that says which of them holds which tensor.
+"""Weights in several files (shards), with an index that maps tensors to shards.
 
-The index is what transformers writes beside the shards: JSON with `weight_map`, an object of
-`{name of the tensor: name of the shard}`.
+The index is in transformers' format: JSON with `weight_map`, an object
+`{name of a tensor: name of its shard}`.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def read_index(path: str) -> dict[str, str]:
     """Reads an index: `{name of a tensor: name of its shard}`.
 
     Raises:
-        DamagedFile: It is no index, or names files outside its folder or of another kind.
+        DamagedFile: It is not an index, or names files outside of its folder or of another kind.
     """
     label, suffix = f"The index {path!r}", _suffix(path)
     with open(path, "rb") as file:
@@ -44,18 +44,18 @@ def read_index(path: str) -> dict[str, str]:
         is_beside = is_text(shard) and is_plain(shard) and "/" not in shard
         if not is_beside or not shard.endswith(suffix):
             raise DamagedFile(
-                f"{label} must name {suffix} files of its own folder. Received: {short(shard)}"
+                f"{label} must name {suffix} files in its own folder. Received: {short(shard)}"
             )
     return shards
 
 
 def shards_of(path: str) -> list[str]:
-    """The names of the shards that belong to a file of weights; none but for an index."""
+    """Returns the names of the shards in an index; empty for any other file of weights."""
     return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
 
 
 class ShardedTensors:
-    """Reads the shards that an index names, each by the reader of its kind.
+    """Reads the shards that an index names, each with the reader of its kind.
 
     Each tensor must be in the shard that the index names, and in no other one.
     """
@@ -85,7 +85,7 @@ class ShardedTensors:
         if missing:
             raise FileNotFoundError(
                 f"The {len(shards)} shards that {self.path!r} names must be in its folder. "
-                f"Missing: {some(missing)}. Copy or download them as well"
+                f"Missing: {some(missing)}. Copy or download them too"
             )
         for shard in shards:
             check_arrived(shard)

@@ -1,6 +1,6 @@
-"""Formats of weights, one file for each: they map names and layouts, and read no files."""
+"""Formats of weights, one module each: they map names and layouts, and read no files."""
 
-# The file of each format, and its name there if not FORMAT. Detection tries them in this order.
+# The module of each format, and its name there if not FORMAT. Detection tries them in order.
 FILES = {
     "google": "google",
     "big_vision": "big_vision",

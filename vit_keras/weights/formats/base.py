@@ -1,4 +1,4 @@
-"""What a format is: names, layouts and numerics, without files."""
+"""Describes formats: names, layouts and numerics, without files."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ class Link:
         ours: Paths of variables in the model.
         read: Takes the arrays of `theirs` and returns those of `ours`, in order.
         write: The reverse of `read`.
-        unpadded: Whether shapes with and without leading ones are the same.
+        unpadded: Whether shapes with and without leading ones are equivalent.
     """
 
     theirs: tuple[str, ...]
@@ -30,7 +30,7 @@ class Link:
     unpadded: bool = False
 
     def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-        """Whether a tensor with `shape` can be read where `expected` would be written."""
+        """Whether a tensor with `shape` can be read as one with the written shape `expected`."""
         if self.unpadded:
             shape, expected = _without_leading_ones(shape), _without_leading_ones(expected)
         return shape == expected
@@ -41,43 +41,42 @@ class Format:
     """One row in the table of formats.
 
     Attributes:
-        name: The name in `source=` and `format=`.
-        suffixes: The suffixes of files that it is written to, the usual one first.
-        detect: Takes a set of canonical names; whether they belong to this format.
-        admits: The same for a file whose format the user or the file's own name says, where the
-            tensors leave it open; None for `detect`.
-        file_names: A regular expression for the beginning of such names of files.
-        infer: Takes `{canonical name: shape}` and the configuration; returns the arguments of the
-            model's constructor, as far as they say them.
-        links: Takes an architecture, the canonical names of a file to read, or None to write, and
-            the configuration beside it; returns the links.
-        numerics: Takes the configuration; returns how the project's code computes.
-        refine: Takes such numerics, `{canonical name: shape}` and the configuration; returns them
-            with what the tensors show.
-        assumption: Takes `{canonical name: shape}`, the configuration and the arguments
-            that the user gives; returns what is assumed of a file that does not say
-            everything, for a message, or nothing.
-        slots_optional: Whether files may have positions of the patches alone, without slots for
-            the tokens before them.
-        canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
+        name: The name for `source=` and `format=`.
+        suffixes: The suffixes of the files to write, the usual one first.
+        detect: Takes a set of canonical names; returns whether they belong to this format.
+        admits: The same for ambiguous tensors if the user or the file's name gives the format; None
+            for `detect`.
+        file_names: A regular expression for the beginning of such file names.
+        infer: Takes `{canonical name: shape}` and the configuration; returns the constructor's
+            arguments that they determine.
+        links: Takes an architecture, the canonical names of a file to read (None to write), and the
+            configuration beside it; returns the links.
+        numerics: Takes the configuration; returns the numerics of the project's code.
+        refine: Takes these numerics, `{canonical name: shape}` and the configuration; returns
+            numerics corrected by the tensors.
+        assumption: Takes `{canonical name: shape}`, the configuration and the user's arguments;
+            returns what is assumed about an incomplete file, for a message, or an empty text.
+        slots_optional: Whether files may have positions for only the patches, without slots for the
+            tokens before them.
+        canonical: Takes a name; returns it without old spellings and prefixes, as in `links`.
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
-        classifiers: What classifiers may read; empty where `check` decides.
+        classifiers: The allowed inputs of classifiers; empty if `check` decides.
         hybrids: Whether its files can hold a ResNet stem.
-        channels: The channels of images where the project's code takes no others.
-        holds_activation: Whether its folders say the activation of the classifier.
-        values: The canonical names of small tensors whose values say how the model computes; the
-            configuration holds them in a dictionary called "values".
+        channels: The number of image channels if the project's code takes no other.
+        holds_activation: Whether its folders record the activation of the classifier.
+        values: The canonical names of small tensors whose values determine how the model computes;
+            the configuration holds them in a dictionary "values".
         head: The prefixes of canonical names that belong to the classifier.
-        ignored: The prefixes of canonical names that no model has a place for.
-        wraps: Takes the canonical names; whether a classifier beside them that another program
-            wrote reads what the format's own one would.
-        architecture: The class whose `from_model` gives what `links` takes.
+        ignored: The prefixes of canonical names that models do not use.
+        wraps: Takes the canonical names; returns whether a classifier that another program added
+            has the same input as the format's own.
+        architecture: The class whose `from_model` makes the input of `links`.
         check: Takes an architecture; raises ValueError if the format cannot hold it.
         config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
-            configuration that the project reads beside the weights.
-        folder_name: The name of its file in a folder; None for the usual one of its suffix.
-        h5_groups: For `.weights.h5`: takes names and whether they go to a folder; returns
+            project's configuration beside the weights.
+        folder_name: The name of its file in a folder; None for the usual name with its suffix.
+        h5_groups: For `.weights.h5`: takes names and whether to write a folder; returns
             `{file: {name: groups}}`, see `containers.keras_h5.write_h5`.
     """
 
@@ -111,7 +110,7 @@ class Format:
 
 
 def check_held(row: Format, arch) -> None:
-    """Raises ValueError where a format has no place for an option or the images of a model."""
+    """Raises ValueError if a format cannot hold an option or the images of a model."""
     if not isinstance(arch, VisionTransformerArchitecture):
         return
     options = {k: v for k, v in arch.options.changed().items() if k not in row.options}
@@ -144,20 +143,20 @@ def same(theirs: str, ours: str) -> Link:
 
 
 def unpadded(theirs: str, ours: str) -> Link:
-    """Links one vector, which the file may hold as `(1, 1, 1, C)`."""
+    """Links one vector, which may be `(1, 1, 1, C)` in the file."""
     read = lambda x: (x.reshape(-1),)
     return Link((theirs,), (ours,), read, lambda x: (x,), unpadded=True)
 
 
 def reshaped(theirs: str, ours: str, their_shape, our_shape) -> Link:
-    """Links one tensor with two shapes, whose elements have the same order."""
+    """Links one tensor with two shapes but the same order of elements."""
     return Link(
         (theirs,), (ours,), lambda x: (x.reshape(our_shape),), lambda x: (x.reshape(their_shape),)
     )
 
 
 def zeros(ours: str) -> Link:
-    """Sets a variable to zero that the file leaves out."""
+    """Sets a variable that the file leaves out to zero."""
     return Link((), (ours,), lambda: (np.zeros((), "float32"),), lambda x: ())
 
 

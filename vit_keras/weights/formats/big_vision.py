@@ -1,17 +1,17 @@
 """big_vision's `.npz`: positions at the top without a slot for the class token; scanned blocks.
 
-These are read as well:
+These are also read:
 
 - older files, which keep the slot or have the positions inside `Transformer`;
-- files without positions, whose models have the fixed sin-cos ones, as a model of
-  `position_embedding="sincos2d"` is written;
-- `params/img/` of two-tower models, without the tower for text;
-- training states, without their optimizer;
-- NaFlex models, which have one kernel row for each number of a patch, `(p·p·3, D)`, and positions
-  `(h, w, D)`; the model then has that grid, and `with_image_size` makes others.
+- files without positions, whose models have fixed sin-cos positions; models with
+  `position_embedding="sincos2d"` are written in this form;
+- `params/img/` of two-tower models, without the text tower;
+- training states, without the optimizer;
+- NaFlex models, which have one kernel row per value of a patch, `(p·p·3, D)`, and positions
+  `(h, w, D)`; the model then has that grid, and `with_image_size` changes it.
 
-A slot of zeros is not written. A slot that is not zero is written, and big_vision folds it into
-`cls` when it reads the file.
+A slot of zeros is not written. Any other slot is written, and big_vision folds it into `cls` when
+it reads the file.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def _patch_kernel(x):
 
 
 def _kernel_shape(shape):
-    """`(p, p, 3, D)` of a kernel `(p·p·3, D)`; other shapes stay."""
+    """Returns `(p, p, 3, D)` for a kernel `(p·p·3, D)`; other shapes are unchanged."""
     if len(shape) != 2:
         return shape
     side = math.isqrt(shape[0] // 3)
@@ -90,7 +90,7 @@ def _kernel_shape(shape):
 
 
 def _grid_of_positions(shape):
-    """The rows and columns of positions `(h, w, D)`; None for `(1, N, D)`."""
+    """Returns the rows and columns of positions `(h, w, D)`; None for `(1, N, D)`."""
     return tuple(shape[:2]) if shape[0] > 1 else None
 
 
@@ -145,7 +145,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """SigLIP, with its tower for text or as NaFlex, takes whole pictures, without a crop."""
+    """Drops the crop for SigLIP, with its text tower or as NaFlex, which takes whole pictures."""
     naflex = _grid_of_positions(shapes.get(POSITIONS, (1, 0))) is not None
     if naflex:
         numerics = dataclasses.replace(numerics, resizing=NAFLEX)

@@ -1,4 +1,4 @@
-"""BiT's `.npz` (arXiv 1912.11370) in big_transfer's names; big_vision's names are read as well."""
+"""BiT's `.npz` (arXiv 1912.11370) with big_transfer's names; big_vision's names are also read."""
 
 import re
 
@@ -37,7 +37,7 @@ def _flax_norm(name):
 
 
 def big_transfer_name(path: str) -> str:
-    """big_transfer's name of the variable with this path."""
+    """Returns big_transfer's name for the variable with this path."""
     unit, _, part = path.rpartition("/unit")
     if not unit:
         path = path.replace("root_block/conv_root/", "root_block/standardized_conv2d/")

@@ -1,7 +1,7 @@
-"""Meta's state dicts of DINO, DINOv2 and DINOv3, whose names are nearly timm's.
+"""Meta's state dicts of DINO, DINOv2 and DINOv3, with nearly the same names as timm.
 
-No file of DINO and DINOv2 says the number of heads, but those of the published widths are known;
-the periods of DINOv3's rotary positions say it.
+Files of DINO and DINOv2 do not give the number of heads; it follows from the published widths. For
+DINOv3, it follows from the periods of the rotary positions.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def admits(names: set[str]) -> bool:
 
 
 def detect(names: set[str]) -> bool:
-    """Leaves a plain file of DINO to timm, unless its name or a head beside it says whose."""
+    """Leaves plain files of DINO to timm, unless their name or a head identifies them."""
     return admits(names) and any(name in names for name in ONLY_HERE)
 
 
@@ -62,13 +62,13 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if names is not None:
         return tensor_links(arch, _row(names))
     written = tensor_links(arch, GIANT if arch.options.mlp == "swiglu" else DINO)
-    if arch.options.layer_scale is not None:  # not in DINO
+    if arch.options.layer_scale is not None:  # DINO has none
         written.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
     return written
 
 
 def constant(name: str, value) -> Link:
-    """Writes a tensor that the project's code wants and no model has a variable for."""
+    """Writes a tensor that the project's code needs but models do not have."""
     return Link((name,), (), lambda x: (), lambda: (np.asarray(value, "float32"),))
 
 
@@ -91,7 +91,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
 
 
 def check_only(holder: str, arch: VisionTransformerArchitecture, only: dict) -> None:
-    """Raises ValueError for a model with a head, or without the only values of some arguments."""
+    """Raises ValueError for a model with a head, or without the required values of arguments."""
     only = {"num_classes": None, "representation_size": None, **only}
     whole = {**dataclasses.asdict(arch.options), **vars(arch)}
     received = {name: whole[name] for name in only}
@@ -142,7 +142,7 @@ def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -
 
 
 def _masked(link, names):
-    """Leaves out the bias of the keys, which Meta multiplies by a mask."""
+    """Leaves out the keys' bias, which Meta multiplies by a mask."""
     mask = f"{link.theirs[0]}_mask"
     if mask not in names:
         return link
@@ -169,7 +169,7 @@ def _constants(arch):
     if options.qkv_bias == "qv":
         names = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
         links += [constant(name, _mask(width)) for name in names]
-    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that is for training alone
+    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that only training uses
         links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
         links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
     return links
@@ -189,7 +189,7 @@ def infer_dinov3(shapes: dict, config: dict) -> dict:
 
 
 def _rope(periods, head_size):
-    """The rotary positions with the periods of a file, which are rounded in the published ones."""
+    """Returns the rotary positions with a file's periods, which are rounded in published files."""
     for rounded in (True, False):
         rope = Rope(centered=True, rounded=rounded)
         if periods is None or np.allclose(1 / rotary_frequencies(head_size, rope), periods, 1e-5):
@@ -201,7 +201,7 @@ def _rope(periods, head_size):
 
 
 def refine_dinov3(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Models of satellite images have a norm for local crops, as the 7B of other images has."""
+    """Models of satellite images have a norm for local crops, as does the 7B of other images."""
     if f"{LOCAL_NORM}weight" not in shapes:
         return numerics
     if shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B:

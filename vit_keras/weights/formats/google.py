@@ -1,8 +1,8 @@
 """Google's `.npz` of the original ViT and of AugReg: `vit_jax`, arXiv 2010.11929 and 2106.10270.
 
-This package has the same names and layouts. Files of the Linen API number the layers of a block
-from 0 for each class, and training states have the prefix `opt/target/`; both are read. The
-original names are written.
+This package uses the same names and layouts. Files of the Linen API number the layers of a block
+from 0 for each class, and training states have the prefix `opt/target/`; both can be read. Files
+are written with the original names.
 """
 
 import re
@@ -25,7 +25,7 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"
 
 
 def published_name(path: str) -> str:
-    """`encoderblock_0/LayerNorm_0/gamma` as `Transformer/encoderblock_0/LayerNorm_0/scale`."""
+    """Turns `encoderblock_0/…/gamma` into `Transformer/encoderblock_0/…/scale`."""
     name = NORM_VARIABLE.sub(lambda m: {"gamma": "/scale", "beta": "/bias"}[m[1]], path)
     name = {"cls/cls": "cls"}.get(name, name)
     return f"Transformer/{name}" if name.startswith(TRANSFORMER) else name
@@ -49,7 +49,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
 
 
 def sizes(shapes: dict, num_layers: int, block: str) -> dict:
-    """The arguments that names and shapes say; `block` is the prefix of one block."""
+    """Returns the arguments from names and shapes; `block` is the prefix of one block."""
     height, width, channels, hidden_size = shapes["embedding/kernel"]
     token, pooled = "cls" in shapes, "MAPHead_0/probe" in shapes
     heads = shapes[f"{block}/MultiHeadDotProductAttention_1/query/kernel"][-2]

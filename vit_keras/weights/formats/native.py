@@ -1,8 +1,7 @@
 """This package's own `.keras` and `.weights.h5` files, which hold any model.
 
-Keras numbers the variables of each layer, so `head/kernel` is `head/0`. A `.keras` file also says
-how the model computes. A `.weights.h5` does not, and loading it leaves the model's numerics as they
-are.
+Keras numbers the variables of each layer, so `head/kernel` is `head/0`. A `.keras` file also
+records how the model computes. A `.weights.h5` does not, and loading it keeps the model's numerics.
 """
 
 import dataclasses
@@ -26,8 +25,8 @@ class VariableLayout:
 
     Attributes:
         variables: (name in the file, path) pairs.
-        classifier: "token" for a model with a class token, "distilled" for one with a distillation
-            token as well, otherwise None.
+        classifier: "token" for a model with a class token, "distilled" for one that also has a
+            distillation token, otherwise None.
         grid: Rows and columns of patches, or None for a model without patches.
     """
 
@@ -37,7 +36,7 @@ class VariableLayout:
 
     @staticmethod
     def from_model(model: keras.Model) -> "VariableLayout":
-        """Reads the layout off a built model."""
+        """Reads the layout from a built model."""
         variables = tuple(_numbered_variables(model))
         names = {path.split("/")[0] for _, path in variables}
         classifier = "distilled" if "dist" in names else "token" if "cls" in names else None
@@ -109,7 +108,7 @@ def _image_size(layers):
 
 
 def _classifier(shapes, layers):
-    """Without a configuration, "gap" and "gap_norm" cannot be told apart: the names are equal."""
+    """Infers the classifier; without a configuration, "gap" and "gap_norm" have equal names."""
     if layers:
         facts = [LayerFacts(row["name"], row["class_name"], row["config"]) for row in layers]
         return {"classifier": classifier_of(facts), **options_of(facts).changed()}
@@ -121,7 +120,7 @@ def _classifier(shapes, layers):
 
 
 def _position_embedding(layers):
-    """As `models.positions_of`, from the configuration of a `.keras` file."""
+    """Does what `models.positions_of` does, from the configuration of a `.keras` file."""
     kinds = {layer_class.__name__: kind for layer_class, kind in KINDS.items()}
     places = {name.format(0): place for place, name in NAMES.items()}
     added = next((layer for layer in layers if layer["class_name"] in kinds), None)
@@ -139,7 +138,7 @@ def _position_embedding(layers):
 
 
 def _count_positions(shapes):
-    """The number of learned positions in a `.weights.h5`."""
+    """Returns the number of learned positions in a `.weights.h5`."""
     shape = shapes.get("posembed_input/0", ())
     if len(shape) != 3:
         raise ValueError(
@@ -160,7 +159,7 @@ def _resnet_sizes(shapes, root):
 
 
 def numerics(config: dict) -> Numerics | None:
-    """What the configuration in a `.keras` file says; None for a `.weights.h5`."""
+    """Reads the numerics in a `.keras` file's configuration; None for a `.weights.h5`."""
     model = config.get(KERAS_CONFIG, {})
     if "preprocessing" not in model:
         return None

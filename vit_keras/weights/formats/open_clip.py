@@ -1,10 +1,9 @@
 """OpenCLIP's files and OpenAI's state dicts of CLIP, without the text tower.
 
-A folder has an `open_clip_config.json`. OpenAI's state dicts stand alone: their heads are 64 wide,
-and they compute with the quick GELU. Image towers that are models of timm, such as OpenCLIP's
-SigLIPs, are a format of their own, which is read alone: their tensors are timm's, below
-"visual.trunk.", with a projection behind them or none. Models are written as timm's or as
-transformers' own.
+A folder has an `open_clip_config.json`. OpenAI's state dicts have no configuration: their heads are
+64 wide, and they compute with the quick GELU. Image towers that are timm models, such as those of
+OpenCLIP's SigLIPs, are a separate, read-only format: timm's tensors below "visual.trunk.", perhaps
+followed by a projection. Such models are written in the formats of timm or transformers.
 """
 
 import dataclasses
@@ -63,7 +62,7 @@ TOWER = "visual."  # the prefix of the image tower's tensors in a file with both
 CONFIG = "open_clip_config.json"
 HEAD_WIDTH = 64
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-# What the classifier reads, by `pool_type` and `final_ln_after_pool`.
+# The classifier's input, by `pool_type` and `final_ln_after_pool`.
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}
 
 
@@ -83,7 +82,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
 
 
 def _no_bias(arch):
-    """Stands for the patches' bias, which OpenCLIP has not, in models without `pre_norm`."""
+    """Replaces the patches' bias, which OpenCLIP lacks, in models without `pre_norm`."""
 
     def write(bias):
         if bias.any():
@@ -106,7 +105,7 @@ def infer(shapes: dict, config: dict) -> dict:
     classifier = CLASSIFIERS[("tok", False) if pools[0] == "tok" else pools]
     arguments = tensor_sizes(CLIP, shapes, classifier)
     arguments["class_token"] = classifier != "token"
-    arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa's is behind its pool
+    arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa has it after its pool
     width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
     if width % head_width == 0:
         arguments["num_heads"] = width // head_width
@@ -246,7 +245,7 @@ def links_timm(arch: VisionTransformerArchitecture, names=None, config=None) -> 
 
 
 def timm_config(config: dict) -> dict:
-    """What timm would say of the tower."""
+    """Returns timm's configuration of the tower."""
     content = config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
     sizes = {"img_size": content.get("image_size"), "global_pool": content.get("timm_pool")}
     return {
@@ -270,7 +269,7 @@ def numerics_timm(config: dict) -> Numerics:
 
 def check_timm(arch) -> None:
     raise ValueError(
-        "Towers of timm inside OpenCLIP's files are read alone. Received: a model to write; give "
+        "Towers of timm inside OpenCLIP's files can only be read. Received: a model to write; give "
         'format="timm", or "open_clip" for a CLIP'
     )
 

@@ -1,8 +1,8 @@
 """Meta's Perception Encoder: PE Core, with or without its text tower, PE Lang and PE Spatial.
 
 Core has an attention pool over all tokens and a projection. Lang and Spatial have neither, nor a
-normalization after the blocks. The files do not say the heads; those of the published widths are
-known, and `config.json` may say `heads` and `attn_pooler_heads`.
+normalization after the blocks. The files do not give the numbers of heads; they follow from the
+published widths, and `config.json` may give `heads` and `attn_pooler_heads`.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """The links between a plain Vision Transformer and PyTorch tensors, from a table of names.
 
 PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and fused projections.
-Projects order the numbers of queries and keys in a head, which rotary positions pair, in their own
-ways. This package rotates i and i + d/2 as a pair, by rows for i < d/4 and by columns for the
-others. A layout in `LAYOUTS` says at which place of a file each of these numbers stands.
+Rotary positions rotate pairs of channels of queries and keys in a head, and projects order these
+channels differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by columns
+for the others. A layout in `LAYOUTS` gives the position of each channel in a file.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
 
 
 def halves(size: int) -> np.ndarray:
-    """Pairs (i, i + d/2), rows first, as in DINOv3: this package's own order."""
+    """Pairs (i, i + d/2), rows first, as in DINOv3 and in this package."""
     return np.arange(size)
 
 
@@ -58,21 +58,21 @@ def kernel(theirs: str, ours: str) -> Link:
 
 
 def norm(theirs: str, ours: str, kind: str = "layer") -> list[Link]:
-    """Links `nn.LayerNorm` or `nn.GroupNorm` to gamma and beta; of kind "rms", to a scale."""
+    """Links `nn.LayerNorm` or `nn.GroupNorm` to gamma and beta, or for kind "rms" to a scale."""
     if kind == "rms":
         return [same(f"{theirs}.weight", f"{ours}/scale")]
     return [same(f"{theirs}.weight", f"{ours}/gamma"), same(f"{theirs}.bias", f"{ours}/beta")]
 
 
-ROTATED = ("query", "key")  # the projections whose heads have an order of their own
+ROTATED = ("query", "key")  # the projections whose heads have a special order
 
 
 def heads_in(
     theirs: str, ours: str, num_heads: int, order: np.ndarray | None = None, has_bias: bool = True
 ) -> list[Link]:
-    """Links a projection `(D, D)`, whose rows are ordered by head, to a kernel `(D, H, d)`.
+    """Links a projection `(D, D)` with rows ordered by head to a kernel `(D, H, d)`.
 
-    `order` says where each number of a head of ours stands in theirs, see `LAYOUTS`.
+    `order` gives the position of each of our channels in their heads; see `LAYOUTS`.
     """
     link = heads_bias(f"{theirs}.bias", (ours,), num_heads, order)
     return [_fused(f"{theirs}.weight", (ours,), num_heads, order), *([link] if has_bias else [])]
@@ -100,7 +100,7 @@ def fused(
 ) -> list[Link]:
     """Links one matrix `(P · D, D)` to P projections, such as query, key and value.
 
-    `biased` are the projections that have a bias; the others' part of the file's bias is zero.
+    `biased` are the projections with a bias; the file's bias is zero for the others.
     """
     paths = tuple(f"{ours}/{name}" for name in projections)
     links = [_fused(weight, paths, num_heads, order)]
@@ -133,7 +133,7 @@ def heads_bias(theirs: str, ours: tuple[str], num_heads: int, order: np.ndarray 
 
 
 def _ordered(x, name, order, back=False):
-    """Reorders the last axis, the numbers of a head, of a query or key."""
+    """Reorders the last axis, the channels of a head, of a query or key."""
     if order is None or name not in ROTATED:
         return x
     return x[..., np.argsort(order) if back else order]
@@ -204,7 +204,7 @@ def tensor_links(arch: VisionTransformerArchitecture, names: TensorNames) -> lis
 
     Args:
         arch: The architecture of the model.
-        names: What the project calls the tensors.
+        names: The project's names for the tensors.
 
     Returns:
         The links, in the order of the model's layers.
@@ -228,7 +228,7 @@ def _stem(arch, names):
     bias = [] if arch.options.pre_norm else [same(f"{names.patches}.bias", "embedding/bias")]
     if not names.linear_patches:
         return [kernel(names.patches, "embedding"), *bias]
-    shape = (*arch.patch_size, arch.channels, arch.hidden_size)  # flat patches have this order
+    shape = (*arch.patch_size, arch.channels, arch.hidden_size)  # the order of flat patches
     flat = Link(
         (f"{names.patches}.weight",),
         ("embedding/kernel",),
@@ -239,7 +239,7 @@ def _stem(arch, names):
 
 
 def _prefix(arch, names):
-    """Links tokens and positions, which some projects hold with fewer or more axes."""
+    """Links tokens and positions, which have fewer or more axes in some projects."""
     width, (rows, columns) = arch.hidden_size, arch.grid
     token = {3: (1, 1, width), 1: (width,)}[names.token_axes]
     links = [
@@ -260,7 +260,7 @@ def _prefix(arch, names):
 
 
 def block_links(arch: VisionTransformerArchitecture, names: TensorNames, i: int) -> list[Link]:
-    """Links one block."""
+    """Links the variables of one block."""
     options, kind, ours = arch.options, arch.options.norm, f"encoderblock_{i}"
     its = lambda name: names.of_block(i, name)
     links = norm(its(names.norm_0), f"{ours}/LayerNorm_0", kind)
@@ -349,7 +349,7 @@ def _parallel(arch, names, its, ours, order):
 
 
 def _ordered_norm(theirs, ours, kind, order):
-    """Links the normalization of a query or key, whose numbers follow the head's order."""
+    """Links the normalization of a query or key; its channels follow the head's order."""
     if order is None:
         return norm(theirs, ours, kind)
     back = np.argsort(order)
@@ -361,7 +361,7 @@ def _ordered_norm(theirs, ours, kind, order):
 
 def _mlp(arch, names, its, ours):
     if arch.options.parallel:
-        links = []  # the input projection of the block holds the first layer
+        links = []  # the block's input projection holds the first layer
     elif names.packed and arch.options.mlp == "swiglu":
         links = _packed(its(names.packed), ours)
     else:

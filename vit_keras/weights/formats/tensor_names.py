@@ -1,7 +1,7 @@
-"""What projects that write PyTorch tensors call the parts of a plain Vision Transformer.
+"""PyTorch projects' names for the tensors of a plain Vision Transformer.
 
 A `TensorNames` is one row of such a table. `tensor_links` turns a row into links, and
-`tensor_sizes` reads the sizes and options of a model off the shapes of a file.
+`tensor_sizes` reads a model's sizes and options from the shapes in a file.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ class PoolNames:
     """The names of an attention pool's tensors.
 
     Attributes:
-        probe: The whole name of the probe.
+        probe: The full name of the probe.
         query: The prefix of the query's projection; empty if `in_proj` holds all three.
         kv: The prefix of the fused projection of keys and values.
-        in_proj: The prefix of the fused projection of query, key and value, as `nn` has it.
+        in_proj: The prefix of the fused projection of query, key and value, as in `nn`.
         out: The prefix of the output projection.
         norm: The prefix of the normalization.
         dense_0: The prefix of the MLP's first layer.
@@ -40,10 +40,10 @@ class PoolNames:
 
 @dataclasses.dataclass(frozen=True)
 class TensorNames:
-    """The names of a project's tensors: whole names of parameters, prefixes of layers.
+    """The names of a project's tensors: full names of parameters, prefixes of layers.
 
-    Names in a block stand without the block's prefix. An empty name stands for what a project has
-    not.
+    Names in a block omit the block's prefix. An empty name means that the project has no such
+    tensor.
 
     Attributes:
         patches: The projection of patches.
@@ -56,28 +56,28 @@ class TensorNames:
         norm: The normalization after the blocks.
         pooled_norm: The normalization after a mean; empty for `norm`.
         qkv: The prefix of the fused projection of query, key and value, with ".weight".
-        in_proj: The same, with "_weight" and "_bias" behind it, as in `nn.MultiheadAttention`.
+        in_proj: The same, followed by "_weight" and "_bias", as in `nn.MultiheadAttention`.
         query: The prefix of the query's own projection; `key` and `value` likewise.
-        query_bias: The whole name of the query's bias beside a fused kernel; `value_bias` likewise.
+        query_bias: The full name of the query's bias beside a fused kernel; `value_bias` likewise.
         query_norm: The normalization of queries in each head; `key_norm` likewise.
         attention_norm: The normalization before `out`.
-        scale_0: The whole name of the first LayerScale; `scale_1` of the second.
+        scale_0: The full name of the first LayerScale; `scale_1` of the second.
         gate: The gate of SwiGLU.
         packed: The fused gate and values of SwiGLU, in this order.
         mlp_norm: The normalization before `dense_1`.
         parallel_in: The fused MLP, query, key and value of a parallel block.
-        parallel_bias: The whole name of the MLP's bias where `parallel_in` has no bias.
-        relative: The whole name of a block's table of relative biases.
-        shared_relative: The whole name of a table that all blocks share.
-        frequencies: The whole name of the learned frequencies of all blocks.
-        cls: The whole names of the class token, the distillation token, the registers and the
+        parallel_bias: The full name of the MLP's bias if `parallel_in` has no bias.
+        relative: The full name of a block's table of relative biases.
+        shared_relative: The full name of a table that all blocks share.
+        frequencies: The full name of the learned frequencies of all blocks.
+        cls: The full names of the class token, the distillation token, the registers and the
             position embeddings: `dist`, `registers`, `positions`.
         pre_norm: The normalization before the blocks.
         pre_logits: The hidden layer before the classifier.
         head: The classifier, and the distillation token's: `head_dist`.
-        projection: The whole name of a classifier without bias, `(D, K)` if `projection_is_ours`.
+        projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
         pool: The names of the attention pool.
-        rotary: How q and k are laid out in heads, a name in `tensor_links.LAYOUTS`.
+        rotary: The layout of q and k in heads, a name in `tensor_links.LAYOUTS`.
         token_axes: The number of axes of `cls` and `dist`: 3 for `(1, 1, D)`, 1 for `(D,)`.
         position_axes: The number of axes of `positions`: 3 for `(1, N, D)`, 2 for `(N, D)`, 4 for
             `(1, h, w, D)`.
@@ -130,25 +130,25 @@ class TensorNames:
     linear_patches: bool = False
 
     def of_block(self, number: int, name: str) -> str:
-        """Returns the whole name of a block's tensor or layer."""
+        """Returns the full name of a block's tensor or layer."""
         return f"{self.block.format(number)}{name}"
 
 
 Shapes = dict[str, tuple[int, ...]]
-LAYER_SCALE = 1e-5  # the initial value, which no file says
+LAYER_SCALE = 1e-5  # the initial value, which files do not give
 
 
 def tensor_sizes(
     names: TensorNames, shapes: Shapes, classifier: str, patch_size=None, channels: int = 3
 ) -> dict:
-    """Returns the arguments of `VisionTransformer` that names and shapes say.
+    """Returns the arguments of `VisionTransformer` that follow from names and shapes.
 
     Args:
-        names: What the project calls the tensors.
+        names: The project's names for the tensors.
         shapes: `{name: shape}`.
-        classifier: What the model's classifier reads.
-        patch_size: Height and width of a patch, where the projection of patches is a matrix.
-        channels: The channels of the images, likewise.
+        classifier: The input of the model's classifier.
+        patch_size: Height and width of a patch, if the projection of patches is a matrix.
+        channels: The channels of the images, in the same case.
 
     Returns:
         Everything but the number of heads, the numerics, `rope` and `image_size`.
@@ -188,7 +188,7 @@ def _positions(names, shapes):
 
 
 def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
-    """Returns the fields of `ViTOptions` that the presence of tensors says, where not default."""
+    """Returns the fields of `ViTOptions` that follow from tensors and are not the defaults."""
     has = lambda name, end="": bool(name) and names.of_block(0, f"{name}{end}") in shapes
     norm_0 = names.of_block(0, names.norm_0)
     options = {
@@ -209,7 +209,7 @@ def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
 
 
 def _map_mlp_dim(names, shapes):
-    """The hidden units of the attention pool's MLP, where it has not as many as the blocks'."""
+    """Returns the hidden units of the attention pool's MLP if they differ from the blocks'."""
     pool = None if names.pool is None else shapes.get(f"{names.pool.dense_0}.weight")
     return None if pool is None or pool[0] == _mlp_dim(names, shapes) else pool[0]
 
@@ -235,16 +235,16 @@ def _is_gated(names, shapes, has):
 
 
 def covered_positions(arguments: dict, positions: int, image_size=None) -> dict:
-    """Returns the image size and what so many learned positions cover.
+    """Returns the image size and the tokens that the learned positions cover.
 
     Args:
-        arguments: The arguments of the model, without these.
+        arguments: The other arguments of the model.
         positions: The number of learned positions; 0 for a model without any.
-        image_size: Height and width that a configuration says, or None.
+        image_size: Height and width from a configuration, or None.
 
     Returns:
-        `image_size`, which is left out where nothing says it, and the options `position_cover` and
-        `crop_to_patches`, where they are not the defaults.
+        `image_size`, unless unknown, and the options `position_cover` and `crop_to_patches`, unless
+        they are the defaults.
 
     Raises:
         ValueError: The configuration contradicts the number of positions.

@@ -1,4 +1,4 @@
-"""Look-ups in the table of published files: by variant and name, or by a file."""
+"""Looks up published files by variant and name, or by a local file."""
 
 import difflib
 import os
@@ -11,7 +11,7 @@ SIZE_TOLERANCE = 0.02  # published sizes are rounded to MiB
 
 
 def names(variant: str) -> list[str]:
-    """The names of the published weights of a variant.
+    """Returns the names of the published weights of a variant.
 
     Args:
         variant: The name of the variant, such as "B/16".
@@ -28,16 +28,16 @@ def names(variant: str) -> list[str]:
 
 
 def list_weights(variant: str | None = None) -> list[dict[str, Any]]:
-    """The published weights, with the accuracies that others state for these very files.
+    """Lists the published weights, with the accuracies published for these exact files.
 
     Args:
-        variant: The name of a variant, such as "B/16"; None lists those of all variants.
+        variant: The name of a variant, such as "B/16"; None lists the weights of all variants.
 
     Returns:
         A list of `{"variant", "name", "image_size", "classes", "top1_percent", "source", "license",
-        "url"}`. `name` is what `weights=` of a constructor and `--model.weights` take, the latter
-        beside `--model.variant`. `classes` are the outputs of the head, and None without one.
-        `top1_percent` is the top-1 accuracy on ImageNet, and None where `source` is "": nobody
+        "url"}`. `name` is the value for a constructor's `weights=`, and for `--model.weights` along
+        with `--model.variant`. `classes` is the number of outputs of the head; None without one.
+        `top1_percent` is the top-1 accuracy on ImageNet; None, with "" as `source`, if nobody
         published it.
 
     Example:
@@ -66,7 +66,7 @@ def lookup(variant: str, weights: str) -> PublishedFile:
         A `PublishedFile` with its URL, resolution, number of classes and accuracies.
 
     Raises:
-        ValueError: If there is no such file. The message lists the names that there are.
+        ValueError: If there is no such file. The message lists the existing names.
 
     Example:
         ```python
@@ -98,9 +98,9 @@ def identify(path: str, sha256: str, num_classes: int | None) -> tuple[str, list
         num_classes: The number of classes of its head, or None without a head.
 
     Returns:
-        What the rows were found by, and the rows. "sha256" and "path" (folder and file name, as in
-        the Keras cache) belong to one published file. A bare file "name" may belong to several, of
-        which those with other sizes or numbers of classes are left out.
+        How the rows were matched, and the rows. "sha256" and "path" (folder and file name, as in
+        the Keras cache) identify one published file. A bare file "name" may match several; those
+        with other sizes or numbers of classes are left out.
     """
     rows = list(PUBLISHED_FILES.values())
     by_hash = [row for row in rows if row.sha256 == sha256]
@@ -115,13 +115,13 @@ def identify(path: str, sha256: str, num_classes: int | None) -> tuple[str, list
         row
         for row in rows
         if row.path.rpartition("/")[2] == name
-        and row.host != HUGGING_FACE  # whose files all have the same names
+        and row.host != HUGGING_FACE  # its files all have the same names
         and row.num_classes == num_classes
         and fits_size(row, path)
     ]
 
 
 def fits_size(row: PublishedFile, path: str) -> bool:
-    """Whether the file at `path` has the published size, as far as that is known."""
+    """Whether the file at `path` has the published size, if that is known."""
     size_mib = os.path.getsize(path) / 2**20
     return row.size_mib is None or abs(size_mib / row.size_mib - 1) <= SIZE_TOLERANCE

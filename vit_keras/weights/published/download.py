@@ -1,15 +1,15 @@
-"""Downloads published checkpoints into the Keras cache, where they are used offline.
+"""Downloads published checkpoints into the Keras cache, from which they also work offline.
 
-Files lie in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path. A file
-put there by hand is used as if it had been downloaded. `keras.utils.get_file` takes bodies of any
-size, waits without end, and writes under the final name, hence the code here. Three environment
-variables change the download:
+Files are stored in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path.
+A file put there by hand is used as if it had been downloaded. `keras.utils.get_file` accepts bodies
+of any size, has no timeout, and writes under the final name, so this module does not use it. Three
+environment variables change the download:
 
 - `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
 - `HF_ENDPOINT`: the URL of a copy of huggingface.co, as for Hugging Face's own packages;
-- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
-  A connection that sends less than 1 KiB a second over as many seconds counts as stalled too.
+- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30). A
+  connection that sends less than 1 KiB per second over this time also counts as stalled.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRIES = 3
 CHUNK_BYTES = 2**20
-LOWEST_RATE = 2**10  # bytes a second
+LOWEST_RATE = 2**10  # bytes per second
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError)
-# What is taken of a file whose size is not published: twice the largest one of the table, in
+# The limit for a file of unpublished size: twice the largest one in the table, in
 # float32, and far more than any configuration.
 LARGEST_BYTES, LARGEST_JSON_BYTES = 2**34, 2**23
 
 
 def resolve(variant: str, weights: str) -> str:
-    """Returns the path of a published file of weights, which is downloaded if need be.
+    """Returns the path of a published file of weights; downloads it if necessary.
 
     Args:
         variant: The name of a variant, such as "B/16".
@@ -57,7 +57,7 @@ def resolve(variant: str, weights: str) -> str:
         The path in the Keras cache.
 
     Raises:
-        ValueError: If no such weights are published. The message lists the names that are.
+        ValueError: If no such weights are published. The message lists the published names.
         FileNotFoundError, ConnectionError: As in `fetch`.
 
     Example:
@@ -69,26 +69,26 @@ def resolve(variant: str, weights: str) -> str:
 
 
 def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
-    """Downloads a published file unless it is in the cache, and the files that describe it.
+    """Downloads a published file, and the files that describe it, unless they are in the cache.
 
-    The file gets its name only when it is complete and verified. Its SHA-256 must be the row's; if
-    the row has none, its size must be the published one, its checksums are compared, and its
-    numbers must be finite. An interrupted download continues where it ended, and one that is larger
-    than the published file is given up.
+    The file gets its name only once it is complete and verified. Its SHA-256 must match the row's;
+    without one, its size must match, its checksums must be right, and its numbers must be finite.
+    An interrupted download resumes where it ended, and one that exceeds the published size is
+    aborted.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
         cache_dir: The cache, by default `$KERAS_HOME` or `~/.keras`.
-        timeout: The seconds without a byte after which a connection counts as stalled, or with
-            less than 1 KiB a second.
-        retries: How many times a broken, stalled or refused connection is tried again.
+        timeout: The seconds without a byte, or with less than 1 KiB per second, after which a
+            connection counts as stalled.
+        retries: The number of retries of a broken, stalled or refused connection.
 
     Returns:
         The path of the file.
 
     Raises:
         FileNotFoundError: If the server has no such file.
-        ConnectionError: If there is no connection, or none that lasts. What has arrived is kept.
+        ConnectionError: If there is no lasting connection. Received bytes are kept.
         OSError: If the cache cannot be written.
         ValueError: If the file is not the published one.
 
@@ -109,7 +109,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
             os.makedirs(os.path.dirname(target), exist_ok=True)
         waiting = lambda: _say(f"Waiting for the process that downloads {url}")
         with naming(target, part, lock), exclusive_lock(lock, waiting):
-            if not os.path.isfile(target):  # unless the holder of the lock has downloaded it
+            if not os.path.isfile(target):  # unless another process has just downloaded it
                 _say(f"Downloading {url}")
                 timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
                 _download(url, part, target, timeout, retries, largest(row))
@@ -122,7 +122,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 os.replace(part, target)
                 _forget(part)
                 return target
-    with contextlib.suppress(OSError):  # what a process left that was killed as it removed it
+    with contextlib.suppress(OSError):  # left by a process that was killed while removing it
         _forget(part)
         if os.path.exists(lock):
             with exclusive_lock(lock, lambda: None):
@@ -136,14 +136,14 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
 
 def cached_path(row, cache_dir=None) -> str:
-    """The path of the file of `row` in the cache, whether it is there or not."""
+    """Returns the path of the file of `row` in the cache, whether or not it exists."""
     root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
     root = os.path.abspath(os.path.expanduser(os.fspath(root)))
     return os.path.join(root, "models", "vit_keras", *row.path.split("/"))
 
 
 def largest(row) -> int:
-    """The most bytes that the download of a row may have."""
+    """Returns the largest allowed size of a row's download in bytes."""
     if row.size_mib is not None:
         return int(row.size_mib * (1 + SIZE_TOLERANCE) * 2**20)
     return LARGEST_JSON_BYTES if row.path.endswith(".json") else LARGEST_BYTES
@@ -155,7 +155,7 @@ def _url(row):
 
 
 def _download(url, part, target, timeout, retries, most):
-    """Downloads `url` into the file `part`; `target` is for messages, `most` in bytes."""
+    """Downloads `url` into the file `part`; `target` is for messages, `most` is in bytes."""
     kind: type[OSError] = ConnectionError
     for attempt in range(retries + 1):
         time.sleep(min(2**attempt // 2, 8))
@@ -177,11 +177,11 @@ def _download(url, part, target, timeout, retries, most):
 
 
 class _Paced(io.RawIOBase):
-    """The bytes of a connection, which may not drip."""
+    """The bytes of a connection, which must not be too slow."""
 
     def __init__(self, source, timeout):
         self.source, self.timeout = source, timeout
-        self.bytes, self.seconds = 0, -float("inf")  # of this window, which the first bytes begin
+        self.bytes, self.seconds = 0, -float("inf")  # of this window
 
     def readable(self):
         return True
@@ -225,14 +225,14 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 def open_url(request, timeout):
-    """`urllib.request.urlopen`, which raises TimeoutError also for a server that drips."""
+    """Does what `urllib.request.urlopen` does, but also raises TimeoutError for a slow server."""
     return urllib.request.build_opener(_Handler).open(request, timeout=timeout)
 
 
 def _receive(url, part, timeout, most):
-    """Appends to `part` what it lacks of the server's file."""
+    """Appends the missing bytes of the server's file to `part`."""
     done, tag = _state(part)
-    # Without `identity` a server may compress, and offsets would count compressed bytes.
+    # Without `identity`, a server may compress, and offsets would count compressed bytes.
     headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
     headers |= {"Range": f"bytes={done}-", "If-Range": tag} if done else {}
     request = urllib.request.Request(url, headers=headers)
@@ -242,8 +242,8 @@ def _receive(url, part, timeout, most):
         if error.code != 416 or not done:
             raise
         if error.headers.get("Content-Range") == f"bytes */{done}":
-            return None  # all of it had arrived
-        _forget(part)  # the server's file ends before this offset: another file
+            return None  # everything had arrived
+        _forget(part)  # the server's file ends before this offset: a different file
         return _receive(url, part, timeout, most)
     with response:
         if response.status != 206:  # the whole file, which may have changed
@@ -256,7 +256,7 @@ def _receive(url, part, timeout, most):
         size = None if response.length is None else done + response.length
         bar = keras.utils.Progbar(size, unit_name="byte")
         with open(part, "ab") as file:
-            # `read1` returns what has arrived, which is written even if the connection stalls
+            # `read1` returns received bytes, which are written even if the connection stalls
             while max(done, size or 0) <= most and (chunk := response.read1(CHUNK_BYTES)):
                 done += file.write(chunk)
                 bar.update(done, finalize=done == size)
@@ -265,15 +265,15 @@ def _receive(url, part, timeout, most):
     if max(done, size or 0) > most:
         _forget(part)
         raise ValueError(
-            f"{url} is not the published file: it has more than {most} bytes, the most that are "
-            "taken. Nothing was kept. The server or a proxy sends another file"
+            f"{url} is not the published file: it has more than {most} bytes, the limit. "
+            "Nothing was kept. The server or a proxy sends another file"
         )
     if size not in (None, done):
         raise ConnectionError(f"the body ended at {done} of {size} bytes")
 
 
 def _state(part):
-    """The bytes that `part` has, and the strong tag of their version; (0, "") without one."""
+    """Returns the size of `part` and the strong tag of its version; (0, "") without one."""
     try:
         tag = pathlib.Path(f"{part}.tag").read_text()
         return (os.path.getsize(part), tag) if tag.startswith('"') else (0, "")
@@ -287,7 +287,7 @@ def _forget(part):
 
 
 def _fault(row, path):
-    """What is wrong with the size or the SHA-256 of a file, or None."""
+    """Says what is wrong with the size or the SHA-256 of a file, or returns None."""
     if row.sha256 is not None and (digest := sha256(path)) != row.sha256:
         return f"has SHA-256 {digest}, and the table of published files says {row.sha256}"
     if row.sha256 is None and not fits_size(row, path):
@@ -297,7 +297,7 @@ def _fault(row, path):
 
 
 def _fault_in_content(row, path):
-    """Reads all of a file without a published SHA-256; says what is wrong with it, or None."""
+    """Reads all of a file without a published SHA-256; says what is wrong with it, if anything."""
     if row.sha256 is not None:
         return None
     try:
@@ -309,7 +309,7 @@ def _fault_in_content(row, path):
             check_tensors(path, tensors, tensors.shapes, integers=True)
     except ValueError as error:
         return f"is damaged ({error})"
-    except ImportError:  # neither can it be loaded
+    except ImportError:  # it cannot be loaded either
         return None
     return None
 

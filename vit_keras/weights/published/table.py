@@ -1,10 +1,10 @@
-"""The table of published checkpoints: where each one is, what it holds, how accurate it is.
+"""The table of published checkpoints: the location, contents and accuracy of each.
 
-The names of weights say how they were trained:
+The names of weights describe their training:
 
 - `imagenet21k`: pre-trained on ImageNet-21k, with its 21 843 classes;
 - `imagenet`: the same, fine-tuned on ImageNet, with its 1000 classes;
-- `imagenet1k`: trained on ImageNet alone;
+- `imagenet1k`: trained only on ImageNet;
 - a number at the end: the resolution, if there are several;
 - `augreg-`: the files that the authors of arXiv 2106.10270 recommend;
 - `augreg-timm-`: files of the same study that timm serves instead;
@@ -13,16 +13,15 @@ The names of weights say how they were trained:
 File names, sizes and accuracies come from the READMEs of google-research/vision_transformer and
 google-research/big_transfer, from big_vision's list of names (AugReg B/8), and from timm's
 default_cfgs and results. The names of SAM L/16 and L/32 are in public download scripts and in an
-answer of its authors. Nobody publishes a SHA-256.
-The GSAM files are left out, because others who read them report accuracies far below the published
-ones.
+answer from the authors. Nobody publishes a SHA-256. The GSAM files are left out, because users
+report accuracies far below the published ones.
 
 The families' files are folders of timm and transformers on huggingface.co. Their names are timm's
-tags, which say what a model learned from. The repositories, resolutions, classes and licenses of
+tags, which describe the training data. The repositories, resolutions, classes and licenses of
 timm's files come from its `default_cfgs`, and the accuracies from results/results-imagenet.csv of
-its repository; transformers' files are those that the publishers themselves uploaded. DINOv3 is not
-here: its license wants every user to accept it at the publisher's, so `weights=` takes the file
-that a user has downloaded.
+its repository; transformers' files are the publishers' own uploads. DINOv3 is not in the table:
+every user must accept its license at the publisher's site, so `weights=` takes a file that the user
+has downloaded.
 """
 
 import dataclasses
@@ -42,7 +41,7 @@ class Accuracy:
 
     Attributes:
         top1: Top-1 accuracy on ImageNet in percent.
-        source: Who published the number.
+        source: The publisher of the number.
         real: Accuracy on the ReaL labels in percent, or None if it was not measured.
     """
 
@@ -53,23 +52,23 @@ class Accuracy:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedFile:
-    """A published file of weights. None stands for what is not published.
+    """A published file of weights. Unpublished values are None.
 
     Attributes:
         variant: The name of the variant, such as "B/16".
         weights: The name of the weights, such as "augreg-imagenet21k".
-        path: Bucket, folder and file on the server, or on a mirror of it.
-        resolution: Side in pixels of the images that it was trained on last.
+        path: Bucket, folder and file on the server or a mirror.
+        resolution: Side in pixels of the images in the last training.
         num_classes: Number of classes of its head, or the width of its projection; None without a
             head.
         representation_size: Width of its `pre_logits` layer, or None without such a layer.
         size_mib: Size of the file in MiB, rounded as published.
         sha256: SHA-256 of the file.
-        accuracies: Accuracies of this file, never of another file of the same model.
+        accuracies: Accuracies of exactly this file, not of another file of the same model.
         format: The format of the file, "google", "bit", "timm" or "huggingface".
         license: The license of the weights.
         host: The server of the file.
-        beside: The files in the same folder that describe it, and are downloaded with it.
+        beside: The files in the same folder that describe it and are downloaded with it.
         is_projection: Whether the head is a projection to the embeddings of texts, as in CLIP.
     """
 
@@ -90,7 +89,7 @@ class PublishedFile:
 
     @property
     def url(self) -> str:
-        """Where the file is published."""
+        """The URL of the published file."""
         return f"{self.host}/{urllib.parse.quote(self.path)}"
 
 
@@ -172,7 +171,7 @@ _TRANSFORMERS: list[tuple[str, str, str, str, int, int | None]] = [
     ),
     ("SigLIP2-B/16", "v2_webli", "google/siglip2-base-patch16-224", "model.safetensors", 224, None),
 ]
-LICENSES = {"OpenCLIP": "Apache-2.0"}  # of timm's files, where not the publisher's
+LICENSES = {"OpenCLIP": "Apache-2.0"}  # of timm's files, if not the publisher's
 PROJECTIONS = ("CLIP", "OpenCLIP", "PE-Core")
 
 
@@ -210,7 +209,7 @@ BIT_README = "README of google-research/big_transfer"
 
 
 def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="", **facts):
-    """A row whose file is named after its model: `R50+ViT-B_16.npz`, `ViT-B_16-224.npz`."""
+    """Makes a row for a file named after its model: `R50+ViT-B_16.npz`, `ViT-B_16-224.npz`."""
     stem, _, size = variant.replace("/", "_").rpartition("+")
     name = f"{stem}+ViT-{size}" if stem else f"ViT-{size}"
     path = f"vit_models/{folder}/{name}{suffix}.npz"
@@ -218,7 +217,7 @@ def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="
 
 
 def _augreg(variant, weights, recipe, rate=None, resolution=224, data="i21k", **facts):
-    """A row whose file is named after its training.
+    """Makes a row for a file named after its training.
 
     `recipe` is the augmentation, the weight decay, and the rate of both dropout and stochastic
     depth. `rate` is the learning rate of the fine-tuning; without it the file is pre-trained only.
@@ -311,7 +310,7 @@ _TIMM_IMAGENET21K = [
     ("R50+L/32", "medium2 0.1 0.0"),
 ]
 
-# Variant, recipe, accuracies at 224: trained on ImageNet alone.
+# Variant, recipe, accuracies at 224: trained only on ImageNet.
 _AUGREG_IMAGENET1K = [
     ("S/16", "medium2 0.1 0.0", ()),
     ("B/32", "medium2 0.1 0.1", ()),
@@ -350,7 +349,7 @@ def _rows():
 
 
 def _bit_rows():
-    """Rows of BiT-S, of BiT-M, and of BiT-M fine-tuned at the 480 pixels of BiT-HyperRule."""
+    """Yields the rows of BiT-S, BiT-M, and BiT-M fine-tuned at the 480 pixels of BiT-HyperRule."""
     for variant in _BIT_VARIANTS:
         yield _bit(variant, "imagenet1k", f"BiT-S-{variant}", 224, 1000)
     for variant in (*_BIT_VARIANTS, "R152x2"):

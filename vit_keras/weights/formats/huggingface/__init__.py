@@ -1,8 +1,8 @@
-"""The Vision Transformers of Hugging Face's transformers: a `model_type` for each family.
+"""The Vision Transformers of Hugging Face's transformers, with a `model_type` per family.
 
 Files have the names that transformers writes to disk, with or without the prefix of a class with a
-head; the names that transformers 5 has in memory are read as well. The pooler of a `ViTModel`
-becomes `pre_logits`. Towers of text, decoders of pre-training and mask tokens are left out.
+head; the in-memory names of transformers 5 are also read. The pooler of a `ViTModel` becomes
+`pre_logits`. Text towers, pre-training decoders and mask tokens are left out.
 """
 
 import math
@@ -66,7 +66,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def _as_in_descriptions(arguments):
-    """Leaves out options and positions that are the paper's."""
+    """Leaves out options and positions that equal the paper's."""
     options = ViTOptions(**{key: arguments[key] for key in OPTION_NAMES if key in arguments})
     others = {key: value for key, value in arguments.items() if key not in OPTION_NAMES}
     if others["position_embedding"] == "learned":
@@ -75,21 +75,21 @@ def _as_in_descriptions(arguments):
 
 
 def _patch(tensors, shapes, tower):
-    """The size of square patches and the channels, where a matrix projects flat patches."""
+    """Returns the side of square patches and the channels, if a matrix projects flat patches."""
     kernel, channels = shapes[f"{tensors.patches}.weight"], tower.get("num_channels", 3)
     side = math.isqrt(kernel[1] // channels)
     return ((side, side), channels) if len(kernel) == 2 else (None, channels)
 
 
 def _check_pooler(arguments, fields):
-    """`pre_logits` has tanh, as transformers' pooler has unless its configuration says another."""
+    """Checks that the pooler has tanh, as `pre_logits` does; it is transformers' default."""
     activation = fields.get("pooler_act", "tanh")
     if arguments["representation_size"] is not None and activation != "tanh":
         raise ValueError(f"`pooler_act` must be 'tanh'. Received: {activation!r}")
 
 
 def _image_size(arguments, tensors, shapes, config):
-    """The size of images and what positions cover."""
+    """Returns the size of images and the tokens that positions cover."""
     positions = shapes.get(tensors.positions, (0, 0))
     count = positions[0] if len(positions) == 2 else positions[1]
     size = image_size_of(config)
@@ -122,7 +122,7 @@ def _numerics(row, config):
 
 
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Without a configuration, the names of the tensors say the model type."""
+    """Takes the model type from the tensors' names if there is no configuration."""
     return _numerics(model_type_of(config, set(shapes)), config)
 
 

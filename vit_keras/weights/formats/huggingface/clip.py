@@ -41,14 +41,14 @@ FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding
 
 
 def _clip(names):
-    """Its classifier reads the mean of the patches, which nothing normalizes."""
+    """The classifier reads the mean of the patches, without a normalization."""
     if f"{CLIP.head}.weight" in names:
         return {"classifier": "gap", "class_token": True, "final_norm": False}
     return {"classifier": "token"}
 
 
 def _siglip(names):
-    """Its classifier reads the mean of the normalized patches and leaves the pool unused."""
+    """The classifier reads the mean of the normalized patches; the pool is unused."""
     pools = POOL.probe in names and f"{SIGLIP.head}.weight" not in names
     return {"classifier": "map" if pools else "gap"}
 

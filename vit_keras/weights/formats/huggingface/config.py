@@ -1,4 +1,4 @@
-"""transformers' `config.json` and `preprocessor_config.json`, in and out."""
+"""Reads and writes transformers' `config.json` and `preprocessor_config.json`."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ GELU = {
 }
 WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 GATES = ("silu", "swish")
-# Of `Task.kind`; the pipeline computes probabilities by it.
+# By `Task.kind`; the pipeline computes probabilities accordingly.
 PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
-# Fields of a configuration, and the argument of a model that they must equal.
+# Fields of a configuration, and the model's arguments that they must equal.
 SIZES = {
     "hidden_size": "hidden_size",
     "num_hidden_layers": "num_layers",
@@ -33,7 +33,7 @@ SIZES = {
 
 
 def gelu_of(fields: dict) -> str:
-    """Returns the name of the GELU that a configuration says."""
+    """Returns the name of the GELU in a configuration."""
     activation = fields["hidden_act"]
     known = GATES if fields.get("use_gated_mlp") else tuple(GELU)
     if activation not in known:
@@ -46,13 +46,13 @@ def gelu_of(fields: dict) -> str:
 
 
 def image_size_of(config: dict) -> tuple[int, int] | None:
-    """Returns the height and width that a configuration says, or None."""
+    """Returns the height and width in a configuration, or None."""
     size = tower_config(config).get("image_size")
     return None if size is None else (size, size) if isinstance(size, int) else tuple(size)
 
 
 def check_sizes(config: dict, arguments: dict) -> None:
-    """Raises ValueError with a line for each number of a configuration that the tensors deny."""
+    """Raises ValueError with a line for each number of a configuration that tensors contradict."""
     tower, faults = tower_config(config), []
     for field, name in SIZES.items():
         value, held = tower.get(field), arguments[name]
@@ -71,14 +71,14 @@ def check_sizes(config: dict, arguments: dict) -> None:
 
 
 def class_names_of(config: dict) -> tuple[str, ...] | None:
-    """Returns the names of the classes, or None where they are `LABEL_0` and so on."""
+    """Returns the names of the classes, or None if they are `LABEL_0` and so on."""
     labels = {int(i): name for i, name in (tower_config(config).get("id2label") or {}).items()}
     names = tuple(labels[i] for i in sorted(labels))
     return None if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else names
 
 
 def task_of(config: dict) -> Task:
-    """Returns what a configuration says of the outputs."""
+    """Returns the task that a configuration describes."""
     problem = config.get("problem_type")
     kinds = [kind for kind, named in PROBLEMS.items() if named == problem]
     return Task(kinds[0]) if kinds else CLASSES
@@ -137,7 +137,7 @@ def _defaults(numbers, resample, size, crop=None):
     return {**fields, "do_center_crop": crop is not None, "crop_size": crop or SQUARE}
 
 
-# The defaults of each class, for what a file does not say.
+# The defaults of each class, for missing fields.
 PROCESSORS: dict[str, dict[str, Any]] = {
     "ViTImageProcessor": _defaults(HALF, 2, SQUARE),
     "DeiTImageProcessor": _defaults(HALF, 3, {"height": 256, "width": 256}, SQUARE),
@@ -148,7 +148,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
     "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
 }
-EXACT = ("DINOv3ViTImageProcessor",)  # which scales levels to floats before it resizes them
+EXACT = ("DINOv3ViTImageProcessor",)  # it scales levels to floats before resizing
 CROP = ("CLIPImageProcessor", "BitImageProcessor")
 
 
@@ -157,7 +157,7 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
 
     Args:
         settings: The content of `preprocessor_config.json`; empty without such a file.
-        processor: The class of the model type, for a file that does not name its own.
+        processor: The class of the model type, for a file that does not name one.
     """
     name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
     name = name.removesuffix("Fast").removesuffix("Pil")
@@ -177,9 +177,10 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
 
 
 def _crop_fraction(fields):
-    """The crop's side as a share of the resized picture's; None without a crop.
+    """Returns the crop's side as a share of the resized picture's; None without a crop.
 
-    DeiT resizes pictures to a square before it crops them. Its own code resizes the shorter side.
+    DeiT's processor resizes pictures to a square before cropping. Its original code resizes the
+    shorter side.
     """
     if not fields["do_center_crop"]:
         return None
@@ -199,8 +200,8 @@ def write_processor(arch, pixels: Preprocessing, processor: str) -> dict:
     Args:
         arch: The architecture of the model.
         pixels: The preprocessing of the model.
-        processor: The class of the model type. A crop that this class cannot take is written for
-            CLIP's, as DeiT's, which first resizes pictures to a square.
+        processor: The class of the model type. If this class cannot express the crop, as DeiT's,
+            which first resizes to a square, CLIP's class is written.
     """
     check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
     height, width = arch.image_size

@@ -38,7 +38,7 @@ def _spelling(row, names):
 
 
 def _design(names):
-    """Its classifier reads the class token beside the mean of the patches."""
+    """The classifier reads the class token and the mean of the patches."""
     classifier = "token_gap" if f"{DINOV2.head}.weight" in names else "token"
     return {"classifier": classifier, "layer_scale": LAYER_SCALE}
 
@@ -52,7 +52,7 @@ def _says(fields):
 
 
 def hidden_units(width: int, ratio: int, swiglu: bool) -> int:
-    """The hidden units of an MLP: SwiGLU has two thirds of them, rounded up to eights."""
+    """Returns the hidden units of an MLP: for SwiGLU two thirds, rounded up to a multiple of 8."""
     units = int(width * ratio)
     return (int(units * 2 / 3) + 7) // 8 * 8 if swiglu else units
 

@@ -1,4 +1,4 @@
-"""The links between a model and transformers' tensors, and which models its classes hold."""
+"""The links between a model and transformers' tensors, and the models that its classes hold."""
 
 import dataclasses
 import itertools
@@ -19,12 +19,12 @@ from vit_keras.weights.formats.huggingface.types import (
 )
 from vit_keras.weights.formats.tensor_links import tensor_links
 
-# For fields of DINOv3's configuration, the layers that they take the bias from.
+# Fields of DINOv3's configuration, and the layers whose bias they switch on or off.
 BIASES = {"mlp_bias": ("up_proj", "gate_proj", "down_proj"), "proj_bias": ("o_proj",)}
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    """Links all variables of a model to the tensors of a file, or of transformers' own class."""
+    """Links all variables of a model to the tensors of a file, or of a transformers class."""
     tower = tower_config(config or {})
     if names is None:
         name = tower.get("model_type")
@@ -43,7 +43,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
 
 
 def _unused(arch, row, names):
-    """Tensors that the class of a file holds and does not compute with, and their known shapes."""
+    """Returns the tensors that the class of a file holds but does not use, and known shapes."""
     unused, shapes = [], []
     if row.names.registers in names and not arch.options.num_registers:
         unused, shapes = [row.names.registers], [(1, 0, arch.hidden_size)]
@@ -56,7 +56,7 @@ def _unused(arch, row, names):
 
 
 def _beside(link, unused, shapes):
-    """Reads tensors without effect together with the first normalization of the first block."""
+    """Reads unused tensors together with the first normalization of the first block."""
     if link.ours != ("encoderblock_0/LayerNorm_0/gamma",) or not unused:
         return link
     extra = [np.zeros(shape, "float32") for shape in shapes]
@@ -71,7 +71,7 @@ def _without_bias(link, absent):
 
 
 def _transposed_table(link, arch, config):
-    """Reads BEiT's table as transformers does, which takes its rows for columns and resizes it."""
+    """Reads BEiT's table like transformers, which swaps its rows and columns and resizes it."""
     size = image_size_of(config)
     if not link.ours[0].endswith("relative_2d/table") or size is None or size[0] == size[1]:
         return link
@@ -85,7 +85,7 @@ def _transposed_table(link, arch, config):
 
 
 def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[Link]:
-    """Links all variables of a model, and what else its class of transformers asks for."""
+    """Links all variables of a model, and the other tensors that its transformers class needs."""
     tensors = row.spelling(row.names, _written(arch, row))
     fillers = [
         Link((name,), (), lambda: (), lambda value=value: (value,))
@@ -100,7 +100,7 @@ def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[
 
 
 def _written(arch, row):
-    """Names that decide how a model is spelled."""
+    """Returns the tensor names that decide how a model is spelled."""
     names = row.names
     marks = {names.of_block(0, names.relative)}
     if arch.classifier == "distilled":
@@ -155,7 +155,7 @@ def _is_held(row, name, value):
 
 
 def _denied(arch, row):
-    """The options with which the written tensors would be read as another model."""
+    """Returns the options that would make the written tensors read as another model."""
     names = {name for link in links_to_write(arch, row) for name in link.theirs}
     known = row.design({name.removeprefix(row.base) for name in names})
     known = {name: value for name, value in known.items() if isinstance(value, (bool, str))}

@@ -13,7 +13,7 @@ COMMON = {"num_attention_heads": 12, "hidden_act": "gelu", "qkv_bias": True}
 
 
 def as_they_are(names: TensorNames, present) -> TensorNames:
-    """Returns the names of a model type that has one spelling."""
+    """Returns the names of a model type with a single spelling."""
     return names
 
 
@@ -23,26 +23,26 @@ class ModelType:
 
     Attributes:
         name: The value of `model_type` in `config.json`.
-        marks: Canonical names by which its files are known without a configuration.
+        marks: Canonical names that identify its files without a configuration.
         names: The names of its tensors.
-        classes: For what the classifier reads and its kind ("", "classifier" or "projection"), the
-            name of the class that holds such a model.
+        classes: Maps the classifier's input and kind ("", "classifier" or "projection") to the name
+            of the class for such a model.
         fields: The defaults of the fields of its configuration.
-        design: Takes the canonical names of a file; returns arguments of `VisionTransformer` that
-            the type or the presence of tensors decides.
-        says: Takes the fields of the configuration; returns arguments that they decide.
-        holds: The values that options may have, `ANY` for all. The other options have defaults.
+        design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
+            that the type or the presence of tensors decides.
+        says: Takes the fields of the configuration; returns the arguments that they determine.
+        holds: The allowed values of options, `ANY` for all. Other options must have their defaults.
         needs: The options that must differ from their defaults.
         positions: The kinds of position embeddings.
-        rule: Takes the fields of the configuration; returns the rule that resizes positions.
+        rule: Takes the fields of the configuration; returns the rule for resizing positions.
         processor: The name of its image processor.
         base: The prefix of tensors in classes with a head.
-        outside: The prefixes of tensors that `base` does not precede.
-        whole: The model type of a configuration that holds this one as `vision_config`.
+        outside: The prefixes of tensors without `base`.
+        whole: The model type of a configuration with this one as `vision_config`.
         square: Whether images and patches must be square.
-        spelling: Takes `names` and the names in a file; returns the row for that spelling.
-        write: Takes an architecture; returns the fields of the configuration that others lack.
-        fillers: Takes an architecture; returns `{name: array}`, tensors that transformers asks for
+        spelling: Takes `names` and the names in a file; returns the row for the file's spelling.
+        write: Takes an architecture; returns the type's special fields of the configuration.
+        fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
             although they have no effect.
     """
 
@@ -79,7 +79,7 @@ _PROJECTIONS = {
     r"\.attention\.v_proj\.": ".attention.attention.value.",
     r"\.attention\.o_proj\.": ".attention.output.dense.",
 }
-# For names that begin so in memory, patterns and what replaces them on disk.
+# By the beginning of names in memory: patterns, and their replacements on disk.
 IN_MEMORY = {
     "layers.": {
         r"^layers\.": "encoder.layer.",
@@ -92,7 +92,7 @@ IN_MEMORY = {
     "shared_position_bias.": {r"^shared_position_bias\.": f"encoder.{TABLE}."},
 }
 INDEX = "relative_position_index"
-# The tower of text, the decoder of pre-training, and numbers that are computed.
+# The text tower, the pre-training decoder, and computed numbers.
 IGNORED = (
     "text_model.",
     "text_projection.",
@@ -114,7 +114,7 @@ HEADS = (
 
 
 def canonical(name: str) -> str:
-    """Translates to the name on disk, without the prefix of the classifier's backbone."""
+    """Translates a name to the one on disk, without the prefix of a classifier's backbone."""
     name = name.replace("vision_model.encoder.layer.", "encoder.layers.")  # AltCLIP in version 5
     name = PREFIX.sub("", name)
     for start, patterns in IN_MEMORY.items():

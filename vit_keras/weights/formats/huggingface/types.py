@@ -1,4 +1,4 @@
-"""The table of transformers' model types, and which of them a file or a model is."""
+"""The table of transformers' model types, and how to find that of a file or model."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.huggingface import clip, dino, vit
 from vit_keras.weights.formats.huggingface.model_type import ModelType
 
-# Those with more marks come first, so that the first type whose marks a file has is the right one.
+# Types with more marks come first, so the first type whose marks a file has is the right one.
 MODEL_TYPES: dict[str, ModelType] = {
     row.name: row for module in (vit, dino, clip) for row in module.TYPES
 }
-# Configurations that hold the image tower's as `vision_config`, and other names of the same types.
+# Configurations with the image tower's as `vision_config`, and other names of the same types.
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
     "data2vec-vision": "beit",
@@ -31,7 +31,7 @@ def is_part(config: dict) -> bool:
 
 
 def tower_config(config: dict) -> dict:
-    """Returns the configuration of the image tower, with the labels beside it."""
+    """Returns the configuration of the image tower, with the labels from the outer one."""
     tower = config.get("vision_config")
     if not isinstance(tower, dict):
         return config
@@ -40,15 +40,15 @@ def tower_config(config: dict) -> dict:
     if is_part(config) and TOWERS.get(part := tower.get("model_type", ""), part) in MODEL_TYPES:
         whole = part
     kept = {key: value for key, value in config.items() if key.endswith(".json")}
-    inner = config.get("vision_config_dict") or tower  # as old files have it
+    inner = config.get("vision_config_dict") or tower  # in old files
     return {**kept, **inner, **labels, "model_type": whole}
 
 
 def model_type_of(config: dict, names: set[str]) -> ModelType:
-    """Returns the type that a configuration names, else the one whose tensors a file has.
+    """Returns the type that a configuration names, or else the type of a file's tensors.
 
     Raises:
-        ValueError: If there is no such type, or if the file's tensors are another's.
+        ValueError: If there is no such type, or if the file's tensors belong to another type.
     """
     name = tower_config(config).get("model_type")
     if name is None:
@@ -76,22 +76,22 @@ def is_known(names: set[str]) -> bool:
 
 
 def by_names(names: set[str]) -> ModelType:
-    """Returns the first type that a file with known names can be of."""
+    """Returns the first type that matches a file with known names."""
     rows = [row for row in MODEL_TYPES.values() if row.marks[0] in names]
     marked = [row for row in rows if names.issuperset(row.marks)]
-    # I-JEPA has the names of a ViT, and no class token.
+    # I-JEPA has the names of a ViT, but no class token.
     whole = [row for row in marked if row.name == "ijepa" or row.names.cls in {"", *names}]
     return (whole or marked or rows)[0]
 
 
 def fields_of(row: ModelType, config: dict) -> dict[str, Any]:
-    """Returns the fields of a configuration, with the type's defaults for those that are absent."""
+    """Returns the fields of a configuration, with the type's defaults for absent ones."""
     tower = tower_config(config)
     return {**row.fields, **{key: value for key, value in tower.items() if value is not None}}
 
 
 def type_for(arch, naflex: bool = False) -> ModelType:
-    """Returns the type that a model of this architecture is written as.
+    """Returns the type to write a model of this architecture as.
 
     Args:
         arch: The architecture.
@@ -126,5 +126,5 @@ def _is_dinov2(arch, options):
 
 
 def _has_layer_after(arch):
-    """Whether there is a classifier, or the pooler that a `ViTModel` has."""
+    """Whether there is a classifier, or the pooler of a `ViTModel`."""
     return arch.num_classes is not None or arch.representation_size is not None

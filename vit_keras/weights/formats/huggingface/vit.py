@@ -58,7 +58,7 @@ def _deit_spelling(row, names):
 
 
 def _beit(names):
-    """A mean is normalized in the pooler; without a pooler nothing is."""
+    """The mean is normalized in the pooler; without a pooler, there is no normalization."""
     if f"{BEIT.pooled_norm}.weight" in names:
         return {"classifier": "gap_norm", "class_token": True}
     if f"{BEIT.norm}.weight" in names:
@@ -78,7 +78,7 @@ def _beit_says(fields):
 
 
 def _beit_spelling(row, names):
-    """The tables of blocks, the table that all share, or both, which are added."""
+    """Returns the tables of blocks, the shared table, or both, which are then added."""
     in_blocks = row.of_block(0, row.relative) in names
     changes = {"relative": row.relative if in_blocks else ""}
     if row.shared_relative not in names:

@@ -1,13 +1,13 @@
 """timm's state dicts of plain Vision Transformers (timm 1.0), and its folders.
 
-These classes are read and written: VisionTransformer, DeiT's with two tokens, Eva (EVA, EVA-02,
-DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read at the grid of its positions, and written to a
-folder where a model resizes positions as it does, by "bilinear_antialias".
+These classes are read and written: VisionTransformer, DeiT's class with two tokens, Eva (EVA,
+EVA-02, DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read at the grid of its positions. It is
+written to a folder if a model resizes positions in the same way, by "bilinear_antialias".
 
 timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
 `fc_norm=False` timm normalizes before it, which is "gap". A projection without bias is written as a
-head whose bias is zero. A model whose positions cover the class token but not the registers is
-written as timm has such models: the position of the class token is added to the token itself.
+head with a bias of zero. If positions cover the class token but not the registers, the position of
+the class token is added to the token itself, as in timm.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from vit_keras.weights.formats.timm.writing import check, config_files
 __all__ = ["FORMAT", "license_of"]
 
 CLASS_TOKEN, POSITIONS = "cls/cls", "posembed_input/pos_embedding"
-BUFFERS = "buffers."  # tensors that are made from sizes
+BUFFERS = "buffers."  # tensors computed from sizes
 
 
 def canonical(name: str) -> str:
@@ -50,7 +50,7 @@ def detect(names: set[str]) -> bool:
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    """Links a model to the tensors of a file, or to those that are written without one."""
+    """Links a model to the tensors of a file, or to those to write."""
     row = names_for(arch) if names is None else names_in(names)
     if names is None and architecture_of(config or {}).startswith("naflexvit_"):
         row = dataclasses.replace(row, **NAFLEX)
@@ -76,23 +76,23 @@ def _is_linear(config):
 
 
 def _with_bias(arch):
-    """The architecture with a bias in its head, which timm's classes always have."""
+    """Returns the architecture with a bias in its head, which timm's classes always have."""
     options = dataclasses.replace(arch.options, head_use_bias=True)
     return dataclasses.replace(arch, options=options)
 
 
 def _without_bias(links, row: TensorNames, num_classes):
-    """Links a projection to a head whose bias is zero; first, so that others are not read in vain.
+    """Links a projection to a head with zero bias; comes first, to fail before others are read.
 
     Raises:
-        ValueError: When a file is read whose bias is not zero.
+        ValueError: On reading a file whose bias is not zero.
     """
     weight, bias = f"{row.head}.weight", f"{row.head}.bias"
 
     def read(kernel, offset):
         if offset.any():
             raise ValueError(
-                f"A head without bias can be read from a file whose {bias} is zero. "
+                f"A head without bias can be read only from a file whose {bias} is zero. "
                 "Received: another bias; build the model with head_use_bias=True"
             )
         return (kernel.T,)
@@ -103,7 +103,7 @@ def _without_bias(links, row: TensorNames, num_classes):
 
 
 def _folded(links, row: TensorNames):
-    """Links the class token and its position to their sum, as timm holds DINOv2 with registers."""
+    """Links the class token and its position to their sum, as in timm's DINOv2 with registers."""
     kept = [link for link in links if link.ours not in ((CLASS_TOKEN,), (POSITIONS,))]
     read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
     write = lambda cls, table: (cls + table[:, :1], table[:, 1:])

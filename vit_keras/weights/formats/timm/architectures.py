@@ -1,13 +1,13 @@
-"""What the names of timm's architectures alone decide, as timm's own arguments (timm 1.0.31).
+"""What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
 
-The tensors of a file say most of a model. The rest are arguments of timm's classes: the values that
-the entry point of an architecture has, and over them `model_args` of `config.json`.
+The tensors of a file determine most of a model. The rest are arguments of timm's classes: the
+values of an architecture's entry point, overridden by `model_args` in `config.json`.
 """
 
 import re
 from typing import Any
 
-# Every row whose pattern is found in a name counts; later rows override earlier ones.
+# Every row whose pattern matches a name counts; later rows override earlier ones.
 # `norm_eps` stands for the epsilon in `norm_layer`, which JSON cannot hold.
 DEFAULTS: dict[str, Any] = {
     "global_pool": "token",
@@ -41,7 +41,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"act_layer": "gelu_tanh"},
     ),
     (r"_quickgelu_", {"act_layer": "quick_gelu"}),
-    # What positions cover.
+    # The tokens that positions cover.
     (
         r"^deit3_|^flexivit_|reg\d_(dinov2|tipsv2)|_xp_|_radio_|_ape_|^naflexvit_"
         r"|^vit_(?!so150m).*(?<!rope_)reg\d_gap_",
@@ -66,7 +66,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
 )
-# The number of heads; the first pattern that is found counts.
+# The number of heads; the first matching pattern counts.
 HEADS: tuple[tuple[str, int], ...] = (
     (r"^test_vit[34]$", 3),
     (r"^test_vit2?$", 2),
@@ -86,7 +86,7 @@ HEADS: tuple[tuple[str, int], ...] = (
     (r"_base(_|$)", 12),
     (r"_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)", 16),
 )
-# Architectures whose tensors have the names of another computation, or that no option stands for.
+# Architectures whose tensors have the names of another computation, or that no option covers.
 OTHERS: tuple[tuple[str, str], ...] = (
     (r"_rpn_", "it normalizes after attention and after the MLP"),
     (r"^eva02_enormous_", "it normalizes after attention and after the MLP"),
@@ -97,7 +97,7 @@ OTHERS: tuple[tuple[str, str], ...] = (
     (r"_parfac_", "its positions are a sum for rows and for columns"),
     (r"^naflexvit_.*(_par_|_radio_)", "it resizes positions to a square and crops them"),
 )
-# Arguments with values that no option of the model stands for.
+# Arguments with values that no option of the model covers.
 UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
     ("use_post_norm", (True,), "normalization after attention and after the MLP"),
     ("global_pool", ("max", "avgmax", "prr"), "this pooling"),
@@ -111,13 +111,13 @@ UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
 
 
 def architecture_arguments(architecture: str) -> dict[str, Any]:
-    """Returns timm's arguments that an architecture's name decides, where no tensor says them.
+    """Returns timm's arguments that follow from an architecture's name, not from tensors.
 
     Args:
         architecture: The name of timm's entry point, or an empty string for timm's defaults.
 
     Raises:
-        ValueError: The architecture is none that `VisionTransformer` can be.
+        ValueError: `VisionTransformer` does not cover the architecture.
     """
     for pattern, reason in OTHERS:
         if re.search(pattern, architecture):
@@ -135,13 +135,13 @@ def architecture_arguments(architecture: str) -> dict[str, Any]:
 
 
 def timm_arguments(config: dict) -> dict[str, Any]:
-    """Returns the arguments of timm's model that a `config.json` says.
+    """Returns the arguments of timm's model from a `config.json`.
 
     Args:
         config: The content of `config.json`; empty for none.
 
     Raises:
-        ValueError: An argument has a value that no option of `VisionTransformer` stands for.
+        ValueError: An argument has a value that no option of `VisionTransformer` covers.
     """
     name, changed = architecture_of(config), dict(config.get("model_args") or {})
     nested = changed.pop("cfg", None)  # NaFlexVit's own configuration
@@ -169,6 +169,6 @@ def architecture_of(config: dict) -> str:
 
 
 def pretrained_of(config: dict) -> dict[str, Any]:
-    """Returns what a `config.json` says of images and the license; the first ones had no part."""
+    """Returns the part of a `config.json` about images and license; old files are all one part."""
     source = config.get("pretrained_cfg", config)
     return source if isinstance(source, dict) else {}

@@ -1,4 +1,4 @@
-"""What timm calls its tensors: one row for each of its classes, and the choice between them."""
+"""timm's names for its tensors: one row for each of its classes, and the choice between them."""
 
 import dataclasses
 from collections.abc import Container
@@ -68,7 +68,7 @@ PARALLEL = dataclasses.replace(
     scale_0="ls.gamma",
     scale_1="",
 )
-# Classes Eva and Beit: another LayerScale, and biases of their own for queries and values.
+# Classes Eva and Beit: another LayerScale, and separate biases for queries and values.
 GAMMA: dict[str, Any] = {"scale_0": "gamma_1", "scale_1": "gamma_2"}
 QV_BIAS: dict[str, Any] = {"query_bias": "attn.q_bias", "value_bias": "attn.v_bias"}
 SEPARATE: dict[str, Any] = {
@@ -81,7 +81,7 @@ GATE: dict[str, Any] = {"gate": "mlp.fc1_g", "dense_0": "mlp.fc1_x", "packed": "
 EVA = dataclasses.replace(
     PLAIN, **GAMMA, frequencies="rope.freqs", relative="attn.relative_position_bias_table"
 )
-# Class NaFlexVit: these in place of the names before the blocks.
+# Class NaFlexVit: these names replace those before the blocks.
 NAFLEX: dict[str, Any] = {
     "patches": "embeds.proj",
     "cls": "embeds.cls_token",
@@ -117,7 +117,7 @@ def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
 
 
 def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
-    """Returns the row of the class that a model is written for."""
+    """Returns the row of the class to write a model for."""
     options = arch.options
     if options.parallel:
         return PARALLEL
@@ -133,7 +133,7 @@ def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
 
 
 def is_eva(arch: VisionTransformerArchitecture) -> bool:
-    """Whether a model is one of timm's classes Eva and Beit."""
+    """Whether a model belongs to timm's classes Eva or Beit."""
     options = arch.options
     gated_norm = options.mlp == "swiglu" and options.mlp_norm
     other = options.qkv_bias == "qv" or options.rope is not None or gated_norm
@@ -142,7 +142,7 @@ def is_eva(arch: VisionTransformerArchitecture) -> bool:
 
 
 def _has_own_pool(arch):
-    """Whether the attention pool differs from the one that class VisionTransformer makes."""
+    """Whether the attention pool differs from that of class VisionTransformer."""
     options = arch.options
     sizes = (options.map_heads, options.map_mlp_dim)
     return options.mlp == "swiglu" or sizes != (None, None)
@@ -154,12 +154,12 @@ def is_centered(rope: Rope | None) -> bool:
 
 
 def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
-    """Returns how timm lays out queries and keys in heads, a name in `tensor_links.LAYOUTS`.
+    """Returns timm's layout of queries and keys in heads, a name in `tensor_links.LAYOUTS`.
 
     Args:
         rope: The rotary positions.
         pre_norm: Whether the model normalizes before the blocks, as PE does.
-        arguments: The arguments of timm's model; without them, those that this package writes.
+        arguments: The arguments of timm's model; by default, those that this package writes.
     """
     if rope.mixed:
         return "interleaved"
@@ -180,7 +180,7 @@ BACKBONE = "patch_embed.backbone"
 
 
 def stem_links(resnet_layers: tuple[int, ...]) -> list[Link]:
-    """Links the ResNet of a hybrid; a root without stages lies one level higher."""
+    """Links the ResNet of a hybrid; a root without stages is one level higher."""
     root = f"{BACKBONE}.stem" if resnet_layers else BACKBONE
     result = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
     for path in stem_paths(resnet_layers)[3:]:
@@ -196,7 +196,7 @@ def stem_links(resnet_layers: tuple[int, ...]) -> list[Link]:
 
 
 def stem_sizes(shapes: dict) -> dict:
-    """Returns the arguments of `HybridViT` that the shapes of a stem say; empty without a stem."""
+    """Returns the arguments of `HybridViT` from the shapes of a stem; empty without a stem."""
     for root, pattern in (
         (f"{BACKBONE}.conv.weight", None),
         (f"{BACKBONE}.stem.conv.weight", r"^patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."),

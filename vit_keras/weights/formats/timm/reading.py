@@ -21,9 +21,9 @@ from vit_keras.weights.formats.timm.architectures import (
 from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
 from vit_keras.weights.recognition import grid_of, guess_image_size, square_side
 
-GATED = "SwiGLU"  # stands among the names for a packed gate
+GATED = "SwiGLU"  # among the names, marks a packed gate
 NAFLEX_SIGLIP = "naflexvit_base_patch16_siglip"
-# The architecture of files without a configuration: names that they have, and that they lack.
+# The architecture of files without a configuration, by names that they have and lack.
 ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("reg_token", "cls_token", "blocks.0.gamma_1"), ("pos_embed",), "vit_small_patch16_dinov3"),
     (("reg_token", "blocks.0.gamma_1"), ("pos_embed",), "vit_base_patch16_rope_reg1_gap_256"),
@@ -47,7 +47,7 @@ ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
 
 
 def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
-    """Returns timm's arguments of a file, those of its likeliest class if no file says them.
+    """Returns timm's arguments for a file; without a configuration, those of its likeliest class.
 
     Args:
         config: The content of `config.json`.
@@ -61,7 +61,7 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
             assumed = timm_arguments({**config, "architecture": name})
             for key in ("num_heads", "no_embed_class"):  # these differ within a class
                 assumed.pop(key, None)
-            if "_pe_" in name:  # whose grid in training is the file's
+            if "_pe_" in name:  # its training grid is the file's
                 assumed["ref_feat_shape"] = None
             return {**assumed, **config.get("model_args", {})}
     arguments = timm_arguments(config)
@@ -71,7 +71,7 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    """Returns the arguments of the model that shapes and configuration say."""
+    """Returns the arguments of the model from shapes and configuration."""
     names, theirs = names_in(shapes), arguments_of(config, shapes)
     sizes = tensor_sizes(
         names, shapes, classifier(shapes, theirs), *_patches(names, shapes, theirs)
@@ -89,7 +89,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def classifier(shapes: dict, theirs: dict) -> str:
-    """Returns what the classifier of a file reads."""
+    """Returns the input of a file's classifier."""
     if "attn_pool.latent" in shapes:
         return "map"
     if "dist_token" in shapes:
@@ -106,7 +106,7 @@ def classifier(shapes: dict, theirs: dict) -> str:
 
 
 def _patches(names, shapes, theirs):
-    """Height and width of a patch and the channels, where the projection is a matrix."""
+    """Returns the size of a patch and the channels if the projection is a matrix."""
     kernel = shapes[f"{names.patches}.weight"]
     if len(kernel) == 4:
         return None, 3
@@ -122,7 +122,7 @@ def _patches(names, shapes, theirs):
 
 
 def _options(sizes, names, shapes, theirs):
-    """The options that timm's arguments say, and no tensor."""
+    """Returns the options that follow from timm's arguments, not from tensors."""
     options: dict[str, Any] = {}
     kind = sizes["classifier"]
     has_cls = names.cls in shapes
@@ -158,7 +158,7 @@ def rope_of(theirs: dict) -> Rope:
 
 
 def _image_size(sizes, names, shapes, theirs, config):
-    """The size of the images, and what positions cover."""
+    """Returns the size of the images, and the tokens that positions cover."""
     table, patch_size = shapes.get(names.positions), sizes["patch_size"]
     if sizes.get("resnet_layers") is not None:
         size = guess_image_size(table[1], patch_size, 1, sizes["resnet_layers"])
@@ -179,7 +179,7 @@ def _image_size(sizes, names, shapes, theirs, config):
 
 
 def _covered(sizes, count, said, theirs):
-    """The image size of so many positions, with the slots that timm's arguments say."""
+    """Returns the image size for `count` positions, with the slots of timm's arguments."""
     if "no_embed_class" in theirs:
         prefix = Prefix.of(sizes["classifier"], _options_in(sizes)).count
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
@@ -208,7 +208,7 @@ def _options_in(sizes):
 
 
 def _said_size(theirs, config):
-    """The size of the images that a configuration says."""
+    """Returns the size of the images in a configuration."""
     input_size = pretrained_of(config).get("input_size", [None])  # C, H, W
     size = theirs.get("img_size", input_size[1:])
     if not size:
@@ -216,12 +216,12 @@ def _said_size(theirs, config):
     return {"image_size": (size, size) if isinstance(size, int) else tuple(size)}
 
 
-# timm's names of activations. Gated MLPs have SiLU, whatever their architecture says.
+# timm's names of activations. Gated MLPs have SiLU in every architecture.
 GELUS = {"gelu": "exact", "gelu_tanh": "tanh", "gelu_pytorch_tanh": "tanh", "quick_gelu": "quick"}
 
 
 def numerics(config: dict) -> Numerics:
-    """Returns how timm computes and prepares images, as a configuration says."""
+    """Returns how timm computes and prepares images, from a configuration."""
     source = pretrained_of(config)
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
@@ -243,7 +243,7 @@ def numerics(config: dict) -> Numerics:
 
 
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Returns numerics with what the tensors show where no architecture is known.
+    """Corrects numerics by the tensors if no architecture is known.
 
     Raises:
         ValueError: The MLP has an activation that `VisionTransformer` does not have.
@@ -277,13 +277,13 @@ def _resizing(theirs):
 
 
 def license_of(config: dict) -> str | None:
-    """Returns the license that a timm configuration names, such as "apache-2.0"; None for none."""
+    """Returns the license in a timm configuration, such as "apache-2.0"; None without one."""
     name = pretrained_of(config).get("license")
     return name if isinstance(name, str) else None
 
 
 TIMM = Resizing("bicubic_antialias", "bicubic_antialias", crops=True)
-# The rules of architectures whose names have these patterns; the first that is found counts.
+# The rules of architectures by patterns in their names; the first match counts.
 OTHERS = {
     r"^beit(v2)?_": Resizing("bilinear_geometric", "bicubic_antialias", crops=True),
     r"(base|huge)_patch16_radio_v3": Resizing("bilinear", "bilinear_half_pixel", crops=True),
@@ -292,6 +292,6 @@ OTHERS = {
 
 
 def resizing_of(architecture: str) -> Resizing:
-    """The rules for the architecture with a name, which may be empty."""
+    """Returns the rules for an architecture's name, which may be empty."""
     rows = (rules for pattern, rules in OTHERS.items() if re.search(pattern, architecture))
     return next(rows, TIMM)

@@ -1,4 +1,4 @@
-"""The configuration of a timm model that computes what a model of this package computes."""
+"""Writes the configuration of a timm model equivalent to a model of this package."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
 
 def model_config(arch: VisionTransformerArchitecture) -> tuple[str, dict[str, Any]]:
-    """Returns an architecture of timm and the arguments that `timm.create_model` takes for it."""
+    """Returns a timm architecture, and its arguments for `timm.create_model`."""
     write = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
     return write(arch)
 
 
 def _sizes(arch):
-    """The arguments that all classes have."""
+    """Returns the arguments of all classes."""
     ratio = arch.mlp_dim / arch.hidden_size
     if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
         ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
@@ -60,7 +60,7 @@ def _vision_transformer(arch):
     options, is_gated = arch.options, arch.options.mlp == "swiglu"
     name, defaults = _plain_architecture(arch)
     arguments = {**_sizes(arch), "class_token": "cls" in arch.prefix.names}
-    if is_gated:  # both halves together
+    if is_gated:  # counts both halves
         arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
     if arguments["global_pool"] == "avg" and arch.classifier != "gap_norm":
         arguments["fc_norm"] = False
@@ -84,7 +84,7 @@ def _vision_transformer(arch):
 
 
 def _plain_architecture(arch):
-    """An architecture with a class, blocks and epsilon that arguments cannot name; its defaults."""
+    """Returns an architecture with the class, blocks and epsilon of the model, and its defaults."""
     options = arch.options
     if options.parallel:
         return "vit_base_patch16_xp_224", XP
@@ -98,7 +98,7 @@ def _plain_architecture(arch):
 
 
 def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
-    """Whether timm resizes as the model does in class NaFlexVit alone, which can hold the model."""
+    """Whether only timm's class NaFlexVit resizes as the model does, and it can hold the model."""
     options = arch.options
     resizes = numerics.resizing.positions == "bilinear_antialias"
     has_positions = arch.position_embedding == "learned" and not options.crop_to_patches
@@ -108,7 +108,7 @@ def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> 
 
 
 def _naflex(arch):
-    """A NaFlexVit, whose table of positions has the model's grid."""
+    """Describes a NaFlexVit with a table of positions of the model's grid."""
     _, arguments = _vision_transformer(arch)
     for key in ("img_size", "no_embed_class", "pos_embed"):
         arguments.pop(key, None)
@@ -168,12 +168,12 @@ def _rope(arch, rope: Rope) -> dict[str, Any]:
     if kind == "cat" and rope.reference is not None:
         arguments["ref_feat_shape"] = list(rope.reference)
     elif kind == "cat" and arch.layer_norm_epsilon == 1e-5 and arch.options.layer_scale is None:
-        arguments["ref_feat_shape"] = list(arch.grid)  # PE, which has one: the same at this size
+        arguments["ref_feat_shape"] = list(arch.grid)  # PE has one: no effect at this size
     return arguments
 
 
 def _eva_architecture(arch):
-    """An architecture whose epsilon, LayerScale and reference grid are the model's."""
+    """Returns an architecture with the model's epsilon, LayerScale and reference grid."""
     options, rope = arch.options, arch.options.rope
     has_scale, has_reference = options.layer_scale is not None, rope is not None and rope.reference
     if arch.layer_norm_epsilon == 1e-5:
@@ -247,7 +247,7 @@ WHOLE = (
 TWO_TOKENS = ("distillation_token", *COMMON)
 BEIT = ("class_token", "crop_to_patches", "qkv_bias", "mlp", "mlp_norm", "layer_scale")
 POOLED, GELUS = ("token", "gap", "gap_norm", "map"), ("exact", "tanh", "quick")
-# Of each class, the options that it holds, the classifiers, and the kinds of GELU.
+# For each class, its options, classifiers, and kinds of GELU.
 HOLDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "VisionTransformer": ((*WHOLE, "norm"), POOLED, GELUS),
     "ParallelScalingBlock": ((*WHOLE, "norm", "parallel"), POOLED, GELUS),
@@ -258,7 +258,7 @@ HOLDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 
 
 def timm_class(arch: VisionTransformerArchitecture) -> str:
-    """Returns the name of the class that a model is written for, a key of `HOLDS`."""
+    """Returns the name of the class to write a model for, a key of `HOLDS`."""
     if arch.position_embedding == "relative_2d":
         return "Beit"
     if arch.options.parallel:
@@ -269,7 +269,7 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    """Raises ValueError, in words, for a model that no class of timm can hold."""
+    """Raises ValueError for a model that no timm class can hold."""
     if arch.representation_size is not None:
         raise ValueError(
             "timm's Vision Transformer has no hidden layer `pre_logits` before its head. "
@@ -293,7 +293,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
 
 
 def _contradictions(arch, name):
-    """Options that a class holds, but not together with others of the model."""
+    """Returns options that a class can hold, but not together with others of the model."""
     options = arch.options
     is_plain, prefix = name in ("VisionTransformer", "ParallelScalingBlock"), arch.prefix.count
     lacks_head = arch.classifier != "distilled" and arch.num_classes is not None
