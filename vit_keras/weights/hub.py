@@ -275,7 +275,10 @@ FOLDER_FILES = (
 # If none of them exists, the only file of one of these kinds is read, unless it is a shard.
 OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pth.tar")
 SHARD = re.compile(r".*-\d+-of-\d+\.(safetensors|bin)")
-CONFIG_FILES = ("config.json", "task.json", "preprocessor_config.json", "open_clip_config.json")
+CONFIG_FILES = (
+    *("config.json", "task.json", "image_converter.json"),
+    *("preprocessor_config.json", "open_clip_config.json"),
+)
 
 
 def weights_among(names: Collection[str]) -> str | None:

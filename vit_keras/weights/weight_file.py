@@ -23,7 +23,7 @@ from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
 from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
-from vit_keras.weights.formats.keras_hub import READ, check_class
+from vit_keras.weights.formats.keras_hub_presets import READ, check_class
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 from vit_keras.weights.recognition import class_for
 

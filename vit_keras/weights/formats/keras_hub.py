@@ -1,10 +1,10 @@
-"""KerasHub's `ViTImageClassifier` and `ViTBackbone`: preset folders and `.weights.h5`.
+"""KerasHub's backbones and classifiers of ViT, DeiT, DINOv2 and DINOv3: presets, `.weights.h5`.
 
-Kernels have the layouts of this package. Biases that an option of `ViTBackbone` leaves out are
-read as zeros. A `.weights.h5` without a preset's JSON files says neither what the classifier reads,
-nor its activation, nor the epsilon.
+Biases that an option of a backbone leaves out are read as zeros. A `.weights.h5` without a preset's
+JSON files says neither what the classifier reads, nor its activation, nor the epsilon.
 """
 
+import dataclasses
 import re
 from collections.abc import Collection
 from typing import Any
@@ -12,241 +12,178 @@ from typing import Any
 import keras
 import numpy as np
 
+from vit_keras.layers import Rope
 from vit_keras.models import Preprocessing
 from vit_keras.support.annotated import short
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.base import Format, Link, reshaped, same, zeros
+from vit_keras.weights.formats import keras_hub_presets as presets
+from vit_keras.weights.formats.base import Format, Link, check_held, same, zeros
+from vit_keras.weights.formats.dino import IMAGENET, check_only
+from vit_keras.weights.formats.keras_hub_presets import DEIT, DINOV2, DINOV3, VIT, Family
+from vit_keras.weights.formats.tensor_links import tensor_links
+from vit_keras.weights.formats.tensor_names import LAYER_SCALE, tensor_sizes
 from vit_keras.weights.numerics import Numerics
-from vit_keras.weights.recognition import count_blocks, guess_image_size
+from vit_keras.weights.recognition import guess_image_size
 
-# The classes that are read, by the JSON file of a preset that names them.
-CLASSES = {"config.json": "keras_hub>ViTBackbone", "task.json": "keras_hub>ViTImageClassifier"}
-READ = (
-    "Of KerasHub's classes, ViTBackbone and ViTImageClassifier are read; models of other families "
-    "are read from the files of timm and Hugging Face"
-)
-PATCHES, ENCODER = "vit_patching_and_embedding", "vit_encoder"
-# Keras' numbered names, where they differ from the names of the layers.
-NUMBERED_NAMES = {
-    PATCHES: "layers/vi_t_patching_and_embedding",
-    ENCODER: "layers/vi_t_encoder",
-    "ln": "layer_norm",
-    "ln_1": "layer_norm_1",
-    "ln_2": "layer_norm_2",
-    "query": "query_dense",
-    "key": "key_dense",
-    "value": "value_dense",
-    "attention_output": "output_dense",
-}
-
-
-def check_class(name: str, content: Any, path: str) -> None:
-    """Raises UnreadModel for the JSON file of a preset with another class than the ViT's."""
-    name_of_class = content.get("registered_name") if isinstance(content, dict) else None
-    if str(name_of_class).startswith("keras_hub>") and name_of_class != CLASSES.get(name):
-        raise UnreadModel(f"{READ}. Received: {path!r} of {short(name_of_class)}")
-
-
-def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
-    """Returns `{file: {name: [(group, name of its layer), …]}}` with the groups that Keras reads.
-
-    A preset folder has the backbone and the head in two files. A single file nests the backbone.
-    """
-    files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
-    for name in names:
-        *layers, _ = name.split("/")
-        backbone = layers[0] in (PATCHES, ENCODER)
-        groups = [pair for part in layers for pair in _groups(part, "pre_logits/0" in names)]
-        if backbone and not folder:
-            groups = [("layers", None), ("vi_t_backbone", "vi_t_backbone"), *groups]
-        file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
-        files.setdefault(file, {})[name] = groups
-    return files
-
-
-def _groups(part, pre_logits):
-    """Returns the groups for one part of a name."""
-    if part.startswith("transformer_block_"):
-        index = int(part.rpartition("_")[2]) - 1
-        key = "vi_t_encoder_block" + (f"_{index}" if index else "")
-        return [("encoder_layers", None), (key, part)]
-    if part in ("pre_logits", "predictions"):
-        second = part == "predictions" and pre_logits
-        return [("layers", None), ("dense_1" if second else "dense", part)]
-    *containers, key = NUMBERED_NAMES.get(part, part).split("/")
-    return [(container, None) for container in containers] + [(key, part)]
-
-
-def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
-    backbone = _backbone(arch)
-    if not hasattr(keras.activations, arch.classifier_activation or "linear"):
-        message = "KerasHub's preset holds one of `keras.activations`. Received: a head with "
-        raise ValueError(message + str(arch.classifier_activation))
-    metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0"}
-    if arch.num_classes is None:
-        return {"config.json": backbone, "metadata.json": {**metadata, "tasks": []}}
-    converter = _converter(arch, numerics.preprocessing)
-    preprocessor = _object(
-        "models.vit.vit_image_classifier_preprocessor",
-        "ViTImageClassifierPreprocessor",
-        image_converter=converter,
-        config_file="preprocessor.json",
-    )
-    task = _object(
-        "models.vit.vit_image_classifier",
-        "ViTImageClassifier",
-        backbone=backbone,
-        preprocessor=preprocessor,
-        num_classes=arch.num_classes,
-        pooling=arch.classifier,
-        activation=arch.classifier_activation,
-        dropout=0.0,
-        intermediate_dim=arch.representation_size,
-    )
-    return {
-        "config.json": backbone,
-        "task.json": task,
-        "preprocessor.json": preprocessor,
-        "image_converter.json": converter,
-        "metadata.json": {**metadata, "tasks": ["ImageClassifier"]},
-    }
-
-
-def _backbone(arch):
-    return _object(
-        "models.vit.vit_backbone",
-        "ViTBackbone",
-        image_shape=[*arch.image_size, arch.channels],
-        patch_size=list(arch.patch_size),
-        num_layers=arch.num_layers,
-        num_heads=arch.num_heads,
-        hidden_dim=arch.hidden_size,
-        mlp_dim=arch.mlp_dim,
-        dropout_rate=0.0,
-        attention_dropout=0.0,
-        layer_norm_epsilon=arch.layer_norm_epsilon,
-        use_class_token=arch.classifier == "token",
-    )
-
-
-def _converter(arch, pixels):
-    scale, offset = pixels.rescaling()
-    return _object(
-        "models.vit.vit_image_converter",
-        "ViTImageConverter",
-        image_size=list(arch.image_size),
-        scale=scale[0] if len(scale) == 1 else scale,
-        offset=offset[0] if len(offset) == 1 else offset,
-        interpolation=pixels.interpolation,
-        antialias=pixels.antialias,
-        crop_to_aspect_ratio=pixels.crop_fraction is not None,
-    )
-
-
-def _object(module, name, **config):
-    return {
-        "module": f"keras_hub.src.{module}",
-        "class_name": name,
-        "config": config,
-        "registered_name": f"keras_hub>{name}",
-    }
-
-
-BLOCK = f"{ENCODER}/transformer_block_"
-BIAS = re.compile(r"/(patch|mha|mlp)(?:_embedding)?/(?:.*/)?1$")
+BIAS = re.compile(r"/(patch|mha|mlp|[qkvo](?=_proj))(?:_embedding|_proj)?/(?:.*/)?1$")
+DEFAULT = ("position_embedding", "qkv_bias")  # of all but DINOv3
+POSITIONS = "posembed_input/pos_embedding"
+PROJECTIONS = {"q": "query", "k": "key", "v": "value", "o": "proj"}
 # What the values of `pooling` do with the tokens that no classifier of ours reads in this way.
 POOLED = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
 
 
 def canonical(name: str) -> str:
     """Removes the name of the backbone."""
-    return re.sub(rf"^.*?({PATCHES}|{ENCODER})/", r"\1/", name)
+    return re.sub(rf"^.*?({presets.BACKBONE})/", r"\1/", name)
 
 
 def detect(names: set[str]) -> bool:
-    return {f"{PATCHES}/patch_embedding/0", f"{BLOCK}1/mha/query/0"} <= names
+    return presets.family_in(names).is_in(names)
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
+    row = presets.family_of(arch) if names is None else presets.family_in(names)
+    fields = (config or {}).get("config") or {}
     if "predictions/0" in (names or ()) and arch.num_classes is not None:
-        check(arch)  # classifiers that read other tokens have the same variables
-        _check_pooling(_task(config).get("pooling", arch.classifier), f"{PATCHES}/0" in names)
-    positions = (-1, arch.hidden_size)
-    result = _pair(f"{PATCHES}/patch_embedding", "embedding", "kernel", "bias")
-    result += [same(f"{PATCHES}/0", "cls/cls")] if arch.classifier == "token" else []
-    position = "posembed_input/pos_embedding"
-    result += [reshaped(f"{PATCHES}/position_embedding/0", position, positions, (1, *positions))]
-    for i in range(arch.num_layers):
-        result += _block(f"{BLOCK}{i + 1}", f"encoderblock_{i}")
-    result += _pair(f"{ENCODER}/ln", "encoder_norm", "gamma", "beta")
-    if arch.representation_size is not None:
-        result += _pair("pre_logits", "pre_logits", "kernel", "bias")
-    if arch.num_classes is not None:
-        result += _pair("predictions", "head", "kernel", "bias")
+        token = row is not VIT or row.names.cls in names
+        _check_pooling(_task(config).get("pooling", arch.classifier), token)
+        _check_reads(arch, token)
+    registers = fields.get("num_register_tokens", arch.options.num_registers)
+    spelled, beside = _spelled(row, names, registers, arch.options.mlp == "swiglu")
+    result = [_in_keras(row, link) for link in tensor_links(arch, spelled) if link.theirs]
+    result = [_with(link, *beside.get(link.ours[0], ())) for link in result]
     if names is None:
         return result
-    biased = {*map(_option, names)}
-    biased |= {option for option, value in (config.get("config") or {}).items() if value is True}
-    return [k if _option(k.theirs[0]) in {None, *biased} else zeros(*k.ours) for k in result]
+    biased = {_option(row, name) for name in names}
+    biased |= {option for option, value in fields.items() if value is True}
+    return [k if _option(row, k.theirs[0]) in {None, *biased} else zeros(*k.ours) for k in result]
 
 
-def _option(name):
-    """The option of `ViTBackbone` that leaves out the tensor; None for what is always there."""
-    return f"use_{match[1]}_bias" if (match := BIAS.search(name)) else None
+def _option(row, name):
+    """The option of the backbone that leaves out the tensor; None for what is always there."""
+    match = BIAS.search(name)
+    option = match and f"use_{PROJECTIONS.get(match[1], match[1])}_bias"
+    return option if option in row.biases else None
 
 
-def _pair(theirs, ours, first, second):
-    return [same(f"{theirs}/0", f"{ours}/{first}"), same(f"{theirs}/1", f"{ours}/{second}")]
+def _spelled(row, names, registers, gated=False):
+    """The names of the tensors, and what DINO holds beside them, by the path of ours.
+
+    The numbers of the variables in DINO's embeddings depend on which there are. A mask token and
+    DINOv2's table of positions that KerasHub computes from the other one have no place in a model.
+    """
+    if row.names.first:
+        return row.names, {}
+    tables = ["resized", "positions"] if row is DINOV2 else []
+    held = [name for name in names or () if re.fullmatch(r"embeddings/\d+", name)]
+    extra = 1 + bool(registers) if names is None else len(held) - 1 - len(tables)
+    one = "registers" if registers and names is not None else "mask"
+    tokens = {0: [], 1: [one]}.get(extra, ["mask", "registers"])
+    numbers = {name: f"embeddings/{i}" for i, name in enumerate(["cls", *tokens, *tables])}
+    changes = {name: numbers.get(name, "") for name in ("positions", "registers")}
+    if names is not None:
+        gated = f"{row.names.of_block(0, row.names.packed)}/0" in names
+    if gated and row is DINOV2:
+        changes["dense_1"] = "mlp/weights_out"
+    beside = {}
+    if "mask" in numbers:
+        beside["cls/cls"] = numbers["mask"], lambda cls: np.zeros_like(cls[0] if tables else cls)
+    if tables:
+        beside[POSITIONS] = numbers["resized"], lambda positions: positions
+    return dataclasses.replace(row.names, **changes), beside
 
 
-def _block(old, new):
-    projections = {"query": "query", "key": "key", "value": "value", "attention_output": "out"}
-    attention = f"{new}/MultiHeadDotProductAttention_1"
-    return [
-        *_pair(f"{old}/ln_1", f"{new}/LayerNorm_0", "gamma", "beta"),
-        *(
-            link
-            for theirs, ours in projections.items()
-            for link in _pair(f"{old}/mha/{theirs}", f"{attention}/{ours}", "kernel", "bias")
-        ),
-        *_pair(f"{old}/ln_2", f"{new}/LayerNorm_2", "gamma", "beta"),
-        *_pair(f"{old}/mlp/dense_1", f"{new}/MlpBlock_3/Dense_0", "kernel", "bias"),
-        *_pair(f"{old}/mlp/dense_2", f"{new}/MlpBlock_3/Dense_1", "kernel", "bias"),
-    ]
+def _with(link, name="", write=None):
+    """Adds a tensor that is read into nothing, and written from the link's first one."""
+    if not name:
+        return link
+    both = lambda *x: (*(theirs := link.write(*x)), write(theirs[0]))
+    return Link((*link.theirs, name), link.ours, lambda *x: link.read(*x[:-1]), both)
+
+
+def _in_keras(row, link):
+    """The link to Keras' variable instead of PyTorch's tensor.
+
+    It has our layout, but DINOv3's matrices and SwiGLU's fused ones are PyTorch's, transposed.
+    """
+    path, ends = link.ours[0], {".weight": "/0", ".bias": "/1"}
+    theirs = tuple(re.sub(r"\.\w+$", lambda end: ends[end[0]], name) for name in link.theirs)
+    if not path.endswith(("/kernel", "/bias")):
+        return dataclasses.replace(link, theirs=theirs)
+    if path.startswith("embedding/") or (row is not DINOV3 and len(link.ours) == 1):
+        return same(theirs[0], path)
+    return Link(theirs, link.ours, lambda x: link.read(x.T), lambda *x: (link.write(*x)[0].T,))
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    height, width, channels, hidden_size = shapes[f"{PATCHES}/patch_embedding/0"]
-    token, task = f"{PATCHES}/0" in shapes, _task(config)
-    arguments = {
-        "patch_size": (height, width),
-        "channels": channels,
-        "hidden_size": hidden_size,
-        "num_layers": count_blocks(shapes, BLOCK),
-        "num_heads": shapes[f"{BLOCK}1/mha/query/0"][1],
-        "mlp_dim": shapes[f"{BLOCK}1/mlp/dense_1/0"][1],
-        "num_classes": shapes.get("predictions/0", (None,))[-1],
-        "representation_size": shapes.get("pre_logits/0", (None,))[-1],
-    }
-    positions = shapes[f"{PATCHES}/position_embedding/0"][0]
-    arguments |= guess_image_size(positions, (height, width), token)
-    if image_shape := config.get("config", {}).get("image_shape"):
-        channels_last = image_shape[-1] == channels
+    row, fields, task = presets.family_in(shapes), config.get("config", {}), _task(config)
+    second = shapes.get("embeddings/1", ())  # registers, or a mask token of (1, D) or (1, 1, D)
+    several = len(second) == 3 and (row is DINOV2 or second[1] > 1)
+    registers = fields.get("num_register_tokens", several)
+    names, beside = _spelled(row, shapes, registers)
+    token = row is not VIT or names.cls in shapes
+    arguments = tensor_sizes(names, _in_pytorch(shapes), "token" if token else "gap")
+    if "predictions/0" in shapes:
+        del arguments["classifier"]
+        if task:
+            _check_pooling(task["pooling"], token)
+            arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
+    if not row.names.first:
+        arguments["layer_scale"] = fields.get("layer_scale_init_value", LAYER_SCALE)
+    if row is DINOV3:
+        arguments |= _rotary(arguments.get("mlp") == "swiglu", fields)
+    else:
+        arguments = {k: v for k, v in arguments.items() if k not in DEFAULT}
+        arguments["num_heads"] = shapes[f"{names.of_block(0, names.query)}/0"][1]
+        arguments |= {"distillation_token": True} if row is DEIT else {}
+        arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
+        table = beside.get(POSITIONS, [names.positions])[0]
+        slots = 2 if row is DEIT else int(token)
+        arguments |= guess_image_size(shapes[table][-2], arguments["patch_size"], slots)
+    if image_shape := fields.get("image_shape"):
+        channels_last = image_shape[-1] == arguments["channels"]
         arguments["image_size"] = tuple(image_shape[:2] if channels_last else image_shape[1:])
-    if "predictions/0" not in shapes:
-        arguments["classifier"] = "token" if token else "gap"
-    elif task:
-        _check_pooling(task["pooling"], token)
-        arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
     return arguments
+
+
+def _in_pytorch(shapes):
+    """The shapes under their names, and as PyTorch's tensors have them."""
+    turned = {}
+    for name, shape in shapes.items():
+        other = name[:-2] + {"/0": ".weight", "/1": ".bias"}.get(name[-2:], name[-2:])
+        turned[other] = (*shape[3:1:-1], *shape[:2]) if len(shape) == 4 else shape[::-1]
+    return turned | shapes
+
+
+def _rotary(gated, fields):
+    """What DINOv3's configuration says."""
+    expected = "silu" if gated else "gelu"
+    activation = _name(fields.get("hidden_activation", expected))
+    if activation != expected:
+        raise UnreadModel(
+            f"KerasHub's DINOV3Backbone with use_gated_mlp={gated} is read with "
+            f"hidden_activation={expected!r}. Received: {short(activation)}"
+        )
+    rope = Rope(base=fields.get("rope_theta", 100.0), centered=True)
+    heads = {"num_heads": fields["num_heads"]} if "num_heads" in fields else {}
+    epsilon = {} if fields else {"layer_norm_epsilon": DINOV3.epsilon[1]}
+    return {"rope": dataclasses.asdict(rope), **heads, **epsilon}
 
 
 def _task(config):
     """The arguments of the classifier, or nothing without a"""
     task = (config or {}).get("task.json")
     return {"pooling": "token", "activation": None, **task.get("config", {})} if task else {}
+
+
+def _check_reads(arch, token):
+    """Refuses models whose classifiers read other tokens and have the same variables."""
+    if ("cls" in arch.prefix.names) == token and arch.classifier != ("token" if token else "gap"):
+        message = 'KerasHub has classifier "token" or "gap", the latter without a class token. '
+        raise ValueError(f"{message}Received: classifier={arch.classifier!r}")
 
 
 def _check_pooling(pooling, token):
@@ -258,9 +195,13 @@ def _check_pooling(pooling, token):
         )
 
 
+def _name(activation):
+    return activation.get("config") if isinstance(activation, dict) else activation
+
+
 def _activation(activation):
     """The argument for the activation of the head; empty for logits."""
-    name = activation.get("config") if isinstance(activation, dict) else activation
+    name = _name(activation)
     if name is None or name == "linear":
         return {}
     if not hasattr(keras.activations, str(name)):
@@ -271,34 +212,43 @@ def _activation(activation):
 
 def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
     """KerasHub's defaults and a square image, where no JSON file of a preset says otherwise."""
-    unsaid = {}
+    row, unsaid = presets.family_in(shapes), {}
     if "config" not in config:
-        image_size = infer(shapes, config).get("image_size")
-        unsaid = {"layer_norm_epsilon": 1e-6, "image_size": image_size}
+        said = {"layer_norm_epsilon": row.epsilon[1], **infer(shapes, config)}
+        names = ("layer_norm_epsilon", *(("rope", "mlp") if row is DINOV3 else ("image_size",)))
+        unsaid = {name: said.get(name) for name in names}
     if "predictions/0" in shapes and not _task(config):
         unsaid["classifier_activation"] = None
     text = ", ".join(f"{name}={value}" for name, value in unsaid.items() if name not in overrides)
     return text and f"a model with {text}, which it does not say; pass what is otherwise"
 
 
-def numerics(config: dict) -> Numerics:
+def numerics(config: dict, row: Family | None = None) -> Numerics:
+    row = row or presets.CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
     backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
     converter = preprocessor.get("config", {}).get("image_converter")
+    default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
+    said = {row.epsilon[0]: default, **(backbone or {})}
+    rule = "bicubic_antialias" if said.get("antialias_in_interpolation") else "bicubic"
     return Numerics(
-        layer_norm_epsilon=None if backbone is None else backbone.get("layer_norm_epsilon", 1e-6),
-        preprocessing=_preprocessing(converter),
+        layer_norm_epsilon=said.get(row.epsilon[0]),
+        preprocessing=_preprocessing(converter or config.get("image_converter.json"), row),
+        resizing=Resizing(rule) if row is DINOV2 else Resizing(),
     )
 
 
-def _preprocessing(converter: dict[str, Any] | None) -> Preprocessing:
+def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:
     """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into ours.
 
-    KerasHub 0.18 wrote the last two. Without a converter, pixels go to [-1, 1].
+    KerasHub 0.18 wrote the last two. Without a converter, pixels of a ViT go to [-1, 1] and those
+    of other families are standardized with ImageNet's colors.
     """
+    if converter is None and row is not VIT:
+        return IMAGENET
     default = {"config": {"scale": 1 / 127.5, "offset": -1.0}}
     content: dict[str, Any] = (converter or default).get("config", {})
     if content.get("pad_to_aspect_ratio"):
-        raise UnreadModel("`pad_to_aspect_ratio` in task.json must be false. Received: true")
+        raise UnreadModel("`pad_to_aspect_ratio` of the converter must be false. Received: true")
     absent = {"scale": 1.0, "offset": 0.0, "norm_mean": 0.0, "norm_std": 1.0}
     values = (absent[name] if content.get(name) is None else content[name] for name in absent)
     scale, offset, mean, std = np.broadcast_arrays(*map(np.atleast_1d, values))
@@ -315,16 +265,22 @@ def _preprocessing(converter: dict[str, Any] | None) -> Preprocessing:
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    if arch.classifier not in ("token", "gap"):
-        raise ValueError(
-            'KerasHub\'s ViT has classifier "token" or "gap". '
-            f"Received: classifier={arch.classifier!r}"
-        )
-    if arch.num_classes is None and arch.representation_size is not None:
-        raise ValueError(
-            "KerasHub's ViTBackbone has no hidden layer `pre_logits`. "
-            f"Received: representation_size={arch.representation_size}, num_classes=None"
-        )
+    row, options = presets.family_of(arch), arch.options
+    positions = ("none",) if row is DINOV3 else ("learned",)
+    check_held(dataclasses.replace(FORMAT, options=row.options, positions=positions), arch)
+    square = {"patch_size": (arch.patch_size[0],) * 2}
+    only: dict[str, Any] = {"num_classes": arch.num_classes} if row.names.first else square
+    if row is not VIT:
+        only["classifier"] = "token"
+    elif arch.num_classes is not None:
+        only["representation_size"] = arch.representation_size
+    if options.rope is not None:
+        only["rope"] = dataclasses.asdict(Rope(base=options.rope.base, centered=True))
+    if row is DINOV2:
+        only["image_size"] = (arch.image_size[0],) * 2
+        only["position_cover"] = "class" if options.num_registers else options.position_cover
+        only["mlp_dim"] = -(-arch.mlp_dim // 8) * 8 if options.mlp == "swiglu" else arch.mlp_dim
+    check_only(f"KerasHub's {row.name}", arch, only)
 
 
 FORMAT = Format(
@@ -334,11 +290,15 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
+    refine=lambda old, shapes, config: numerics(config, presets.family_in(shapes)),
+    options=tuple(dict.fromkeys((*DEIT.options, *DINOV2.options, *DINOV3.options))),
+    positions=("learned", "none"),
+    classifiers=("token", "gap"),
     canonical=canonical,
     holds_activation=True,
     head=("predictions/", "pre_logits/"),
     check=check,
     assumption=assumption,
-    config_files=config_files,
-    h5_groups=h5_groups,
+    config_files=presets.config_files,
+    h5_groups=presets.h5_groups,
 )

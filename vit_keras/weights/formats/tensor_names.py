@@ -82,6 +82,7 @@ class TensorNames:
         position_axes: The number of axes of `positions`: 3 for `(1, N, D)`, 2 for `(N, D)`, 4 for
             `(1, h, w, D)`.
         linear_patches: Whether the projection of patches is a matrix of flat patches.
+        first: The number of the first block in `block`.
     """
 
     patches: str
@@ -128,10 +129,11 @@ class TensorNames:
     token_axes: int = 3
     position_axes: int = 3
     linear_patches: bool = False
+    first: int = 0
 
     def of_block(self, number: int, name: str) -> str:
         """Returns the full name of a block's tensor or layer."""
-        return f"{self.block.format(number)}{name}"
+        return f"{self.block.format(number + self.first)}{name}"
 
 
 Shapes = dict[str, tuple[int, ...]]
