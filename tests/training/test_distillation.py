@@ -131,11 +131,11 @@ def test_features_are_projected_and_patches_lie_on_the_students_grid(rng, grid=4
 @pytest.mark.once
 def test_models_that_do_not_fit_each_other_are_named(rng):
     soft, features = DistillConfig("t"), DistillConfig("t", kind="features", patches=True)
-    with pytest.raises(ValueError, match="Received: 5 classes in the data set, 4 classes of the t"):
+    with pytest.raises(ValueError, match="Received: 5 classes in the data set, 4 classes in the t"):
         distillation_model(vit(rng), vit(rng, num_classes=4), soft)
     student, teacher = vit(rng, num_classes=2), vit(rng, num_classes=2)
     student.class_names, teacher.class_names = ("cat", "dog"), ("dog", "cat")
-    with pytest.raises(ValueError, match=r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) of"):
+    with pytest.raises(ValueError, match=r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) in"):
         distillation_model(student, teacher, soft)
     teacher.task = Task("labels")
     with pytest.raises(ValueError, match="must predict classes. Received: a teacher of labels"):
