@@ -116,11 +116,11 @@ def _opened(path) -> tuple[Any, str]:
             total=seconds + LARGEST_PAGE / LOWEST_RATE, sock_connect=seconds, sock_read=seconds
         )
         client = fsspec.config.conf.get(path.partition(":")[0], {}).get("client_kwargs", {})
-        own = {"response_class": _bounded_answer(), "timeout": timeout}
-        options["client_kwargs"] = {**own, **client}
+        defaults = {"response_class": _bounded_answer(), "timeout": timeout}
+        options["client_kwargs"] = {**defaults, **client}
     try:
         return fsspec.url_to_fs(path, **options)
-    except ImportError as error:  # each kind of store needs its own package
+    except ImportError as error:  # each kind of store needs its defaults package
         raise ImportError(f"{path!r} cannot be read: {error}") from error
 
 
