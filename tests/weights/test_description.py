@@ -152,5 +152,5 @@ def test_other_keras_models_and_faults(tmp_path):
     dense.save_weights(tmp_path / "dense.weights.h5")
     with pytest.raises(ValueError, match=r"holds the Keras model sequential \['dense'\]"):
         weights.describe(tmp_path / "dense.weights.h5")
-    with pytest.raises(FileNotFoundError, match="no file of weights"):
+    with pytest.raises(FileNotFoundError, match="no run and no checkpoint at"):
         weights.describe(tmp_path / "nothing.npz")
