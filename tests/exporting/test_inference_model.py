@@ -78,7 +78,7 @@ def test_core_ml_gets_the_same_numbers_by_operations_that_it_knows(rng, options)
     program = coreml_program(for_inference(model), 3)
     import torch
 
-    outputs = program.module()(torch.from_numpy(images)).numpy()
+    outputs = program.module()(torch.from_numpy(images)).detach().numpy()
     assert_close(outputs, model.predict_on_batch(images))
     names = {
         str(node.target).split(".")[1]

@@ -120,7 +120,7 @@ def test_a_damaged_csv_is_written_again_or_no_source_of_rows(folder, damage, exp
     kept = path.read_text()
     path.unlink()
     before = contents(folder)
-    with pytest.raises(ValueError, match=r"must hold \d rows at least.*Restore it, or begin anoth"):
+    with pytest.raises(ValueError, match=r"must hold at least \d rows.*Restore it, or begin anoth"):
         small_run(folder)
     assert contents(folder) == before
     path.write_text(kept)
@@ -160,7 +160,9 @@ def test_what_stands_in_the_way_of_a_runs_file_is_named(again, name):
         path.unlink(missing_ok=True)
         path.mkdir()
         (path / "notes.txt").write_text("notes")
-    with pytest.raises(ValueError, match=f"{name}' must be a {kind} .*, or delete it and"):
+    with pytest.raises(
+        ValueError, match=f"{name}' must be a readable {kind}, .*, or delete it and"
+    ):
         train()
     path.rename(folder / "renamed")
     train()

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.exporting import export, manifest
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
-    model, trained = weights.open(options.model), runs.run_of(options.model)
+    trained, model = runs.run_of(options.model), weights.open(options.model)
     model = weights.with_text_head(model, options.labels) if options.labels else model
     if options.out:
         folder = pathlib.Path(options.out)

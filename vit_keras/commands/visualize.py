@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.support.files import replacing
 
     machine.prepare()
-    model, trained = weights.open(options.model), runs.run_of(options.model)
+    trained, model = runs.run_of(options.model), weights.open(options.model)
     if size := shared.image_size(options):
         model = models.with_image_size(model, size)
     views = inspection.views_of(model, options.views)

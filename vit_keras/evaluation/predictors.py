@@ -401,7 +401,7 @@ def open_predictor(
         return _open_exported(pathlib.Path(path), image_size, features), None
     from vit_keras import runs, weights
 
-    model, run = weights.open(path), runs.run_of(path)
+    run, model = runs.run_of(path), weights.open(path)
     model = model if labels is None else weights.with_text_head(model, labels)
     return make_predictor(model, image_size), run
 

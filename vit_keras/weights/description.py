@@ -7,7 +7,7 @@ import re
 
 from vit_keras.support.files import sha256
 from vit_keras.variants import families
-from vit_keras.weights.formats.registry import LEFT_OUT
+from vit_keras.weights.formats.registry import BESIDE, LEFT_OUT
 from vit_keras.weights.formats.timm.reading import license_of
 from vit_keras.weights.published import identify
 from vit_keras.weights.recognition import class_for, family_name, variant_name
@@ -82,7 +82,7 @@ def _model(file):
     return {
         **_family(arguments, file),
         "head": _head(said),
-        "left_out": [part for part in ("text tower", "decoder") if _holds(file, LEFT_OUT[part])],
+        "left_out": [part for part in ("text tower", "decoder") if _leaves_out(file, part)],
         "architecture": arguments,
         "missing": [name for name in required if arguments and name not in arguments],
         "license_note": license_note(arguments),
@@ -106,8 +106,12 @@ def _head(arguments):
     return "classifier" if arguments.get("head_use_bias", True) else "projection"
 
 
-def _holds(file, names):
-    return any(re.match(rf"(?:.*[.:])?(?:{names})", name) for name in file.tensors.shapes)
+def _leaves_out(file, part):
+    """Whether a file holds tensors of another part that the model has no place for."""
+    others = (BESIDE, *file.format.ignored)
+    read = {old for name, old in file.names.items() if not name.startswith(others)}
+    names = file.tensors.shapes.keys() - read
+    return any(re.match(rf"(?:.*[.:])?(?:{LEFT_OUT[part]})", name) for name in names)
 
 
 def _arguments(file):
