@@ -22,30 +22,16 @@ from vit_keras.support.figures import drawable, font_of, is_latin
 from vit_keras.support.tasks import CLASSES, KINDS, Task
 
 SKEWED = 3.0  # ratio of the largest class to the smallest
-
-
 FEW = 10  # training pictures per class
-
-
 UNKNOWN = 0.5  # share of unknown values that deserves a warning
-
-
 NAMES, LINES = 5, 10  # shown in a warning
-
-
 # Pictures of unsupported kinds; most need one command or one export to become readable.
 UNSUPPORTED = (
     *(".jxl", ".jp2", ".j2k", ".psd", ".svg", ".tga", ".ppm", ".pgm", ".pbm", ".ico", ".eps"),
     *(".pdf", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".xcf"),
 )
-
-
 SIDE = 112  # pixels on a contact sheet: smaller images are enlarged by an integer factor
-
-
 CAPTION = 18  # pixels below an image
-
-
 GAP = 6
 
 

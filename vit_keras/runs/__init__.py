@@ -200,8 +200,8 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
             "with random numbers"
         )
     weights = local_path(weights)
-    if os.path.isfile(os.path.join(weights, "config.yaml")):
-        return str(find_run(weights).model_file)
+    if run := run_of(weights):
+        return str(run.model_file)
     if os.path.exists(weights):
         return weights
     if os.sep in weights or pathlib.Path(weights).suffix:
