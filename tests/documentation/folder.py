@@ -126,6 +126,19 @@ def write_models(folder: pathlib.Path, rng: np.random.Generator) -> None:
             plain.rename(path)
 
 
+def write_training_checkpoint(folder: pathlib.Path, rng: np.random.Generator) -> None:
+    """The raw and the averaged weights in one file, as timm's training script saves them."""
+    import torch
+
+    sets = {}
+    for name in ("state_dict", "state_dict_ema"):
+        model = randomize(models.from_variant("S/16", image_size=224, num_classes=3), rng)
+        weights.save(model, folder / "raw.pth", format="timm")
+        sets[name] = torch.load(folder / "raw.pth", weights_only=True)
+    (folder / "raw.pth").unlink()
+    torch.save({"epoch": 9, "arch": "vit_small_patch16_224", **sets}, folder / "model_best.pth.tar")
+
+
 def write_run(folder: pathlib.Path) -> None:
     """A run of two updates on the pictures, under all names that pages give a run."""
     from vit_keras import experiments
@@ -152,4 +165,5 @@ def make(folder: pathlib.Path) -> None:
     name_classes()
     write_pictures(folder, rng)
     write_models(folder, rng)
+    write_training_checkpoint(folder, rng)
     write_run(folder)
