@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 import vit_keras
+from tests.fuzz.data_subjects import DATA
 from tests.helpers import randomize, to_numpy
 from vit_keras import weights
 from vit_keras.models import ResNet, VisionTransformer, add_lora, preprocessing_of, resizing_of
@@ -165,6 +166,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "vit_keras .keras": Subject(_saved(VIT, "a.keras"), "a.keras", _open_keras, True),
     "resnet .keras": Subject(_saved(resnet, "a.keras"), "a.keras", _open_keras, True),
+    **{name: Subject(*row) for name, row in DATA.items()},
 }
 
 

@@ -347,8 +347,10 @@ def read_config(path: str | os.PathLike) -> Config:
     try:
         return _configured([_read_source(path)])
     except UsageError as error:
-        file = str(find_recipe(path))
-        raise UsageError(f"{file!r} cannot be read as a configuration ({error})") from error
+        file = repr(str(find_recipe(path)))
+        if str(error).startswith(file):
+            raise
+        raise UsageError(f"{file} cannot be read as a configuration ({error})") from error
 
 
 def _read_source(path):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from vit_keras.runtimes import SAVED_MODEL, format_of
+from vit_keras.support.files import is_zip
 from vit_keras.support.json_files import parse_json
 from vit_keras.support.tasks import Task
 
@@ -65,10 +66,13 @@ def _write_member(path, text):
 
 
 def _read_member(path):
-    if not zipfile.is_zipfile(path):
+    if not is_zip(path):
         return None
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(NAME).decode() if NAME in archive.namelist() else None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(NAME).decode() if NAME in archive.namelist() else None
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error}). Export the model again") from error
 
 
 def _write_property(path, text):

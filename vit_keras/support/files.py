@@ -11,6 +11,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import zipfile
 from collections.abc import Iterator
 
 from vit_keras.support.file_lock import LOCK, exclusive_lock
@@ -32,6 +33,14 @@ CAUSES = tuple(
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EINTR")
     if hasattr(errno, name)
 )
+
+
+def is_zip(path: str | os.PathLike) -> bool:
+    """Whether a file is a ZIP archive; a damaged one may be, which opening it tells."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # its end says that it has several disks
+        return True
 
 
 @contextlib.contextmanager

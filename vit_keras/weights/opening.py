@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import keras
 
 from vit_keras.models import with_image_size
 from vit_keras.models.common import build_without_values
-from vit_keras.support.files import check_arrived
+from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.weights.adapters import build_adapted
 from vit_keras.weights.containers.checks import named_errors, parse_json
 from vit_keras.weights.containers.digests import check_fit, check_tensors
@@ -88,7 +87,7 @@ def _keras_model(path):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
     check_arrived(path)
-    if zipfile.is_zipfile(path):
+    if is_zip(path):
         _verify_keras(path)
     try:
         model = keras.saving.load_model(path, compile=False)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from vit_keras.support.files import is_zip
 from vit_keras.weights.containers.archives import NpzTensors, write_npz
 from vit_keras.weights.containers.checks import DamagedFile, readable
 from vit_keras.weights.containers.keras_h5 import KerasTensors
@@ -74,7 +75,7 @@ def reader_for(path: str) -> Callable[[str], Reader] | None:
         return named
     with open(path, "rb") as file:
         start = file.read(9)
-    if zipfile.is_zipfile(path):
+    if is_zip(path):
         with readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
             arrays = all(name.endswith(".npy") for name in archive.namelist())
         return NpzTensors if arrays else TorchTensors

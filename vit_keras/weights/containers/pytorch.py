@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 
 from vit_keras.support import extras
+from vit_keras.support.files import is_zip
 from vit_keras.weights.containers.archives import opened
 from vit_keras.weights.containers.checks import DamagedFile, UnreadModel, as_float, readable
 
@@ -31,7 +32,7 @@ class TorchTensors:
 
     def __init__(self, path: str):
         self.torch = _torch("Reading PyTorch files")
-        self.path, self.zipped = path, zipfile.is_zipfile(path)
+        self.path, self.zipped = path, is_zip(path)
         self.metadata: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         self.checksums: set[tuple[int, int]] = set()  # sizes and checksums of the storages
