@@ -120,6 +120,7 @@ FORMS = {  # a text, its encoding, options, and the classes of the four pictures
     "two forms of Unicode": ("path,label\n{0},ä\n{1},a\u0308\n{2},b\n{3},b", "utf-8", {}, "ä|ä|b|b"),
     "semicolons and spaces": (" path ; label \n{0};cat \n{1}; cat\n{2};dog\n{3};dog", "utf-8", {}, "cat|cat|dog|dog"),
     "tabs": ("path\tlabel\n{0}\ta,b\n{1}\tc\n{2}\tc\n{3}\tc", "utf-8", {}, "a,b|c|c|c"),
+    "ends of old Macs": ("path,label\r{0},a\r{1},b\r{2},b\r{3},b\r", "utf-8", {}, "a|b|b|b"),
     "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a|b|b|b"),
     "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a|b|b|b"),
     "blank lines and Windows' ends": ("path,label\r\n{0},a\r\n\r\n{1},b\r\n{2},b\r\n{3},b\r\n\r\n", "utf-8", {}, "a|b|b|b"),

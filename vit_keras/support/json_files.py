@@ -64,16 +64,11 @@ def read_json(
     if (size := os.path.getsize(path)) > largest_bytes:
         raise _damaged(name, f"its {size} bytes are more than {largest_bytes}", remedy)
     with open(path, "rb") as file:
-        content = parse_json(file.read(largest_bytes), name, kind, remedy)
-    sums: Any = content.pop(CHECKSUMS, None) if isinstance(content, dict) else None
-    for field in set(sums) & set(content) if isinstance(sums, dict) else ():
-        if sums[field] != _checksum(content[field]):
-            raise _damaged(name, f"its `{field}` was changed after it was written", remedy)
-    return content
+        return parse_json(file.read(largest_bytes), name, kind, remedy)
 
 
 def with_checksums(record: dict[str, Any]) -> dict[str, Any]:
-    """A record to write as JSON, with a checksum of each field, which `read_json` compares."""
+    """A record to write as JSON, with a checksum of each field, which `parse_json` compares."""
     return {**record, CHECKSUMS: {name: _checksum(value) for name, value in record.items()}}
 
 
@@ -111,6 +106,10 @@ def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "")
         ) from error
     if fault := _fault(content, kind):
         raise _damaged(name, fault, remedy)
+    sums: Any = content.pop(CHECKSUMS, None) if isinstance(content, dict) else None
+    for field in set(sums) & set(content) if isinstance(sums, dict) else ():
+        if sums[field] != _checksum(content[field]):
+            raise _damaged(name, f"its `{field}` was changed after it was written", remedy)
     return content
 
 

@@ -18,6 +18,7 @@ from vit_keras.data.shards.formats import IMAGE, LABEL, NOTE, example_class, fra
 from vit_keras.data.shards.source import FILE, Entry, Manifest
 from vit_keras.data.threads import read_ahead
 from vit_keras.support.files import replacing_folder, sha256
+from vit_keras.support.json_files import with_checksums
 
 MEGABYTE = 10**6
 AHEAD = 64  # pictures to read in advance
@@ -94,7 +95,7 @@ def pack_shards(
                         progress(1)
                 size, digest = path.stat().st_size, sha256(path)
                 entries.append(Entry(file=path.name, images=count, bytes=size, sha256=digest))
-        text = json.dumps(manifest, indent=1, ensure_ascii=False)
+        text = json.dumps(with_checksums({**manifest}), indent=1, ensure_ascii=False)
         (partial / FILE).write_text(text, encoding="utf-8")
     return manifest
 
