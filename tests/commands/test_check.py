@@ -216,7 +216,10 @@ def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["photos", "--out", "sheet.gif"], "`--out` must end in .png or .json. Received: ['sheet."),
+        (
+            ["photos", "--out", "sheet.gif"],
+            "must end in .png, .json or .html. Received: ['sheet.",
+        ),
         (["photos", "--distance", "17"], "`--distance` must be 0 to 16. Received: 17"),
         (["photos", "--formt", "json"], "Did you mean --format?"),
         (["photos", "--augment.flop", "true"], "augment.flip"),

@@ -17,6 +17,7 @@ from vit_keras.support.tasks import KINDS
 EXAMPLES = (
     "vit-keras check photos                                   # as folder:photos",
     "vit-keras check folder:photos --format json --quick      # counts alone",
+    "vit-keras check folder:photos --model dinov2-small --out page.html    # wrong labels",
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
@@ -30,8 +31,10 @@ class Check(shared.Command):
         parser = self.parser(prog)
         options, fields = parser.parse_known_args(arguments)
         options.suffixes = {pathlib.Path(path).suffix.lower(): path for path in options.out}
-        if set(options.suffixes) - {".png", ".json"}:
-            raise UsageError(f"`--out` must end in .png or .json. Received: {options.out}")
+        if set(options.suffixes) - {".png", ".json", ".html"}:
+            raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
+        if ".html" in options.suffixes and options.model is None:
+            raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
         if not 0 <= options.distance <= 16:
             raise UsageError(f"`--distance` must be 0 to 16. Received: {options.distance}")
         files = [f"--config={name}" for name in options.config]
@@ -58,7 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("dataset", metavar="DATASET", help=names)
     recipe = "recipe or YAML file of the run that is planned; its fields are options too"
     add("--config", action="append", default=[], metavar="RECIPE", help=recipe)
-    out = "report.json, or sheet.png, which shows the first training images; may be repeated"
+    model = "run or checkpoint whose features tell which labels look wrong"
+    add("--model", metavar="MODEL", help=model)
+    out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
     add("--out", action="append", default=[], metavar="FILE", help=out)
     add("--format", choices=FORMATS, default="text", metavar="NAME", help="text or json (text)")
     add("--distance", type=int, default=4, metavar="BITS", help="of near-duplicates, 0 to 16 (4)")
@@ -84,8 +89,7 @@ def run(options: argparse.Namespace) -> None:
         layout = data.read_layout(path)
         data.review_files(review, layout)
         review.problems += layout.problems
-    if not review.problems:
-        _look(options, review)
+    issues = [] if review.problems else _look(options, review)
     verdict = {"problems": review.problems, "warnings": review.warnings}
     report = {"dataset": options.run.dataset, **verdict, **review.facts}
     heads = {name: [text.splitlines()[0] for text in texts] for name, texts in verdict.items()}
@@ -95,6 +99,13 @@ def run(options: argparse.Namespace) -> None:
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     if ".json" in out:
         write_text(out[".json"], text)
+    if ".html" in out and issues:
+        from vit_keras import evaluation
+
+        with replacing(out[".html"]) as temporary, open(temporary, "wb") as file:
+            title = f"Labels of {options.run.dataset} that look wrong"
+            evaluation.write_file_predictions(issues, file, "html", top=2, title=title)
+        print(f"written: {out['.html']}")
     if review.problems:
         many = "a problem" if len(review.problems) == 1 else f"{len(review.problems)} problems"
         raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}, see above")
@@ -107,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _look(options, review):
-    """Adds the findings from the splits and their pictures to the review."""
+    """Adds the findings from the splits and their pictures; returns wrong labels for a page."""
     from vit_keras import data
     from vit_keras.support import extras
 
@@ -119,14 +130,14 @@ def _look(options, review):
     except (ValueError, OSError) as error:
         review.problems.append(str(error))
     if not splits:
-        return
+        return []
     data.review_labels(review, dataset, splits)
     if dataset.kind == "numbers":
         review.facts["classes"] = list(dataset.class_names)
     else:
         data.review_counts(review, data.count_classes(dataset, splits))
     if options.quick:
-        return
+        return []
     config = data.complete_levels(run.data, dataset)
     review.facts["white"] = config.levels
     splits = {name: split.read_as(config.white) for name, split in splits.items()}
@@ -140,6 +151,44 @@ def _look(options, review):
             f"scaled, for the {run.model.channels} of model.channels"
         )
     data.review_pairs(review, data.find_pairs(pictures, options.distance))
+    return [] if options.model is None else _label_issues(options, dataset, splits, review)
+
+
+def _label_issues(options, dataset, splits, review):
+    """Adds the labels that a model's features contradict; returns them with their pictures."""
+    import numpy as np
+
+    from vit_keras import data, evaluation
+
+    predictor, _ = evaluation.open_predictor(options.model)
+    if predictor.model is None or dataset.kind != "classes":
+        raise UsageError(
+            "`--model` must be a run or a checkpoint, and the labels classes. Received: "
+            f"{options.model!r} for {dataset.kind}"
+        )
+    model = evaluation.feature_model(predictor.model)
+    places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]
+    extracted = [
+        evaluation.extract(model, predictor.batches(split, options.run.batch_eval))
+        for split in splits.values()
+    ]
+    features, labels = map(np.concatenate, zip(*extracted))
+    shares = evaluation.cross_validated_probabilities(features, labels, options.run.seed)
+    names, issues = dataset.class_names, evaluation.find_label_issues(shares, labels)
+    review.facts["label_issues"], rows = [], []
+    for issue in issues:
+        (split_name, split, i), (likely, low) = places[issue.number], issue.probabilities
+        name = split.name(i) if split.name else f"{split_name}[{i}]"
+        label, suggested = names[issue.label], names[issue.suggested]
+        facts = {"picture": name, "split": split_name, "label": label, "suggested": suggested}
+        review.facts["label_issues"].append({**facts, "probabilities": [likely, low]})
+        if ".html" in options.suffixes:
+            picture = data.thumbnail(split.read(i), evaluation.PICTURE_PX)
+            shown = ((suggested, likely), (f"{label} (its label)", low))
+            rows.append(evaluation.FilePrediction(pathlib.Path(name), shown, picture=picture))
+    lines = [f"{r['picture']} is labeled {r['label']}" for r in review.facts["label_issues"]]
+    review.warn(lines, f"labels that look wrong ({len(lines):,})", ". Look at the pictures")
+    return rows
 
 
 def _lines(report):

@@ -15,6 +15,7 @@ EXAMPLES = (
     "vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv",
     "vit-keras predict runs/digits photos --out page.html --attention    # pictures and labels",
     "vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet",
+    "vit-keras predict runs/photos new --coverage 0.9 --abstain 0.05    # when it is unsure",
     "vit-keras predict runs/segment photos --out predicted    # masks/ and overlays/",
     "find photos -newer last | vit-keras predict runs/digits - --format jsonl",
 )
@@ -30,6 +31,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     threshold = "leave out what is less probable (0, or each label's own threshold)"
     add("--threshold", type=float, metavar="P", help=threshold)
+    coverage = "add all that the true answer may be, at a rate such as 0.9"
+    add("--coverage", type=float, metavar="RATE", help=coverage)
+    abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"
+    add("--abstain", type=float, metavar="SHARE", help=abstain)
     out = ".csv, .jsonl, .parquet or .html file, or a folder of masks, not standard output"
     shared.add_out(parser, out)
     shared.add_rows(parser)
@@ -67,6 +72,8 @@ def run(options: argparse.Namespace) -> None:
         batch=options.batch,
         top=options.top,
         threshold=options.threshold,
+        coverage=options.coverage,
+        abstain=options.abstain,
         on_error="skip" if options.skip_unreadable else "raise",
         picture_px=evaluation.PICTURE_PX if form == "html" else None,
         attention=options.attention,
@@ -78,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
             file,
             form,
             top=options.top,
-            threshold=options.threshold,
+            coverage=options.coverage,
             title=f"Predictions of {options.model}",
             numbers=_numbers(predictor),
         )

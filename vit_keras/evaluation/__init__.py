@@ -11,7 +11,21 @@ from vit_keras.support.lazy_names import typed_names
 if TYPE_CHECKING:
     from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions
     from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
+    from vit_keras.evaluation.conformal import (
+        abstains,
+        fit_floors,
+        fit_quantiles,
+        intervals,
+        measure_coverage,
+        possible_answers,
+    )
     from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
+    from vit_keras.evaluation.label_issues import (
+        LabelIssue,
+        cross_validated_probabilities,
+        find_label_issues,
+        suspicion,
+    )
     from vit_keras.evaluation.mask_prediction import (
         MaskOptions,
         draw_mask_sheet,

@@ -6,6 +6,7 @@ import dataclasses
 import html
 import io
 import itertools
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -246,6 +247,7 @@ def _output_rows(outputs, labels, names):
         }
 
 
+SEPARATOR, BOUNDS = "; ", ("_low", "_high")  # between possible names; of an interval's columns
 DARKEST = 0.8  # the opacity over patches without attention
 
 
@@ -255,7 +257,7 @@ def write_file_predictions(
     form: str,
     *,
     top: int,
-    threshold: float | None = None,
+    coverage: float | None = None,
     title: str = "Predictions",
     numbers: Sequence[str] = (),
 ) -> None:
@@ -274,7 +276,7 @@ def write_file_predictions(
             path, classes and error in each line. "html" is a self-contained page of the pictures
             with their labels.
         top: The largest number of classes per picture, as in `predict_files`.
-        threshold: The lowest probability of a class, as in `predict_files`.
+        coverage: As in `predict_files`; adds the possible classes or the intervals to all formats.
         title: The heading of a page.
         numbers: The names of the numbers that a model predicts instead of classes.
 
@@ -289,71 +291,90 @@ def write_file_predictions(
         ```
     """
     layout = Layout(
-        columns=_columns(top, numbers),
+        columns=_columns(top, numbers, coverage),
         rows=lambda prediction: [_row(prediction, numbers)],
         fields=lambda prediction: _fields(prediction, numbers),
-        text=lambda prediction: _text(prediction, threshold, numbers),
-        page=lambda prediction: _figure(prediction, threshold, numbers),
+        text=lambda prediction: _text(prediction, numbers),
+        page=lambda prediction: _figure(prediction, numbers),
     )
     write_answers(predictions, file, form, layout, title)
 
 
-def _text(prediction, threshold, numbers):
-    texts = (_answer_text(name, value, numbers) for name, value in prediction.classes)
-    return on_one_line(
-        f"{prediction.path}: {prediction.error or ', '.join(texts) or _nothing_at(threshold)}"
-    )
+def _text(prediction, numbers):
+    texts = ", ".join(_answer_texts(prediction, numbers)) or prediction.nothing
+    if prediction.possible is not None:
+        texts += f"; {_possible_text(prediction)}"
+    return on_one_line(f"{prediction.path}: {prediction.error or texts}")
 
 
-def _answer_text(name, value, numbers):
-    """Returns a class and its probability, or a number: "cat 98.2%" or "age 34.5"."""
-    return f"{name} {value:.5g}" if numbers else f"{name} {100 * value:.1f}%"
+def _answer_texts(prediction, numbers):
+    """Returns classes with their probabilities, or numbers: "cat 98.2%", "age 34.5 [30, 39]"."""
+    if not numbers:
+        return [f"{name} {100 * value:.1f}%" for name, value in prediction.classes]
+    bounds = [f" [{a:.5g}, {b:.5g}]" for a, b in prediction.intervals or ()]
+    texts = [f"{name} {value:.5g}" for name, value in prediction.classes]
+    return ["".join(pair) for pair in itertools.zip_longest(texts, bounds, fillvalue="")]
 
 
-def _nothing_at(threshold):
-    """Says why a picture has no class."""
-    return "nothing" if threshold is None else f"no class at {100 * threshold:g}% or more"
+def _possible_text(prediction):
+    return f"possible: {SEPARATOR.join(prediction.possible) or 'none'}"
 
 
 def _fields(prediction, numbers):
     outputs: Any = {name: shortest(value) for name, value in prediction.classes}
     if not numbers:
         outputs = [{"name": name, "probability": p} for name, p in outputs.items()]
-    kind = "numbers" if numbers else "classes"
-    return {"path": os.fspath(prediction.path), kind: outputs, "error": prediction.error}
+    fields = {"path": os.fspath(prediction.path), "numbers" if numbers else "classes": outputs}
+    if prediction.possible is not None:
+        fields["possible"] = list(prediction.possible)
+    if prediction.intervals is not None:
+        known = lambda x: shortest(x) if math.isfinite(x) else None
+        fields["intervals"] = {
+            name: list(map(known, bounds)) for name, bounds in zip(outputs, prediction.intervals)
+        }
+    return {**fields, "error": prediction.error}
 
 
-def _columns(top, numbers):
+def _columns(top, numbers, coverage):
     """Returns the columns of a table and their types."""
     if numbers:
-        return {"path": "string", **dict.fromkeys(numbers, "float32"), "error": "string"}
+        ends = ("", *BOUNDS) if coverage else ("",)
+        columns = {f"{name}{end}": "float32" for name in numbers for end in ends}
+        return {"path": "string", **columns, "error": "string"}
     ranked = {"class": "string", "probability": "float32"}
     columns = {f"{name}_{k}": kind for k in range(1, top + 1) for name, kind in ranked.items()}
+    columns |= {"possible": "string"} if coverage else {}
     return {"path": "string", **columns, "error": "string"}
 
 
 def _row(prediction, numbers):
     row = {"path": utf8(prediction.path), "error": prediction.error}
     if numbers:
-        return row | dict(prediction.classes)
+        row |= dict(prediction.classes)
+        for (name, _), bounds in zip(prediction.classes, prediction.intervals or ()):
+            row |= {f"{name}{end}": bound for end, bound in zip(BOUNDS, bounds)}
+        return row
+    if prediction.possible is not None:
+        row["possible"] = SEPARATOR.join(prediction.possible)
     for rank, (name, share) in enumerate(prediction.classes, 1):
         row |= {f"class_{rank}": name, f"probability_{rank}": share}
     return row
 
 
-def _figure(prediction, threshold, numbers):
+def _figure(prediction, numbers):
     """Returns a picture with its classes, or with the reason why it has none, as HTML."""
     attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
     if prediction.classes and numbers:
-        numbered = [(name, value, True) for name, value in prediction.classes]
-        lines = [html.escape(_answer_text(*row)) for row in numbered]
+        lines = map(html.escape, _answer_texts(prediction, numbers))
         attributes, text = "", f"<p>{'<br>'.join(lines)}</p>"
     elif prediction.classes:
         (name, share), *_ = prediction.classes
         attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
         text = f"<ol>\n{''.join(_line(name, share) for name, share in prediction.classes)}</ol>"
     elif not prediction.error:
-        attributes, text = ' class="none"', f"<p>{_nothing_at(threshold).replace('%', ' %')}</p>"
+        attributes, text = ' class="none"', f"<p>{prediction.nothing.replace('%', ' %')}</p>"
+    if prediction.possible is not None:
+        text += f"<p>{html.escape(_possible_text(prediction))}</p>"
     pixels, layer = prediction.picture, _attention(prediction)
     picture = "" if pixels is None else picture_html(pixels, layer)
     path, name = html.escape(os.fspath(prediction.path)), html.escape(prediction.path.name)

@@ -7,17 +7,19 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vit_keras import data
+from vit_keras.evaluation import conformal
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 
 if TYPE_CHECKING:
     import keras
 
 ON_ERROR = ("raise", "skip")
+NONE = "none of these"  # the answer for a picture for which a model abstains
 AHEAD = 2  # batches to read while one is computed
 
 
@@ -31,6 +33,9 @@ class FilePrediction:
             there is an `error`, or if none reaches the threshold. For a model of numbers, their
             names and values.
         error: Why the picture could not be read, or None.
+        possible: The names of all classes or labels that are possible at the requested coverage.
+        intervals: The (lower, upper) bounds of each number at the requested coverage.
+        nothing: Why there are no classes.
         picture: A small copy of the picture, `(h, w, 3)` uint8, if requested.
         attention: How much of each patch reaches the classifier, `(rows, columns)`, if requested.
         seen: The part of the picture that the patches cover, (top, left, height, width) as
@@ -48,6 +53,9 @@ class FilePrediction:
     path: pathlib.Path
     classes: tuple[tuple[str, float], ...] = ()
     error: str | None = None
+    possible: tuple[str, ...] | None = None
+    intervals: tuple[tuple[float, float], ...] | None = None
+    nothing: str = ""
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     attention: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
@@ -60,6 +68,8 @@ def predict_files(
     batch: int = 32,
     top: int = 5,
     threshold: float | None = None,
+    coverage: float | None = None,
+    abstain: float | None = None,
     on_error: str = "raise",
     picture_px: int | None = None,
     attention: bool = False,
@@ -77,6 +87,10 @@ def predict_files(
         threshold: The lowest probability of a class. Classes below it are left out, so a picture
             may have none. None means 0, or the model's own thresholds for labels. A model of
             numbers has no threshold.
+        coverage: The rate at which the true answer is to be among the `possible` ones, or within
+            the `intervals`, such as 0.9; None to leave them out.
+        abstain: The share of known pictures that may get no class, such as 0.05, so that pictures
+            of something else get none; None to answer always.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return the
             reason as its `error` and go on.
         picture_px: The longer side of the small copy to return as `picture`; None for no copy.
@@ -86,7 +100,8 @@ def predict_files(
         An iterator of one `FilePrediction` per path.
 
     Raises:
-        ValueError: If an argument is out of range, or if `attention` is set for an exported file
+        ValueError: If an argument is out of range, if the model's task has no quantiles for
+            `coverage` or no floors for `abstain`, or if `attention` is set for an exported file
             or a model without `EncoderBlock` layers. While iterating, if outputs are not finite
             or, with `"raise"`, if a picture cannot be read. The message names the file.
         OSError: While iterating with `"raise"`, if a file does not exist or cannot be opened.
@@ -104,11 +119,13 @@ def predict_files(
         raise ValueError(f"`top` must be positive. Received: top={top}")
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
+    judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
+    judge(FilePrediction(pathlib.Path()), np.ones(predictor.num_classes, "float32"))
     rollout = _rollout_function(predictor) if attention else None
     answer = functools.partial(_answers, predictor, rollout)
     read = functools.partial(_read, predictor, on_error == "skip", picture_px)
     rows = data.read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
-    return _predict(predictor, run_batches(rows, batch, answer), top, threshold)
+    return _predict(predictor, run_batches(rows, batch, answer), judge)
 
 
 def check_options(batch: int, on_error: str) -> None:
@@ -207,7 +224,7 @@ def run_batches(rows: Generator, batch: int, answer: Callable, size: int = 0) ->
             yield [(row, None if image is None else next(answers)) for row, image in chunk]
 
 
-def _predict(predictor, batches, top, threshold):
+def _predict(predictor, batches, judge):
     with contextlib.closing(batches):
         for row, answer in itertools.chain.from_iterable(batches):
             if answer is not None:
@@ -216,8 +233,7 @@ def _predict(predictor, batches, top, threshold):
                     raise ValueError(
                         f"Outputs must be finite. Received: NaN or infinity for {str(row.path)!r}"
                     )
-                classes = _most_likely(predictor, outputs, top, threshold)
-                row = dataclasses.replace(row, classes=classes, attention=attention)
+                row = judge(dataclasses.replace(row, attention=attention), outputs)
             yield row
     predictor.disagreement.report()
 
@@ -230,13 +246,35 @@ def _answers(predictor, rollout, images, size):
     return zip(predictor.as_probabilities(outputs), attention)
 
 
-def _most_likely(predictor, outputs, top, threshold):
-    """Returns names and probabilities of `top` outputs above their thresholds, or all numbers."""
+def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
+    """Adds to a prediction what the outputs `(K,)` say."""
+    task = predictor.task
+    changes: dict[str, Any] = {}
     names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
-    if predictor.task.kind == "numbers":
-        return tuple(zip(names, map(float, outputs)))
+    if task.kind == "numbers":
+        changes["classes"] = tuple(zip(names, map(float, outputs)))
+        if coverage is not None:
+            bounds = conformal.intervals(outputs[None], task, coverage)[0]
+            changes["intervals"] = tuple(map(tuple, bounds.tolist()))
+    elif coverage is not None:
+        possible = conformal.possible_answers(outputs[None], task, coverage)[0]
+        changes["possible"] = tuple(names[k] for k in outputs.argsort()[::-1] if possible[k])
+    if abstain is not None and conformal.abstains(outputs[None], task, abstain)[0]:
+        changes["nothing"] = NONE
+    elif task.kind != "numbers":
+        changes["classes"] = _most_likely(names, task, outputs, top, threshold)
+        if not changes["classes"]:
+            is_set = threshold is not None
+            changes["nothing"] = (
+                f"no class at {100 * threshold:g}% or more" if is_set else "nothing"
+            )
+    return dataclasses.replace(row, **changes)
+
+
+def _most_likely(names, task, outputs, top, threshold):
+    """Returns names and probabilities of `top` outputs above their thresholds."""
     present = outputs >= outputs.dtype.type(threshold or 0.0)
-    if threshold is None and predictor.task.kind == "labels":
-        present = predictor.task.present(outputs)
+    if threshold is None and task.kind == "labels":
+        present = task.present(outputs)
     order = [k for k in outputs.argsort()[::-1][:top] if present[k]]
     return tuple((names[k], float(outputs[k])) for k in order)

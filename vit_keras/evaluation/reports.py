@@ -11,6 +11,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
+from vit_keras.evaluation.conformal import measure_coverage
 from vit_keras.evaluation.mask_prediction import (
     MaskOptions,
     judge_masks,
@@ -26,6 +27,7 @@ from vit_keras.evaluation.metrics import (
     measure_calibration,
     number_headline,
     number_table,
+    percent,
     report_classes,
     report_labels,
     report_numbers,
@@ -238,7 +240,13 @@ def report_table(metrics: dict[str, Any]) -> str:
         dog         2    100.00%   50.00%
         accuracy 66.67% of 3 images
     """
-    return visible(REPORTS[_kind(metrics)].table(metrics))
+    lines = [REPORTS[_kind(metrics)].table(metrics)]
+    lines += [
+        f"coverage {row['coverage']:.0%}: {percent(row['covered'])} held the truth, mean size "
+        f"{'-' if row['size'] is None else format(row['size'], '.4g')}"
+        for row in metrics.get("coverage", ())
+    ]
+    return visible("\n".join(lines))
 
 
 def headline(metrics: dict[str, Any]) -> str:
@@ -344,7 +352,8 @@ def evaluate(
         masks: How a model of masks predicts pictures of other sizes; has its own batch size.
 
     Returns:
-        A `report` with "images_per_second"; for classes, with "calibration" and "ece", and, with
+        A `report` with "images_per_second"; with "coverage" from `measure_coverage` if the model's
+        task has quantiles; for classes, with "calibration" and "ece", and, with
         `real`, "real_accuracy" and "real_images".
 
     Raises:
@@ -376,6 +385,9 @@ def evaluate(
     if predictor.task.kind == "classes":
         metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
         metrics["ece"] = metrics["calibration"]["ece"]
+    if predictor.task.quantiles:
+        answers = predicted.probabilities, predicted.labels
+        metrics["coverage"] = measure_coverage(*answers, predictor.task)
     metrics["images_per_second"] = predicted.images_per_second
     if real_labels is not None:
         best = predicted.probabilities.argmax(axis=-1)

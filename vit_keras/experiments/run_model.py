@@ -132,7 +132,7 @@ def fit_to_development(
     """Fits what must be fitted on a development split, not on training or test images.
 
     With `calibrate`, the head's weights are divided by a temperature. Each label gets the threshold
-    that gives the highest F1.
+    that gives the highest F1. The task gets the quantiles and floors of `evaluation.conformal`.
 
     Args:
         model: The trained model; changed in place.
@@ -151,6 +151,12 @@ def fit_to_development(
     if model.task.kind == "labels":
         thresholds = evaluation.best_thresholds(evaluation.sigmoid(outputs), labels)
         model.task = dataclasses.replace(model.task, thresholds=thresholds)
+    answers = evaluation.make_predictor(model).as_probabilities(outputs)
+    model.task = dataclasses.replace(
+        model.task,
+        quantiles=evaluation.fit_quantiles(answers, labels, model.task),
+        floors=evaluation.fit_floors(answers) if model.task.kind == "classes" else None,
+    )
     return outputs
 
 

@@ -199,4 +199,8 @@ PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
 
 def with_tuples(fields) -> dict[str, Any]:
     """The fields of a frozen dataclass, with JSON's lists turned back into tuples."""
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+    return {name: _with_tuples(value) for name, value in fields.items()}
+
+
+def _with_tuples(value):
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

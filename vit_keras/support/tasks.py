@@ -61,6 +61,11 @@ class Task:
         temperature: The number that the logits were divided by after training, so that the
             probabilities match how often the model is right; None if there was none. The head's
             weights include it.
+        quantiles: For each of some coverages, the coverage and the quantiles of
+            `evaluation.fit_quantiles`, with which `predict` says what else is possible; None
+            without a development split.
+        floors: For each of some shares, the share and the probability of the most probable class
+            that this share of the development pictures does not reach; None without such a split.
 
     Raises:
         ValueError: If there is no such kind, or if a field belongs to another kind.
@@ -76,6 +81,8 @@ class Task:
     std: tuple[float, ...] | None = None
     shares: tuple[float, ...] | None = None
     temperature: float | None = None
+    quantiles: tuple[tuple[float | None, ...], ...] | None = None
+    floors: tuple[tuple[float, float], ...] | None = None
 
     def __post_init__(self):
         check_types(self)

@@ -1,0 +1,108 @@
+"""Labels that look wrong: the features of the other pictures contradict them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vit_keras.support import extras
+
+FOLDS = 5
+
+
+class LabelIssue(NamedTuple):
+    """A picture whose label looks wrong.
+
+    Attributes:
+        number: The number of the picture.
+        label: The class that it is labeled as.
+        suggested: The class that it looks like.
+        probabilities: The probability of `suggested` and of `label`.
+    """
+
+    number: int
+    label: int
+    suggested: int
+    probabilities: tuple[float, float]
+
+
+def cross_validated_probabilities(
+    features: np.ndarray, labels: np.ndarray, seed: int = 0
+) -> np.ndarray:
+    """Predicts each picture's class from the features and labels of other pictures.
+
+    A logistic regression on standardized features predicts each of five parts after training on the
+    others; the parts have equal shares of each class.
+
+    Args:
+        features: `(N, D)`, such as from `extract`.
+        labels: `(N,)` integers from 0 to K − 1, each at least twice.
+        seed: Draws the parts.
+
+    Returns:
+        `(N, K)` probabilities.
+
+    Raises:
+        ValueError: If there are fewer than two classes, or a class has a single picture.
+    """
+    purpose = {"extra": "data", "purpose": "Looking for wrong labels"}
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2 or counts.min() < 2:
+        raise ValueError(
+            "Wrong labels are looked for among classes of at least two pictures. Received: "
+            f"{len(classes)} classes, with {counts.min()} pictures of the smallest"
+        )
+    selection = extras.require("sklearn.model_selection", **purpose)
+    linear = extras.require("sklearn.linear_model", **purpose)
+    scaler = extras.require("sklearn.preprocessing", **purpose).StandardScaler()
+    pipeline = extras.require("sklearn.pipeline", **purpose).make_pipeline
+    parts = selection.StratifiedKFold(min(FOLDS, counts.min()), shuffle=True, random_state=seed)
+    model = pipeline(scaler, linear.LogisticRegression(C=0.1, max_iter=1000))
+    columns = selection.cross_val_predict(model, features, labels, cv=parts, method="predict_proba")
+    probabilities = np.zeros((len(labels), classes.max() + 1))
+    probabilities[:, classes] = columns
+    return probabilities
+
+
+def suspicion(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Returns how much more probable the best other class is than the label, `(N,)` in [−1, 1]."""
+    rows = np.arange(len(labels))
+    others = probabilities.copy()
+    others[rows, labels] = -np.inf
+    return others.max(axis=1) - probabilities[rows, labels]
+
+
+def find_label_issues(probabilities: np.ndarray, labels: np.ndarray) -> list[LabelIssue]:
+    """Finds labels that are probably wrong, by confident learning (arXiv 1911.00068).
+
+    A picture counts as a class if its probability of the class is at least the mean one of the
+    pictures with this label; of several classes, as the most probable one. The label of a picture
+    that counts as another class looks wrong. cleanlab calls this rule "confident_learning"; it
+    needs pandas, so these lines stand here.
+
+    Args:
+        probabilities: `(N, K)`, from `cross_validated_probabilities`.
+        labels: `(N,)` integers.
+
+    Returns:
+        The issues, those of the highest `suspicion` first.
+
+    Example:
+        >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.95, 0.05]])
+        >>> find_label_issues(probabilities, np.array([0, 0, 1, 1]))[0].number
+        3
+    """
+    classes = range(probabilities.shape[1])
+    means = [probabilities[labels == k, k].mean() if (labels == k).any() else 2 for k in classes]
+    counts = np.where(probabilities >= means, probabilities, -1)
+    suggested = np.where(counts.max(axis=1) >= 0, counts.argmax(axis=1), labels)
+    order = np.argsort(-suspicion(probabilities, labels), kind="stable")
+    return [
+        LabelIssue(
+            int(i),
+            int(labels[i]),
+            int(k := suggested[i]),
+            (float(probabilities[i, k]), float(probabilities[i, labels[i]])),
+        )
+        for i in order
+        if suggested[i] != labels[i]
+    ]
