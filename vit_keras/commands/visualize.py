@@ -1,6 +1,7 @@
 """`vit-keras visualize` draws filters, positions, attention and features of a model."""
 
 import argparse
+import difflib
 import os
 import pathlib
 from typing import Any
@@ -10,6 +11,7 @@ from vit_keras.config import UsageError
 
 EXAMPLES = (
     "vit-keras visualize runs/digits --out figures",
+    "vit-keras visualize runs/photos a.jpg --class cat --views class_relevance --out figures",
     "vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views attention_rollout",
 )
 
@@ -27,6 +29,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--views", nargs="+", metavar="VIEW", help="figures to draw (all)")
     shared.add_image_size(parser)
+    parser.add_argument(
+        "--class", dest="of_class", metavar="NAME", help="whose relevance is drawn (the likeliest)"
+    )
     parser.add_argument("--heads", default="mean", help="rollout: mean or max over heads (mean)")
 
 
@@ -58,7 +63,9 @@ def run(options: argparse.Namespace) -> None:
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f}\u00a0%" for row in rows]
     name, _ = shared.dataset_of(options, trained)
     source = "" if options.images else shared.dataset_label(name or "")
-    subject = inspection.Subject(model, images, shown_pictures, titles, options.heads, source)
+    index = _class_index(options.of_class, names, options.model)
+    heads = options.heads
+    subject = inspection.Subject(model, images, shown_pictures, titles, heads, source, index)
     drawn = inspection.draw_views(subject, options.out, views)
     arrays: dict[str, Any] = {
         f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()
@@ -70,6 +77,17 @@ def run(options: argparse.Namespace) -> None:
     for view in drawn:
         print(pathlib.Path(options.out) / f"{view}.png")
     print(pathlib.Path(options.out) / "arrays.npz")
+
+
+def _class_index(name, names, model):
+    """Returns the number of the class `name`; None without a name."""
+    if name is None or (names and name in names):
+        return None if name is None else list(names).index(name)
+    if not names and name.isdecimal():
+        return int(name)
+    near = difflib.get_close_matches(name, names or (), 3, 0.4)
+    hint = f"such as {', '.join(near)}" if near else "or a number where classes have no names"
+    raise UsageError(f"`--class` must be a class of {model}, {hint}. Received: {name!r}")
 
 
 def _pictures(options, trained, shape, preprocessing):

@@ -10,6 +10,7 @@ from vit_keras.inspection.attention import (
     attention_entropy,
     attention_rollout,
     attention_views,
+    perturbation_curves,
     read_out,
     rollout_function,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "feature_components",
     "filter_components",
     "flops",
+    "perturbation_curves",
     "position_similarity",
     "read_out",
     "rollout_function",

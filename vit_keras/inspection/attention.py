@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from vit_keras.models import attention_maps, attention_rollout, patch_grid
+from vit_keras.models import attention_maps, attention_rollout, ends_in_softmax, patch_grid
 from vit_keras.models.prefix import count_registers, has_class_token
 from vit_keras.models.surgery import backbone_of
 
@@ -220,6 +220,53 @@ def attention_views(
         tokens=attention.shape[-1],
         registers=np.concatenate(registers),
     )
+
+
+def perturbation_curves(
+    model: keras.Model,
+    images: np.ndarray,
+    relevance: np.ndarray,
+    classes: np.ndarray,
+    steps: int = 20,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Measures whether a map points at what a model's answer rests on.
+
+    Patches are hidden, or shown in an empty picture, in the order of their relevance (deletion and
+    insertion, arXiv 1806.07421). A good map has a low first curve and a high second one. Hidden
+    patches have the value 0 of prepared images, which is their mean color.
+
+    Args:
+        model: A classifier.
+        images: `(B, H, W, C)`, prepared for the model.
+        relevance: `(B, h, w)`, such as from `models.explain` or `AttentionViews.rollout`.
+        classes: `(B,)`, the class of each image whose probability is measured.
+        steps: The largest number of steps; there are at most as many as patches.
+
+    Returns:
+        Two arrays `(B, S + 1)` of probabilities: after hiding 0, …, all patches, and after showing
+        0, …, all patches.
+
+    Example:
+        ```python
+        relevance = models.explain(model, images, classes)
+        deletion, insertion = inspection.perturbation_curves(model, images, relevance, classes)
+        deletion.mean(), insertion.mean()  # the areas under both curves
+        ```
+    """
+    height, width = (n // m for n, m in zip(images.shape[1:3], relevance.shape[1:]))
+    ranks = np.argsort(np.argsort(-relevance.reshape(len(relevance), -1), axis=1, kind="stable"))
+    ranks = ranks.reshape(relevance.shape).repeat(height, axis=1).repeat(width, axis=2)[..., None]
+    count = relevance[0].size
+    hidden: list = []
+    shown: list = []
+    for most in np.linspace(0, count, min(steps, count) + 1).round():
+        for curve, kept in ((hidden, ranks >= most), (shown, ranks < most)):
+            outputs = np.asarray(model.predict_on_batch((images * kept).astype("float32")))
+            if not ends_in_softmax(model):
+                outputs = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+                outputs = outputs / outputs.sum(axis=-1, keepdims=True)
+            curve.append(outputs[np.arange(len(images)), classes])
+    return np.stack(hidden, axis=1), np.stack(shown, axis=1)
 
 
 def _of_registers(weights, grid, count):

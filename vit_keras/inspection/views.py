@@ -15,13 +15,14 @@ from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.weights import filter_components, position_similarity
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.base import check_choice
-from vit_keras.models import patch_grid
+from vit_keras.models import explain, patch_grid
 from vit_keras.models.surgery import backbone_of, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
 from vit_keras.support.resizing import INTERPOLATIONS
 
 Path = str | os.PathLike
 ACROSS = 15  # the number of characters of a title that fit across a picture, or along its side
+TINY = 1e-30  # a picture without relevance is drawn dark
 LINE = 0.14  # inches: the height of a line of a title
 
 
@@ -107,20 +108,25 @@ def _draw_heads_over_depth(values, label, reference, reference_label, path):
 
 
 def draw_rollout(
-    pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path, heading: str = ""
+    pictures: np.ndarray,
+    rollout: np.ndarray,
+    titles: Sequence[str],
+    path: Path,
+    heading: str = "",
+    label: str = "rollout",
 ) -> None:
     """Draws pictures `(B, H, W, C)` in [0, 255], with each one's rollout `(h, w)` below it."""
     titles = [wrap(title, ACROSS) for title in titles]
     top = LINE * max((title.count("\n") for title in titles), default=0)
     figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], top, 0.7, heading)
     for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
-        mask = enlarge(weights / weights.max(), picture.shape[:2])
+        mask = enlarge(weights / max(weights.max(), TINY), picture.shape[:2])
         column[0].imshow(_shown(picture), **GREY_SCALE)
         column[0].set_title(title, fontsize=8)
         column[1].imshow(_shown(picture), **GREY_SCALE)
         image = column[1].imshow(mask, alpha=0.75, interpolation="bilinear", **MAP)
     axes[0, 0].set_ylabel("input", fontsize=9)
-    axes[1, 0].set_ylabel("rollout", fontsize=9)
+    axes[1, 0].set_ylabel(label, fontsize=9)
     _share_bar(figure, image, axes, pad=0.02)
     save_figure(figure, path)
 
@@ -249,6 +255,7 @@ class Subject:
         pictures: The first of these images as pixels in [0, 255], `(b, H, W, C)`. These are drawn.
         titles: A title for each picture.
         heads: How a rollout joins heads: "mean" or "max".
+        class_index: The class whose relevance is drawn; None for each picture's most probable one.
         source: The name of the images' data set. It heads the figures of pictures.
     """
 
@@ -258,6 +265,7 @@ class Subject:
     titles: Sequence[str]
     heads: str = "mean"
     source: str = ""
+    class_index: int | None = None
 
     @functools.cached_property
     def attention(self) -> AttentionViews:
@@ -302,6 +310,14 @@ def _attention_rollout(subject, path) -> Arrays:
     return {subject.heads: rollout}
 
 
+def _class_relevance(subject, path) -> Arrays:
+    images = subject.images[: len(subject.pictures)]
+    relevance = explain(subject.model, images, subject.class_index)
+    drawing = subject.pictures, relevance, subject.titles, path, subject.heading
+    draw_rollout(*drawing, label="relevance")
+    return {"relevance": relevance}
+
+
 def _attention_last_layer(subject, path) -> Arrays:
     weights = subject.attention.last_layer
     draw_last_layer(subject.pictures, weights, subject.titles, path, subject.heading)
@@ -328,13 +344,17 @@ VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
     "attention_distance": (_attention_distance, EncoderBlock),
     "attention_entropy": (_attention_entropy, EncoderBlock),
     "attention_rollout": (_attention_rollout, EncoderBlock),
+    "class_relevance": (_class_relevance, EncoderBlock),
     "attention_last_layer": (_attention_last_layer, EncoderBlock),
     "registers": (_registers, RegisterTokens),
     "features": (_features, keras.layers.Layer),
 }
 
 # The views that need attention weights between all tokens.
-OF_ATTENTION = [name for name in VIEWS if name.startswith("attention_")] + ["registers"]
+OF_ATTENTION = [name for name in VIEWS if name.startswith("attention_")] + [
+    "registers",
+    "class_relevance",
+]
 
 
 def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
@@ -362,12 +382,15 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         if any(isinstance(layer, needs) for layer in model.layers)
     ]
     hidden = OF_ATTENTION if windowed_blocks(model.layers) else []
+    if not any(layer.name == "head" for layer in model.layers):
+        hidden = [*hidden, "class_relevance"]
     available = [name for name in available if name not in hidden]
     for name in requested or ():
         check_choice(name, VIEWS, "views")
         if name not in available:
             layers = f"{VIEWS[name][1].__name__} layers"
             needs = f"{layers} that attend to all tokens" if name in hidden else layers
+            needs = "a head" if name == "class_relevance" and name in hidden else needs
             raise ValueError(
                 f"View {name!r} needs a model with {needs}. Received: model {model.name!r}, which "
                 f"has the views {', '.join(available)}"

@@ -34,7 +34,7 @@ def weights_dtype(compute_dtype: str) -> str:
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
-def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
+def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=None):
     """softmax(q kᵀ + bias) v, with (B, H) as one axis: XLA's fastest form on CPUs.
 
     Args:
@@ -44,6 +44,7 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
         bias: Biases to add to the logits: `(B, H, N, N)`, `(H, N, N)` for all images, or None.
         drop: A function to apply to the weights, such as dropout.
         compute_dtype: The type that the layer computes in.
+        offset: Numbers to add to the weights, `(B, H, N_q, N_kv)`, or None.
 
     Returns:
         The result `(B, N_q, H, d)`, and the weights `(B, H, N_q, N_kv)` before `drop`.
@@ -59,6 +60,7 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
         logits = ops.cast(logits, "float32")
     weights = ops.cast(ops.softmax(logits, axis=-1), weights_dtype(compute_dtype))
     weights = ops.reshape(weights, (-1, heads, queries, weights.shape[-1]))  # (B, H, N_q, N_kv)
+    weights = weights if offset is None else weights + offset
     dropped = drop(ops.cast(weights, value.dtype))
     dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
     x = ops.reshape(matmul(dropped, value), (-1, heads, queries, size))
@@ -114,6 +116,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         kv: The sequence to attend to, `(B, N_kv, D)`; None means `q`.
         return_attention_weights: Whether to return the weights as well. They have at least float32
             precision and no dropout. Attention within windows has no weights to return.
+        attention_offset: Numbers to add to the weights that are returned, `(B, H, N_q, N_kv)`, by
+            which the weights can be differentiated.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
@@ -224,7 +228,9 @@ class MultiHeadDotProductAttention(SeededLayer):
             name=name,
         )
 
-    def call(self, q, kv=None, training=None, return_attention_weights=False):
+    def call(
+        self, q, kv=None, training=None, return_attention_weights=False, attention_offset=None
+    ):
         if self.windows is not None:
             check_call(self, q, kv, return_attention_weights)
         kv = q if kv is None else kv
@@ -234,7 +240,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             key = self.key_norm(key, training=training)
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
-        mix = functools.partial(self._mix, training, return_attention_weights)
+        mix = functools.partial(self._mix, training, return_attention_weights, attention_offset)
         if self.windows is None:
             x, weights = mix(query, key, value)
         else:
@@ -246,7 +252,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         x = self.out(x)
         return (x, weights) if return_attention_weights else x
 
-    def _mix(self, training, with_weights, query, key, value):
+    def _mix(self, training, with_weights, offset, query, key, value):
         """softmax(q kᵀ / √d) v `(B, N_q, H, d)`, and the weights or None."""
         dropout = training and self.attention_dropout_rate > 0
         if not (with_weights or dropout or self.relative is not None):
@@ -256,7 +262,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
         drop = functools.partial(self.attention_dropout, training=training)
-        return attend(query, key, value, bias, drop, self.compute_dtype)
+        return attend(query, key, value, bias, drop, self.compute_dtype, offset)
 
     def _padding(self):
         """The padding's key and value `(1, D)`: the biases, as projected zeros, or None."""
@@ -267,7 +273,9 @@ class MultiHeadDotProductAttention(SeededLayer):
     def compute_output_shape(self, q_shape, kv_shape=None):
         return q_shape
 
-    def compute_output_spec(self, q, kv=None, training=None, return_attention_weights=False):
+    def compute_output_spec(
+        self, q, kv=None, training=None, return_attention_weights=False, attention_offset=None
+    ):
         x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return x

@@ -78,6 +78,7 @@ class EncoderBlock(SeededLayer):
     Call arguments:
         inputs: The tokens, `(B, N, D)`.
         return_attention_weights: Whether to return the attention weights as well.
+        attention_offset: As in `MultiHeadDotProductAttention`.
 
     Input shape:
         `(B, N, D)`.
@@ -166,12 +167,12 @@ class EncoderBlock(SeededLayer):
         for layer in self.branches:
             layer.build(input_shape)
 
-    def call(self, inputs, training=None, return_attention_weights=False):
+    def call(self, inputs, training=None, return_attention_weights=False, attention_offset=None):
         if self.rematerialize and training:  # the backward pass runs after this call has ended
             options = {"training": training, "return_attention_weights": return_attention_weights}
             compute = functools.partial(self.compute, **options)
             return rematerialize(compute, inputs, self.dropouts)
-        return self.compute(inputs, training, return_attention_weights)
+        return self.compute(inputs, training, return_attention_weights, attention_offset)
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -180,11 +181,12 @@ class EncoderBlock(SeededLayer):
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
         return [layer for layer in layers if isinstance(layer, Dropout)]
 
-    def compute(self, inputs, training=None, return_attention_weights=False):
+    def compute(self, inputs, training=None, return_attention_weights=False, attention_offset=None):
         """The result of a call without rematerialization, inside or outside a call."""
         normal, weights = self.norm_0(inputs, training=training), None
         if return_attention_weights:
-            x, weights = self.attention(normal, training=training, return_attention_weights=True)
+            options = {"return_attention_weights": True, "attention_offset": attention_offset}
+            x, weights = self.attention(normal, training=training, **options)
         else:
             x = self.attention(normal, training=training)
         x = self.attention_out_dropout(x, training=training)
@@ -206,7 +208,9 @@ class EncoderBlock(SeededLayer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, inputs, training=None, return_attention_weights=False):
+    def compute_output_spec(
+        self, inputs, training=None, return_attention_weights=False, attention_offset=None
+    ):
         y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return y
@@ -237,6 +241,10 @@ class WithAttentionWeights(keras.layers.Layer):
         block: The `EncoderBlock`, whose weights this layer shares.
         **kwargs: Arguments of `keras.layers.Layer`.
 
+    Attributes:
+        attention_offset: As in `MultiHeadDotProductAttention`; None, unless a caller sets it to
+            differentiate a model by the weights.
+
     Input shape:
         `(B, N, D)`.
 
@@ -252,14 +260,15 @@ class WithAttentionWeights(keras.layers.Layer):
 
     def __init__(self, block: EncoderBlock, **kwargs):
         super().__init__(**kwargs)
-        self.block = block
+        self.block, self.attention_offset = block, None
 
     def build(self, input_shape):
         if not self.block.built:
             self.block.build(input_shape)
 
     def call(self, inputs, training=None):
-        x, weights = self.block(inputs, training=training, return_attention_weights=True)
+        options = {"return_attention_weights": True, "attention_offset": self.attention_offset}
+        x, weights = self.block(inputs, training=training, **options)
         dtype = self.compute_dtype  # may differ from the block's
         return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
 

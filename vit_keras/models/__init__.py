@@ -20,6 +20,7 @@ from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
+from vit_keras.models.relevance import explain
 from vit_keras.models.resized import with_image_size, with_patch_size
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.segmentation import segmenter
@@ -53,6 +54,7 @@ __all__ = [
     "copy_student",
     "distillation_model",
     "ends_in_softmax",
+    "explain",
     "feature_pyramid",
     "from_model_config",
     "from_variant",

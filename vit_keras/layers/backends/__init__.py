@@ -50,6 +50,11 @@ TABLE = {
         "tensorflow": "tensorflow.attention",
     },
     # training
+    "gradients": {
+        "torch": "torch.gradients",
+        "jax": "jax.gradients",
+        "tensorflow": "tensorflow.gradients",
+    },
     "no_grad": {"torch": "torch.no_grad"},
     "global_norm": {
         "torch": "torch.global_norm",

@@ -376,3 +376,8 @@ def update_if(condition, update, otherwise, variables):
     values = ops.cond(condition, lambda: values_after(update), lambda: values_after(otherwise))
     for variable, value in zip(variables, values):
         variable.assign(value)
+
+
+def gradients(function, tensors):
+    """The gradients of the number `function(*tensors)` with respect to each tensor."""
+    return jax.grad(function, argnums=tuple(range(len(tensors))))(*tensors)

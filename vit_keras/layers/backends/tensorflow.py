@@ -319,3 +319,11 @@ def predict_batches(model, batches) -> list | None:
     if model.distribute_strategy.num_replicas_in_sync > 1:
         return None
     return [model.predict_on_batch(batch) for batch in batches]
+
+
+def gradients(function, tensors):
+    """The gradients of the number `function(*tensors)` with respect to each tensor."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(tensors)
+        value = function(*tensors)
+    return tape.gradient(value, tensors)

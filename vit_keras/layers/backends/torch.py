@@ -419,3 +419,9 @@ def measure() -> dict[str, dict[str, bool]]:
         "torch_products": measure_products(),
         "torch_attention": measure_attention(),
     }
+
+
+def gradients(function, tensors):
+    """The gradients of the number `function(*tensors)` with respect to each tensor."""
+    tensors = [tensor.detach().requires_grad_() for tensor in tensors]
+    return torch.autograd.grad(function(*tensors), tensors)

@@ -1,0 +1,109 @@
+"""Explanations, beside differences of the NumPy model's logits by each attention weight."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from vit_keras import inspection, models
+from vit_keras.models import VisionTransformer, explain
+
+SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "num_classes": 3}
+
+
+def expected_relevance(monkeypatch, model, image, index, classifier):
+    """R by Eq. 5 and 6 of arXiv 2103.15679, with central differences as gradients."""
+    weights, softmax, state = weights_by_path(model), reference.softmax, {}
+
+    def changed(x):
+        number, state["call"] = state["call"], state["call"] + 1
+        y = softmax(x)
+        if number == state["number"]:
+            y[0, state["query"], state["key"]] += state["by"]
+        return y
+
+    monkeypatch.setattr(reference, "softmax", changed)
+
+    def logit(by, number=-1, query=0, key=0):
+        state.update(call=0, number=number, query=query, key=key, by=by)
+        out = reference.forward(image[None], weights, num_layers=2, classifier=classifier)
+        return out["logits"][0, index], out["attention"][0]
+
+    maps = logit(0)[1]  # (L, H, N, N)
+    gradients = np.zeros_like(maps)
+    for place in np.ndindex(maps.shape):
+        layer, head, query, key = place
+        sides = [logit(by, 2 * layer + head, query, key)[0] for by in (1e-4, -1e-4)]
+        gradients[place] = (sides[0] - sides[1]) / 2e-4
+    relevance = np.eye(maps.shape[-1])
+    for weight, gradient in zip(maps, gradients):
+        relevance = relevance + np.maximum(weight * gradient, 0).mean(axis=0) @ relevance
+    if classifier == "token":
+        return relevance[0, -4:].reshape(2, 2)
+    return (relevance - np.eye(4)).mean(axis=0).reshape(2, 2)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_relevance_is_the_published_one(rng, monkeypatch, classifier):
+    model = randomize(VisionTransformer(8, 4, **SIZES, classifier=classifier), rng, scale=0.5)
+    images = rng.normal(size=(3, 8, 8, 3)).astype("float32")
+    actual = explain(model, images, class_index=np.array([2, 0, 1]), batch=2)
+    for image, index, relevance in zip(images, (2, 0, 1), actual):
+        expected = expected_relevance(monkeypatch, model, image, index, classifier)
+        assert_close(relevance, expected, rtol=1e-4)
+    monkeypatch.undo()
+    best = to_numpy(model(images)).argmax(axis=-1)
+    assert_close(explain(model, images), explain(model, images, best))
+    layer = model.get_layer("encoderblock_0")
+    assert to_numpy(layer(np.ones((1, 5, 8), "float32"))).shape == (1, 5, 8)  # unchanged
+
+
+def test_a_head_on_top_a_softmax_and_masks_are_explained(rng):
+    base = randomize(VisionTransformer(8, 4, **{**SIZES, "num_classes": None}), rng, scale=0.5)
+    images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
+    head = keras.layers.Dense(3, name="head")
+    inputs = keras.Input((8, 8, 3))
+    nested = keras.Model(inputs, head(base(inputs)))
+    whole = VisionTransformer(8, 4, **SIZES)
+    for weight in base.weights:
+        next(w for w in whole.weights if w.path.endswith(weight.path)).assign(weight)
+    whole.get_layer("head").set_weights(head.get_weights())
+    expected = explain(whole, images, 1)
+    assert expected.max() > 0
+    assert_close(explain(nested, images, 1), expected, rtol=1e-5)
+    assert_close(explain(keras.Sequential([base, head]), images, 1), expected, rtol=1e-5)
+    softmax = keras.Sequential([base, head, keras.layers.Softmax()])
+    assert explain(softmax, images, 1).shape == (2, 2, 2)
+    segmenter = randomize(models.segmenter(base, 3), rng)
+    assert (explain(segmenter, images, 2) >= 0).all() and explain(segmenter, images, 2).any()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("build", "index", "message"),
+    [
+        (lambda: VisionTransformer(8, 4, **SIZES), 3, "from 0 to 2. Received: class_index=3"),
+        (lambda: models.ResNet(8, (1,), 0.5, num_classes=3), 0, "with EncoderBlock layers"),
+    ],
+)
+def test_what_cannot_be_explained_is_named(build, index, message):
+    with pytest.raises(ValueError, match=message):
+        explain(build(), np.zeros((1, 8, 8, 3), "float32"), index)
+
+
+@pytest.mark.once
+def test_curves_hide_and_show_the_most_relevant_patches_first(rng):
+    """A model of the mean of patch 3 alone: hiding it ends the answer, showing it gives it."""
+    inputs = keras.Input((4, 4, 3))
+    mean = keras.layers.GlobalAveragePooling2D()(keras.layers.Cropping2D(((2, 0), (2, 0)))(inputs))
+    head = keras.layers.Dense(2, "softmax", use_bias=False)
+    model = keras.Model(inputs, head(mean))
+    head.kernel.assign([[1.0, 0.0]] * 3)
+    images = np.abs(rng.normal(size=(2, 4, 4, 3))).astype("float32") + 1
+    order = np.array([[[0.1, 0.2], [0.0, 0.9]]] * 2)
+    hidden, shown = inspection.perturbation_curves(model, images, order, np.array([0, 0]))
+    full = to_numpy(model(images))[:, :1]
+    assert hidden.shape == shown.shape == (2, 5)
+    assert_close(hidden, np.concatenate([full, np.full((2, 4), 0.5)], axis=1), rtol=1e-5)
+    assert_close(shown, np.concatenate([np.full((2, 1), 0.5), *[full] * 4], axis=1), rtol=1e-5)

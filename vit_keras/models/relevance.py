@@ -1,0 +1,140 @@
+"""Which patches a model's answer rests on: attention, weighted by the answer's gradient."""
+
+import typing
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from keras import ops
+
+from vit_keras.layers import EncoderBlock, WithAttentionWeights
+from vit_keras.layers.backends import lookup
+from vit_keras.models.description import ends_in_softmax
+from vit_keras.models.prefix import has_class_token
+from vit_keras.models.surgery import backbone_of, nested_backbones, patch_grid, refuse_windows
+
+SMALLEST = 1e-30  # keeps the logarithm of a probability finite
+
+
+def explain(
+    model: keras.Model,
+    images: np.ndarray,
+    class_index: int | np.ndarray | None = None,
+    batch: int = 4,
+) -> np.ndarray:
+    """Computes how much each patch speaks for a class (arXiv 2103.15679, Section 3.1).
+
+    The weights A of each layer's attention are multiplied by the gradients of the class's output
+    with respect to them. Negative products are dropped, and the heads' mean is taken:
+    Ā = E_h((∇A ⊙ A)⁺). The relevance of token j for token i starts as R = 1 and grows by R ← R + ĀR
+    from the first layer to the last.
+
+    Args:
+        model: A model with `EncoderBlock` layers, or one that calls such a model first. It maps
+            images to outputs whose last axis is the classes, such as logits `(B, K)`, or
+            `(B, h, w, K)`, which are summed over all places.
+        images: `(B, H, W, C)`, prepared for the model.
+        class_index: The class, or one for each image `(B,)`; None for the most probable one.
+        batch: The number of images per batch. Each image takes L·H·N² weights and gradients of
+            memory, for L layers, H heads and N tokens.
+
+    Returns:
+        Relevances `(B, h, w)` of the patches, at least 0: the class token's row of R without its
+        own place or, in a model without one, the mean of the patches' rows.
+
+    Raises:
+        ValueError: If the model has no `EncoderBlock`, or one that attends within windows; or if
+            `class_index` is not one of its classes.
+
+    Example:
+        >>> model = vit_keras.applications.ViTTi16(image_size=32, classes=3, weights=None)
+        >>> vit_keras.models.explain(model, np.ones((2, 32, 32, 3), "float32"), 1).shape
+        (2, 2, 2)
+    """
+    backbone = backbone_of(model)
+    refuse_windows(backbone, "Explanations")
+    if not _has_blocks(backbone):
+        raise ValueError(
+            "Explanations need a model with EncoderBlock layers. "
+            f"Received: model {model.name!r}, which has none"
+        )
+    weighted, wrappers = _with_weights(model)
+    chosen = None if class_index is None else np.broadcast_to(class_index, len(images))
+    if chosen is not None and not ((chosen >= 0) & (chosen < model.output_shape[-1])).all():
+        raise ValueError(
+            f"`class_index` must be from 0 to {model.output_shape[-1] - 1}. "
+            f"Received: class_index={class_index}"
+        )
+    rows, columns = patch_grid(backbone)
+    relevances = []
+    for start in range(0, len(images), batch):
+        part = slice(start, start + batch)
+        classes = None if chosen is None else chosen[part]
+        relevance = _relevance(weighted, wrappers, images[part], classes, ends_in_softmax(model))
+        patches = relevance[:, :, -rows * columns :]
+        of_class = patches[:, 0] if has_class_token(backbone) else patches[:, -rows * columns :]
+        if not has_class_token(backbone):  # without each patch's own place, which starts as 1
+            of_class = (of_class - np.eye(rows * columns)).mean(axis=1)
+        relevances.append(of_class.reshape(-1, rows, columns))
+    return np.concatenate(relevances)
+
+
+def _with_weights(model):
+    """A model that shares the weights of `model` and returns all attention weights too.
+
+    Returns:
+        The model, and its `WithAttentionWeights` layers in order.
+    """
+    wrappers: list[WithAttentionWeights] = []
+    maps: list = []
+
+    def call(layer, *args, **kwargs):
+        if isinstance(layer, EncoderBlock):
+            inside = WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
+            wrappers.append(inside)
+        elif isinstance(layer, keras.Model) and (_has_blocks(layer) or nested_backbones(layer)):
+            inside, more = _with_weights(layer)
+            wrappers.extend(more)
+        else:
+            return layer(*args, **kwargs)
+        x, *weights = inside(*args, **kwargs)
+        maps.extend(weights)
+        return x
+
+    if isinstance(model, keras.Sequential):
+        model = keras.Model(model.inputs[0], model.outputs[0])
+    copy = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+    return keras.Model(copy.input, [copy.output, *maps]), wrappers
+
+
+def _has_blocks(model):
+    return any(isinstance(layer, EncoderBlock) for layer in model.layers)
+
+
+def _relevance(model, wrappers, images, classes, is_softmax):
+    """R of the last layer, `(B, N, N)` float64."""
+    images = ops.convert_to_tensor(images)
+
+    def score(*offsets):
+        for wrapper, offset in zip(wrappers, offsets):
+            wrapper.attention_offset = offset
+        try:
+            outputs, *_ = model(images, training=False)
+        finally:
+            for wrapper in wrappers:
+                wrapper.attention_offset = None
+        outputs = ops.log(outputs + SMALLEST) if is_softmax else outputs
+        outputs = ops.reshape(outputs, (len(images), -1, outputs.shape[-1]))
+        outputs = ops.sum(ops.cast(outputs, "float32"), axis=1)  # (B, K)
+        index = ops.argmax(outputs, axis=-1) if classes is None else classes
+        return ops.sum(outputs * ops.one_hot(index, outputs.shape[-1]))
+
+    _, *maps = model(images, training=False)
+    zeros = [ops.zeros_like(weights) for weights in maps]
+    gradients = typing.cast(Callable, lookup("gradients"))(score, zeros)
+    to_numpy = lambda x: ops.convert_to_numpy(x).astype("float64")
+    relevance = np.eye(maps[0].shape[-1])[None]
+    for weights, gradient in zip(map(to_numpy, maps), map(to_numpy, gradients)):
+        mean = np.maximum(weights * gradient, 0).mean(axis=1)  # (B, N, N)
+        relevance = relevance + mean @ relevance
+    return relevance
