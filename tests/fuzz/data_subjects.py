@@ -115,7 +115,7 @@ def _tar(rng, folder):
 
 @contextlib.contextmanager
 def _answering(content):
-    """A server that sends `content`, whatever is asked but `shards.json`; its URL."""
+    """Serves `content` at every URL but that of `shards.json`; yields the server's address."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve():

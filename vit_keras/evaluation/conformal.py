@@ -38,7 +38,7 @@ def _scores(outputs: np.ndarray, kind: str) -> np.ndarray:
 def _true_scores(outputs, labels, kind) -> list[np.ndarray]:
     """The scores of the true answers: of classes in one array, otherwise in one for each output.
 
-    Of a label, they are those of the pictures that have it.
+    For a label, only the pictures that have it count.
     """
     if kind == "classes":
         return [_scores(outputs, kind)[np.arange(len(labels)), labels]]

@@ -55,9 +55,9 @@ def cross_validated_probabilities(
     linear = extras.require("sklearn.linear_model", **purpose)
     scaler = extras.require("sklearn.preprocessing", **purpose).StandardScaler()
     pipeline = extras.require("sklearn.pipeline", **purpose).make_pipeline
-    parts = selection.StratifiedKFold(min(FOLDS, counts.min()), shuffle=True, random_state=seed)
+    folds = selection.StratifiedKFold(min(FOLDS, counts.min()), shuffle=True, random_state=seed)
     model = pipeline(scaler, linear.LogisticRegression(C=0.1, max_iter=1000))
-    columns = selection.cross_val_predict(model, features, labels, cv=parts, method="predict_proba")
+    columns = selection.cross_val_predict(model, features, labels, cv=folds, method="predict_proba")
     probabilities = np.zeros((len(labels), classes.max() + 1))
     probabilities[:, classes] = columns
     return probabilities
