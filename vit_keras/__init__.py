@@ -14,7 +14,7 @@ from vit_keras.support.lazy_names import lazy_names
 if TYPE_CHECKING:
     from vit_keras import applications, layers, legacy, models, training, variants, weights
     from vit_keras.legacy import utils, visualize, vit
-    from vit_keras.weights import list_weights, open
+    from vit_keras.weights import image_text, list_weights, open
 
 __version__ = "1.0.0"
 # In addition to the rooms of models, the modules whose import registers names in saved files.
@@ -24,6 +24,7 @@ IMPORTED = (
     *("exporting.serving", "layers.transformer_block", "training.metrics"),
 )
 MODULES = {
+    "image_text": "vit_keras.weights:image_text",
     "legacy": "vit_keras.legacy",
     "list_weights": "vit_keras.weights:list_weights",
     "open": "vit_keras.weights:open",
@@ -55,6 +56,7 @@ if not _command_line.is_command():
 
 __all__ = [
     "applications",
+    "image_text",
     "layers",
     "legacy",
     "list_weights",

@@ -20,7 +20,7 @@ pytestmark = [
 TOKENS = (2, 6, 12)  # images, tokens and width
 GRID = (2, 3)  # of 6 patches
 MAP = (2, 4, 6, 32)  # a feature map
-SOURCE_DTYPES = {"x_shape": "float32", "source_shape": "int32"}
+IDS = {"x_shape": (2, 6, 12), "input_ids_shape": (2, 6)}
 MASKED = {"x_shape": (2, 6, 12), "source_shape": (2, 6)}
 ATTENTION = 4 * 6 * 12 * 12 + 2 * 6 * 6 * 12  # projections; q kᵀ and the sum of v
 MLP = 2 * 6 * 12 * 8
@@ -39,6 +39,7 @@ class Case:
         macs: Multiply-adds for one image, by hand.
         seeds: Number of seed generators; dropout has one each.
         trains: Whether to train a step, which takes one input and one output.
+        of_ids: Whether the only input is int32.
     """
 
     arguments: dict
@@ -48,15 +49,18 @@ class Case:
     macs: int = 0
     seeds: int = 0
     trains: bool = True
+    of_ids: bool = False
 
     @property
-    def has_source(self) -> bool:
-        """Whether the layer takes `x` and `source`, as those that corrupt tokens do."""
-        return isinstance(self.input_shape, dict) and "source_shape" in self.input_shape
+    def dtype(self):
+        """The types of the inputs: of several, `x` has numbers and the others have places."""
+        if isinstance(self.input_shape, dict) and "x_shape" in self.input_shape:
+            return {n: "float32" if n == "x_shape" else "int32" for n in self.input_shape}
+        return "int32" if self.of_ids else None
 
     @property
     def x_shape(self) -> tuple:
-        return self.input_shape["x_shape"] if self.has_source else self.input_shape
+        return self.input_shape["x_shape"] if isinstance(self.dtype, dict) else self.input_shape
 
 
 BLOCK = {"num_heads": 3, "mlp_dim": 8}
@@ -108,7 +112,17 @@ CASES = {
         seeds=2,
     ),
     "TakeClassToken": Case({"index": 1}, TOKENS, (2, 12)),
+    "TakeToken": Case({"pooling": "end", "end_id": 1}, IDS, (2, 12), trains=False),
     "TakeVisible": Case({"visible": 3}, MASKED, (2, 3, 12), trains=False),
+    "TextEmbedding": Case(
+        {"vocab_size": 50, "context_length": 7, "hidden_size": 12},
+        (2, 6),
+        TOKENS,
+        weights=2,
+        trains=False,
+        of_ids=True,
+    ),
+    "TextMask": Case({"causal": True}, (2, 6), (2, 6, 6), trains=False, of_ids=True),
     "TransformerBlock": Case(
         {**BLOCK, "dropout": 0.5},
         *(TOKENS, (TOKENS, (2, 3, 6, 6)), 16, ATTENTION + MLP),
@@ -159,7 +173,7 @@ def check_contract(kind, case):
             kind,
             case.arguments,
             input_shape=case.input_shape,
-            input_dtype=SOURCE_DTYPES if case.has_source else None,
+            input_dtype=case.dtype,
             expected_output_shape=case.output_shape,
             expected_num_trainable_weights=case.weights,
             expected_num_non_trainable_weights=0,
@@ -175,7 +189,7 @@ def check_contract(kind, case):
 def check_cost(kind, case):
     """Compares the layer's cost rule with the count in its case."""
     layer = kind(**case.arguments)
-    if case.has_source:
+    if isinstance(case.dtype, dict):
         layer.build(**case.input_shape)
     else:
         layer.build(case.input_shape)

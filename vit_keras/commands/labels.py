@@ -49,5 +49,4 @@ COMMAND = shared.Command(
     add_options,
     run,
     note=NOTE,
-    needs_models=lambda options: False,
 )

@@ -70,6 +70,11 @@ def export(
         ```
     """
     refuse_quantized(model, "An export")
+    if [len(x.shape) for x in model.inputs] != [4]:
+        raise ValueError(
+            f"Exports are for images (B, H, W, C). Received: model {model.name!r} with other "
+            "inputs. Keras exports a text tower: model.export(path, format='onnx')"
+        )
     plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
         attention_output.check(model, plan.token_merging)

@@ -47,7 +47,10 @@ WEIGHTLESS: tuple[type, ...] = (
     layers.RestoreTokens,
     layers.RotaryPositions,
     layers.TakeClassToken,
+    layers.TakeToken,
     layers.TakeVisible,
+    layers.TextEmbedding,
+    layers.TextMask,
 )
 
 

@@ -22,6 +22,7 @@ from vit_keras.layers.positions import (
 from vit_keras.layers.positions_in_attention import RelativeBias2D, RelativeLogits, RotaryPositions
 from vit_keras.layers.prototypes import PrototypeHead
 from vit_keras.layers.std_conv import GroupNorm, ResNetInput, RootBlock, StdConv
+from vit_keras.layers.text import TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.tokens import (
     ClassToken,
     DropClassToken,
@@ -71,7 +72,10 @@ __all__ = [
     "StdConv",
     "SwiGLU",
     "TakeClassToken",
+    "TakeToken",
     "TakeVisible",
+    "TextEmbedding",
+    "TextMask",
     "TransformerBlock",
     "WithAttentionWeights",
 ]

@@ -18,7 +18,7 @@ from vit_keras.layers.base import (
     pair,
 )
 from vit_keras.layers.block_options import PAPER, QKV_BIASES, BlockOptions
-from vit_keras.layers.dense import HeadsDense
+from vit_keras.layers.dense import HeadsDense, sizes_of
 from vit_keras.layers.initializers import xavier_uniform
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
@@ -27,6 +27,8 @@ from vit_keras.layers.positions_in_attention import (
     RotaryPositions,
 )
 from vit_keras.layers.windows import check_build, check_call, refuse_weights, windows_of
+
+MASKED = -3e4  # a logit whose weight is 0, within float16
 
 
 def weights_dtype(compute_dtype: str) -> str:
@@ -41,7 +43,7 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=N
         query: Queries `(B, N_q, H, d)`, already multiplied by 1/√d.
         key: Keys `(B, N_kv, H, d)`.
         value: Values `(B, N_kv, H, d)`.
-        bias: Biases to add to the logits: `(B, H, N, N)`, `(H, N, N)` for all images, or None.
+        bias: Biases to add to the logits, which broadcast to `(B, H, N_q, N_kv)`, or None.
         drop: A function to apply to the weights, such as dropout.
         compute_dtype: The type that the layer computes in.
         offset: Numbers to add to the weights, `(B, H, N_q, N_kv)`, or None.
@@ -49,35 +51,34 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=N
     Returns:
         The result `(B, N_q, H, d)`, and the weights `(B, H, N_q, N_kv)` before `drop`.
     """
-    _, queries, heads, size = query.shape
+    _, queries, heads, size = sizes_of(query)
     query, key, value = map(_heads_first, (query, key, value))  # (B·H, N, d)
     # On torch, Keras' product of float64 tensors has float32; the operator's has float64.
     matmul = operator.matmul if compute_dtype == "float64" else ops.matmul
     logits = matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
     if bias is not None:
-        logits = _add_bias(logits, bias)
+        logits = _add_bias(logits, bias, heads)
     if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
         logits = ops.cast(logits, "float32")
     weights = ops.cast(ops.softmax(logits, axis=-1), weights_dtype(compute_dtype))
-    weights = ops.reshape(weights, (-1, heads, queries, weights.shape[-1]))  # (B, H, N_q, N_kv)
+    weights = ops.reshape(weights, (-1, heads, *sizes_of(weights)[1:]))  # (B, H, N_q, N_kv)
     weights = weights if offset is None else weights + offset
     dropped = drop(ops.cast(weights, value.dtype))
-    dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
+    dropped = ops.reshape(dropped, (-1, *sizes_of(dropped)[2:]))
     x = ops.reshape(matmul(dropped, value), (-1, heads, queries, size))
     return ops.transpose(x, (0, 2, 1, 3)), weights
 
 
-def _add_bias(logits, bias):
-    """Adds biases `(B, H, N, N)`, or `(H, N, N)` for all images, to logits `(B·H, N, N)`."""
-    if len(bias.shape) == 3:
-        logits = ops.reshape(logits, (-1, *bias.shape)) + ops.cast(bias, logits.dtype)
-        return ops.reshape(logits, (-1, *bias.shape[1:]))
-    return logits + ops.reshape(bias, (-1, *logits.shape[1:]))
+def _add_bias(logits, bias, heads):
+    """Adds biases that broadcast to `(B, H, N, N)` to logits `(B·H, N, N)`."""
+    shape = sizes_of(logits)[1:]
+    logits = ops.reshape(logits, (-1, heads, *shape))
+    return ops.reshape(logits + ops.cast(bias, logits.dtype), (-1, *shape))
 
 
 def _heads_first(x):
     """`(B, N, H, d)` -> `(B·H, N, d)`."""
-    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, x.shape[1], x.shape[3]))
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, sizes_of(x)[1], x.shape[3]))
 
 
 @backends.dispatch("fused_attention")
@@ -118,6 +119,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             precision and no dropout. Attention within windows has no weights to return.
         attention_offset: Numbers to add to the weights that are returned, `(B, H, N_q, N_kv)`, by
             which the weights can be differentiated.
+        attention_mask: Booleans `(B, N_q, N_kv)` or `(B, 1, N_kv)`, true where a query may attend
+            to a key; None for all. Windows take none.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
@@ -229,7 +232,13 @@ class MultiHeadDotProductAttention(SeededLayer):
         )
 
     def call(
-        self, q, kv=None, training=None, return_attention_weights=False, attention_offset=None
+        self,
+        q,
+        kv=None,
+        training=None,
+        return_attention_weights=False,
+        attention_mask=None,
+        attention_offset=None,
     ):
         if self.windows is not None:
             check_call(self, q, kv, return_attention_weights)
@@ -240,7 +249,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             key = self.key_norm(key, training=training)
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
-        mix = functools.partial(self._mix, training, return_attention_weights, attention_offset)
+        flags = training, return_attention_weights, attention_mask, attention_offset
+        mix = functools.partial(self._mix, *flags)
         if self.windows is None:
             x, weights = mix(query, key, value)
         else:
@@ -252,15 +262,18 @@ class MultiHeadDotProductAttention(SeededLayer):
         x = self.out(x)
         return (x, weights) if return_attention_weights else x
 
-    def _mix(self, training, with_weights, offset, query, key, value):
+    def _mix(self, training, with_weights, mask, offset, query, key, value):
         """softmax(q kᵀ / √d) v `(B, N_q, H, d)`, and the weights or None."""
         dropout = training and self.attention_dropout_rate > 0
-        if not (with_weights or dropout or self.relative is not None):
+        if not (with_weights or dropout or self.relative is not None or mask is not None):
             x = fused_attention(query, key, value, self.head_size**-0.5)
             if x is not None:
                 return x, None
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
+        if mask is not None:
+            masked = ops.where(mask, 0.0, MASKED)[:, None]  # (B, 1, N_q, N_kv)
+            bias = masked if bias is None else bias + masked
         drop = functools.partial(self.attention_dropout, training=training)
         return attend(query, key, value, bias, drop, self.compute_dtype, offset)
 
@@ -274,7 +287,13 @@ class MultiHeadDotProductAttention(SeededLayer):
         return q_shape
 
     def compute_output_spec(
-        self, q, kv=None, training=None, return_attention_weights=False, attention_offset=None
+        self,
+        q,
+        kv=None,
+        training=None,
+        return_attention_weights=False,
+        attention_mask=None,
+        attention_offset=None,
     ):
         x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
         if not return_attention_weights:

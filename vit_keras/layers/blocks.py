@@ -79,6 +79,7 @@ class EncoderBlock(SeededLayer):
         inputs: The tokens, `(B, N, D)`.
         return_attention_weights: Whether to return the attention weights as well.
         attention_offset: As in `MultiHeadDotProductAttention`.
+        attention_mask: As in `MultiHeadDotProductAttention`.
 
     Input shape:
         `(B, N, D)`.
@@ -167,12 +168,21 @@ class EncoderBlock(SeededLayer):
         for layer in self.branches:
             layer.build(input_shape)
 
-    def call(self, inputs, training=None, return_attention_weights=False, attention_offset=None):
+    def call(
+        self,
+        inputs,
+        training=None,
+        return_attention_weights=False,
+        attention_mask=None,
+        attention_offset=None,
+    ):
         if self.rematerialize and training:  # the backward pass runs after this call has ended
             options = {"training": training, "return_attention_weights": return_attention_weights}
-            compute = functools.partial(self.compute, **options)
+            compute = functools.partial(self.compute, **options, attention_mask=attention_mask)
             return rematerialize(compute, inputs, self.dropouts)
-        return self.compute(inputs, training, return_attention_weights, attention_offset)
+        return self.compute(
+            inputs, training, return_attention_weights, attention_mask, attention_offset
+        )
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -181,14 +191,22 @@ class EncoderBlock(SeededLayer):
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
         return [layer for layer in layers if isinstance(layer, Dropout)]
 
-    def compute(self, inputs, training=None, return_attention_weights=False, attention_offset=None):
+    def compute(
+        self,
+        inputs,
+        training=None,
+        return_attention_weights=False,
+        attention_mask=None,
+        attention_offset=None,
+    ):
         """The result of a call without rematerialization, inside or outside a call."""
         normal, weights = self.norm_0(inputs, training=training), None
+        options = {"training": training, "attention_mask": attention_mask}
         if return_attention_weights:
-            options = {"return_attention_weights": True, "attention_offset": attention_offset}
-            x, weights = self.attention(normal, training=training, **options)
+            options |= {"return_attention_weights": True, "attention_offset": attention_offset}
+            x, weights = self.attention(normal, **options)
         else:
-            x = self.attention(normal, training=training)
+            x = self.attention(normal, **options)
         x = self.attention_out_dropout(x, training=training)
         if self.norm_2 is None:  # in parallel
             x = self._scaled(x + self.mlp(normal, training=training), self.layer_scale_0)
@@ -209,7 +227,12 @@ class EncoderBlock(SeededLayer):
         return input_shape
 
     def compute_output_spec(
-        self, inputs, training=None, return_attention_weights=False, attention_offset=None
+        self,
+        inputs,
+        training=None,
+        return_attention_weights=False,
+        attention_mask=None,
+        attention_offset=None,
     ):
         y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
@@ -266,13 +289,14 @@ class WithAttentionWeights(keras.layers.Layer):
         if not self.block.built:
             self.block.build(input_shape)
 
-    def call(self, inputs, training=None):
-        options = {"return_attention_weights": True, "attention_offset": self.attention_offset}
-        x, weights = self.block(inputs, training=training, **options)
+    def call(self, inputs, training=None, attention_mask=None):
+        options = {"training": training, "attention_mask": attention_mask}
+        options |= {"return_attention_weights": True, "attention_offset": self.attention_offset}
+        x, weights = self.block(inputs, **options)
         dtype = self.compute_dtype  # may differ from the block's
         return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
 
-    def compute_output_spec(self, inputs, training=None):
+    def compute_output_spec(self, inputs, training=None, attention_mask=None):
         x, weights = self.block.compute_output_spec(inputs, return_attention_weights=True)
         dtypes = self.compute_dtype, weights_dtype(self.compute_dtype)
         return tuple(keras.KerasTensor(y.shape, dtype) for y, dtype in zip((x, weights), dtypes))

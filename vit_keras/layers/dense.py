@@ -209,6 +209,11 @@ def affine(rows, kernel, bias, tokens):
     return y if bias is None else ops.add(y, bias)
 
 
+def sizes_of(x):
+    """The shape of a tensor; sizes that TensorFlow does not know are tensors."""
+    return ops.shape(x) if None in x.shape[1:] else tuple(x.shape)
+
+
 @backends.dispatch("linear")
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
@@ -227,7 +232,7 @@ def linear(x, kernel, bias, activation=None):
     kernel = ops.convert_to_tensor(kernel)
     summed = 1 if bias is None else len(kernel.shape) - len(bias.shape)
     size = math.prod(kernel.shape[:summed])
-    shape = (-1, *x.shape[1 : len(x.shape) - summed], *kernel.shape[summed:])
+    shape = (-1, *sizes_of(x)[1 : len(x.shape) - summed], *kernel.shape[summed:])
     if len(kernel.shape) > 2:
         kernel = ops.reshape(kernel, (size, -1))
     if bias is not None:

@@ -33,6 +33,7 @@ from vit_keras.models.surgery import (
     scale_head,
     split_frozen,
 )
+from vit_keras.models.text import ImageText, TextTransformer, with_unit_length
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.models.zero_shot import head_from_text
 from vit_keras.support.preprocessing import Preprocessing
@@ -40,9 +41,11 @@ from vit_keras.support.preprocessing import Preprocessing
 __all__ = [
     "HybridViT",
     "ImageModel",
+    "ImageText",
     "Preprocessing",
     "ResNet",
     "SelfDistillation",
+    "TextTransformer",
     "ViTOptions",
     "VisionTransformer",
     "add_lora",
@@ -74,4 +77,5 @@ __all__ = [
     "teacher_variables",
     "with_image_size",
     "with_patch_size",
+    "with_unit_length",
 ]

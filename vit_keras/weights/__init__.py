@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         with_text_head,
         write_text_embeddings,
     )
+    from vit_keras.weights.text_towers import image_text
+    from vit_keras.weights.tokenizer import TextTokenizer
 
 _HOMES = {
     "adapters": "describe_adapters load_adapters save_adapters",
@@ -39,6 +41,8 @@ _HOMES = {
     "saving": "save to_timm save_model",
     "text_embeddings": "TextEmbeddings embed_labels read_text_embeddings with_text_head "
     "write_text_embeddings",
+    "text_towers": "image_text",
+    "tokenizer": "TextTokenizer",
 }
 __getattr__ = lazy_names(
     __name__,
@@ -47,10 +51,12 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "TextEmbeddings",
+    "TextTokenizer",
     "describe",
     "describe_adapters",
     "embed_labels",
     "fetch",
+    "image_text",
     "list_weights",
     "load",
     "load_adapters",

@@ -13,6 +13,7 @@ import numpy as np
 from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models import (
+    ImageText,
     Preprocessing,
     lora_layers,
     merge_lora,
@@ -25,7 +26,7 @@ from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
-from vit_keras.weights.formats import registry
+from vit_keras.weights.formats import registry, text
 from vit_keras.weights.formats.base import Format, check_held
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics
 from vit_keras.weights.weight_file import merge_configs
@@ -37,11 +38,13 @@ NATIVE_SUFFIXES = (".keras", ".weights.h5")
 FOLDER_NAMES = {".safetensors": "model.safetensors", ".weights.h5": "model.weights.h5"}
 
 
-def save(model: keras.Model, path: str | os.PathLike, format: str | None = None) -> None:
+def save(
+    model: keras.Model | ImageText, path: str | os.PathLike, format: str | None = None
+) -> None:
     """Writes a model's weights in any format, with low-rank adapters merged.
 
     Args:
-        model: The model.
+        model: The model, or two towers, which go into a folder with format="huggingface".
         path: A file, or a folder if it has no suffix. A folder also gets the JSON files that the
             other project reads. Other files in it are kept.
         format: The name of a format, such as "timm". None writes the model's own `.keras` or
@@ -61,7 +64,13 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
         vit_keras.weights.save(model, "vit-base-pets", format="huggingface")
         ```
     """
-    path = os.fspath(path)
+    path, towers = os.fspath(path), model if isinstance(model, ImageText) else None
+    model = model.image if isinstance(model, ImageText) else model
+    if towers is not None and (format != "huggingface" or os.path.splitext(path)[1]):
+        raise ValueError(
+            'Two towers are written to a folder with format="huggingface". Received: '
+            f"{path!r}, format={format!r}; each tower is a model with its own `save`"
+        )
     if format in (None, "vit_keras"):
         return _save_native(model, path)
     check_choice(format, registry.FORMATS, "format")
@@ -80,6 +89,8 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     shape = model.input_shape[1:]
     warn_of_pictures(row, numerics.preprocessing, theirs.preprocessing, shape, is_folder)
     tensors = _tensors(model, row, arch, merge_configs(configs))
+    if towers is not None:
+        tensors, configs["config.json"] = _both(towers, tensors, configs["config.json"])
     note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
     if not is_folder:
         _write(row, path, suffix, tensors, note)
@@ -90,6 +101,21 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
     return None
+
+
+def _both(towers, tensors, vision):
+    """Adds the text tower to the image tower's tensors and configuration."""
+    refuse_quantized(towers.text, "A folder of transformers")
+    arch = text.TextArchitecture.from_model(towers.text)
+    config = text.config_of(arch, vision, towers.logit_bias)
+    shape = () if towers.logit_bias is None else (1,)  # in CLIP and in SigLIP
+    logits = {"logit_scale": towers.logit_scale, "logit_bias": towers.logit_bias}
+    held = [(n, np.full(shape, x, "float32")) for n, x in logits.items() if x is not None]
+    texts = _tensors(towers.text, text.FORMAT, arch, {})
+    outside = ("vision_model.", "visual_projection.", "text_projection.")
+    for prefix, pairs in (("vision_model.", tensors), ("text_model.", texts)):
+        held += [(n if n.startswith(outside) else f"{prefix}{n}", array) for n, array in pairs]
+    return held, config
 
 
 def _write(row, path, suffix, tensors, note, is_folder=False):

@@ -2,12 +2,9 @@
 
 import contextlib
 import dataclasses
-import json
+import math
 import os
 import pathlib
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,16 +13,17 @@ import numpy as np
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models.zero_shot import TASKS, head_from_text
-from vit_keras.support import extras
 from vit_keras.support.annotated import check_types
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import check_class_names
-from vit_keras.weights import text_tower
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import fits, named_errors
+from vit_keras.weights.text_towers import text_tower
+from vit_keras.weights.tokenizer import TextTokenizer
 from vit_keras.weights.weight_file import read_config
 
 PLACE = "{}"  # the place of a label in a template
+BATCH = 64  # texts per pass
 FIELDS = ("labels", "embeddings", "scale", "bias", "kind", "model")
 
 
@@ -166,11 +164,10 @@ def embed_labels(
     """Embeds class names with the text tower of a CLIP or SigLIP model.
 
     Each name is put into each template. The embeddings of a name's texts are normalized and
-    averaged, as in CLIP (arXiv 2103.00020, Section 3.1.4). transformers runs the tower on the CPU,
-    in a separate process.
+    averaged, as in CLIP (arXiv 2103.00020, Section 3.1.4).
 
     Args:
-        folder: A transformers folder with both towers and the tokenizer.
+        folder: A transformers folder with both towers and the tokenizer, as in `TextTokenizer`.
         labels: The names.
         templates: Texts in which `{}` stands for the name.
 
@@ -178,16 +175,15 @@ def embed_labels(
         A `TextEmbeddings`.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: There is no such folder, or no `tokenizer.json` in it.
         ValueError: There are no names, a template has no `{}`, or the folder has no text tower.
-        ImportError: transformers or PyTorch is not installed.
+        ImportError: The package tokenizers is not installed.
 
     Example:
         ```python
         texts = weights.embed_labels("clip-vit-base-patch32/", ["cat", "dog"], ["a photo of a {}"])
         ```
     """
-    extras.check("torch", "transformers", extra="text", purpose="Embedding class names")
     folder = os.fspath(folder)
     _check_towers(folder)
     if not labels:
@@ -197,13 +193,24 @@ def embed_labels(
             f"`templates` must be texts in which {PLACE} stands for the label. "
             f"Received: {list(templates)}"
         )
-    job = {
-        "folder": folder,
-        "texts": [[t.replace(PLACE, label) for t in templates] for label in labels],
-    }
-    arrays = _run(job)
-    name = pathlib.Path(folder).resolve().name
-    return TextEmbeddings(tuple(labels), arrays.pop("embeddings"), model=name, **arrays)
+    text, logits = text_tower(folder, attention_mask=True)
+    tokenize = TextTokenizer(folder, text.get_layer("text_embedding").sizes["context_length"])
+    ids, mask = tokenize([t.replace(PLACE, label) for label in labels for t in templates])
+    inputs = [ids, np.ones_like(mask) if tokenize.full else mask]
+    embedded = text.predict(inputs, batch_size=BATCH, verbose=0).astype("float64")
+    embedded = embedded.reshape(len(labels), len(templates), -1)  # (K, templates, E)
+    return TextEmbeddings(
+        tuple(labels),
+        _unit(_unit(embedded).mean(axis=1)).astype("float32"),
+        math.exp(logits["logit_scale"]),
+        logits.get("logit_bias", 0.0),
+        kind="sigmoid" if "logit_bias" in logits else "softmax",
+        model=pathlib.Path(folder).resolve().name,
+    )
+
+
+def _unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def _check_towers(folder):
@@ -219,19 +226,3 @@ def _check_towers(folder):
             "Embedding texts needs a CLIP or SigLIP of transformers with both towers. Received: "
             f"{folder!r}, a {config.get('model_type')!r} without a text tower"
         )
-
-
-def _run(job):
-    """Runs `text_tower` in a separate process."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, result = (os.path.join(folder, name) for name in ("job.json", "result.npz"))
-        pathlib.Path(source).write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, text_tower.__file__, source, result]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            raise ValueError(f"The text tower of {job['folder']!r} cannot be run: {lines[-1]}")
-        with np.load(result) as file:
-            numbers = {name: file[name].item() for name in ("scale", "bias", "kind")}
-            return {"embeddings": file["embeddings"], **numbers}

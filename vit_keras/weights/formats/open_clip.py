@@ -120,16 +120,22 @@ def _vision(config):
 
 
 def numerics(config: dict) -> Numerics:
-    content = config.get(CONFIG, {})
-    model, vision = content.get("model_cfg", {}), _vision(config)
-    quick = model.get("quick_gelu", not content)
-    tanh = (vision.get("act_kwargs") or {}).get("approximate") == "tanh"
     return Numerics(
-        gelu="quick" if quick else "tanh" if tanh else "exact",
-        layer_norm_epsilon=(vision.get("norm_kwargs") or {}).get("eps", 1e-5),
-        preprocessing=preprocessing_of(content.get("preprocess_cfg", {})),
+        **computation_of(config, _vision(config)),
+        preprocessing=preprocessing_of(config.get(CONFIG, {}).get("preprocess_cfg", {})),
         resizing=Resizing("bicubic_antialias", crops=True),
     )
+
+
+def computation_of(config: dict, tower: dict) -> dict:
+    """Returns the GELU and the epsilon of a tower with the configuration `tower`."""
+    content = config.get(CONFIG, {})
+    quick = content.get("model_cfg", {}).get("quick_gelu", not content)
+    tanh = (tower.get("act_kwargs") or {}).get("approximate") == "tanh"
+    return {
+        "gelu": "quick" if quick else "tanh" if tanh else "exact",
+        "layer_norm_epsilon": (tower.get("norm_kwargs") or {}).get("eps", 1e-5),
+    }
 
 
 def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:

@@ -7,6 +7,7 @@ for the others. A layout in `LAYOUTS` gives the position of each channel in a fi
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -259,8 +260,8 @@ def _prefix(arch, names):
     return links
 
 
-def block_links(arch: VisionTransformerArchitecture, names: TensorNames, i: int) -> list[Link]:
-    """Links the variables of one block."""
+def block_links(arch: Any, names: TensorNames, i: int) -> list[Link]:
+    """Links the variables of one block of an image or a text tower."""
     options, kind, ours = arch.options, arch.options.norm, f"encoderblock_{i}"
     its = lambda name: names.of_block(i, name)
     links = norm(its(names.norm_0), f"{ours}/LayerNorm_0", kind)

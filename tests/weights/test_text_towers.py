@@ -1,0 +1,275 @@
+"""Text towers give what transformers and OpenCLIP compute, and go back to transformers."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import vit_keras
+from tests.helpers import GOLDEN, assert_close, randomize, to_numpy
+from tests.peers import peer
+from tests.weights.builds import assert_equal_weights
+from tests.weights.transformers_models import build_theirs, open_strictly, patches_of
+from vit_keras import exporting, models, weights
+
+FOLDERS = sorted(folder.name for folder in (GOLDEN / "words").iterdir())
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_golden_towers_are_computed_saved_and_loaded(tmp_path, name):
+    folder = GOLDEN / "words" / name
+    with np.load(folder / "io.npz") as file:
+        io = dict(file)
+    masks = [io["attention_mask"]] if "attention_mask" in io else []
+    towers = weights.image_text(folder, attention_mask=bool(masks))
+    ids = [io["input_ids"], *masks] if masks else io["input_ids"]
+    assert_close(towers.image(io["images"]), io["image_embeds"], name="images")
+    assert_close(towers.logits(io["images"], ids), io["logits_per_image"], name="logits")
+    normalized = towers.text.get_layer("encoder_norm").output
+    outputs = keras.Model(towers.text.input, [towers.text.output, normalized])(ids)
+    assert_close(outputs[0], io["text_embeds"], name="texts")
+    assert_close(outputs[1], io["text_tokens"], name="tokens")
+    text = weights.image_text(folder).text  # without masks, which do not concern these texts
+    text.save(tmp_path / "text.keras")
+    again = keras.saving.load_model(tmp_path / "text.keras")
+    assert_close(again.predict(io["input_ids"], verbose=0), io["text_embeds"], name="loaded")
+    towers.image.save(tmp_path / "image.keras")
+    again = keras.saving.load_model(tmp_path / "image.keras")
+    np.testing.assert_array_equal(
+        to_numpy(again(io["images"])), to_numpy(towers.image(io["images"]))
+    )
+
+
+TEXT = {
+    "vocab_size": 30,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 9,
+}
+VISION = {**TEXT, "hidden_size": 12, "num_attention_heads": 3, "image_size": 16, "patch_size": 8}
+SIGLIP2 = {"image_size": None, "num_patches": 4}
+CASES = {
+    "largest": ("CLIP", {"eos_token_id": 2, "hidden_act": "gelu"}, {}, {"projection_dim": 7}),
+    "first end": (
+        *("CLIP", {"eos_token_id": 5, "layer_norm_eps": 1e-3, "num_attention_heads": 4}, {}),
+        {"projection_dim": 20},
+    ),
+    "worldwide": ("MetaClip2", {"eos_token_id": 2}, {"hidden_act": "gelu"}, {"projection_dim": 5}),
+    "siglip": ("Siglip", {"projection_size": 12, "hidden_act": "gelu"}, {}, {}),
+    "siglip 2": ("Siglip2", {"projection_size": 12, "layer_norm_eps": 1e-2}, SIGLIP2, {}),
+}
+
+
+def build(kind, text, vision, fields):
+    """Two towers of transformers with random weights."""
+    vision = {k: v for k, v in {**VISION, **vision}.items() if v is not None}
+    towers = {"text_config": {**TEXT, **text}, "vision_config": vision}
+    model = build_theirs(f"{kind}Model", f"{kind}Config", **towers, **fields)
+    model.logit_scale.data.fill_(0.7)
+    return model
+
+
+def logits(model, images, ids, mask):
+    import torch
+
+    pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+    naflex = type(model).__name__ == "Siglip2Model"
+    inputs = patches_of(pixels, model.config) if naflex else {"pixel_values": pixels}
+    with torch.no_grad():
+        mask = None if mask is None else torch.from_numpy(mask)
+        output = model(input_ids=torch.from_numpy(ids), attention_mask=mask, **inputs)
+    return output.logits_per_image.numpy()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", CASES)
+def test_towers_equal_transformers_and_go_back(rng, tmp_path, case):
+    kind, *fields = CASES[case]
+    theirs = build(kind, *fields)
+    theirs.save_pretrained(tmp_path / "theirs")
+    plain, masked = (weights.image_text(tmp_path / "theirs", attention_mask=x) for x in (0, 1))
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    ids = rng.integers(6, 29, (4, 7))  # shorter than the context
+    ids[:, 4] = fields[0].get("eos_token_id", 3)
+    ids[0, 5:] = 29 if case == "largest" else ids[0, 4]  # of several end tokens, the first
+    mask = np.ones_like(ids)
+    mask[1, 5:], mask[2, 2], mask[3, :2] = 0, 0, 0
+    assert_close(plain.logits(images, ids), logits(theirs, images, ids, None), rtol=1e-5)
+    expected = logits(theirs, images, ids, mask)
+    assert_close(masked.logits(images, [ids, mask]), expected, rtol=1e-5, name="masked")
+
+    weights.save(plain, tmp_path / "ours", format="huggingface")
+    back = open_strictly(tmp_path / "ours", f"{kind}Model")
+    assert_close(logits(back, images, ids, mask), expected, rtol=2e-6)
+    again = weights.image_text(tmp_path / "ours")
+    assert_equal_weights(again.text, plain.text)
+    assert_equal_weights(again.image, plain.image)
+    assert (again.logit_scale, again.logit_bias) == (plain.logit_scale, plain.logit_bias)
+    model = vit_keras.open(tmp_path / "ours")
+    assert model.output_shape == plain.image.output_shape
+
+
+OPEN_CLIP = {"context_length": 9, "vocab_size": 30, "width": 16, "heads": 4, "layers": 2}
+SEEN = {"image_size": 16, "layers": 1, "width": 24, "patch_size": 8, "head_width": 8}
+OTHERS = {
+    "argmax": ({}, {}, {"quick_gelu": True}),
+    "eos": ({"pool_type": "eos", "eos_id": 5, "mlp_ratio": 3.0}, {}, {"embed_dim": 5}),
+    "first": (
+        {"pool_type": "first", "no_causal_mask": True, "ls_init_value": 0.1, "qk_norm": True},
+        *({}, {"init_logit_bias": -3.0, "nonscalar_logit_scale": True}),
+    ),
+    "last": (
+        {
+            "pool_type": "last",
+            "no_causal_mask": True,
+            "proj_bias": True,
+            "norm_kwargs": {"eps": 1e-3},
+            "act_kwargs": {"approximate": "tanh"},
+        },
+        *({}, {"custom": True, "init_logit_bias": -3.0}),
+    ),
+    "no projection": ({"proj_type": "none"}, {}, {"embed_dim": 16}),
+}
+
+
+def open_clip_model(text, vision, fields):
+    torch, open_clip = pytest.importorskip("torch"), peer("open_clip")
+    fields = dict(fields)
+    made = open_clip.model.CustomTextCLIP if fields.pop("custom", False) else open_clip.model.CLIP
+    towers = {"vision_cfg": {**SEEN, **vision}, "text_cfg": {**OPEN_CLIP, **text}}
+    config = {"embed_dim": 6, **towers, **fields}
+    torch.manual_seed(0)
+    model = made(**config).eval()
+    for name, parameter in model.named_parameters():
+        if not name.startswith("logit_"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model, config
+
+
+def open_clip_logits(model, images, ids):
+    import torch
+
+    with torch.no_grad():
+        pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+        return model.get_logits(pixels, torch.from_numpy(ids))[0].numpy()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", OTHERS)
+def test_towers_equal_open_clip(rng, tmp_path, case):
+    from safetensors.torch import save_file
+
+    theirs, config = open_clip_model(*OTHERS[case])
+    state = {name: x.contiguous() for name, x in theirs.state_dict().items()}
+    save_file(state, tmp_path / "open_clip_model.safetensors")
+    content = json.dumps({"model_cfg": config, "preprocess_cfg": {}})
+    (tmp_path / "open_clip_config.json").write_text(content)
+    towers = weights.image_text(tmp_path)
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    ids = rng.integers(6, 29, (3, 9))
+    ids[:, 5] = 5 if case == "eos" else 29
+    assert_close(towers.logits(images, ids), open_clip_logits(theirs, images, ids), rtol=1e-5)
+    if case in ("argmax", "eos"):
+        weights.save(towers, tmp_path / "hf", format="huggingface")
+        back = open_strictly(tmp_path / "hf", "CLIPModel")
+        assert_close(logits(back, images, ids, None), towers.logits(images, ids), rtol=1e-5)
+    else:
+        with pytest.raises(ValueError, match="transformers has no two towers such as these"):
+            weights.save(towers, tmp_path / "hf", format="huggingface")
+
+
+@pytest.mark.once
+def test_openais_state_dict_has_both_towers(rng, tmp_path):
+    import torch
+
+    theirs, _ = open_clip_model(
+        {"width": 128, "heads": 2}, {"width": 128, "head_width": 64}, {"quick_gelu": True}
+    )
+    sizes = {"input_resolution": 16, "context_length": 9, "vocab_size": 30}
+    sizes = {name: torch.tensor(size) for name, size in sizes.items()}
+    torch.save({**theirs.state_dict(), **sizes}, tmp_path / "ViT-B-32.pt")
+    with pytest.warns(UserWarning, match="is read as OpenAI's"):
+        towers = weights.image_text(tmp_path / "ViT-B-32.pt")
+    images, ids = rng.normal(size=(2, 16, 16, 3)).astype("float32"), rng.integers(0, 30, (3, 9))
+    assert_close(towers.logits(images, ids), open_clip_logits(theirs, images, ids), rtol=1e-5)
+
+
+CHANGES = {
+    "type": ({"model_type": "chinese_clip"}, "are read from 'clip'.* model_type='chinese_clip'"),
+    "activation": ({"text_config": {"hidden_act": "relu"}}, "`hidden_act` must be one of"),
+    "size": ({"text_config": {"vocab_size": 61}}, "vocab_size is 61 in config.json, 60 in the"),
+    "projection": ({"projection_dim": 9}, "projection_dim is 9 in config.json, 20 in the tensors"),
+    "end": (
+        {"text_config": {"eos_token_id": [2, 3]}},
+        r"eos_token_id is \[2, 3\] instead of one whole",
+    ),
+    "heads": ({"text_config": {"num_attention_heads": 3}}, "`num_heads` must divide"),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", CHANGES)
+def test_other_configurations_are_refused(tmp_path, case):
+    changes, message = CHANGES[case]
+    content = json.loads((GOLDEN / "words/hf_clip/config.json").read_text())
+    for name, value in changes.items():
+        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+    write(tmp_path, content)
+    with pytest.raises(ValueError, match=message):
+        weights.image_text(tmp_path)
+
+
+def write(folder, content, change=lambda tensors: tensors):
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(GOLDEN / "words/hf_clip/model.safetensors")
+    save_file(change(tensors), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+@pytest.mark.once
+def test_files_are_read_whole_or_refused(rng, tmp_path):
+    content = json.loads((GOLDEN / "words/hf_clip/config.json").read_text())
+    first = "text_model.encoder.layers.0.self_attn.k_proj.bias"
+    for change, message in (
+        (lambda x: {**x, "text_model.more": np.ones(2)}, "not in the model: text_model.more"),
+        (
+            lambda x: {k: v for k, v in x.items() if k != first},
+            "missing in the file: encoder.layers.0.self_attn.k_",
+        ),
+        (
+            lambda x: {k: v for k, v in x.items() if "text_p" not in k},
+            "projection_dim is 20 in config.json, None",
+        ),
+        (lambda x: {**x, "logit_scale": np.ones(2)}, "must be one number"),
+        (lambda x: {**x, first: np.full(16, np.nan, "float32")}, "NaN"),
+        (lambda x: {k: v for k, v in x.items() if "text" not in k}, "must hold both towers of"),
+        (lambda x: {k: v for k, v in x.items() if "visual_p" not in k}, "must hold both towers of"),
+        (lambda x: {k: v for k, v in x.items() if k != "logit_scale"}, "must hold both towers of"),
+    ):
+        write(tmp_path, content, change)
+        with pytest.raises(ValueError, match=message):
+            weights.image_text(tmp_path)
+    towers = weights.image_text(GOLDEN / "words/hf_clip")
+    with pytest.raises(ValueError, match=r'a folder with format="huggingface". Received'):
+        weights.save(towers, tmp_path / "both", format="timm")
+    other = models.TextTransformer(60, 8, 16, 1, 2, 8, 20, qk_norm=True)
+    pair = models.ImageText(towers.image, randomize(other, rng), 1.0)
+    with pytest.raises(ValueError, match="has no two towers such as these.* options="):
+        weights.save(pair, tmp_path / "both", format="huggingface")
+    with pytest.raises(ValueError, match="must have at most context_length=8 tokens"):
+        towers.text(np.ones((1, 9)))
+
+
+@pytest.mark.on("tensorflow")
+def test_text_towers_are_exported_by_keras_for_texts_of_any_length(tmp_path):
+    tensorflow = pytest.importorskip("tensorflow")
+    text = weights.image_text(GOLDEN / "words/hf_clip_eos").text
+    text.export(tmp_path / "saved", format="tf_saved_model", verbose=False)
+    loaded, ids = tensorflow.saved_model.load(str(tmp_path / "saved")), np.array([[1, 5, 59]] * 2)
+    assert_close(loaded.serve(ids.astype("int32")), text(ids))
+    with pytest.raises(ValueError, match=r"Exports are for images .*Keras exports a text tower"):
+        exporting.export(text, tmp_path / "files")

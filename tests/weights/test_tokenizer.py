@@ -1,0 +1,140 @@
+"""Tokenizers give the ids of transformers' own, padded and cut to the tower's length."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.peers import peer
+from vit_keras.weights import TextTokenizer
+
+pytestmark = pytest.mark.once
+TEXTS = [
+    "a photo of a cat",
+    "",
+    "Crème BRÛLÉE, naïve  café — «Ärger» Åse İstanbul",
+    "e\u0301 and é;\tnew\nlines   and\u00a0spaces",
+    "🐈‍⬛ 👩🏽‍🚀 ❤️ emoji, 東京 नमस्ते",
+    "don't we'll I'm 1234.5% <|endoftext|> <eos> </s> <pad> x_y-z",
+    "very long " * 30,
+]
+
+
+def train(kind):
+    """A small tokenizer in the style of a model's, trained on the texts."""
+    from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers.models import BPE, Unigram
+
+    special = {
+        "clip": ["<|startoftext|>", "<|endoftext|>"],
+        "siglip2": ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"],
+        "metaclip_2": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+    }[kind]
+    corpus = [text.lower() for text in TEXTS[:4]] * 3
+    if kind == "clip":
+        made = peer("transformers").CLIPTokenizer()._tokenizer
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        made.model = BPE(end_of_word_suffix="</w>", unk_token="<|endoftext|>")
+        trainer = trainers.BpeTrainer(
+            vocab_size=700,
+            initial_alphabet=alphabet,
+            special_tokens=special,
+            end_of_word_suffix="</w>",
+            show_progress=False,
+        )
+        made.train_from_iterator(corpus, trainer)
+        ends = [("<|endoftext|>", 1), ("<|startoftext|>", 0)]
+        made.post_processor = processors.RobertaProcessing(*ends, False, False)
+    elif kind == "siglip2":
+        made = Tokenizer(BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        made.normalizer = normalizers.Replace(" ", "▁")
+        made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        fallback = [f"<0x{byte:02X}>" for byte in range(256)]
+        trainer = trainers.BpeTrainer(
+            vocab_size=400, special_tokens=special + fallback, show_progress=False
+        )
+        made.train_from_iterator(corpus, trainer)
+        made.post_processor = processors.TemplateProcessing(
+            single="$A <eos>", special_tokens=[("<eos>", 1)]
+        )
+    else:
+        made = Tokenizer(Unigram())
+        steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+        made.pre_tokenizer = pre_tokenizers.Sequence(steps)
+        trainer = trainers.UnigramTrainer(
+            vocab_size=90, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
+        made.train_from_iterator(corpus, trainer)
+        made.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+        )
+    return made
+
+
+CASES = {
+    "clip": ("clip", {"tokenizer_class": "CLIPTokenizer"}, {}),
+    "clip padded otherwise": (
+        *("clip", {"tokenizer_class": "CLIPTokenizer", "pad_token": "!"}),
+        {"max_position_embeddings": 20},
+    ),
+    "siglip2": (
+        "siglip2",
+        {
+            "tokenizer_class": "GemmaTokenizer",
+            "add_bos_token": True,
+            "padding_side": "right",
+            "eos_token": {"__type": "AddedToken", "content": "<eos>", "special": True},
+        },
+        {},
+    ),
+    "siglip2 on its left": ("siglip2", {"tokenizer_class": "Siglip2Tokenizer"}, {}),
+    "siglip with another tokenizer": (
+        "siglip",
+        {"tokenizer_class": "GemmaTokenizer", "add_eos_token": True, "pad_token": "<pad>"},
+        {},
+    ),
+    "metaclip_2": ("metaclip_2", {"tokenizer_class": "XLMRobertaTokenizer"}, {}),
+    "any class": (
+        "metaclip_2",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "bos_token": "<new>"},
+        {"max_position_embeddings": 12},
+    ),
+}
+
+
+def write(folder, kind, settings, text):
+    made = train("siglip2" if kind == "siglip" else kind)
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = {"model_type": kind, "text_config": text, "vision_config": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ids_are_those_of_transformers(tmp_path, case):
+    kind, settings, text = CASES[case]
+    write(tmp_path, kind, settings, text)
+    theirs = peer("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    tokenize = TextTokenizer(tmp_path)
+    length = text.get("max_position_embeddings", 64 if "siglip" in kind else 77)
+    expected = theirs(
+        TEXTS, padding="max_length", truncation=True, max_length=length, return_tensors="np"
+    )
+    ids, mask = tokenize(TEXTS)
+    np.testing.assert_array_equal(ids, expected["input_ids"])
+    np.testing.assert_array_equal(mask, expected["attention_mask"])
+    assert ids.dtype == "int32" and len(np.unique(ids)) > 20
+    assert tokenize.full == kind.startswith("siglip")
+
+
+def test_folders_without_a_tokenizer_are_refused(tmp_path):
+    write(tmp_path, *CASES["clip"])
+    path = tmp_path / "tokenizer.json"
+    content = path.read_text()
+    for text, message in ((content[:-9], "is damaged"), ("[]", "is damaged")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            TextTokenizer(tmp_path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"need a tokenizer.json, which .* lacks"):
+        TextTokenizer(tmp_path)

@@ -1,0 +1,246 @@
+"""The text towers beside image towers, in transformers' folders and OpenCLIP's files.
+
+Each is a format of its own for the same file: its canonical names lack the prefix of the tower.
+"""
+
+import dataclasses
+import types
+from typing import Any
+
+import keras
+
+from vit_keras.layers import BlockOptions, EncoderBlock
+from vit_keras.layers.base import check_choice
+from vit_keras.weights.containers.checks import UnreadModel
+from vit_keras.weights.formats import open_clip
+from vit_keras.weights.formats.base import Format, Link, same, transposed
+from vit_keras.weights.formats.huggingface import clip
+from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, gelu_of
+from vit_keras.weights.formats.tensor_links import block_links, dense, norm
+from vit_keras.weights.formats.tensor_names import TensorNames, tensor_options
+from vit_keras.weights.recognition import count_blocks
+
+TRANSFORMERS = dataclasses.replace(
+    clip.CLIP,
+    patches="embeddings.token_embedding",
+    norm="final_layer_norm",
+    head="head",
+    projection="text_projection.weight",
+)
+OPEN_CLIP = dataclasses.replace(
+    open_clip.CLIP,
+    patches="token_embedding",
+    norm="ln_final",
+    head="text_projection",
+    projection="text_projection",
+)
+
+
+class TextArchitecture(types.SimpleNamespace):
+    """The arguments of `TextTransformer` that determine names, shapes and values."""
+
+    position_embedding = "none"  # in the blocks
+
+    @classmethod
+    def from_model(cls, model: keras.Model) -> "TextArchitecture":
+        """Reads the architecture from a `TextTransformer`."""
+        layers = {layer.name: layer for layer in model.layers}
+        projection, mask = layers.get("projection"), layers.get("text_mask")
+        block, pooled = layers["encoderblock_0"], layers["pooled"]
+        return cls(
+            **layers["text_embedding"].sizes,
+            **{n: getattr(block, n) for n in ("num_heads", "mlp_dim", "gelu", "options")},
+            layer_norm_epsilon=block.layer_norm_epsilon,
+            pooling=pooled.pooling,
+            end_id=pooled.end_id,
+            num_layers=sum(isinstance(layer, EncoderBlock) for layer in model.layers),
+            projection_dim=projection and projection.units,
+            projection_use_bias=bool(projection and projection.use_bias),
+            causal=bool(mask and mask.causal),
+        )
+
+
+def _sizes(names: TensorNames, shapes: dict, has_bias: bool) -> dict[str, Any]:
+    """Returns the arguments of `TextTransformer` that follow from names and shapes."""
+    vocab_size, hidden_size = shapes[f"{names.patches}.weight"]
+    projection = shapes.get(f"{names.head}.weight" if has_bias else names.projection, (None,))
+    return {
+        "vocab_size": vocab_size,
+        "context_length": shapes[names.positions][0],
+        "hidden_size": hidden_size,
+        "num_layers": count_blocks(shapes, names.block.split("{}")[0]),
+        "mlp_dim": shapes[names.of_block(0, f"{names.dense_0}.weight")][0],
+        "projection_dim": projection[-1 if names.projection_is_ours and not has_bias else 0],
+        "projection_use_bias": has_bias,
+    }
+
+
+def _links(names: TensorNames, arch: TextArchitecture) -> list[Link]:
+    links = [
+        same(f"{names.patches}.weight", "text_embedding/token_embedding"),
+        same(names.positions, "text_embedding/pos_embedding"),
+        *(link for i in range(arch.num_layers) for link in block_links(arch, names, i)),
+        *norm(names.norm, "encoder_norm", arch.options.norm),
+    ]
+    if arch.projection_use_bias:
+        return links + dense(names.head, "projection")
+    axes = (0, 1) if names.projection_is_ours else (1, 0)
+    kernel = transposed(names.projection, "projection/kernel", axes)
+    return links if arch.projection_dim is None else [*links, kernel]
+
+
+CLIP = {"num_attention_heads": 8, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+CLIP |= {"eos_token_id": 49407, "projection_dim": 512}
+SIGLIP = {"num_attention_heads": 12, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+# transformers' model types: the class, and the defaults of the text tower's configuration.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "clip": ("CLIPModel", CLIP),
+    "metaclip_2": ("MetaClip2Model", CLIP),
+    "siglip": ("SiglipModel", SIGLIP),
+    "siglip2": ("Siglip2Model", SIGLIP),
+}
+SIZES = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "mlp_dim",
+}
+OPENAIS_END = 2  # with which transformers' CLIP takes the token of the largest id
+IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2VisionModel")
+
+
+def kind_of(config: dict) -> str:
+    """Returns transformers' model type; UnreadModel for one whose text tower is another."""
+    if (kind := config.get("model_type")) not in KINDS:
+        raise UnreadModel(
+            f"Text towers of transformers are read from {', '.join(map(repr, KINDS))}. "
+            f"Received: model_type={kind!r} in config.json"
+        )
+    return kind
+
+
+def text_config(config: dict) -> dict[str, Any]:
+    """Returns the text tower's configuration, with transformers' defaults and old spelling."""
+    defaults = KINDS[kind_of(config)][1]
+    inner = (defaults is CLIP and config.get("text_config_dict")) or config.get("text_config") or {}
+    outer = {"projection_dim": config.get("projection_dim")} if defaults is CLIP else {}
+    held = {key: value for key, value in {**inner, **outer}.items() if value is not None}
+    return {**defaults, **held}
+
+
+def infer(shapes: dict, config: dict) -> dict:
+    fields, is_clip = text_config(config), "eos_token_id" in KINDS[kind_of(config)][1]
+    sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
+    fields.setdefault("projection_size", sizes["hidden_size"])
+    projection = "projection_dim" if is_clip else "projection_size"
+    faults = [
+        f"{field} is {fields[field]} in config.json, {sizes[name]} in the tensors"
+        for field, name in {**SIZES, projection: "projection_dim"}.items()
+        if fields.get(field) not in (None, sizes[name])
+    ]
+    end = fields["eos_token_id"] if is_clip else None
+    if is_clip and type(end) is not int:
+        faults.append(f"eos_token_id is {end} instead of one whole number")
+    if faults:
+        raise ValueError(f"A text tower must be as config.json says. Received: {'; '.join(faults)}")
+    largest = config["model_type"] == "clip" and end == OPENAIS_END
+    return sizes | {
+        "num_heads": fields["num_attention_heads"],
+        "gelu": gelu_of(fields),
+        "layer_norm_epsilon": fields["layer_norm_eps"],
+        "causal": is_clip,
+        "pooling": "largest" if largest else "end" if is_clip else "last",
+        "end_id": None if largest else end,
+    }
+
+
+def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
+    """Returns transformers' `config.json` for two towers.
+
+    Args:
+        arch: The architecture of the text tower.
+        vision: The `config.json` of the image tower alone.
+        bias: The bias of the logits, or None.
+
+    Raises:
+        ValueError: transformers has no class for them.
+    """
+    (tower,), kind = vision["architectures"], vision["model_type"].removesuffix("_vision_model")
+    if kind == "clip" and arch.end_id == OPENAIS_END:
+        kind = "metaclip_2"  # CLIP's class would take the token of the largest id
+    name, defaults = KINDS.get(kind, ("", CLIP))
+    is_clip = defaults is CLIP
+    held = {
+        "image tower": tower in IMAGE_TOWERS,
+        "causal": arch.causal == is_clip,
+        "pooling": arch.pooling in (("largest", "end") if is_clip else ("last",)),
+        "projection_dim": arch.projection_dim is not None,
+        "projection_use_bias": arch.projection_use_bias != is_clip,
+        "options": arch.options == BlockOptions(),
+        "logit_bias": (bias is None) == is_clip,
+    }
+    if not all(held.values()):
+        values = {**vars(arch), "image tower": tower, "logit_bias": bias}
+        received = ", ".join(f"{key}={values[key]!r}" for key in held if not held[key])
+        raise ValueError(f"transformers has no two towers such as these. Received: {received}")
+    text = {field: getattr(arch, ours) for field, ours in SIZES.items()} | {
+        "model_type": f"{kind}_text_model",
+        "num_attention_heads": arch.num_heads,
+        "hidden_act": WRITTEN_GELU[arch.gelu],
+        "layer_norm_eps": arch.layer_norm_epsilon,
+        "eos_token_id": OPENAIS_END if arch.end_id is None else arch.end_id,
+        "projection_size": arch.projection_dim,
+    }
+    inner = {key: value for key, value in vision.items() if key not in ("architectures", "dtype")}
+    return {
+        "architectures": [name],
+        "model_type": kind,
+        "projection_dim": arch.projection_dim,
+        "text_config": text,
+        "vision_config": {**inner, "model_type": f"{kind}_vision_model"},
+        "dtype": "float32",
+    }
+
+
+POOLINGS = {"argmax": "largest", "eos": "end", "last": "last", "first": "first"}
+
+
+def infer_open_clip(shapes: dict, config: dict) -> dict:
+    content = config.get(open_clip.CONFIG, {})
+    text = content.get("model_cfg", {}).get("text_cfg", {})
+    sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)
+    known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
+    check_choice(pooling, POOLINGS, "pool_type")
+    return sizes | {
+        **{name: x for name, x in tensor_options(OPEN_CLIP, shapes).items() if name in known},
+        **open_clip.computation_of(config, text),
+        "num_heads": text.get("heads", 8 if content else sizes["hidden_size"] // 64),
+        "causal": not text.get("no_causal_mask", False),
+        "pooling": POOLINGS[pooling],
+        "end_id": text.get("eos_id", 2) if pooling == "eos" else None,
+    }
+
+
+def _row(names: TensorNames, project: str, infer, ignored: str) -> Format:
+    return Format(
+        name=f"text tower of {project}",
+        suffixes=(),
+        detect=lambda held: f"{names.patches}.weight" in held,
+        infer=infer,
+        links=lambda arch, held=None, config=None: _links(names, arch),
+        numerics=lambda config: None,
+        ignored=("logit_scale", "logit_bias", *ignored.split()),
+        architecture=TextArchitecture,
+    )
+
+
+FORMAT = _row(TRANSFORMERS, "transformers", infer, "embeddings.position_ids")
+OPENAIS = "attn_mask input_resolution context_length vocab_size"
+OPEN_CLIP_FORMAT = _row(OPEN_CLIP, "OpenCLIP", infer_open_clip, OPENAIS)
+# By the image tower's format: the text tower's, its prefix and the image tower's in the file.
+TEXT_FORMATS = {
+    "huggingface": (FORMAT, "text_model.", "vision_model."),
+    "open_clip": (OPEN_CLIP_FORMAT, "text.", "visual."),
+    "open_clip_timm": (OPEN_CLIP_FORMAT, "text.", "visual."),
+}
