@@ -59,6 +59,12 @@ PUBLISHED = {
     "IJEPA-H/14": 630_762_240,
     "IJEPA-H/16": 631_668_480,
     "IJEPA-g/16": 1_011_368_576,
+    "YOLOS-Ti/16": 6_488_736,
+    "YOLOS-S/16": 30_684_768,
+    "YOLOS-B/16": 127_798_368,
+    "OWLViT-B/32": 89_441_798,  # without the text tower and the projections, as OWLv2
+    "OWLViT-L/14": 309_498_630,
+    "OWLv2-B/16": 91_176_711,
 }
 # The same without the head that the variant has.
 WITHOUT_HEAD = {

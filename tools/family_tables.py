@@ -24,13 +24,14 @@ def table(name: str) -> str:
     family = FAMILIES[name]
     functions = ", ".join(f"`{family.function_of(size)}`" for size in family.sizes)
     variants = ", ".join(f"`{family.variant(size)}`" for size in family.sizes)
-    pixels = "".join(f"; {size}: {side}" for size, side in family.other_pixels.items())
+    sides = lambda pixels: "x".join(map(str, pixels)) if isinstance(pixels, tuple) else pixels
+    pixels = "".join(f"; {size}: {sides(side)}" for size, side in family.other_pixels.items())
     rows = {
         "paper": f"[{family.title}]({family.paper})",
         "license of the weights": family.license,
         "constructors": functions,
         "variants": variants,
-        "image size": f"{family.pixels}{pixels}",
+        "image size": f"{sides(family.pixels)}{pixels}",
         "preprocessing": _values(family.preprocessing),
         "resizing": f"positions `{family.resizing[0]}`, patches `{family.resizing[1]}`",
         "arguments": _values(_changed(family.arguments)) or "the paper's",

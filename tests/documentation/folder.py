@@ -38,6 +38,7 @@ FILES = {
     "vit_base_patch16_reg4_gap_256": ("ViT-reg4-B/16", "timm", {}),
     "clip-vit-base-patch32": ("CLIP-B/32", "huggingface", {}),
     "siglip2-base-patch16-224": ("SigLIP2-B/16", "huggingface", {}),
+    "yolos-tiny": ("YOLOS-Ti/16", "huggingface", {"image_size": (64, 96)}),
     "shapes.keras": ("S/32", None, {"num_classes": 3, "image_size": 32}),
     "model.keras": ("S/32", None, {"num_classes": 2, "image_size": 64}),
 }

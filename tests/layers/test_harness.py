@@ -75,7 +75,7 @@ CASES = {
     "BottleneckUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 12, UNIT),
     "ClassToken": Case({}, TOKENS, (2, 7, 12), 1),
     "CorruptTokens": Case({}, MASKED, TOKENS, 1, trains=False),
-    "DropClassToken": Case({}, TOKENS, (2, 5, 12)),
+    "DropClassToken": Case({"keep": 3}, TOKENS, (2, 3, 12)),
     "EncoderBlock": Case({**BLOCK, **RATES}, TOKENS, TOKENS, 16, ATTENTION + MLP, seeds=6),
     "LayerScale": Case({"initial_value": 0.1}, TOKENS, TOKENS, 1),
     "GroupNorm": Case({"groups": 8}, MAP, MAP, 2),
@@ -85,6 +85,7 @@ CASES = {
     "MultiHeadSelfAttention": Case(
         {"num_heads": 3}, TOKENS, (TOKENS, (2, 3, 6, 6)), 8, ATTENTION, trains=False
     ),
+    "PatchBoxes": Case({"grid": GRID}, (2, 6, 4), (2, 6, 4)),
     "PatchDropout": Case({"keep_rate": 0.5}, TOKENS, TOKENS, seeds=1),
     "PatchEmbedding": Case(
         {"hidden_size": 12, "patch_size": (2, 3)}, (2, 4, 6, 5), (2, 4, 12), 2, 4 * 2 * 3 * 5 * 12

@@ -4,6 +4,7 @@ import textwrap
 from typing import Any
 
 from vit_keras import variants
+from vit_keras.layers.base import pair
 from vit_keras.variants import families
 from vit_keras.weights import lookup, names
 
@@ -39,7 +40,7 @@ _ARGUMENTS = {
     "input_tensor": """Optional Keras tensor, such as the output of `keras.Input()`, to use as image
         input for the model.""",
     "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is
-        `({pixels}, {pixels}, 3)`, or the size of the images that the published weights were trained
+        `({pixels}, 3)`, or the size of the images that the published weights were trained
         on last.""",
     "pooling": """Optional pooling of the features when `include_top` is `False`. `None` means that
         the output is {all_features}. `"avg"` and `"max"` mean that the output `(B, {width})` is the
@@ -106,7 +107,7 @@ _FEATURES = """Example:
 _FAMILY_WITHOUT_WEIGHTS = """Example:
     ```python
     model = vit_keras.applications.{function}(class_names=["cat", "dog"])
-    images = np.zeros((1, {pixels}, {pixels}, 3))
+    images = np.zeros((1, {pixels}, 3))
     probabilities = model(vit_keras.applications.preprocess_input(images, model=model))  # (1, 2)
     ```"""
 _OWN = "Each Keras application expects its own preprocessing of images. "
@@ -182,7 +183,7 @@ def documentation(variant: str, function: str) -> str:
     """Returns the docstring of the constructor `function` of a variant."""
     row = variants.get(variant)
     facts: dict[str, Any] = {"variant": variant, "row": row}
-    facts |= {"stride": row.stride, "width": row.feature_size, "pixels": row.image_size}
+    facts |= {"stride": row.stride, "width": row.feature_size, "pixels": _sides(row)}
     if isinstance(row, variants.FamilyVariant):
         facts["family"] = families.family_of(row)
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
@@ -207,6 +208,10 @@ def documentation(variant: str, function: str) -> str:
     return textwrap.indent(text, "    ").lstrip()
 
 
+def _sides(row):
+    return ", ".join(map(str, pair(row.image_size, "image_size")))
+
+
 def _entry(name, text, facts):
     """One entry of a section, filled to the width of a docstring."""
     words = " ".join(f"{name}: {text}".format(**facts).split())
@@ -226,7 +231,7 @@ def _bullet(variant, name):
 
 
 def _examples(variant, function, published, row):
-    facts = {"function": function, "pixels": row.image_size}
+    facts = {"function": function, "pixels": _sides(row)}
     of_family = isinstance(row, variants.FamilyVariant)
     if not published:
         return (_FAMILY_WITHOUT_WEIGHTS if of_family else _WITHOUT_WEIGHTS).format(**facts)

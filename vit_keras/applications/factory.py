@@ -11,6 +11,7 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
+from vit_keras.layers.base import pair
 from vit_keras.models import (
     ImageModel,
     copy_description,
@@ -99,6 +100,8 @@ def application(variant: str, name: str, function: str):
         _check(variant, input_shape, None if include_top else pooling, include_top)
         row = _published(variant, weights)
         classes = _named_classes(row, class_names, classes, include_top)
+        if isinstance(classes, _Default) and _finds_objects(variant):
+            classes = _Default(variants.architecture(variant)["num_classes"])
         classes = _classes(row, classes, include_top, classifier_activation)
         model = from_variant(
             variant,
@@ -204,7 +207,8 @@ def _pixels(variant, row):
 
 def _form(variant, row, include_top, activation):
     """Returns the arguments that differ from the variant's."""
-    form = {} if _has_two_heads(variant) else {"classifier_activation": activation}
+    of_logits = _has_two_heads(variant) or (_finds_objects(variant) and activation == "softmax")
+    form = {} if of_logits else {"classifier_activation": activation}
     if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
         return form
     if row.is_projection:
@@ -217,6 +221,10 @@ def _has_two_heads(variant):
     return variants.architecture(variant).get("classifier") == "distilled"
 
 
+def _finds_objects(variant):
+    return variants.architecture(variant).get("boxes") is not None
+
+
 def _with_activation(model, variant, activation, include_top):
     """Puts the activation after the mean of the two heads' logits."""
     if activation is None or not include_top or not _has_two_heads(variant):
@@ -227,7 +235,7 @@ def _with_activation(model, variant, activation, include_top):
 
 def _images(input_tensor, input_shape, size):
     if input_tensor is None:
-        return keras.Input(input_shape or (size, size, 3), name="images")
+        return keras.Input(input_shape or (*pair(size, "size"), 3), name="images")
     if keras.utils.is_keras_tensor(input_tensor):
         return input_tensor
     return keras.Input(tensor=input_tensor, name="images")

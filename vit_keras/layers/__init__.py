@@ -9,6 +9,7 @@ from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.block_options import BlockOptions, Rope
 from vit_keras.layers.blocks import EncoderBlock, LayerScale, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
+from vit_keras.layers.boxes import PatchBoxes
 from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
 from vit_keras.layers.mlp import MlpBlock, SwiGLU
 from vit_keras.layers.patches import PatchEmbedding
@@ -55,6 +56,7 @@ __all__ = [
     "MlpBlock",
     "MultiHeadDotProductAttention",
     "MultiHeadSelfAttention",
+    "PatchBoxes",
     "PatchDropout",
     "PatchEmbedding",
     "PatchMap",

@@ -80,32 +80,33 @@ class DropClassToken(_TokenLayer):
 
     Args:
         count: The number of tokens before the patches.
+        keep: The number of tokens to keep after them; None keeps all.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
         `(B, count + N, D)`.
 
     Output shape:
-        `(B, N, D)`.
+        `(B, N, D)`, or `(B, keep, D)`.
 
     Example:
         >>> vit_keras.layers.DropClassToken()(keras.Input((197, 768))).shape
         (None, 196, 768)
     """
 
-    def __init__(self, count: int = 1, **kwargs):
+    def __init__(self, count: int = 1, keep: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        self.count = count
+        self.count, self.keep = count, keep
 
     def call(self, x):
-        return x[:, self.count :]
+        return x[:, self.count : None if self.keep is None else self.count + self.keep]
 
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
-        return (batch, tokens - self.count, width)
+        return (batch, tokens - self.count if self.keep is None else self.keep, width)
 
     def get_config(self):
-        return {**super().get_config(), "count": self.count}
+        return {**super().get_config(), "count": self.count, "keep": self.keep}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

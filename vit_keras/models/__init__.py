@@ -3,6 +3,7 @@
 Models do not handle files: `vit_keras.weights` reads and writes their weights.
 """
 
+from vit_keras.models.boxes import detector
 from vit_keras.models.constructors import from_model_config, from_variant
 from vit_keras.models.description import (
     class_names_of,
@@ -55,6 +56,7 @@ __all__ = [
     "copy_description",
     "copy_encoder",
     "copy_student",
+    "detector",
     "distillation_model",
     "ends_in_softmax",
     "explain",

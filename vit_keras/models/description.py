@@ -82,7 +82,7 @@ def class_names_of(model: keras.Model) -> list[str]:
     """Returns the names of a model's classes, in the order of the logits.
 
     Args:
-        model: A Keras model with one output `(B, classes)`.
+        model: A Keras model with one output `(B, classes)`, or a detector.
 
     Returns:
         The names that the model carries, or the numbers "0", "1" and so on if it carries none.
@@ -92,7 +92,17 @@ def class_names_of(model: keras.Model) -> list[str]:
         ['0', '1', '2']
     """
     names = getattr(model, "class_names", None)
-    return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
+    return list(names) if names else [str(i) for i in range(count_classes(model))]
+
+
+def count_classes(model: keras.Model) -> int:
+    """Returns the number of a model's classes; 0 for an OWL-ViT without texts."""
+    if not isinstance(model.output, dict):
+        return model.output_shape[-1]
+    if "logits" not in model.output:
+        return 0
+    names = [layer.name for layer in model.layers]
+    return model.output["logits"].shape[-1] - ("head_texts" not in names)  # or no object
 
 
 def ends_in_softmax(model: keras.Model) -> bool:

@@ -65,6 +65,7 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
         pool_all_tokens=bool(pool and has_prefix and "patch_tokens" not in by_name),
         map_heads=_other("num_heads", pool, block),
         map_mlp_dim=_other("mlp_dim", pool, block),
+        boxes=_boxes(by_name),
         head_use_bias="head" not in by_name or by_name["head"].config.get("use_bias", True),
     )
 
@@ -76,6 +77,15 @@ def _blocks(layers):
     if not any(windowed):
         return blocks[0], ()
     return blocks[windowed.index(True)], tuple(i for i, is_in in enumerate(windowed) if not is_in)
+
+
+def _boxes(names):
+    """What finds objects, from the names of the layers."""
+    if "head_boxes" not in names:
+        return None
+    if "head_scale" in names:
+        return "texts_objectness" if "head_objectness" in names else "texts"
+    return "tokens" if "detection_tokens" in names else "patches"
 
 
 def _other(size, pool, block):

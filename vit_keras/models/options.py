@@ -6,6 +6,8 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.block_options import BlockOptions
 
 POSITION_COVERS = ("all", "class", "patches")
+WITH_NO_OBJECT = ("tokens", "patches")  # boxes with another class, which means no object
+BOXES = (None, *WITH_NO_OBJECT, "texts", "texts_objectness")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,12 @@ class ViTOptions(BlockOptions):
         map_mlp_dim: The number of hidden units of the classifier "map"; None means the blocks'
             number.
         head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
+        boxes: What finds objects instead of the classifier, so that the model gives a dictionary of
+            outputs if it has classes: MLPs on the registers ("tokens", as in YOLOS) or on the
+            patches ("patches"), with the outputs "logits" and "boxes" as in `models.detector`. With
+            "texts", as in OWL-ViT, classes are texts (`models.head_from_text`), and `num_classes`
+            is the width of their embeddings; "texts_objectness" also says which patches have
+            objects, as in OWLv2. None is the classifier.
         global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
             such as (2, 5, 8, 11) of 12 blocks in ViTDet.
 
@@ -60,15 +68,22 @@ class ViTOptions(BlockOptions):
     map_heads: int | None = None
     map_mlp_dim: int | None = None
     head_use_bias: bool = True
+    boxes: str | None = None
     global_blocks: tuple[int, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self.position_cover, POSITION_COVERS, "position_cover")
+        check_choice(self.boxes, BOXES, "boxes")
         if not isinstance(self.num_registers, int) or self.num_registers < 0:
             raise ValueError(
                 "`num_registers` must be an int of at least 0. "
                 f"Received: num_registers={self.num_registers!r}"
+            )
+        if self.boxes == "tokens" and not self.num_registers:
+            raise ValueError(
+                "`boxes` 'tokens' come from registers, so `num_registers` must be at least 1. "
+                "Received: num_registers=0"
             )
         self._check_global_blocks()
 
@@ -86,6 +101,11 @@ class ViTOptions(BlockOptions):
                 f"them out. Received: global_blocks={blocks!r}, window_size=None"
             )
         object.__setattr__(self, "global_blocks", tuple(sorted(blocks)))
+
+    @property
+    def extra_classes(self) -> int:
+        """The number of outputs of `head` besides the classes': 1 for no object, or 0."""
+        return int(self.boxes in WITH_NO_OBJECT)
 
     def of_block(self, index: int) -> BlockOptions:
         """Returns the options of a block, which has no windows if it attends globally."""

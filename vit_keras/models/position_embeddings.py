@@ -38,7 +38,12 @@ def check_positions(kind: str, place: str) -> None:
 
 def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
     """Raises ValueError if dropping patches would shift positions or break windows."""
-    rope, window_size = options.rope, options.window_size
+    rope, window_size, boxes = options.rope, options.window_size, getattr(options, "boxes", None)
+    if boxes not in (None, "tokens"):
+        raise ValueError(
+            "`patch_keep_rate` below 1 drops patches, whose boxes have places, so `boxes` must be "
+            f"None or 'tokens'. Received: boxes={boxes!r}"
+        )
     if window_size is not None:
         raise ValueError(
             "`patch_keep_rate` below 1 drops patches from the windows, so `window_size` must be "

@@ -15,6 +15,7 @@ from vit_keras.layers.base import (
 )
 from vit_keras.layers.initializers import default_seed
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
+from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import (
     add_head,
     image_input,
@@ -131,8 +132,8 @@ def VisionTransformer(
     check_choice(classifier, CLASSIFIERS, "classifier")
     design = ViTOptions(**options)
     tokens = Prefix.of(classifier, design)
-    if classifier == "distilled":
-        _check_two_heads(representation_size, classifier_activation)
+    if classifier == "distilled" or design.boxes is not None:
+        _check_heads(design, tokens, representation_size, classifier_activation)
     check_positive(num_layers=num_layers)
     _check_global_blocks(design.global_blocks, num_layers)
     check_positions(position_embedding, position_embedding_at)
@@ -162,6 +163,9 @@ def VisionTransformer(
     norm: Callable = functools.partial(_norm, design.norm, layer_norm_epsilon, layer)
     x = norm("pre_norm")(x) if design.pre_norm else x
     x = _encode(x, positions, stochastic_depth_rate, block, design, layer)
+    if design.boxes is not None and num_classes:
+        outputs = _find(x, num_classes, tokens, grid, norm, design, layer)
+        return ImageModel(image_source(x), outputs, name=name)
     norm = norm if design.final_norm else lambda name: lambda x: x
     x, *dist = read_vectors(x, classifier, tokens, norm, head, design, layer)
     bias = head_bias if design.head_use_bias else None
@@ -183,12 +187,17 @@ def _check_global_blocks(indices, num_layers):
         )
 
 
-def _check_two_heads(representation_size, classifier_activation):
+def _check_heads(design, tokens, representation_size, classifier_activation):
+    if str(design.boxes).startswith("texts") and "cls" not in tokens.names:
+        raise ValueError(
+            f"`boxes` {design.boxes!r} merge patches with the class token. Received: a model "
+            "without one; pass `class_token=True`"
+        )
     if representation_size is not None or classifier_activation is not None:
         raise ValueError(
-            "The two heads of `classifier` 'distilled' read their tokens directly and give "
-            "logits, so `representation_size` and `classifier_activation` must be None. Received: "
-            f"representation_size={representation_size}, "
+            "The heads of `classifier` 'distilled' and of `boxes` read their tokens directly and "
+            "give logits, so `representation_size` and `classifier_activation` must be None. "
+            f"Received: representation_size={representation_size}, "
             f"classifier_activation={classifier_activation!r}"
         )
 
@@ -204,6 +213,15 @@ def _encode(x, positions, stochastic_depth_rate, block, design, layer):
         differing = {"options": design.of_block(i), "stochastic_depth_rate": rate}
         x = EncoderBlock(**block, **differing, **layer(f"encoderblock_{i}"))(x)
     return x
+
+
+def _find(x, num_classes, tokens, grid, norm, design, layer):
+    """Normalizes the tokens, and adds the heads of boxes that read registers or patches."""
+    place = (tokens.count, None)
+    if design.boxes == "tokens":
+        place = (len(tokens.names), tokens.num_registers)
+    x = norm("encoder_norm")(x) if design.final_norm else x
+    return add_boxes(x, design.boxes, num_classes, place, grid, norm, layer)
 
 
 def _mean_of_heads(logits, x, num_classes, layer, head_bias):

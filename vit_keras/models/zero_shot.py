@@ -26,11 +26,12 @@ def head_from_text(
 
     The logit of a class is `scale` times the cosine between the image's and the text's embeddings,
     plus `bias`. All of this becomes the weights of an ordinary linear `head`, so the classifier is
-    saved, evaluated and exported like any other.
+    saved, evaluated and exported like any other. An OWL-ViT (arXiv 2205.06230) finds the texts: its
+    patches have scales and shifts of their own, so `scale`, `bias` and `activation` have no effect.
 
     Args:
         model: The image tower, whose outputs `(B, E)` are image embeddings: CLIP's with its
-            projection, or SigLIP's without a head.
+            projection, SigLIP's without a head, or an OWL-ViT.
         embeddings: The embeddings of K texts from the same model's text tower, `(K, E)`. Their
             lengths have no effect.
         scale: The factor of the cosines: the exponential of the model's `logit_scale`.
@@ -41,7 +42,10 @@ def head_from_text(
             `task`.
 
     Returns:
-        An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`.
+        An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`. Of an OWL-ViT
+        with N patches, it gives a dictionary of "logits" `(B, N, K)`, whose sigmoids are
+        probabilities, "boxes" as in `models.detector`, and for OWLv2 "objectness" `(B, N)`, the
+        logits of any object.
 
     Raises:
         ValueError: If the model gives no embeddings, if an array has the wrong shape or a zero
@@ -61,6 +65,10 @@ def head_from_text(
     texts = _directions(embeddings, x.shape[-1])
     if labels is not None:
         labels = check_class_names(labels, len(texts))
+    if isinstance(model.output, dict):
+        finder = copy_description(_finder(model, texts), model)
+        finder.class_names = labels
+        return finder
     dtype = keras.dtype_policies.get(model.dtype_policy).variable_dtype
     x = keras.layers.UnitNormalization(dtype=dtype, name="unit_length")(x)
     head = keras.layers.Dense(len(texts), dtype=dtype, name="head")
@@ -74,13 +82,16 @@ def head_from_text(
 
 def _embeddings_of(model):
     """The output of a tower, with its projection renamed so that the classifier can be `head`."""
-    last = operation_of(model.output)
-    if last.name != "head" and len(model.output.shape) == 2:
-        return model.output
+    if isinstance(model.output, dict) and "embeddings" in model.output:
+        return model.output["embeddings"]
+    output = keras.tree.flatten(model.output)[0]
+    last = operation_of(output)
+    if last.name != "head" and len(output.shape) == 2:
+        return output
     if last.name != "head" or last.use_bias or last.activation is not keras.activations.linear:
         raise ValueError(
             "A text classifier needs an image tower whose outputs (B, E) are embeddings: "
-            "CLIP's with its projection, which has no bias, or SigLIP's without a head. "
+            "CLIP's with its projection, which has no bias, SigLIP's without a head, or OWL-ViT. "
             f"Received: model {model.name!r} with outputs {model.output_shape}, which ends "
             f"in {last.name!r}"
         )
@@ -88,6 +99,20 @@ def _embeddings_of(model):
     x = projection(last.input)
     projection.set_weights(last.get_weights())
     return x
+
+
+def _finder(model, texts):
+    """An OWL-ViT whose logits are (cosine + shift) · scale, with both from each patch.
+
+    One product computes the sum. TensorFlow's `Add` takes a shift for a bias, which LiteRT refuses.
+    """
+    outputs = dict(model.output)
+    x, shift, scale = (outputs.pop(name) for name in ("embeddings", "shift", "scale"))
+    x = keras.layers.Concatenate(dtype=x.dtype, name="shifted")([x, shift])  # (B, N, E + 1)
+    head = keras.layers.Dense(len(texts), use_bias=False, dtype=x.dtype, name="head_texts")
+    x = keras.layers.Multiply(dtype=x.dtype, name="logits")([head(x), scale])
+    head.set_weights([np.insert(texts, texts.shape[1], 1, axis=1).T])
+    return ImageModel(model.input, {"logits": x, **outputs}, name=model.name)
 
 
 def _directions(embeddings, size):

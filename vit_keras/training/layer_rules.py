@@ -8,7 +8,7 @@ from vit_keras.models.common import matching_layers
 
 BLOCK = re.compile(r"encoderblock_(\d+)")
 FIRST = re.compile(
-    r"embedding|cls|dist|registers|posembed_input|pre_norm|conv_root|gn_root|block\d+"
+    r"embedding|cls|dist|(detection_)?registers|posembed_input|pre_norm|conv_root|gn_root|block\d+"
 )
 
 

@@ -32,8 +32,8 @@ class Variant:
         return self.patch_size
 
     @property
-    def image_size(self) -> int:
-        """The default side in pixels of a model's images."""
+    def image_size(self) -> int | tuple[int, int]:
+        """The default side in pixels of a model's images, or their height and width."""
         return IMAGE_SIZE
 
     def constructor_arguments(self) -> dict[str, Any]:
@@ -53,17 +53,17 @@ class FamilyVariant(Variant):
     Attributes:
         family: The name of the family in `vit_keras.variants.families`, such as "DINOv2".
         size: The name of the size in the family, such as "S/14".
-        pixels: The side of the images that the published model takes.
+        pixels: The side of the images that the published model takes, or their height and width.
         arguments: The other arguments of the constructor, such as `{"layer_scale": 1e-5}`.
     """
 
     family: str
     size: str
-    pixels: int
+    pixels: int | tuple[int, int]
     arguments: Mapping[str, Any] = dataclasses.field(hash=False)
 
     @property
-    def image_size(self) -> int:
+    def image_size(self) -> int | tuple[int, int]:
         return self.pixels
 
     def constructor_arguments(self) -> dict[str, Any]:

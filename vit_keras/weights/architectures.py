@@ -19,10 +19,12 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.block_options import PAPER, QKV_BIASES
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
+from vit_keras.models.boxes import head_layers
 from vit_keras.models.common import argument_names
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.layer_facts import classifier_of, facts_of, options_of
 from vit_keras.models.options import ViTOptions
+from vit_keras.models.position_embeddings import NAMES
 from vit_keras.models.prefix import Prefix
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
@@ -178,7 +180,7 @@ class ResNetArchitecture:
 
 # The positions that files of other projects can hold.
 KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
-POSITIONS = [(kind, "stem") for kind in KINDS]
+POSITIONS = [("learned", "every"), *((kind, "stem") for kind in KINDS)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +215,7 @@ class VisionTransformerArchitecture:
     gelu: str
     layer_norm_epsilon: float
     position_embedding: str = dataclasses.field(default="learned", kw_only=True)
+    position_embedding_at: str = dataclasses.field(default="stem", kw_only=True)
     options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
     classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
 
@@ -231,6 +234,8 @@ class VisionTransformerArchitecture:
         stem = _stem_sizes(model)
         facts = facts_of(model)
         sizes = _transformer_sizes(model) | _design(model, facts)
+        if sizes["num_classes"] is not None:
+            sizes["num_classes"] -= sizes["options"].extra_classes
         return (
             HybridArchitecture(**sizes, **stem) if stem else VisionTransformerArchitecture(**sizes)
         )
@@ -250,6 +255,8 @@ class VisionTransformerArchitecture:
         options = fields.pop("options")
         if self.position_embedding == "learned":
             del fields["position_embedding"]
+        if self.position_embedding_at == "stem":
+            del fields["position_embedding_at"]
         if not hasattr(keras.activations, self.classifier_activation or ""):
             del fields["classifier_activation"]
         return {**fields, **options.changed()}
@@ -270,24 +277,32 @@ class VisionTransformerArchitecture:
         rows, columns = (size // patch for size, patch in zip(self.image_size, self.patch_size))
         return rows, columns
 
+    def position_paths(self) -> list[str]:
+        """The paths of the learned positions that are added to tokens, in order."""
+        if not self.position_embedding.startswith("learned"):
+            return []
+        name, every = NAMES[self.position_embedding_at], self.position_embedding_at == "every"
+        return [f"{name.format(i)}/pos_embedding" for i in range(self.num_layers if every else 1)]
+
     def paths(self) -> list[str]:
         """The paths of the model's variables, in the order of its layers."""
         options, kind = self.options, self.options.norm
         paths = dense_paths("embedding")[: 1 if options.pre_norm else 2]
         paths += [f"{name}/cls" for name in self.prefix.names]
         paths += ["registers/registers"] if options.num_registers else []
-        paths += (
-            ["posembed_input/pos_embedding"]
-            if self.position_embedding.startswith("learned")
-            else []
-        )
+        positions = self.position_paths()
+        paths += positions[:1]
         paths += norm_paths("pre_norm", kind) if options.pre_norm else []
         for i in range(self.num_layers):
+            paths += positions[i : i + 1] if i else []
             paths += block_paths(f"encoderblock_{i}", options, self.position_embedding)
         paths += norm_paths("encoder_norm", kind) if options.final_norm else []
         paths += map_head_paths("MAPHead_0") if self.classifier == "map" else []
         paths += dense_paths("pre_logits") if self.representation_size is not None else []
-        if self.num_classes is not None:
+        if self.num_classes is not None and options.boxes is not None:
+            for name in head_layers(options.boxes):
+                paths += norm_paths(name, kind) if name == "head_norm" else dense_paths(name)
+        elif self.num_classes is not None:
             paths += dense_paths("head")[: 2 if options.head_use_bias else 1]
             paths += dense_paths("head_dist") if self.classifier == "distilled" else []
         return paths
@@ -345,10 +360,15 @@ def _check_vision_transformer(model):
 
 def _design(model, facts):
     """Returns what the classifier reads, the positions and the options."""
-    kind, options = positions_of(model)[0], options_of(facts)
+    (kind, place), options = positions_of(model), options_of(facts)
     if kind == "rope2d":  # only rotary positions
         kind, options = "none", dataclasses.replace(options, rope=options.rope or Rope())
-    return {"classifier": classifier_of(facts), "position_embedding": kind, "options": options}
+    return {
+        "classifier": classifier_of(facts),
+        "position_embedding": kind,
+        "position_embedding_at": place,
+        "options": options,
+    }
 
 
 def _transformer_sizes(model):

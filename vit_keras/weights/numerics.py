@@ -9,6 +9,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
+from vit_keras.models.description import count_classes
 from vit_keras.support.annotated import check_types
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
@@ -84,7 +85,7 @@ def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
     if isinstance(model, ImageModel):
         model.preprocessing, model.resizing = numerics.preprocessing, numerics.resizing
         names = numerics.class_names
-        if names is not None and len(names) == model.output_shape[-1]:
+        if names is not None and len(names) == count_classes(model):
             model.class_names = tuple(names)
         if numerics.task != CLASSES:
             model.task = numerics.task
@@ -99,7 +100,7 @@ def set_computation(model: keras.Model, numerics: Numerics) -> None:
     for layer in model.layers:
         if isinstance(layer, (EncoderBlock, MAPHead)):
             _set_block_computation(layer, gelu, epsilon)
-        elif layer.name in ("pre_norm", "encoder_norm"):
+        elif layer.name in ("pre_norm", "encoder_norm", "head_norm"):
             layer.epsilon = epsilon
     # Compiled steps still hold the old values.
     model.train_function = model.test_function = model.predict_function = None

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import os
+import re
 import warnings
 
 import keras
@@ -214,13 +215,14 @@ def _warn_of_zero_head(variables, file):
         )
 
 
-POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
+POSITIONS, PATCHES = re.compile(r"posembed_(input|\d+)/pos_embedding"), "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
 
 
 def has_sizes(path: str) -> bool:
     """Whether `resize` can change the size of the variable with this path."""
-    return path in (POSITIONS, PATCHES, *ROOTS) or path.endswith(RELATIVE_TABLE)
+    others = POSITIONS.fullmatch(path) or path.endswith(RELATIVE_TABLE)
+    return path in (PATCHES, *ROOTS) or bool(others)
 
 
 def resize(
@@ -248,7 +250,7 @@ def resize(
     """
     if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
         raise ValueError(f"{array.shape} in the file, {shape} in the model")
-    if path == POSITIONS and grid is not None and shape[1] >= math.prod(grid):
+    if POSITIONS.fullmatch(path) and grid is not None and shape[1] >= math.prod(grid):
         return _resize_positions(array, shape, grid, file, resizing.positions)
     if path.endswith(RELATIVE_TABLE) and grid is not None:
         return _resize_biases(array, shape, grid, file, resizing.biases or resizing.positions)

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable
 
-from vit_keras.variants.families import labeled, language, unlabeled
+from vit_keras.variants.families import detection, labeled, language, unlabeled
 from vit_keras.variants.families.family import Family
 from vit_keras.variants.rows import FamilyVariant
 
 FAMILIES: dict[str, Family] = {
-    row.key: row for row in (*language.FAMILIES, *unlabeled.FAMILIES, *labeled.FAMILIES)
+    row.key: row for module in (language, unlabeled, labeled, detection) for row in module.FAMILIES
 }
 VARIANTS = {name: row for family in FAMILIES.values() for name, row in family.variants()}
 
@@ -37,6 +37,9 @@ def spelled(name: str) -> list[str]:
 
 # Patterns for lowercase names, with their families; the first match counts.
 FAMILY_WORDS = (
+    (r"yolos", "YOLOS"),
+    (r"owl_?-?v2", "OWLv2"),
+    (r"owl", "OWLViT"),
     (r"siglip-?2(?!\d)|siglip.*v2", "SigLIP2"),
     (r"siglip", "SigLIP"),
     (r"dino_?-?v3", "DINOv3"),

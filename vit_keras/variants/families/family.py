@@ -45,8 +45,8 @@ class Family:
             the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
             published models have `num_classes` outputs.
         differences: `{name of a size: arguments that it adds or replaces}`.
-        pixels: The side of the images that the published models take.
-        other_pixels: `{name of a size: its side}`, for sizes with other images.
+        pixels: The side of the images that the published models take, or their height and width.
+        other_pixels: `{name of a size: its pixels}`, for sizes with other images.
         preprocessing: The fields of `vit_keras.models.Preprocessing`.
         resizing: The rules for positions and patches, a `vit_keras.support.resizing.Resizing`.
         suffix: The end of the names of its variants.
@@ -67,8 +67,8 @@ class Family:
     preprocessing: Mapping[str, Any]
     resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
     differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    pixels: int = 224
-    other_pixels: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    pixels: int | tuple[int, int] = 224
+    other_pixels: Mapping[str, int | tuple[int, int]] = dataclasses.field(default_factory=dict)
     suffix: str = ""
 
     @property

@@ -61,6 +61,7 @@ class Format:
         canonical: Takes a name; returns it without old spellings and prefixes, as in `links`.
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
+        positions_at: The places where positions may be added.
         classifiers: The allowed inputs of classifiers; empty if `check` decides.
         hybrids: Whether its files can hold a ResNet stem.
         channels: The number of image channels if the project's code takes no other.
@@ -94,6 +95,7 @@ class Format:
     file_names: str | None = None
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
+    positions_at: tuple[str, ...] = ("stem",)
     classifiers: tuple[str, ...] = ()
     hybrids: bool = False
     channels: int | None = None
@@ -118,6 +120,8 @@ def check_held(row: Format, arch) -> None:
         options["channels"] = arch.channels
     if arch.position_embedding not in row.positions:
         options["position_embedding"] = arch.position_embedding
+    if arch.position_embedding_at not in row.positions_at:
+        options["position_embedding_at"] = arch.position_embedding_at
     if row.classifiers and arch.classifier not in row.classifiers:
         options["classifier"] = arch.classifier
     if isinstance(arch, HybridArchitecture) and not row.hybrids:

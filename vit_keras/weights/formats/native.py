@@ -11,6 +11,7 @@ import keras
 
 from vit_keras.layers import PatchEmbedding
 from vit_keras.models.layer_facts import LayerFacts, classifier_of, options_of
+from vit_keras.models.options import WITH_NO_OBJECT
 from vit_keras.models.position_embeddings import KINDS, NAMES
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
@@ -95,6 +96,8 @@ def infer(shapes: dict, config: dict) -> dict:
     arguments |= _resnet_sizes(shapes, "") if "conv_root/0" in shapes else {}
     arguments |= _classifier(shapes, layers)
     if layers:
+        if arguments.get("boxes") in WITH_NO_OBJECT:
+            arguments["num_classes"] -= 1
         return arguments | _image_size(layers) | _position_embedding(layers)
     positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
     prefix = ("cls/0" in shapes) + ("dist/0" in shapes)
@@ -193,6 +196,6 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
-    head=("head/", "head_dist/", "pre_logits/"),
+    head=("head/", "head_", "pre_logits/"),
     architecture=VariableLayout,
 )

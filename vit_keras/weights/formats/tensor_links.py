@@ -6,12 +6,14 @@ channels differently. This package pairs channels i and i + d/2, by rows for i <
 for the others. A layout in `LAYOUTS` gives the position of each channel in a file.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from vit_keras.layers.block_options import QKV_BIASES
+from vit_keras.models.boxes import head_layers
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Link, reshaped, same, transposed
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
@@ -183,6 +185,12 @@ def head_links(arch, names: TensorNames) -> list[Link]:
         links += dense(names.pre_logits, "pre_logits")
     if arch.num_classes is None:
         return links
+    if arch.options.boxes is not None:
+        layers = {
+            name: names.boxes[name] for name in head_layers(arch.options.boxes) if names.boxes
+        }
+        tie = lambda name: norm if name == "head_norm" else dense
+        return [link for ours, theirs in layers.items() for link in tie(ours)(theirs, ours)]
     if not arch.options.head_use_bias:
         return [*links, _projection(names)]
     links += dense(names.head, "head")
@@ -241,7 +249,7 @@ def _stem(arch, names):
 
 def _prefix(arch, names):
     """Links tokens and positions, which have fewer or more axes in some projects."""
-    width, (rows, columns) = arch.hidden_size, arch.grid
+    width = arch.hidden_size
     token = {3: (1, 1, width), 1: (width,)}[names.token_axes]
     links = [
         reshaped(getattr(names, name), f"{name}/cls", token, (1, 1, width))
@@ -249,15 +257,37 @@ def _prefix(arch, names):
     ]
     if arch.options.num_registers:
         links.append(same(names.registers, "registers/registers"))
-    if arch.position_embedding.startswith("learned"):
-        write = {
-            3: lambda x: (x,),
-            2: lambda x: (x[0],),
-            4: lambda x: (x.reshape(1, rows, columns, width),),
-        }[names.position_axes]
-        read = lambda x: (x.reshape(1, -1, x.shape[-1]),)
-        links.append(Link((names.positions,), ("posembed_input/pos_embedding",), read, write))
-    return links
+    return links + _positions(arch, names)
+
+
+def _positions(arch, names):
+    """Links the positions of the stem, and those before other blocks."""
+    has_order = not names.registers_last or arch.options.position_cover == "all"
+    if not arch.position_embedding.startswith("learned") or not has_order:
+        return []
+    (rows, columns), (stem, *others) = arch.grid, arch.position_paths()
+    write = {
+        3: lambda x: (x,),
+        2: lambda x: (x[0],),
+        4: lambda x: (x.reshape(1, rows, columns, arch.hidden_size),),
+    }[names.position_axes]
+    read = lambda x: (x.reshape(1, -1, x.shape[-1]),)
+    links = [Link((names.positions,), (stem,), read, write)]
+    if others and names.positions_of_blocks:
+        stack = lambda *x: (np.stack(x),)
+        links.append(Link((names.positions_of_blocks,), tuple(others), tuple, stack))
+    return [_reordered(arch, link) for link in links] if names.registers_last else links
+
+
+def _reordered(arch, link):
+    """Links positions that are those of patches before those of registers in the file."""
+    start, count = len(arch.prefix.names), arch.prefix.num_registers
+    join = lambda x, *places: np.concatenate([x[:, place] for place in places], axis=1)
+    single, end = slice(start), start + count
+    ours = lambda x: join(x, single, slice(-count, None), slice(start, -count))
+    theirs = lambda x: join(x, single, slice(end, None), slice(start, end))
+    read = lambda x: tuple(map(ours, link.read(x)))
+    return dataclasses.replace(link, read=read, write=lambda *x: link.write(*map(theirs, x)))
 
 
 def block_links(arch: Any, names: TensorNames, i: int) -> list[Link]:

@@ -6,6 +6,7 @@ A `TensorNames` is one row of such a table. `tensor_links` turns a row into link
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
@@ -72,10 +73,14 @@ class TensorNames:
         frequencies: The full name of the learned frequencies of all blocks.
         cls: The full names of the class token, the distillation token, the registers and the
             position embeddings: `dist`, `registers`, `positions`.
+        positions_of_blocks: The full name of the positions that are added before the blocks but the
+            first, `(L - 1, 1, N, D)`.
+        registers_last: Whether the positions of the registers follow those of the patches.
         pre_norm: The normalization before the blocks.
         pre_logits: The hidden layer before the classifier.
         head: The classifier, and the distillation token's: `head_dist`.
         projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
+        boxes: The layers of the heads of boxes, by our names.
         pool: The names of the attention pool.
         rotary: The layout of q and k in heads, a name in `tensor_links.LAYOUTS`.
         token_axes: The number of axes of `cls` and `dist`: 3 for `(1, 1, D)`, 1 for `(D,)`.
@@ -118,12 +123,15 @@ class TensorNames:
     dist: str = ""
     registers: str = ""
     positions: str = ""
+    positions_of_blocks: str = ""
+    registers_last: bool = False
     pre_norm: str = ""
     pre_logits: str = ""
     head: str = ""
     head_dist: str = ""
     projection: str = ""
     projection_is_ours: bool = False
+    boxes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pool: PoolNames | None = None
     rotary: str = "halves"
     token_axes: int = 3

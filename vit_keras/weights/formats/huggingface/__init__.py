@@ -7,7 +7,7 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 
 import math
 
-from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.models.options import OPTION_NAMES, WITH_NO_OBJECT, ViTOptions
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Numerics
@@ -52,6 +52,8 @@ def infer(shapes: dict, config: dict) -> dict:
     patches = _patch(tensors, shapes, tower_config(config))
     arguments = tensor_sizes(tensors, shapes, design["classifier"], *patches)
     arguments |= design
+    if arguments.get("boxes") in WITH_NO_OBJECT:
+        arguments["num_classes"] -= 1
     if arguments["num_classes"] is not None:
         arguments["representation_size"] = None  # a pooler beside a classifier has no effect
     if "model_type" in tower_config(config):
@@ -156,6 +158,7 @@ FORMAT = Format(
     canonical=canonical,
     options=OPTIONS,
     positions=POSITIONS,
+    positions_at=("stem", "every"),
     head=HEADS,
     ignored=IGNORED,
     wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,

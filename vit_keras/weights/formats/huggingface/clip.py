@@ -7,6 +7,7 @@ import numpy as np
 from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelType
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
 
+MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
 CLIP = TensorNames(
     patches="embeddings.patch_embedding",
     block="encoder.layers.{}.",
@@ -35,6 +36,18 @@ POOL = PoolNames(
     dense_0="head.mlp.fc1",
     dense_1="head.mlp.fc2",
 )
+OWL = dataclasses.replace(
+    CLIP,
+    pre_norm="pre_layernorm",
+    boxes={
+        "head_norm": "layer_norm",
+        "head": "class_head.dense0",
+        "head_shift": "class_head.logit_shift",
+        "head_scale": "class_head.logit_scale",
+        **{f"head_{part}_mlp_{i}": f"{theirs}.dense{i}" for part, theirs in MLPS for i in range(2)},
+        **{f"head_{part}": f"{theirs}.dense2" for part, theirs in MLPS},
+    },
+)
 SIGLIP = dataclasses.replace(CLIP, cls="", pre_norm="", projection="", pool=POOL)
 NAFLEX = dataclasses.replace(SIGLIP, linear_patches=True)
 FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.weight")
@@ -45,6 +58,19 @@ def _clip(names):
     if f"{CLIP.head}.weight" in names:
         return {"classifier": "gap", "class_token": True, "final_norm": False}
     return {"classifier": "token"}
+
+
+def _owl(names):
+    if f"{OWL.boxes['head']}.weight" not in names:
+        return {"classifier": "token", "boxes": None}
+    has_objects = f"{OWL.boxes['head_objectness']}.weight" in names
+    return {"classifier": "token", "boxes": "texts_objectness" if has_objects else "texts"}
+
+
+def _owl_spelling(row, names):
+    """The heads of boxes do not read the projection to the embeddings of texts."""
+    detects = f"{OWL.boxes['head']}.weight" in names
+    return dataclasses.replace(row, projection="", head=row.boxes["head"]) if detects else row
 
 
 def _siglip(names):
@@ -80,28 +106,44 @@ SIGLIP_TYPE = ModelType(
     square=True,
     write=lambda arch: {"vision_use_head": True},
 )
+CLIP_TYPE = ModelType(
+    name="clip_vision_model",
+    marks=(*FIRST, CLIP.cls),
+    names=CLIP,
+    classes={
+        ("token", ""): "CLIPVisionModel",
+        ("token", "projection"): "CLIPVisionModelWithProjection",
+        ("gap", "classifier"): "CLIPForImageClassification",
+    },
+    fields={**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
+    design=_clip,
+    says=lambda fields: {"pre_norm": True},
+    holds={"pre_norm": (True,), "class_token": ANY, "final_norm": ANY, "head_use_bias": ANY},
+    processor="CLIPImageProcessor",
+    base="vision_model.",
+    outside=("classifier.", "visual_projection."),
+    whole="clip",
+    square=True,
+    write=_write_clip,
+    fillers=_clip_fillers,
+)
+OWL_TYPE = dataclasses.replace(
+    CLIP_TYPE,
+    name="owlvit_vision_model",
+    marks=(*CLIP_TYPE.marks, f"{OWL.pre_norm}.weight"),
+    names=OWL,
+    classes={},  # they need a text tower; a model without boxes is written as a CLIP
+    design=_owl,
+    spelling=_owl_spelling,
+    processor="OwlViTImageProcessor",
+    whole="owlvit",
+)
 TYPES = (
-    ModelType(
-        name="clip_vision_model",
-        marks=(*FIRST, CLIP.cls),
-        names=CLIP,
-        classes={
-            ("token", ""): "CLIPVisionModel",
-            ("token", "projection"): "CLIPVisionModelWithProjection",
-            ("gap", "classifier"): "CLIPForImageClassification",
-        },
-        fields={**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
-        design=_clip,
-        says=lambda fields: {"pre_norm": True},
-        holds={"pre_norm": (True,), "class_token": ANY, "final_norm": ANY, "head_use_bias": ANY},
-        processor="CLIPImageProcessor",
-        base="vision_model.",
-        outside=("classifier.", "visual_projection."),
-        whole="clip",
-        square=True,
-        write=_write_clip,
-        fillers=_clip_fillers,
+    OWL_TYPE,
+    dataclasses.replace(
+        OWL_TYPE, name="owlv2_vision_model", processor="Owlv2ImageProcessor", whole="owlv2"
     ),
+    CLIP_TYPE,
     SIGLIP_TYPE,
     dataclasses.replace(
         SIGLIP_TYPE,

@@ -61,7 +61,9 @@ def check_sizes(config: dict, arguments: dict) -> None:
         if value is not None and value != held:
             faults.append(f"{field} is {value} in config.json, {held} in the tensors")
     labels = len(tower.get("id2label") or ())
-    classes = arguments["num_classes"] if arguments.get("head_use_bias", True) else None
+    of_texts = str(arguments.get("boxes")).startswith("texts")
+    has_classes = arguments.get("head_use_bias", True) and not of_texts
+    classes = arguments["num_classes"] if has_classes else None
     if labels and classes and labels != classes:
         faults.append(f"id2label names {labels} classes, the tensors have {classes}")
     if faults:
@@ -147,6 +149,9 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "CLIPImageProcessor": _defaults(OPENAI, 3, EDGE, SQUARE),
     "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
     "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
+    "YolosImageProcessor": _defaults(IMAGENET, 2, {"shortest_edge": 800, "longest_edge": 1333}),
+    "OwlViTImageProcessor": _defaults(OPENAI, 3, {"height": 768, "width": 768}),
+    "Owlv2ImageProcessor": _defaults(OPENAI, 2, {"height": 960, "width": 960}),
 }
 EXACT = ("DINOv3ViTImageProcessor",)  # it scales levels to floats before resizing
 CROP = ("CLIPImageProcessor", "BitImageProcessor")

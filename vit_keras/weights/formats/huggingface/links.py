@@ -47,6 +47,8 @@ def _unused(arch, row, names):
     unused, shapes = [], []
     if row.names.registers in names and not arch.options.num_registers:
         unused, shapes = [row.names.registers], [(1, 0, arch.hidden_size)]
+    if str(arch.options.boxes).startswith("texts"):
+        unused.append("visual_projection.weight")
     if "classifier.weight" in names:
         prefixes = ["pooler.dense."]
         prefixes += [] if arch.classifier == "map" else ["head."]
@@ -126,6 +128,8 @@ def check_class(arch: VisionTransformerArchitecture, row: ModelType) -> None:
         for name in OPTION_NAMES
         if not _is_held(row, name, getattr(arch.options, name))
     }
+    if arch.position_embedding_at != "stem" and not row.names.positions_of_blocks:
+        received["position_embedding_at"] = arch.position_embedding_at
     if arch.position_embedding not in row.positions:
         received["position_embedding"] = arch.position_embedding
     if row.square and not is_square(arch):

@@ -69,7 +69,7 @@ class ModelType:
 
 # The prefixes of backbones in classes with a head.
 PREFIX = re.compile(
-    r"^((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
+    r"^((owlvit|owlv2)\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
     r"vision_model)\.)?(model\.)?"
 )
 TABLE = "relative_position_bias"
@@ -109,6 +109,12 @@ HEADS = (
     "cls_classifier.",
     "distillation_classifier.",
     "visual_projection.",
+    "class_labels_classifier.",
+    "bbox_predictor.",
+    "class_head.",
+    "box_head.",
+    "objectness_head.",
+    "layer_norm.",
     "pooler.dense.",
 )
 

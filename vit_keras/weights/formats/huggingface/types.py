@@ -106,6 +106,7 @@ _TYPES = (
     (lambda arch, options, naflex: arch.classifier == "map" and naflex, "siglip2_vision_model"),
     (lambda arch, options, naflex: arch.classifier == "map", "siglip_vision_model"),
     (lambda arch, options, naflex: _is_beit(arch, options), "beit"),
+    (lambda arch, options, naflex: _is_yolos(arch, options), "yolos"),
     (lambda arch, options, naflex: "dist" in arch.prefix.names, "deit"),
     (lambda arch, options, naflex: options.num_registers, "dinov2_with_registers"),
     (lambda arch, options, naflex: _is_dinov2(arch, options), "dinov2"),
@@ -117,6 +118,12 @@ _TYPES = (
 
 def _is_beit(arch, options):
     return arch.position_embedding.endswith("relative_2d") or options.qkv_bias == "qv"
+
+
+def _is_yolos(arch, options):
+    every = arch.position_embedding_at == "every"
+    plain = options.position_cover == "all" and options.layer_scale is None
+    return options.boxes == "tokens" or every or (options.num_registers > 0 and plain)
 
 
 def _is_dinov2(arch, options):

@@ -34,6 +34,19 @@ BEIT = dataclasses.replace(
     pooled_norm="pooler.layernorm",
     pre_logits="",
 )
+BOXES = {"head_mlp_{}": "class_labels_classifier", "head_boxes_mlp_{}": "bbox_predictor"}
+YOLOS = dataclasses.replace(
+    NAMES,
+    registers="embeddings.detection_tokens",
+    positions_of_blocks="encoder.mid_position_embeddings",
+    registers_last=True,
+    head="class_labels_classifier.layers.2",
+    boxes={
+        (ours.removesuffix("_mlp_{}") if i == 2 else ours.format(i)): f"{theirs}.layers.{i}"
+        for ours, theirs in BOXES.items()
+        for i in range(3)
+    },
+)
 FIRST = ("encoder.layer.0.layernorm_before.weight",)
 FIELDS = {**COMMON, "layer_norm_eps": 1e-12}
 
@@ -44,6 +57,37 @@ def _biased(fields):
 
 def _write_biased(arch):
     return {"qkv_bias": arch.options.qkv_bias == "all"}
+
+
+def _yolos(names):
+    detects = f"{YOLOS.head}.weight" in names
+    return {"classifier": "token", "boxes": "tokens" if detects else None}
+
+
+def _yolos_says(fields):
+    at = {"position_embedding_at": "every"} if fields["use_mid_position_embeddings"] else {}
+    return {**_biased(fields), **at}
+
+
+def _write_yolos(arch):
+    """Returns the special fields, after checking that transformers computes with such sizes."""
+    (height, width), (side, other) = arch.image_size, arch.patch_size
+    every = arch.position_embedding_at == "every"
+    is_whole = height * width // side**2 == arch.grid[0] * arch.grid[1]
+    pooler = arch.representation_size in (None, arch.hidden_size)
+    if side != other or not pooler or (every and (arch.num_layers == 1 or not is_whole)):
+        raise ValueError(
+            "transformers' YOLOS has square patches, a pooler as wide as the tokens and, with "
+            "position_embedding_at='every', several blocks and images of whole patches. Received: "
+            f"patch_size={arch.patch_size}, image_size={arch.image_size}, "
+            f"num_layers={arch.num_layers}, representation_size={arch.representation_size}"
+        )
+    return {
+        **_write_biased(arch),
+        "image_size": list(arch.image_size),
+        "num_detection_tokens": arch.options.num_registers,
+        "use_mid_position_embeddings": every,
+    }
 
 
 def _deit(names):
@@ -112,6 +156,21 @@ VIT = ModelType(
     write=_write_biased,
 )
 TYPES = (
+    dataclasses.replace(
+        VIT,
+        name="yolos",
+        marks=(*FIRST, YOLOS.registers),
+        names=YOLOS,
+        classes={("token", ""): "YolosModel", ("token", "classifier"): "YolosForObjectDetection"},
+        fields={**FIELDS, "use_mid_position_embeddings": True},
+        design=_yolos,
+        says=_yolos_says,
+        holds={**VIT.holds, "num_registers": ANY, "boxes": (None, "tokens")},
+        needs=("num_registers",),
+        processor="YolosImageProcessor",
+        outside=("class_labels_classifier.", "bbox_predictor."),
+        write=_write_yolos,
+    ),
     dataclasses.replace(
         VIT,
         name="deit",

@@ -1,0 +1,109 @@
+"""Models that find objects, made from backbones, against formulas and other models."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import assert_close, open_elsewhere, randomize, to_numpy
+from vit_keras import inspection, models
+from vit_keras.models import VisionTransformer, detector
+
+SIZES = {"image_size": (16, 24), "patch_size": 4, "hidden_size": 24, "num_layers": 2}
+SIZES |= {"num_heads": 2, "mlp_dim": 32, "num_classes": 5}
+BACKBONES = {
+    "vit": {"patch_keep_rate": 0.5},
+    "dinov2": {"layer_scale": 0.1, "num_registers": 3, "position_cover": "class"},
+    "dinov3": {
+        "position_embedding": "none",
+        "num_registers": 3,
+        "rope": {"centered": True},
+        "qkv_bias": "qv",
+    },
+    "siglip": {"classifier": "map"},
+    "clip": {"pre_norm": True, "head_use_bias": False},
+    "windows": {"classifier": "gap_norm", "window_size": 2, "global_blocks": (1,)},
+    "no norm": {"classifier": "gap", "final_norm": False, "position_embedding": "sincos2d"},
+}
+
+
+def mlp(model, name, x):
+    for layer in (f"{name}_mlp_0", f"{name}_mlp_1", name):
+        kernel, bias = map(to_numpy, model.get_layer(layer).get_weights())
+        x = x @ kernel + bias
+        x = x if layer == name else np.maximum(x, 0)
+    return x
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_tokens_are_registers_that_mlps_read(rng, name):
+    options = BACKBONES[name]
+    backbone = randomize(VisionTransformer(**SIZES, **options), rng)
+    model = detector(backbone, 3, num_tokens=7, seed=1)
+    kept = {weight.path: to_numpy(weight) for weight in backbone.weights}
+    copied = [w for w in model.weights if not w.path.startswith(("head", "registers", "detection"))]
+    assert all(np.array_equal(to_numpy(w), kept[w.path]) for w in copied) and len(copied) > 30
+    randomize(model, rng)
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
+    values = {w.path: to_numpy(w) for w in model.weights}
+    ours = values.pop("detection_registers/registers", None)
+    if ours is not None:
+        values["registers/registers"] = np.concatenate([values["registers/registers"], ours], 1)
+    before = options.get("num_registers", 0)
+    cover = options.get("position_cover", "patches" if "cls/cls" not in values else "class")
+    others = {**options, "num_registers": 7 + before, "position_cover": cover}
+    if others.get("classifier") in ("gap_norm", "map"):
+        others["classifier"] = "gap"
+    whole = VisionTransformer(**SIZES, **others)
+    for weight in whole.weights:
+        if not weight.path.startswith("head"):
+            weight.assign(values[weight.path])
+    last = whole.get_layer("encoder_norm" if "encoder_norm/gamma" in values else "encoderblock_1")
+    start = before + ("cls/cls" in values)
+    x = to_numpy(keras.Model(whole.input, last.output)(images))[:, start : start + 7]
+    outputs = model(images)
+    assert_close(outputs["logits"], mlp(model, "head", x), 2e-5)
+    assert_close(outputs["boxes"], 1 / (1 + np.exp(-mlp(model, "head_boxes", x))), 2e-5)
+
+
+@pytest.mark.once
+def test_boxes_of_patches_begin_at_their_places(rng):
+    backbone = randomize(VisionTransformer(**SIZES, position_embedding="relative_2d"), rng)
+    model = detector(backbone, 3, head="patches")
+    model.get_layer("head_boxes").set_weights([np.zeros((24, 4)), np.zeros(4)])
+    rows, columns = 4, 6
+    for _ in range(2):
+        images = rng.normal(size=(1, 4 * rows, 4 * columns, 3)).astype("float32")
+        y, x = np.mgrid[1 : rows + 1, 1 : columns + 1].reshape(2, -1, 1)
+        shares = np.concatenate([x / columns, y / rows, 0 * x + 1 / columns, 0 * y + 1 / rows], 1)
+        odds = (shares + 1e-4) / (1 - shares + 1e-4)
+        assert_close(model(images)["boxes"][0], odds / (1 + odds))
+        rows, columns = 6, 8
+        model = models.with_image_size(model, (24, 32))
+    assert_close(model(images)["logits"], np.zeros((1, 48, 4)), floor=1.0)
+
+
+@pytest.mark.once
+def test_a_detector_opens_elsewhere_and_has_costs(tmp_path, rng):
+    backbone = VisionTransformer(**SIZES, **BACKBONES["dinov2"])
+    files = []
+    for head, count in (("tokens", 7), ("patches", 24)):
+        model = detector(backbone, 3, head, num_tokens=7, name=head)
+        costs = inspection.flops(model).macs - inspection.flops(detector(backbone, 1, head, 7)).macs
+        assert costs == count * 24 * 2 and model.name == head
+        files.append(tmp_path / f"{head}.keras")
+        model.save(files[-1])
+    assert len(open_elsewhere(*files)) == 2
+
+
+@pytest.mark.once
+def test_other_backbones_and_arguments_are_refused():
+    build = lambda **options: VisionTransformer(**SIZES, **options)
+    for arguments, message in (
+        ((build(position_embedding="relative_2d"), 3), "take head='patches'.*'relative_2d'"),
+        ((build(position_embedding_at="every"), 3), "position_embedding_at='every'"),
+        ((build(), 0), "num_classes"),
+        ((build(), 3, "boxes"), "`head` must be"),
+        ((models.ResNet(32, (1, 1), 0.5, 3), 3), "needs a model of EncoderBlocks"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            detector(*arguments)

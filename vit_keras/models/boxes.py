@@ -1,0 +1,202 @@
+"""Heads that find objects, and models with such a head that are made from any backbone."""
+
+import functools
+
+import keras
+
+from vit_keras.layers import (
+    DropClassToken,
+    EncoderBlock,
+    PatchBoxes,
+    PatchDropout,
+    RegisterTokens,
+)
+from vit_keras.layers.base import check_choice, check_positive, layer_norm
+from vit_keras.layers.initializers import default_seed, xavier_uniform
+from vit_keras.models.common import image_source, layer_options
+from vit_keras.models.description import copy_description
+from vit_keras.models.image_model import ImageModel
+from vit_keras.models.position_embeddings import positions_of
+from vit_keras.models.prefix import count_prefix
+from vit_keras.models.pyramid import blocks_of
+from vit_keras.models.surgery import backbone_of, patch_grid
+
+DEPTH = 3  # dense layers of an MLP
+HEADS = ("tokens", "patches")
+STEM = "posembed_dropout"  # the layer after which tokens are complete
+
+
+def add_boxes(x, kind: str, num_classes: int, place, grid, norm, layer) -> dict:
+    """Adds the heads of boxes and classes to tokens.
+
+    Args:
+        x: The normalized tokens `(B, T + N, D)`.
+        kind: `ViTOptions.boxes`.
+        num_classes: K, or for kinds "texts" the width E of the embeddings of texts.
+        place: The number of tokens before those that the heads read, and the number of these; None
+            for all.
+        grid: The rows and columns of patches.
+        norm: A function that takes a name and returns the normalization with this name.
+        layer: A function that takes a name and returns the arguments of the layer with this name.
+
+    Returns:
+        The outputs of the model, by name.
+    """
+    dtype, of_texts = layer("")["dtype"], kind.startswith("texts")
+    read = "detection_tokens" if kind == "tokens" else "patch_tokens"
+    tokens, x = x, DropClassToken(*place, dtype=dtype, name=read)(x)
+    if of_texts:
+        token = DropClassToken(0, keep=1, dtype=dtype, name="class_token")(tokens)
+        x = norm("head_norm")(keras.layers.Multiply(dtype=dtype, name="merged")([x, token]))
+    mlp = functools.partial(_mlp, x, "gelu" if of_texts else "relu", layer)
+    boxes = mlp("head_boxes", 4)
+    if kind == "tokens":
+        boxes = keras.layers.Activation("sigmoid", dtype=boxes.dtype, name="boxes")(boxes)
+    else:
+        boxes = PatchBoxes(grid, dtype=boxes.dtype, name="boxes")(boxes)
+    if not of_texts:
+        return {"logits": mlp("head", num_classes + 1), "boxes": boxes}
+    embeddings = _dense(x, "head", num_classes, layer)
+    unit = keras.layers.UnitNormalization(dtype=embeddings.dtype, name="embeddings")
+    above_zero = keras.layers.Rescaling(1.0, 1.0, dtype=embeddings.dtype, name="scale")
+    outputs = {
+        "embeddings": unit(embeddings),
+        "shift": _dense(x, "head_shift", 1, layer),
+        "scale": above_zero(_dense(x, "head_scale", 1, layer, "elu")),
+        "boxes": boxes,
+    }
+    if kind == "texts_objectness":
+        flat = keras.layers.Reshape((-1,), dtype=boxes.dtype, name="objectness")
+        outputs["objectness"] = flat(mlp("head_objectness", 1))
+    return outputs
+
+
+def head_layers(kind: str) -> list[str]:
+    """Returns the names of the layers with weights that `add_boxes` adds."""
+    mlp = lambda name: [*(f"{name}_mlp_{i}" for i in range(DEPTH - 1)), name]
+    if not kind.startswith("texts"):
+        return [*mlp("head_boxes"), *mlp("head")]
+    names = ["head_norm", *mlp("head_boxes"), "head", "head_shift", "head_scale"]
+    return names + (mlp("head_objectness") if kind == "texts_objectness" else [])
+
+
+def _mlp(x, activation, layer, name, units):
+    width = x.shape[-1]
+    for i in range(DEPTH - 1):
+        options = layer(f"{name}_mlp_{i}")
+        kernel = xavier_uniform(width, width, options.pop("seed"))
+        x = keras.layers.Dense(width, activation, kernel_initializer=kernel, **options)(x)
+    return _dense(x, name, units, layer)
+
+
+def _dense(x, name, units, layer, activation=None):
+    """A layer that computes in the type of its variables; the classifier starts at zero."""
+    options = layer(name)
+    policy = keras.dtype_policies.get(options["dtype"] or keras.config.dtype_policy())
+    kernel = xavier_uniform(x.shape[-1], units, options["seed"])
+    return keras.layers.Dense(
+        units,
+        activation,
+        kernel_initializer="zeros" if name == "head" else kernel,
+        dtype=policy.variable_dtype,
+        name=name,
+    )(x)
+
+
+def detector(
+    model: keras.Model,
+    num_classes: int,
+    head: str = "tokens",
+    num_tokens: int = 100,
+    seed: int | None = None,
+    name: str | None = None,
+) -> ImageModel:
+    """Builds a model that finds objects from a backbone.
+
+    The model maps images `(B, H, W, C)` to a dictionary: "logits" `(B, T, num_classes + 1)`, the
+    last of which means no object, and "boxes" `(B, T, 4)`: center x, center y, width and height as
+    shares of the image's sides, in 0..1. Both come from MLPs of three layers on T normalized tokens
+    (YOLOS, arXiv 2106.00666). The layer `head` of the classes starts at zero.
+
+    Args:
+        model: A backbone of this package with a known image size, such as a `VisionTransformer`
+            with or without a head. Layers after its last block are left out, except the norm, and
+            so is `PatchDropout`.
+        num_classes: The number of classes.
+        head: "tokens" adds learned detection tokens before the blocks, which the MLPs read, as in
+            YOLOS. "patches" reads the T patches, whose boxes start at their places, as in OWL-ViT
+            (arXiv 2205.06230).
+        num_tokens: T for "tokens", the largest number of objects in an image.
+        seed: The seed of the new layers. Equal seeds give equal weights on every backend.
+        name: The name of the model; None keeps the name of `model`.
+
+    Returns:
+        An `ImageModel` with copies of the backbone's weights. `with_image_size` adapts it to
+        another image size.
+
+    Raises:
+        ValueError: If the model has no encoder blocks or an argument is invalid; or with "tokens",
+            if positions belong to all tokens of every block, as in BEiT.
+
+    Example:
+        >>> backbone = from_variant("S/16", image_size=(512, 864), num_classes=None)
+        >>> outputs = detector(backbone, num_classes=80).output
+        >>> outputs["logits"].shape, outputs["boxes"].shape
+        ((None, 100, 81), (None, 100, 4))
+    """
+    check_choice(head, HEADS, "head")
+    check_positive(num_classes=num_classes, num_tokens=num_tokens)
+    name, model = name or model.name, backbone_of(model)
+    block, before = blocks_of(model)[-1].layer, count_prefix(model)
+    _check_backbone(model, block, head)
+    dtype = block.dtype_policy
+    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    place = (before, num_tokens if head == "tokens" else None)
+    x = _trunk(model, block, place, layer)
+    norm = functools.partial(layer_norm, block.layer_norm_epsilon, dtype=dtype)
+    outputs = add_boxes(x, head, num_classes, place, patch_grid(model), norm, layer)
+    made = copy_description(ImageModel(image_source(x), outputs, name=name), model)
+    made.class_names = None
+    return made
+
+
+def _check_backbone(model, block, head):
+    if not isinstance(block, EncoderBlock):
+        raise ValueError(
+            f"A detector needs a model of EncoderBlocks. Received: model {model.name!r}, whose "
+            f"last block is a {type(block).__name__}"
+        )
+    if head == "patches":
+        return
+    kind, at = positions_of(model)
+    if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
+        raise ValueError(
+            "Detection tokens need positions that are added once before the blocks, or rotary "
+            "ones. Other models take head='patches'. Received: model "
+            f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={at!r}"
+        )
+
+
+def _trunk(model, block, place, layer):
+    """Copies a backbone up to its last block and norm, with new tokens; returns `(B, N, D)`."""
+    norms = [other for other in model.layers if other.name == "encoder_norm"]
+    trunk = keras.Model(model.inputs, block.output)
+    before, count = place
+    names = [other.name for other in trunk.layers]
+    name = "registers" if "registers" not in names else "detection_registers"
+
+    def call(other, *args, **kwargs):
+        x = args[0] if isinstance(other, PatchDropout) else other(*args, **kwargs)
+        if other.name != STEM or count is None:
+            return x
+        return RegisterTokens(count, before, **layer(name))(x)
+
+    copy = keras.models.clone_model(trunk, call_function=call)
+    x = copy.output
+    for norm in norms:
+        x = type(norm).from_config(norm.get_config())(x)
+    whole = keras.Model(copy.inputs, x)
+    for old in [*trunk.layers, *norms]:
+        if not isinstance(old, PatchDropout):
+            whole.get_layer(old.name).set_weights(old.get_weights())
+    return x
