@@ -266,6 +266,11 @@ def make_predictor(
     """
     from vit_keras import models
 
+    if len(model.outputs) > 1:
+        raise ValueError(
+            f"Predictions need a model of one output. Received: {model.name!r}, which gives "
+            f"{', '.join(getattr(model, 'output_names', ()))}. Call it: model(images)"
+        )
     size = None if image_size is None else pair(image_size, "image_size")
     if size is not None and None not in model.input_shape[1:]:
         model = models.with_image_size(model, size)

@@ -70,10 +70,11 @@ def export(
         ```
     """
     refuse_quantized(model, "An export")
-    if [len(x.shape) for x in model.inputs] != [4]:
+    if [len(x.shape) for x in model.inputs] != [4] or len(model.outputs) > 1:
         raise ValueError(
-            f"Exports are for images (B, H, W, C). Received: model {model.name!r} with other "
-            "inputs. Keras exports a text tower: model.export(path, format='onnx')"
+            "Exports are for images (B, H, W, C) and one output. Received: model "
+            f"{model.name!r} with other inputs or outputs. Keras exports text towers and "
+            "detectors: model.export(path, format='onnx')"
         )
     plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
