@@ -211,7 +211,7 @@ def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, m
             ["embed", "a", "b", "--out", "c.parquet", "--batch", "0"],
             "`--batch` must be a whole number",
         ),
-        (["search", "a"], "needs pictures, --rows or --build"),
+        (["search", "a"], "needs texts, pictures, --rows or --build"),
         (["search", "a", "--build", "--exact"], "--exact uses no index"),
         (["search", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
         (["search", "a", "b", "--top", "0"], "`--top` must be a whole number"),

@@ -205,3 +205,43 @@ def test_wrong_files_and_folders_are_refused(rng, tmp_path, folders):
     (tmp_path / "config.json").write_text('{"model_type": "vit"}')
     with pytest.raises(ValueError, match="a 'vit' without a text tower"):
         weights.embed_labels(tmp_path, ["cat"])
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
+def test_a_table_is_searched_in_words(rng, tmp_path, folders, kind):
+    """By cosines of the two towers' embeddings, as transformers computes them."""
+    import csv
+
+    pixels = rng.integers(0, 256, (7, 16, 16, 3), dtype="uint8")
+    for i, picture in enumerate(pixels):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.fromarray(picture).save(tmp_path / "photos" / f"{i}.png")
+    layer = ["--layer", "head"] if kind == "softmax" else []
+    table, out = str(tmp_path / "features.parquet"), str(tmp_path / "nearest.csv")
+    embed = ["embed", str(folders[kind]), str(tmp_path / "photos"), "--out", table]
+    commands.run([*embed, *layer])
+    line = ["search", "a cat", "the small dog", table, "--not", "photo", "--top", "7"]
+    commands.run([*line, "--out", out])
+    towers = weights.image_text(folders[kind], attention_mask=True)
+    tokenize = weights.TextTokenizer(folders[kind])
+    ids, mask = tokenize(["a cat", "the small dog", "photo"])
+    texts = to_numpy(towers.text([ids, np.ones_like(mask) if kind == "sigmoid" else mask]))
+    queries = texts[:2] - texts[2]
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    images = to_numpy(towers.image(towers.image.preprocessing.normalize(pixels)))
+    expected = images @ queries.T
+    with open(out) as file:
+        rows = [*csv.DictReader(file)]
+    for number, text in enumerate(("a cat", "the small dog")):
+        answers = [row for row in rows if row["query"] == text]
+        similarities = [float(row["similarity"]) for row in answers]
+        order = np.argsort(-expected[:, number])
+        assert_close(np.array(similarities), expected[order, number], rtol=1e-5)
+        assert [int(row["row"]) for row in answers] == order.tolist()
+    with pytest.raises(ValueError, match=r"--not takes something away"):
+        commands.run(["search", table, "--rows", "0", "--not", "photo"])
+    if kind == "softmax":
+        other = str(tmp_path / "other.parquet")
+        commands.run([*embed[:-1], other])
+        with pytest.raises(ValueError, match="Embed the pictures with --layer head"):
+            commands.run(["search", "a cat", other])

@@ -9,6 +9,7 @@ from vit_keras.config import UsageError
 
 EXAMPLES = (
     "vit-keras search features.parquet cat.jpg dog.png",
+    "vit-keras search 'a red car' features.parquet --not 'at night' --out page.html    # in words",
     "vit-keras search features.parquet new --top 8 --out page.html    # a page of the pictures",
     "vit-keras search features.parquet --rows 0 17 --format jsonl",
     "vit-keras search features.parquet new --model moved/run --exact --out nearest.csv",
@@ -23,11 +24,13 @@ NOTE = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("table", metavar="TABLE", help="a .parquet file of features")
+    add("table", metavar="TABLE", help="a .parquet file of features; texts before it are queries")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", nargs="*", metavar="PICTURE", help=pictures)
     rows = "rows of the table to search for, from 0, besides pictures"
     add("--rows", type=int, nargs="+", default=[], metavar="N", help=rows)
+    absent = "a text of what the pictures must not show, besides texts; may be repeated"
+    add("--not", dest="without", action="append", default=[], metavar="TEXT", help=absent)
     add("--top", type=shared.count, default=5, metavar="N", help="most neighbors of each (5)")
     add("--model", metavar="MODEL", help="the model of the table, if it is no longer in its place")
     add("--exact", action="store_true", help="compare with all rows, without an index")
@@ -47,10 +50,16 @@ def run(options: argparse.Namespace) -> None:
     if options.build:
         what = f"written: {table.path}.index" if index else "no index: the table is small"
         print(f"{what}, {len(table):,} rows")
-    if not options.rows and not options.pictures:
+    if not (options.rows or options.pictures or options.texts):
         return
     with contextlib.ExitStack() as stack:
         answers = iter(retrieval.search_rows(table, options.rows, count=options.top, index=index))
+        if options.texts:
+            words = {"without": options.without, "model": options.model}
+            nearest = retrieval.search_texts(
+                table, options.texts, count=options.top, index=index, **words
+            )
+            answers = itertools.chain(nearest, answers)
         if options.pictures:
             answers = itertools.chain(answers, _of_pictures(options, table, index, stack))
         file = stack.enter_context(shared.output(options.out))
@@ -79,9 +88,14 @@ def _of_pictures(options, table, index, stack):
 
 
 def _check(options: argparse.Namespace) -> str:
-    """Checks the options, and returns the format."""
-    if not (options.pictures or options.rows or options.build):
-        raise UsageError("a search needs pictures, --rows or --build. Received: none of them")
+    """Checks the options, finds the texts before the table, and returns the format."""
+    names = [options.table, *options.pictures]
+    place = next((i for i, name in enumerate(names) if name.endswith(".parquet")), 0)
+    options.texts, options.table, options.pictures = names[:place], names[place], names[place + 1 :]
+    if not (options.texts or options.pictures or options.rows or options.build):
+        raise UsageError("a search needs texts, pictures, --rows or --build. Received: none")
+    if options.without and not options.texts:
+        raise UsageError("--not takes something away from texts. Received: no text before TABLE")
     if options.build and options.exact:
         raise UsageError("--exact uses no index. Received: --exact and --build")
     return shared.format_of(options)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         open_query_embedder,
         search_pictures,
         search_rows,
+        search_texts,
         write_answers,
     )
     from vit_keras.retrieval.tables import EmbeddingTable, Picture, PictureList, list_pictures

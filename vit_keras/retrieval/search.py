@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import data
+from vit_keras import data, weights
 from vit_keras.evaluation import answers as formats
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
@@ -321,6 +321,60 @@ def search_rows(
         Answer(picture, tuple(matches[:count]), error)
         for picture, matches, error in zip(table.pictures(rows), others, errors)
     ]
+
+
+def search_texts(
+    table: EmbeddingTable,
+    texts: Sequence[str],
+    *,
+    without: Sequence[str] = (),
+    model: str | os.PathLike | None = None,
+    count: int = 5,
+    index: NeighborIndex | None = None,
+) -> list[Answer]:
+    """Finds the pictures of a table that fit texts, by the text tower of the table's model.
+
+    Args:
+        table: A table of the embeddings that the model's texts are compared with: of a CLIP with
+            `layer="head"`, of a SigLIP with the default layer.
+        texts: The texts, one query each.
+        without: Texts of what is to be absent; their mean embedding is subtracted from each query.
+        model: The folder of both towers and the tokenizer, if it has moved.
+        count: The largest number of matches per query.
+        index: From `open_index`; None to compare all rows.
+
+    Returns:
+        One `Answer` per text; its `query.path` is the text.
+
+    Raises:
+        FileNotFoundError: If there is no model, or no tokenizer beside it.
+        ValueError: If the model is another one or has no text tower, or if the table holds other
+            embeddings.
+
+    Example:
+        ```python
+        table = retrieval.EmbeddingTable("features.parquet")
+        (answer,) = retrieval.search_texts(table, ["a red car"], without=["at night"])
+        ```
+    """
+    _check_count(count)
+    check_searchable(table)
+    open_query_embedder(table, model)  # the model that made the table, or an error
+    made = table.description
+    embedded = weights.embed_labels(model or made["model"], [*texts, *without])
+    layer = "head" if embedded.kind == "softmax" else None
+    if (made["layer"], made["tokens"]) != (layer, "pool"):
+        option = "with --layer head" if layer else "without --layer and --tokens"
+        raise ValueError(
+            f"Texts are compared with the embeddings of the whole tower. Received: {table.path!r} "
+            f"of layer={made['layer']!r}, tokens={made['tokens']!r}. Embed the pictures {option}"
+        )
+    vectors = unit_length(embedded.embeddings)
+    queries = vectors[: len(texts)]
+    if without:
+        queries = queries - vectors[len(texts) :].mean(axis=0)
+    matches = _matches(table, index, queries, [None] * len(texts), count)
+    return [Answer(Picture(text), tuple(nearest)) for text, nearest in zip(texts, matches)]
 
 
 def search_pictures(
