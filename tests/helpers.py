@@ -1,6 +1,7 @@
 """What several tests need: random weights, weights by path, other backends' processes."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import textwrap
 
 import keras
 import numpy as np
+import pytest
 
 from tests.quick_xla import quick
 
@@ -55,6 +57,25 @@ def randomize(model, rng, scale=0.3):
 
 def weights_by_path(model):
     return {weight.path: to_numpy(weight.value) for weight in model.weights}
+
+
+def spread(**options):
+    """Parametrizes a test: each pair of values of two options occurs, the other cases at night."""
+
+    def pairs(case):
+        return set(itertools.combinations(enumerate(case), 2))
+
+    values = list(options.values())
+    cases = list(itertools.product(*(range(len(each)) for each in values)))
+    chosen, left = [], set().union(*map(pairs, cases))
+    while left:
+        chosen.append(max(cases, key=lambda case: len(pairs(case) & left)))
+        left -= pairs(chosen[-1])
+    rest = [case for case in cases if case not in chosen]
+    rows = [[each[i] for each, i in zip(values, case)] for case in chosen + rest]
+    marks = [()] * len(chosen) + [pytest.mark.nightly] * len(rest)
+    parameters = [pytest.param(*row, marks=mark) for row, mark in zip(rows, marks)]
+    return pytest.mark.parametrize(tuple(options), parameters)
 
 
 def keeping(kept: dict):
@@ -119,7 +140,7 @@ def initial_weights():
     """What `keras.utils.set_random_seed` and an explicit seed give, by path."""
     from vit_keras.models import VisionTransformer
 
-    sizes = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+    sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
     rates = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "stochastic_depth_rate": 0.1}
     found = {}
     for classifier in ("token", "map"):

@@ -5,8 +5,6 @@ import pytest
 from vit_keras.config import ModelConfig, UsageError, parse_config, read_config
 
 pytestmark = pytest.mark.once
-DOUBLED = [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" for i in range(1, 30)]
-MERGES = "\n".join(["a0: &a0 {seed: 1}", *DOUBLED]).encode()  # of 2 ** 29 fields
 SMALL = "{patch_size: 4, hidden_size: 8, num_layers: 1, num_heads: 2, mlp_dim: 8}"
 
 
@@ -95,32 +93,6 @@ def test_epochs_are_counted_in_updates(tmp_path):
     assert (given.total_steps, given.eval_every, given.checkpoint_every) == (10, 3, 10)
     assert given.optimizer.warmup(10) == 0
     assert parse(tmp_path, "--optimizer.warmup_fraction=0.25").optimizer.warmup(10) == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"\xff\xfe", "it is not UTF-8 from byte 0 on"),
-        (b"[" * 10**5, "it is not YAML: it has more than 20 levels"),
-        (b"# nothing", "it is empty"),
-        (b"[1, 2]", "it must hold fields, such as"),
-        (b"name: !!int ''", "it is not YAML: string index out of range"),
-        (b"name: &a [*a]", "it holds more than 10000 values"),
-        (MERGES, "it merges fields with <<, which can repeat them without bound"),
-        (b"a: " + b"x" * 2**17, "its 131075 bytes are more than 131072"),
-        (
-            b"seed: 1\nsteps_per_execution:",
-            "`steps_per_execution` must be a whole number. Received: null",
-        ),
-        (b"epochs: .nan", "`epochs` must be positive"),
-        (b"batch: many", "must be a whole number. Received: many"),
-    ],
-)
-def test_a_damaged_file_is_named(tmp_path, content, reason):
-    (tmp_path / "config.yaml").write_bytes(content)
-    message = rf"^'.*config.yaml' cannot be read as a configuration \((.*\n)?.*{reason}"
-    with pytest.raises(UsageError, match=message):
-        read_config(tmp_path / "config.yaml")
 
 
 def test_a_file_of_fields_names_no_other_files(tmp_path):

@@ -200,16 +200,3 @@ def test_names_of_other_projects_are_answered_with_ours(name):
         variants.get(name)
     assert variants.nearest(name)[0] == SPELLINGS[name]
     assert f"Did you mean '{SPELLINGS[name]}'" in str(error.value)
-
-
-def test_names_of_the_paper_are_still_answered_with_the_papers():
-    assert variants.nearest("vit_base_patch16_224") == ["B/16"]
-    assert variants.nearest("vit-large-patch32-384") == ["L/32"]
-    assert families.spelled("vit_base_patch16_224") == []
-
-
-def test_constructors_have_names_of_their_own():
-    names = [row.function_of(size) for row in families.FAMILIES.values() for size in row.sizes]
-    assert len({*names}) == len(names) and all(name.isidentifier() for name in names)
-    for name in ("DINOv2S14", "DINOv2S14Reg", "SigLIP2B16", "CLIPViTB32", "DeiTIIIB16"):
-        assert name in names

@@ -143,18 +143,6 @@ def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_keeps_what_it_is_told_to(tmp_path):
-    write_folder(tmp_path / "folder", "old", "more", "deep/more")
-    (tmp_path / "link").symlink_to("folder")
-    with files.replacing_folder(tmp_path / "link", keep=True) as new:
-        (new / "text").write_text("new")
-    assert (tmp_path / "link").is_symlink()
-    kept = {
-        name: (tmp_path / "folder" / name).read_text() for name in ("text", "more", "deep/more")
-    }
-    assert kept == {"text": "new", "more": "old", "deep/more": "old"}
-
-
 @pytest.mark.parametrize(
     "error",
     [

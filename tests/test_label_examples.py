@@ -34,15 +34,6 @@ def test_labels_are_facts_of_the_digits(tables):
         np.testing.assert_array_equal(pixels, np.round(image * 255 / 16))
 
 
-def test_classes_fall_from_a_hundred_pictures_to_one(tables):
-    rows = rows_of(tables / "rare.csv")
-    train = [row["label"] for row in rows if row["split"] == "train"]
-    sizes = [train.count(str(digit)) for digit in range(10)]
-    ratios = 100 ** (1 - np.arange(10) / 9)
-    np.testing.assert_allclose(sizes, ratios, atol=0.5)
-    assert len(rows) - len(train) == 360
-
-
 def test_arrows_point_where_their_angle_says(tables):
     """The bright head of an arrow lies on the side that its angle names."""
     rows = rows_of(tables / "angles.csv")

@@ -10,6 +10,8 @@ import pytest
 from tests.helpers import ROOT
 from vit_keras.support import machine
 
+pytestmark = pytest.mark.nightly
+
 CODE = """
 import jax, keras
 from vit_keras.support import machine
@@ -19,16 +21,6 @@ print(float(keras.ops.sum(jax.jit(lambda x: jax.numpy.tanh(x) @ x)(jax.numpy.one
 """
 
 
-@pytest.mark.once
-def test_each_kind_of_processor_has_its_own_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    here = machine.folder()
-    assert here == machine.folder() and here.is_relative_to(tmp_path)
-    monkeypatch.setattr(machine, "_processor", lambda: "another")
-    assert machine.folder() != here
-
-
-@pytest.mark.nightly
 @pytest.mark.on("jax")
 def test_the_next_start_finds_what_jax_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
@@ -90,7 +82,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.once
-@pytest.mark.nightly
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
 def test_freed_memory_is_not_cleared_again():
     def faults(mode, backend="tensorflow"):

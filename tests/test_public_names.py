@@ -5,13 +5,10 @@ An example is a section "Example" of a docstring, or a block of Python on a page
 
 import ast
 import importlib
-import inspect
 import pathlib
 import re
 
 import pytest
-
-from vit_keras import applications
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parent.parent
@@ -81,10 +78,3 @@ def test_every_public_name_has_an_example(room):
         f"Every name that `vit_keras.{room}` exports needs an example: a section Example in its "
         f"docstring, or a use in docs/. Missing: {', '.join(missing)}"
     )
-
-
-@pytest.mark.parametrize("name", applications.__all__)
-def test_every_application_has_an_example(name):
-    """The docstrings of the constructors are made when they are imported."""
-    example = example_in(inspect.getdoc(getattr(applications, name)))
-    assert is_used(name, "applications", example), f"{name} needs a section Example"

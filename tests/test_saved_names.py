@@ -15,6 +15,8 @@ from vit_keras.models import VisionTransformer
 from vit_keras.support.tasks import Task
 from vit_keras.training.loop import compile_model
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8, "num_classes": 3}
 SHARES = (0.2, 0.3, 0.5)
 SOURCE = (4, 1, 4, 4)  # three of four patches are masked

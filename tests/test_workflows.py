@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import vit_keras
-from tests.helpers import BACKENDS, ROOT
+from tests.helpers import ROOT
 from vit_keras.support import extras
 
 pytestmark = pytest.mark.once
@@ -49,16 +49,6 @@ def test_every_target_of_the_workflows_is_in_the_makefile():
     assert called and not [t for t in called if not any(rule.fullmatch(t) for rule in rules)]
 
 
-def test_together_they_make_what_ci_run_makes():
-    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake test")
-    parts = re.search(r"^test: .*\n\t.*?sync=target (.*)", MAKEFILE, re.MULTILINE)[1].split()
-    changes = read(".github/workflows/ci.yml")["jobs"].values()
-    called = {target for job in changes for target in targets(job)}
-    assert {"lint", "test-once"} <= {*parts} <= called
-    suites = [job["strategy"]["matrix"].get("suite") for job in changes]
-    assert [*BACKENDS, "files", "once"] in suites
-
-
 def test_python_versions_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
@@ -87,13 +77,3 @@ def test_a_workflow_only_reads_and_takes_actions_of_the_host_itself(path):
         used = [step for step in job["steps"] if "uses" in step]
         assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in used)
         assert used[0]["with"] == {"persist-credentials": False}
-
-
-def test_hooks_before_a_commit_are_those_of_lint():
-    (local,) = read(".pre-commit-config.yaml")["repos"]
-    lint = re.search(r"^lint: (.*)\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
-    for hook in local["hooks"]:
-        program, *words = hook["entry"].split()
-        part = " ".join(words).replace(" --force-exclude", "")
-        assert part in (lint[1] if program == "make" else lint[2])
-        assert program in ("make", ".venv/bin/ruff")

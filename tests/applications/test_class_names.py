@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from tests.helpers import randomize, to_numpy
-from vit_keras import applications, evaluation
+from vit_keras import applications
 from vit_keras.applications import decode_predictions
 from vit_keras.models import VisionTransformer
 from vit_keras.weights import save_model
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 NAMES = ["cat", "dog", "<owl> & co", "emu"]
 
@@ -38,26 +38,6 @@ def test_names_set_the_classes_and_stay_in_the_file(model, tmp_path):
     assert list(renamed.class_names) == list("wxyz")  # own names, before those of the file
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"class_names": NAMES, "classes": 3}, "each class. Received: 4 names for 3 classes"),
-        (
-            {"class_names": NAMES, "weights": "augreg-imagenet"},
-            "each class. Received: 4 names for 1000 classes",
-        ),
-        ({"class_names": "cat"}, "must be a sequence of names. Received: class_names='cat'"),
-        (
-            {"class_names": NAMES, "include_top": False},
-            "Received: class_names with include_top=False; leave them out",
-        ),
-    ],
-)
-def test_names_that_do_not_fit_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        applications.ViTTi16(**arguments)
-
-
 def test_own_names_are_decoded_from_an_argument_or_the_model(model, rng):
     images = rng.uniform(-1, 1, (3, 32, 32, 3)).astype("float32")
     preds = to_numpy(model(images))
@@ -80,24 +60,3 @@ def test_without_names_the_classes_are_imagenets(imagenet, rng):
     nameless = VisionTransformer(8, 4, 12, 1, 3, 20, 1000)
     best = decode_predictions(preds, 1, model=nameless)[0][0]
     assert best == (f"n{preds[0].argmax():08}", f"class {preds[0].argmax()}", preds[0].max())
-
-
-@pytest.mark.parametrize(
-    ("shape", "arguments", "message"),
-    [
-        ((2, 3), {"class_names": NAMES}, "each class. Received: 4 names for 3 classes"),
-        ((2, 21), {}, "ImageNet's 1000 classes. Received: 21 classes; pass `class_names`"),
-        ((4,), {"class_names": NAMES}, r"\(B, classes\). Received: shape \(4,\)"),
-        ((2, 4), {"class_names": NAMES, "top": 0}, "`top` must be positive. Received: top=0"),
-    ],
-)
-def test_predictions_that_do_not_fit_are_refused(shape, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        decode_predictions(np.zeros(shape), **arguments)
-
-
-def test_a_predictor_needs_a_name_for_each_class(model):
-    wrong = VisionTransformer(8, 4, 12, 1, 3, 20, 3)
-    wrong.class_names = NAMES
-    with pytest.raises(ValueError, match="each class. Received: 4 names for 3 classes"):
-        evaluation.make_predictor(wrong)

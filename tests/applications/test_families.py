@@ -13,6 +13,8 @@ from vit_keras.models import from_variant, intermediates
 from vit_keras.variants.families import FAMILIES
 from vit_keras.weights import save
 
+pytestmark = pytest.mark.on("torch")
+
 SMALL = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
 # A constructor of each way to read the tokens, and the number of tokens before the patches.
 PREFIXES = {
@@ -28,7 +30,6 @@ PREFIXES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", applications.OF_FAMILIES)
 def test_each_name_builds_its_variant(name):
     variant = applications.OF_FAMILIES[name]
@@ -67,7 +68,6 @@ def small(request, monkeypatch):
     return getattr(applications, request.param), PREFIXES[request.param], images
 
 
-@pytest.mark.on("torch")
 def test_output_without_top_is_all_normalized_tokens_and_poolings_are_over_the_patches(
     small, tmp_path
 ):
@@ -103,16 +103,9 @@ def test_probabilities_are_the_softmax_of_the_logits(small):
     assert_close(model(images), y / y.sum(axis=1, keepdims=True))
 
 
-@pytest.mark.once
 def test_pixels_that_fill_no_patch_are_left_out_where_the_publisher_does():
     with shapes_only():
         model = applications.SigLIPSo400m14(input_shape=(384, 384, 3), include_top=False)
         assert model.output_shape == (None, 27 * 27, 1152)
         with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
             applications.DINOv2S14(input_shape=(224, 230, 3))
-
-
-@pytest.mark.once
-def test_unknown_names_are_no_attributes():
-    with pytest.raises(AttributeError, match="has no attribute 'DINOv2S15'"):
-        _ = applications.DINOv2S15

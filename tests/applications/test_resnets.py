@@ -9,6 +9,8 @@ from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weight
 from vit_keras import applications, variants
 from vit_keras.models import from_variant
 
+pytestmark = pytest.mark.on("torch")
+
 NAMES = {
     "RViTTi16": "R+Ti/16",
     "R26ViTS32": "R26+S/32",
@@ -21,7 +23,6 @@ NAMES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", NAMES)
 def test_each_name_builds_its_variant(name):
     with shapes_only():
@@ -91,24 +92,3 @@ def test_hybrid_without_top_gives_its_normalized_tokens(rng, monkeypatch):
     tokens = to_numpy(whole(images))
     assert tokens.shape == (2, 1 + 2 * 3, 24)
     assert_close(pooled(images), tokens[:, 1:].max(axis=1), rtol=2e-6)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("R50ViTB16", {"input_shape": (100, 96, 3)}, r"total stride.*\(16, 16\).*\(100, 96\)"),
-        ("RViTTi16", {"input_shape": (48, 64, 3)}, r"total stride.*\(32, 32\).*\(48, 64\)"),
-        ("BiTR50x1", {"input_shape": (None, None, 3)}, "`input_shape` must be a static"),
-        ("BiTR50x1", {"input_shape": (None, 20, None), "include_top": False}, "must be a static"),
-        (
-            *("BiTR50x1", {"pooling": "sum", "include_top": False}),
-            '`pooling` must be None, "avg" or "max"',
-        ),
-        ("RViTTi16", {"input_shape": (None, None, 3), "include_top": False}, "must be a static"),
-        ("BiTR50x1", {"weights": "imagenet22k"}, "`weights` must be None, the path"),
-    ],
-)
-def test_wrong_arguments_are_named(name, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(applications, name)(**arguments)

@@ -11,6 +11,8 @@ from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weight
 from vit_keras import applications
 from vit_keras.models import Preprocessing
 
+pytestmark = pytest.mark.on("torch")
+
 SMALL = {"input_shape": (32, 48, 3), "classes": 4}
 VITS = {
     "ViTTi16": "Ti/16",
@@ -36,7 +38,6 @@ VITS = {
 AT_NIGHT = ("ViTg14", "ViTgOpt16", "ViTG14", "ViTGOpt16")  # as e, and each takes seconds
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.nightly] if name in AT_NIGHT else []) for name in VITS],
@@ -128,16 +129,6 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
     assert_close(scaled, expected)
 
 
-@pytest.mark.once
-def test_pooling_with_the_top_is_ignored_as_elsewhere_in_keras():
-    with shapes_only():
-        model = applications.ViTTi16(pooling="avg", **SMALL)
-        plain = applications.ViTTi16(**SMALL)
-    assert model.output_shape == plain.output_shape == (None, 4)
-    assert [layer.name for layer in model.layers] == [layer.name for layer in plain.layers]
-
-
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -152,30 +143,3 @@ def test_pooling_with_the_top_is_ignored_as_elsewhere_in_keras():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         applications.ViTTi16(**arguments)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_classes": 10}, r"ViTTi16 takes `classes`\. Received: num_classes=10; include_top=F"),
-        (
-            {"image_size": 384},
-            r"takes `input_shape`\. Received: image_size=384; \(height, w",
-        ),
-        ({"classifier": "gap"}, r"takes `pooling`\. Received: classifier='gap'; 'avg' or 'max'"),
-        ({"class_": 3}, r"takes `classes`\. Received: class_=3"),
-    ],
-)
-def test_words_of_the_other_constructors_are_answered_with_kerass(arguments, message):
-    with pytest.raises(TypeError, match=message):
-        applications.ViTTi16(**arguments)
-
-
-def test_channels_first_is_refused():
-    keras.config.set_image_data_format("channels_first")
-    try:
-        with pytest.raises(ValueError, match='set_image_data_format."channels_last"'):
-            applications.ViTTi16()
-    finally:
-        keras.config.set_image_data_format("channels_last")

@@ -1,19 +1,14 @@
 """The command as such: help, versions, spelling, exit codes, completion."""
 
-import os
 import shlex
-import shutil
 import subprocess
-import sys
 
 import keras
 import pytest
 
 import vit_keras
 from tests.helpers import ROOT, run_script
-from vit_keras import commands, config
-from vit_keras.config import UsageError
-from vit_keras.support import command_line
+from vit_keras import commands
 
 pytestmark = pytest.mark.once
 
@@ -29,7 +24,6 @@ def test_help_fits_a_screen_and_ends_with_examples(name, capsys):
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_examples_are_command_lines_that_parse(name):
-    import shlex
 
     for line in commands.command(name).examples:
         words = shlex.split(line.split("|")[-1].split("#")[0].split(">")[0], posix=True)
@@ -44,11 +38,6 @@ def test_the_help_lists_every_command(capsys):
     text = capsys.readouterr().out
     for name in commands.COMMANDS:
         assert f"  {name} " in text and commands.command(name).summary in text
-
-
-def test_the_help_begins_with_the_commands_of_today(capsys):
-    commands.run([])
-    assert "0.x" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "hint"), [("jx", "Did you mean jax?"), ("numpy", "'numpy'")])
@@ -75,17 +64,6 @@ exec(ours, {"__name__": "vit_keras.weights"})
 
 def test_a_command_prints_warnings_of_this_package_alone_each_in_a_line():
     assert run_script("-c", WARN).stderr == "vit-keras: warning: ours, in two lines\n"
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_hints_are_command_lines_that_run(is_there, tmp_path, monkeypatch):
-    program = f"{sys.prefix}/bin/vit-keras" if is_there else None
-    monkeypatch.setattr(shutil, "which", lambda name: program)
-    monkeypatch.setattr(sys, "executable", f"{sys.prefix}/bin/python")
-    written = command_line.spelled("vit-keras evaluate runs/a")
-    python = shlex.quote(sys.executable)
-    expected = "vit-keras" if is_there else f"{python} -m vit_keras"
-    assert written == f"{expected} evaluate runs/a"
 
 
 def test_versions_are_printed(capsys):
@@ -215,16 +193,6 @@ def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path, place):
     assert done.returncode == 130 and done.stderr == "vit-keras info: error: interrupted\n"
 
 
-def test_only_greetings_are_kept_back_while_tensorflow_is_imported(capfd):
-    with pytest.raises(ImportError), command_line.without_greetings():
-        os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are ...\n")
-        os.write(2, b"I0000 00:00:1795411791.188082    7222 cudart_stub.cc:31] Could not find\n")
-        os.write(2, b"E0000 00:00:1795411791.188082    7222 a.cc:1] A library is missing\n")
-        raise ImportError
-    rest = "E0000 00:00:1795411791.188082    7222 a.cc:1] A library is missing\n"
-    assert capfd.readouterr().err == rest
-
-
 LOADED = """
 import sys
 sys.argv[0] = "vit-keras"
@@ -252,14 +220,3 @@ def test_the_shell_completes_commands_and_options(capsys):
     program = program.replace("--fe)", "--few)") + "_shtab_vit_keras; echo ${COMPREPLY[@]}"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["--fewshot"], done.stderr
-
-
-def test_recipes_are_listed_by_name(capsys):
-    commands.run(["train", "--list"])
-    names = capsys.readouterr().out.split()
-    assert names == config.recipe_names() and {"digits", "finetune/pets"} < set(names)
-
-
-def test_an_unknown_option_of_a_command_is_a_usage_error():
-    with pytest.raises(UsageError, match="unrecognized arguments: --nothing"):
-        commands.run(["visualize", "a", "--out", "b", "--nothing", "1"])

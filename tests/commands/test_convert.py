@@ -7,9 +7,8 @@ from tests.helpers import GOLDEN, run_script
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.commands import run
-from vit_keras.config import UsageError
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 
 def test_the_command_converts_both_ways(rng, tmp_path):
@@ -29,14 +28,3 @@ def test_what_a_file_does_not_say_is_an_option(tmp_path):
     run(["convert", path, out, "--to", "timm", "--num_heads", "4", "--image-size", "[16, 40]"])
     with open(path, "rb") as before, open(out, "rb") as after:
         assert before.read()[-1000:] == after.read()[-1000:]
-
-
-def test_faults_are_named(tmp_path):
-    path = str(GOLDEN / "timm_token.safetensors")
-    command = ["convert", path, str(tmp_path / "a.npz")]
-    with pytest.raises(ValueError, match="do not say `num_heads`"):
-        run([*command, "--to", "google"])
-    with pytest.raises(UsageError, match="are pairs of --name and value. Received: num_heads"):
-        run([*command, "num_heads"])
-    with pytest.raises(UsageError, match="invalid choice: 'caffe'"):
-        run([*command, "--to", "caffe"])

@@ -8,7 +8,6 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from vit_keras import commands, config, data
-from vit_keras.commands import demo_data
 from vit_keras.data import demo
 
 pytestmark = pytest.mark.once
@@ -77,10 +76,6 @@ def test_no_place_is_in_both_splits_and_no_pixel_in_two_places(made):
     assert (covered == 1).all()
 
 
-def test_every_kind_is_explained():
-    assert demo_data.KINDS.keys() == demo.KINDS.keys() == COUNTS.keys()
-
-
 def test_every_kind_is_a_data_set_that_the_loaders_take(made):
     def load(name, task="auto", **fields):
         return data.load(f"{name}", 3, config.DataConfig(**fields), task)
@@ -122,19 +117,3 @@ def test_a_seed_gives_the_same_pictures_and_another_seed_others(made, tmp_path):
              ("same", "other")}  # fmt: skip
     assert files["same"] == sorted(p.read_bytes() for p in (made / "tables").rglob("*.*"))
     assert not set(files["same"]) & set(files["other"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["photos", "."], "The folder must be new or empty, so that nothing is lost"),
-        (["photo", "new"], "Did you mean photos?"),
-        (["photos", "new", "--count", "-1"], "--count and --test_count must be 0 or more"),
-    ],
-)
-def test_what_cannot_be_made_is_said(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.txt").write_text("mine")
-    assert commands.main(["demo-data", *arguments]) in (1, 2)
-    assert message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

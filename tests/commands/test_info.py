@@ -11,7 +11,7 @@ from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
 from vit_keras.weights import save_model
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 
 @pytest.fixture(scope="module")

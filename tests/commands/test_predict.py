@@ -21,11 +21,13 @@ from tests.commands.read_predictions import (
     read_table,
 )
 from tests.helpers import randomize, weights_by_path
-from vit_keras import commands, data
+from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import UsageError
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save_model
+
+pytestmark = pytest.mark.on("torch")
 
 NAMES = ["cat", "dog, small", '<i>"owl"</i> & co', "a very long name of a class"]
 TOP, THRESHOLD = 3, 0.3
@@ -66,7 +68,6 @@ def outputs(model_file, pictures, tmp_path_factory):
     return folder / "new"
 
 
-@pytest.mark.once
 def test_every_format_says_what_the_model_says(outputs, model_file, pictures):
     paths = sorted(pictures.iterdir())
     rows = []
@@ -92,7 +93,6 @@ def test_every_format_says_what_the_model_says(outputs, model_file, pictures):
             np.testing.assert_allclose([p for _, p in actual], shares, atol=tolerance)
 
 
-@pytest.mark.once
 def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsys):
     lines = [json.loads(line) for line in (outputs / "a.jsonl").read_text().splitlines()]
     with open(outputs / "a.csv", newline="") as file:
@@ -114,7 +114,6 @@ def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsy
     assert text.getvalue().splitlines()[1] == f"{pictures / '0.png'},,,,,,,"
 
 
-@pytest.mark.once
 def test_a_page_holds_its_pictures(outputs, pictures):
     text = (outputs / "a.html").read_text()
     page = Page(text)
@@ -132,7 +131,6 @@ def test_a_page_holds_its_pictures(outputs, pictures):
         assert figure.get("data-class") == (figure["classes"] or [[None]])[0][0]
 
 
-@pytest.mark.once
 def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
     """The layer's opacity is the rollout of Eq. 1-4, and its place that of the central crop."""
     rng = np.random.default_rng(3)
@@ -161,7 +159,6 @@ def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
     assert not pixels_of(layer)[..., 0].any()  # black
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "html"])
 def test_a_failed_run_leaves_the_old_file(model_file, pictures, tmp_path, suffix):
     bad, out = tmp_path / "bad.png", tmp_path / "out" / f"a.{suffix}"
@@ -172,41 +169,6 @@ def test_a_failed_run_leaves_the_old_file(model_file, pictures, tmp_path, suffix
     with pytest.raises(ValueError, match=r"bad\.png"):
         run([*command, "--out", str(out)])
     assert [file.read_text() for file in out.parent.iterdir()] == ["old"]
-
-
-@pytest.mark.once
-def test_an_interrupt_leaves_no_file(model_file, pictures, tmp_path, monkeypatch):
-    def interrupted(predictions, file, form, **_):
-        next(predictions)
-        file.write(b"half a row")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("vit_keras.evaluation.write_file_predictions", interrupted)
-    out = tmp_path / "out" / "a.csv"
-    assert commands.main(["predict", model_file, str(pictures), "--out", str(out)]) == 130
-    assert list(out.parent.iterdir()) == []
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.once
-def test_progress_is_for_terminals(model_file, pictures, tmp_path, capsys, monkeypatch):
-    bad = tmp_path / "bad.png"
-    bad.write_bytes(b"not a picture")
-    command = ["predict", model_file, str(pictures), str(bad), "--skip_unreadable"]
-    out = ["--out", str(tmp_path / "a.csv")]
-    capsys.readouterr()
-    run([*command, *out])
-    assert capsys.readouterr().err == "1 of 6 pictures could not be read\n"
-    run(command[:3])
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    run([*command, *out])
-    assert "6/6" in terminal.getvalue() and "pictures/s" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\n1 of 6 pictures could not be read\n")
 
 
 def test_paths_come_from_standard_input_each_once(model_file, pictures, capsys, monkeypatch):
@@ -223,7 +185,6 @@ def test_paths_come_from_standard_input_each_once(model_file, pictures, capsys, 
         np.testing.assert_allclose([p for _, p in classes], np.sort(shares)[::-1], atol=1e-5)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -15,7 +15,7 @@ from vit_keras import commands, config, weights
 from vit_keras.models import VisionTransformer
 from vit_keras.support.tasks import Task
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 ADDRESS = "hf://ann/pets"
 
 

@@ -19,6 +19,8 @@ from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
 from vit_keras.weights import save_model
 
+pytestmark = pytest.mark.on("torch")
+
 TOP = 3
 NAMES = ["0.png", "1 <b>&\", '.png", "2.png", "3.png", "4.png", "5.png"]
 
@@ -129,7 +131,6 @@ class Page(html.parser.HTMLParser):
         self.tag = None
 
 
-@pytest.mark.once
 def test_every_format_says_the_same(folder, queries, outputs):
     with open(outputs / "a.csv", newline="") as file:
         written = {"csv": of_rows(csv.DictReader(file))}
@@ -152,7 +153,6 @@ def test_every_format_says_the_same(folder, queries, outputs):
         assert f"{name}:{'' if rows else ' '}" in text and "".join(shown) in text
 
 
-@pytest.mark.once
 def test_a_page_shows_the_query_and_its_neighbors(folder, queries, outputs):
     text = (outputs / "a.html").read_text()
     assert not re.search(r"(src|href)=.(?!data:)", text) and text.count("<script>") == 1
@@ -173,7 +173,6 @@ def test_a_page_shows_the_query_and_its_neighbors(folder, queries, outputs):
     assert len(page.errors) == 1 and "bad.png' cannot be read as an image" in page.errors[0]
 
 
-@pytest.mark.once
 def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsys):
     command = ["embed", str(folder / "small.keras"), f"folder:{folder / 'photos'}", *out(folder)]
     content = (folder / "a.parquet").read_bytes()
@@ -187,7 +186,6 @@ def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsy
     assert sorted(set(table["split"].to_pylist())) == ["test", "train"]
 
 
-@pytest.mark.once
 def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, monkeypatch):
     paths = [str(folder / "photos" / "train" / "c" / name) for name in ("3.png", "0.png")]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(paths)))
@@ -200,23 +198,3 @@ def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, m
     patches, _ = table.embeddings([0, 1])
     np.testing.assert_allclose(patches, tokens[:, 1:].reshape(2, 2, 2, 24), rtol=1e-3, atol=1e-3)
     assert commands.main(["search", str(tmp_path / "a.parquet"), "--rows", "0"]) == 1
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["embed", "a", "b", "--out", "c.npy"], "--out must end in .parquet. Received: c.npy"),
-        (
-            ["embed", "a", "b", "--out", "c.parquet", "--batch", "0"],
-            "`--batch` must be a whole number",
-        ),
-        (["search", "a"], "needs texts, pictures, --rows or --build"),
-        (["search", "a", "--build", "--exact"], "--exact uses no index"),
-        (["search", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
-        (["search", "a", "b", "--top", "0"], "`--top` must be a whole number"),
-    ],
-)
-def test_wrong_command_lines_exit_with_2(arguments, message, capsys):
-    assert commands.main(arguments) == 2
-    assert message in capsys.readouterr().err

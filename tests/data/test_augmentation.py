@@ -148,27 +148,3 @@ def test_half_of_the_images_are_mirrored_with_their_masks(rng):
         np.testing.assert_array_equal(changed, mask[:, ::step])
         mirrored += step == -1
     assert 70 < mirrored < 130
-
-
-def test_wrong_augmentation_is_named(split):
-    for field, value, message in (
-        (
-            "randaugment_magnitude",
-            31,
-            r"`augment.randaugment_magnitude` must be from 0 to 30",
-        ),
-        ("mixup_alpha", -1, "`augment.mixup_alpha` must be at least 0. Received: -1"),
-        ("color_jitter", -1, "`augment.color_jitter` must be at least 0. Received: -1"),
-        ("erasing", 2, "`augment.erasing` must be from 0 to 1. Received: 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            AugmentConfig(**{field: value})
-    with pytest.raises(ValueError, match="of keras_cv shuffle by tf.random.shuffle.*keras_cv"):
-        AugmentConfig(library="keras_cv", mixup_alpha=0.1)
-    with pytest.raises(ValueError, match=r"Only one of `augment.policy`.*: autoaugment and 2"):
-        AugmentConfig(policy="autoaugment", randaugment_layers=2)
-    gray = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))
-    with pytest.raises(
-        ValueError, match="RandAugment, .* need 3 channels of 8 bits. Received: 1 of 255"
-    ):
-        batches(gray, AugmentConfig(randaugment_layers=1))

@@ -10,10 +10,8 @@ from vit_keras import data, experiments, weights
 from vit_keras.config import (
     AugmentConfig,
     Config,
-    DinoConfig,
     ModelConfig,
     OptimizerConfig,
-    PretextConfig,
 )
 from vit_keras.data.review import place, scale_of
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -82,45 +80,6 @@ def test_weights_bring_their_size_and_preprocessing(config, tmp_path):
     assert np.abs(images - expected).max() <= 1
 
 
-def test_a_pretext_shows_whole_images(config):
-    augment = dataclasses.replace(CONFIG.augment, mixup_alpha=0.0)
-    pretext = PretextConfig(objective="masked_patch")
-    config = dataclasses.replace(config, augment=augment, pretext=pretext)
-    ((inputs, _), _, _) = next(iter(feed_of(config, Preprocessing()).training(0)))
-    images, *_ = experiments.first_training_images(config, 8)
-    np.testing.assert_array_equal(images, np.round((inputs * 0.5 + 0.5) * 255).clip(0, 255))
-
-
-def test_self_distillation_shows_the_first_views(config):
-    dino = DinoConfig(1, 8, blur_sigma=0.5)
-    pretext, augment = PretextConfig("dino", dino=dino), AugmentConfig(flip=True)
-    config = dataclasses.replace(config, augment=augment, pretext=pretext)
-    ((views, _), _) = next(iter(feed_of(config, Preprocessing()).training(0)))
-    images, labels, *_ = experiments.first_training_images(config, 8)
-    np.testing.assert_array_equal(images, np.round((views[:, 0] * 0.5 + 0.5) * 255).clip(0, 255))
-    plain = dataclasses.replace(config, pretext=PretextConfig())
-    _, expected = next(iter(feed_of(plain, Preprocessing()).training(0)))
-    np.testing.assert_array_equal(labels, expected)
-
-
-def test_there_are_no_more_images_than_pictures(config):
-    images, labels, *_ = experiments.first_training_images(config, 100)
-    assert len(images) == len(labels) == 32  # of 33 to train on
-
-
-def test_pixels_come_back_from_every_normalization(rng):
-    preprocessing = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    pixels = rng.integers(0, 256, (2, 5, 6, 3), dtype="uint8")
-    inputs = data.normalize(pixels, preprocessing)
-    np.testing.assert_array_equal(data.pixels_of(inputs, preprocessing), pixels)
-
-
-def test_captions_name_classes_and_shares():
-    labels = np.array([[0, 1, 0], [0.7, 0, 0.3], [0.002, 0.998, 0]])
-    expected = ["dog", "cat 70 % owl 30 %", "dog"]
-    assert data.captions_of(labels, ("cat", "dog", "owl")) == expected
-
-
 @pytest.mark.parametrize("shape", [(7, 16, 24, 3), (2, 130, 120, 3), (1, 8, 8, 1)])
 def test_the_sheet_holds_every_pixel(rng, shape):
     images = rng.integers(0, 256, shape, dtype="uint8")
@@ -140,9 +99,3 @@ def test_the_sheet_holds_every_pixel(rng, shape):
         assert (below[:, left : left + width * scale] < 128).any()  # the caption
         drawn[top + height * scale : top + height * scale + 18, left : left + width * scale] = 255
     assert (drawn == 255).all()  # captions keep to their images
-
-
-def test_one_caption_belongs_to_each_image(rng):
-    images = rng.integers(0, 256, (2, 8, 8, 3), dtype="uint8")
-    with pytest.raises(ValueError, match="shorter"):
-        data.draw_contact_sheet(images, ["cat"])

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import io
 import struct
-import sys
 import tarfile
 
 import numpy as np
@@ -15,9 +14,9 @@ from PIL import Image
 from tests.data.deep_pictures import npy, png, tiff, write_textures
 from tests.helpers import assert_close
 from vit_keras import data
-from vit_keras.config import AugmentConfig, DataConfig, parse_config
+from vit_keras.config import AugmentConfig, DataConfig
 from vit_keras.data.augment import Augmentation
-from vit_keras.data.pillow_images import decode, read_encoded
+from vit_keras.data.pillow_images import read_encoded
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
@@ -378,21 +377,6 @@ def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng):
     assert pixels.max() > 4096 and pixels.shape == (8, 8, 6)  # no level is lost on the way
 
 
-def test_bands_are_given_without_brackets():
-    words = ["--data.bands", "4", "3", "2", "--data.levels", "65535", "--model.channels", "3"]
-    config = parse_config(words, default="")
-    assert config.data.bands == (4, 3, 2) and config.data.levels == 65535
-    assert parse_config(["--data.bands", "[1, 7]"], default="").data.bands == (1, 7)
-    assert parse_config(["--data.levels=float"], default="").data.white == 1
-    for words, message in (
-        (["--data.bands", "0", "1"], "`data.bands` must be counted from 1"),
-        (["--data.levels", "1000"], "data.levels"),
-        (["--model.channels", "0"], "`model.channels` must be at least 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            parse_config(words, default="")
-
-
 def test_the_survey_names_depth_range_and_channels(tmp_path, rng):
     write = lambda path, pixels: path.with_suffix(".tif").write_bytes(tiff(pixels, **BANDS))
     write_textures(tmp_path, rng, 2, write, channels=6)
@@ -407,35 +391,6 @@ def test_the_survey_names_depth_range_and_channels(tmp_path, rng):
     shallow = {name: split.read_as(255) for name, split in dataset.splits.items()}
     for picture in data.survey_pictures(dataset, shallow):
         assert "may be dark or 12-bit" in picture.error
-
-
-@pytest.mark.parametrize(("channels", "shown"), [(1, 1), (2, 1), (3, 3), (6, 3)])
-def test_what_is_shown_is_stretched(rng, channels, shown):
-    picture = (300 + rng.integers(0, 500, (9, 7, channels))).astype("uint16")
-    part = picture[..., :shown].astype("float64")
-    expected = np.rint(255 * (part - part.min()) / (part.max() - part.min()))
-    expected = np.broadcast_to(expected, (9, 7, 3))
-    np.testing.assert_array_equal(data.thumbnail(picture, 100), expected)
-    sheet = np.asarray(data.draw_contact_sheet(picture[None], ["a"]))
-    scale = -(-112 // 7)
-    np.testing.assert_array_equal(
-        sheet[6 : 6 + 9 * scale : scale, 6 : 6 + 7 * scale : scale], expected
-    )
-
-
-def test_arrays_of_memory_are_read_as_files_are(rng):
-    images = rng.integers(0, 65536, (3, 8, 8, 6)).astype("uint16")
-    split = data.from_arrays(images, [0, 1, 0]).read_as(1.0, (6, 2)).part([2, 0])
-    for i, index in enumerate((2, 0)):
-        assert_close(split.read(i), images[index][..., [5, 1]] / 65535)
-
-
-def test_decode_gives_pillow_what_pillow_holds(rng):
-    """A TIFF of 8 bits and three of its bands go the way of all 8-bit pictures."""
-    pixels = levels(rng, 5, dtype="uint8")
-    picture = decode(tiff(pixels, **BANDS), 3, 255, (5, 4, 1))
-    np.testing.assert_array_equal(np.asarray(picture), pixels[..., [4, 3, 0]])
-    assert picture.mode == "RGB"
 
 
 def test_deep_pictures_are_packed_whole_or_not_at_all(tmp_path, rng):
@@ -471,15 +426,3 @@ def test_an_array_beside_a_picture_is_no_second_picture(tmp_path, rng):
     config = DataConfig(test_percent=0)
     split = data.load(f"shards:{tmp_path}/train-0.tar", 3, config).split("train")
     np.testing.assert_array_equal(split.read(1), pixels)
-
-
-def test_arrays_are_read_in_many_threads(rng):
-    """Python's parser of headers fails in threads that switch often."""
-    written = npy(levels(rng, 3))
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        pictures = data.read_ahead(lambda i: read_encoded(written, 3), range(4000), 64)
-        assert sum(picture.shape == (*SIDES, 3) for picture in pictures) == 4000
-    finally:
-        sys.setswitchinterval(interval)

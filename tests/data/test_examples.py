@@ -8,7 +8,6 @@ from PIL import Image
 
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.shards.formats import framed
 from vit_keras.data.shards.packing import WRITERS
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
@@ -46,14 +45,6 @@ def write(tf, path, records):
     with tf.io.TFRecordWriter(str(path)) as file:
         for record in records:
             file.write(record)
-
-
-def test_records_have_the_frame_of_tensorflow(tmp_path, rng):
-    import tensorflow as tf
-
-    records = [rng.bytes(size) for size in (0, 1, 3, 8, 9, 255, 4096, 100_001)]
-    write(tf, tmp_path / "theirs", records)
-    assert b"".join(map(framed, records)) == (tmp_path / "theirs").read_bytes()
 
 
 @pytest.mark.parametrize("label", ["number", "text"])

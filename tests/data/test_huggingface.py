@@ -7,7 +7,6 @@ from tests.data.gray_pictures import grays
 from tests.data.gray_shards import png
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
-from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
@@ -120,52 +119,3 @@ def test_groups_stay_whole(library, tmp_path):
     dataset = load(tmp_path / "set", group_column="patient", test_percent=20)
     train, test = ({g // 5 for g in grays(dataset.split(name))} for name in ("train", "test"))
     assert train | test == {*range(6)} and not train & test and test
-
-
-def test_splits_without_classes_are_left_out(library, tmp_path):
-    """The test pictures of a competition have the class -1."""
-    kind = library.ClassLabel(names=CLASSES)
-    splits = {"train": [0, 1, 2, 0], "validation": [2, 2, 1], "test": [-1, -1]}
-    library.DatasetDict(
-        {key: made(library, range(len(cells)), y=(kind, cells)) for key, cells in splits.items()}
-    ).save_to_disk(tmp_path / "set")
-    dataset = load(tmp_path / "set")
-    assert list(dataset.splits) == ["train", "validation"]
-    assert dataset.split("test").labels.tolist() == [2, 2, 1]
-    without = load(tmp_path / "set", needs_labels=False)
-    assert len(without.split("test")) == 2 and without.class_names == ()
-
-
-def test_faults_are_named(library, tmp_path):
-    def saved(name, **columns):
-        made(library, range(3), **columns).save_to_disk(tmp_path / name)
-        return tmp_path / name
-
-    number, real = library.Value("int64"), library.Value("float32")
-    several = saved("several", a=(number, [0, 1, 2]), b=(real, [0, 1, 2]))
-    for fields, message in {
-        (): r"One column must hold the classes. Received: hf:.* with \{.*'a': 'int64'.*Name it in",
-        ("c",): r"\['c'\] not in the dataset. Current columns in the dataset: \[.*'a'",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            load(several, label_columns=fields)
-    with pytest.raises(ValueError, match=r"train\[1\] without one, and 1 in all"):
-        load(saved("missing", label=(number, [0, None, 2])))
-    library.Dataset.from_dict({"label": [0, 1]}).save_to_disk(tmp_path / "texts")
-    with pytest.raises(ValueError, match="needs a column of images. Received: hf:.*'int64'"):
-        load(tmp_path / "texts")
-    with pytest.raises(FileNotFoundError, match=r"hf:/none cannot be opened \("):
-        load("/none")
-    (tmp_path / "clone" / "data").mkdir(parents=True)
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
-    (tmp_path / "clone" / "data" / "train-00000.parquet").write_text(pointer)
-    with pytest.raises(ValueError, match=r"train-00000.parquet' is .*git lfs pull"):
-        load(tmp_path / "clone")
-    with pytest.raises(ValueError, match=r"It holds '.*parquet': give shards:"):
-        data.load(f"folder:{tmp_path / 'clone'}", 1)
-    table = made(library, range(3), label=(number, [0, 1, 0]))
-    broken = {"image": [{"bytes": b"none", "path": None}] * 3, "label": [0, 1, 0]}
-    library.Dataset.from_dict(broken, features=table.features).save_to_disk(tmp_path / "broken")
-    split = load(tmp_path / "broken", test_percent=0).split("train")
-    with pytest.raises(UnreadableImageError, match=r"broken train\[1\]' cannot be read"):
-        split.read(1)

@@ -1,7 +1,6 @@
 """Pictures of every format, read as Pillow reads them and turned upright."""
 
 import io
-import sys
 
 import crafted_pictures as crafted
 import numpy as np
@@ -147,14 +146,6 @@ def test_whole_numbers_above_sixteen_bits_are_refused(tmp_path):
         data.read_image(tmp_path / "deep.tiff", 3)
 
 
-def test_heic_without_its_package_names_the_extra(tmp_path, picture, monkeypatch):
-    (tmp_path / "a.heic").write_bytes(stored(picture, "HEIF"))
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    message = r'HEIC pictures needs pillow-heif: pip install "vit-keras\[heic\]"'
-    with pytest.raises(ImportError, match=message):
-        data.read_image(tmp_path / "a.heic", 3)
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -176,8 +167,3 @@ def test_a_truncated_picture_is_named(tmp_path, picture, way):
     (tmp_path / "b").write_bytes(written[: len(written) * 2 // 3])
     with pytest.raises(ValueError, match=r"b' cannot be read as an image .*whole jpg, jpeg, jfif"):
         data.read_image(tmp_path / "b", 3)
-
-
-def test_a_missing_picture_is_named():
-    with pytest.raises(FileNotFoundError, match=r"no image at 'nowhere\.png'"):
-        data.read_image("nowhere.png", 3)

@@ -185,11 +185,6 @@ def test_faults_of_labels_are_named(pictures, tmp_path, columns, fields, message
         opened(tmp_path, pictures | columns, **fields)
 
 
-def test_a_data_set_of_classes_has_no_numbers():
-    with pytest.raises(ValueError, match="labels of 'digits' are classes. Received: task='numb"):
-        data.load("digits", 1, task="numbers")
-
-
 def test_losses_that_balance_need_all_classes():
     dataset = data.load("digits", 1)
     train = dataset.split("train")

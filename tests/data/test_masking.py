@@ -58,11 +58,6 @@ def test_mae_masks_all_that_is_corrupted():
     assert len(np.unique(corrupted, axis=0)) == 50
 
 
-@pytest.mark.parametrize(("corrupt", "expected"), [(0.5, 3), (0.01, 1), (0.99, 5), (0.4, 2)])
-def test_neither_none_nor_all_are_corrupted(corrupt, expected):
-    assert (drawn(masking(corrupt=corrupt), 5)[1].sum(axis=1) == expected).all()
-
-
 def test_what_is_drawn_follows_from_the_key_alone():
     made = masking((16, 40), (4, 8))
     one, again, other = (made.draw(generator(*key)) for key in ((1, 2), (1, 2), (2, 2)))
@@ -86,21 +81,6 @@ def test_colors_are_classes(rng, target, side, bits):
                 red, green, blue = np.floor(cell.mean(axis=(0, 1)) / 255 * 2**bits)
                 expected.append((red * 2**bits + green) * 2**bits + blue)
     np.testing.assert_array_equal(actual, np.reshape(expected, (5, -1)))
-
-
-def test_the_brightest_color_is_the_last_class():
-    made = masking()
-    white = NUMERICS.normalize(np.full((1, *SIZE, 3), 255, "float32"))
-    assert (made.targets(white) == 511).all()
-    assert made.config.outputs(PATCH, 3) == (1, 512) and made.config.outputs(PATCH, 1) == (1, 8)
-
-
-def test_grey_has_a_class_a_level():
-    gray = Preprocessing()
-    made = Masking(PretextConfig("masked_patch"), (4, 8), (4, 4), gray)
-    levels = np.repeat([[16.0, 239.0]], 4, axis=1)  # of 8 levels the first and the last
-    images = gray.normalize(np.broadcast_to(levels, (4, 8))[None, :, :, None].astype("float32"))
-    np.testing.assert_array_equal(made.targets(images), [[0, 7]])
 
 
 @pytest.mark.parametrize("target", ["patch", "normalized_patch"])

@@ -137,16 +137,6 @@ def test_a_mask_changes_as_its_picture_does(folder, change):
         np.testing.assert_array_equal(one, other)
 
 
-def test_held_out_masks_take_the_nearest_pixel(folder):
-    split = data.load(f"folder:{folder}", 3).split("test")
-    options = {"image_size": SIZE, "preprocessing": PIXELS, "batch": 3, "num_classes": CLASSES}
-    made = [*data.eval_batches(split, task=Task("masks"), **options)]
-    masks = np.concatenate([masks for _, masks in made])
-    for mask, whole in zip(masks, masks_of(split).values(), strict=True):
-        expected = Image.fromarray(whole).resize(SIZE[::-1], Image.Resampling.NEAREST)
-        np.testing.assert_array_equal(mask, np.asarray(expected))
-
-
 def test_pairs_that_do_not_match_are_all_named(folder):
     (folder / "train" / "masks" / "p03.png").unlink()
     shutil.copy(folder / "train" / "masks" / "p00.png", folder / "train" / "masks" / "extra.png")

@@ -7,7 +7,6 @@ from sklearn.datasets import load_sample_images
 
 from tests.peers import peer
 from vit_keras.data.policies import (
-    AUTOAUGMENT,
     GRAY,
     IMAGENET,
     OPERATIONS,
@@ -15,7 +14,6 @@ from vit_keras.data.policies import (
     TRIVIALAUGMENT,
     autoaugment,
     color_jitter,
-    randaugment,
     trivialaugment,
 )
 
@@ -172,17 +170,3 @@ def test_color_jitter_is_torchvisions(picture, rng):
         np.testing.assert_array_equal(pixels(made), pixels(expected))
         seen.add(tuple(name for name, _ in steps))
     assert len(seen) == 6 and all(len(set(order)) == 3 for order in seen)
-
-
-def test_policies_draw_evenly(rng):
-    size, count = (32, 48), 4000
-    rows = rng.uniform(size=(count, 2, 4)).astype("float32")
-    steps = [list(randaugment(2, 10).steps(row, size)) for row in rows]
-    names, counts = np.unique([name for two in steps for name, *_ in two], return_counts=True)
-    assert set(names) == set(RANDAUGMENT) and np.ptp(counts) < 0.3 * counts.mean()
-    turns = [step[1] for two in steps for step in two if step[0] == "rotate"]
-    assert set(turns) == {-30.0, 30.0} and abs(np.mean(turns)) < 5
-    applied = [list(autoaugment().steps(row, size)) for row in rows]
-    expected = np.mean([first[1] + second[1] for first, second in IMAGENET])
-    assert np.mean([len(two) for two in applied]) == pytest.approx(expected, abs=0.05)
-    assert {step[0] for two in applied for step in two} <= set(AUTOAUGMENT)

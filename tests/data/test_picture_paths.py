@@ -1,13 +1,10 @@
 """Files, folders, and patterns are expanded into pictures."""
 
-import os
 import pathlib
-import re
 
 import pytest
 
 from vit_keras import data
-from vit_keras.data.picture_paths import is_junk
 
 pytestmark = pytest.mark.once
 
@@ -86,35 +83,3 @@ def test_a_pattern_finds_names_that_look_like_patterns(root):
 def test_what_holds_no_picture_is_named(root, argument, error, message):
     with pytest.raises(error, match=message):
         data.expand_pictures(["b.jpg", argument])
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (("__MACOSX", "._x.jpg", ".DS_Store", "@eaDir", ".ipynb_checkpoints", "Thumbs.db"), True),
-        (("$RECYCLE.BIN", "lost+found", "System Volume Information", "#recycle", "~$a.csv"), True),
-        (("desktop.ini", ".Trash-1000", "@Recycle", "x.jpg@SynoEAStream", "Icon\r"), True),
-        (("cat", "x.jpg", "__cat__", "macosx", "@home", "$100", "thumbs", "a.b", "lost"), False),
-    ],
-)
-def test_what_systems_leave_in_folders_is_junk(names, expected):
-    assert [is_junk(name) for name in names] == [expected] * len(names)
-
-
-@pytest.mark.parametrize("argument", [".", "*", "deep", "**/*.webp", "deep/*/c.webp", "linked"])
-def test_an_unreadable_folder_is_an_error(root, monkeypatch, argument):
-    (root / "linked").mkdir()
-    (root / "linked" / "er").symlink_to(root / "deep" / "er")
-
-    def refusing(look, closed):  # the superuser may read whatever the mode
-        def refused(path, *args, **options):
-            if re.search(closed, str(path)):
-                raise PermissionError(13, "Permission denied", str(path))
-            return look(path, *args, **options)
-
-        return refused
-
-    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "er$"))
-    monkeypatch.setattr(os, "lstat", refusing(os.lstat, "er/c.webp"))
-    with pytest.raises(PermissionError, match="(deep|linked)/er"):
-        data.expand_pictures([argument])

@@ -91,32 +91,6 @@ def test_processes_share_the_rows_of_each_evaluated_batch(split, pad):
             np.testing.assert_array_equal(np.concatenate(pieces), tensor)
 
 
-def test_wrong_sizes_of_batches_are_named(split):
-    order = {"seed": 0, "start_step": 0, "total_steps": 1, "num_classes": 10, **PLAIN}
-    with pytest.raises(ValueError, match="must divide `batch`. Received: batch=4 over 3 processes"):
-        data.train_batches(split, **order, batch=4, augment_config=AugmentConfig(), shard=(0, 3))
-    with pytest.raises(ValueError, match="must be even. Received: batch=6 over 2 processes"):
-        data.train_batches(
-            split, **order, batch=6, augment_config=AugmentConfig(mixup_alpha=1), shard=(0, 2)
-        )
-
-
-def test_digits_are_scikit_learns_with_360_held_out():
-    from sklearn.datasets import load_digits
-
-    dataset = data.load("digits", channels=1)
-    train, test = dataset.split("train"), dataset.split("test")
-    assert (len(train), len(test)) == (1437, 360)
-    assert set(np.bincount(test.labels)) <= {35, 36, 37}  # stratified
-    theirs = {(image.tobytes(), target) for image, target in zip(*load_digits(return_X_y=True))}
-    ours = set()
-    for split in (train, test):
-        for i in range(len(split)):
-            ink = np.round(split.read(i) / 255 * 16)
-            ours.add((ink.astype("float64").tobytes(), split.labels[i]))
-    assert ours == theirs
-
-
 def maps(config, count=400, size=21):
     """Finds the affine map of each augmentation, `(count, 2, 3)`: output (y, x, 1) -> input.
 
@@ -192,18 +166,3 @@ def test_pixels_are_scaled_as_the_model_wants(rng):
     imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     expected = (pixels / 255 - np.array(imagenet.mean)) / np.array(imagenet.std)
     assert_close(data.normalize(pixels, imagenet), expected)
-
-
-def test_wrong_input_is_named(monkeypatch):
-    with pytest.raises(ValueError, match="`dataset` must be one of 'digits'.*'mnist'"):
-        data.load("mnist", 1)
-    with pytest.raises(ValueError, match="`split` of 'digits' must be one of 'train', 'test'"):
-        data.load("digits", 1).split("val")
-
-    def empty(channels, config):
-        none = from_arrays(np.zeros((0, 8, 8, channels), "uint8"), np.zeros(0, int))
-        return data.Dataset("empty", {"train": none}, ("a", "b"))
-
-    monkeypatch.setitem(data.DATASETS, "empty", empty)
-    with pytest.raises(ValueError, match="split of a data set needs images.*'empty' with none"):
-        data.load("empty", 1)

@@ -72,14 +72,6 @@ def test_whole_numbers_are_brought_to_the_levels_of_a_model(rng, dtype, levels):
     np.testing.assert_allclose(actual, 2 * pixels / white - 1, atol=1.01 * step)
 
 
-def test_lists_and_other_byte_orders_are_arrays(rng):
-    pixels = rng.integers(0, 256, (2, 8, 12, 3)).astype("float32")
-    expected = pixels / np.float32(127.5) - 1
-    for given in ([*pixels], pixels.tolist(), pixels.astype(">f4"), pixels.astype("float16")):
-        np.testing.assert_allclose(both_steps(given, Preprocessing()), expected, atol=1e-3)
-    assert both_steps(pixels[:0], Preprocessing()).shape == (0, 8, 12, 3)
-
-
 AXES = r"must have the axes \(height, width, channels\)"
 TYPES = "must be real numbers in one array"
 REFUSED = {
@@ -115,24 +107,3 @@ def test_what_are_no_pixels_is_refused(rng, case):
     if case not in ("no channels", "a row"):  # which need no axes
         with pytest.raises(ValueError, match=message):
             data.normalize(given, Preprocessing())
-
-
-def test_a_preprocessing_with_colors_names_its_channels(rng):
-    how = Preprocessing(mean=(0.4, 0.5, 0.6))
-    for shape in ((3, 3, 6), (2, 3, 9, 5), (2, 6, 6, 4)):
-        with pytest.raises(ValueError, match=f"{AXES}.*Received: shape"):
-            data.normalize(rng.integers(0, 256, shape).astype("uint8"), how)
-    with pytest.raises(ValueError, match="Received: uint16. Bring them"):
-        how.normalize(np.ones((2, 2, 3), "uint16"))
-
-
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        ([[0.1, np.nan]], "Predictions must be finite"),
-        ([[0.1], [0.1, 0.2]], "Predictions must be real numbers in one array"),
-    ],
-)
-def test_faults_of_predictions_are_named(scores, message):
-    with pytest.raises(ValueError, match=message):
-        applications.decode_predictions(scores, class_names=["cat", "dog"])

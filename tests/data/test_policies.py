@@ -66,10 +66,3 @@ def test_erased_parts_are_as_published(rng):
     np.testing.assert_array_equal(
         erased.sum((1, 2)), [x.any(1).sum() * x.any(0).sum() for x in erased]
     )
-
-
-@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 40)])
-def test_nothing_is_erased_where_no_part_fits(rng, size):
-    image = rng.normal(size=(*size, 2)).astype("float32")
-    for i in range(50):
-        np.testing.assert_array_equal(erase(image.copy(), generator(i), 1.0), image)

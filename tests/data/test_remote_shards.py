@@ -163,13 +163,6 @@ def test_copies_stay_within_their_bound(server, tmp_path, shard_cache, monkeypat
     assert len(grays(again.split("train"))) == 16  # while a thread copies
 
 
-def test_a_missing_package_of_a_store_is_named():
-    with pytest.raises(
-        ImportError, match=r"'s3://bucket/shards.json' cannot be read: Install s3fs"
-    ):
-        load("s3://bucket/x.tar")
-
-
 def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
     """In the same process or another one, and a copy that is gone is read from the server."""
     server.fails = lambda number: "cut" if server.requests[-1][0].endswith(".tar") else None

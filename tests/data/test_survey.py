@@ -11,7 +11,6 @@ from sklearn.datasets import load_sample_images
 
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset
 from vit_keras.data.pillow_images import ORIENTATION
 from vit_keras.data.survey import Picture, hashes, near_hashes
 
@@ -84,17 +83,6 @@ def test_large_pictures_hash_as_imagehash_does(rng):
     assert np.median(differing) == 0 and max(differing) <= 4
 
 
-def test_images_in_memory_are_described(rng):
-    images = rng.integers(0, 256, (4, 40, 50, 1), dtype="uint8")
-    split = data.from_arrays(images, [0, 1, 1, 0])
-    dataset = Dataset("arrays", {"train": split}, ("a", "b"))
-    pictures = list(data.survey_pictures(dataset, dataset.splits))
-    assert [p.name for p in pictures] == [f"train[{i}]" for i in range(4)]
-    assert [p.class_name for p in pictures] == ["a", "b", "b", "a"]
-    for p, image in zip(pictures, images):
-        assert (p.width, p.height, p.digest) == (50, 40, hashlib.sha256(image).hexdigest())
-
-
 @pytest.mark.parametrize("distance", [0, 3, 4, 16])
 def test_near_hashes_are_those_of_all_pairs(rng, distance):
     numbers = rng.integers(0, 2**63, 300, dtype="uint64") * np.uint64(2)
@@ -137,11 +125,6 @@ def picture(name, split="train", class_name="a", phash=0, colorhash=0, digest=No
 
 def found(pictures, distance=4):
     return {(p.first.name, p.second.name, p.distance) for p in data.find_pairs(pictures, distance)}
-
-
-def test_many_copies_are_as_many_pairs():
-    copies = [picture(str(i), phash=5) for i in range(100)]
-    assert found(copies) == {("0", str(i), 0) for i in range(1, 100)}
 
 
 def test_a_picture_is_paired_within_and_across_splits_and_classes():

@@ -48,17 +48,6 @@ class TinyPictures(tfds.core.GeneratorBasedBuilder):
             yield i, {"id": f"{i}", "image": picture(split, i), "label": i % 3}
 
 
-class TinySounds(TinyPictures):
-    """A data set without pictures."""
-
-    def _info(self):
-        features = tfds.features.FeaturesDict({"sound": np.float32, "text": tfds.features.Text()})
-        return tfds.core.DatasetInfo(builder=self, features=features)
-
-    def _examples(self, split, count):
-        yield 0, {"sound": 1.0, "text": "x"}
-
-
 @pytest.fixture(scope="module", params=["tfrecord", "array_record"])
 def prepared(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
@@ -142,21 +131,3 @@ def test_a_damaged_record_is_named(tmp_path):
     options = {"image_size": (5, 4), "preprocessing": Preprocessing(), "batch": 4}
     with pytest.raises(UnreadableImageError, match=message), split.reading():
         list(data.eval_batches(split, **options))
-
-
-def test_faults_are_named(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="has no 'tiny_picture'. Did you mean: .*tiny_pictures"):
-        data.load("tfds:tiny_picture", 3, DataConfig(data_dir=str(tmp_path)))
-    TinySounds(data_dir=tmp_path).download_and_prepare()
-    features = r"\{'sound': '\w+', 'text': 'Text'\}"
-    with pytest.raises(ValueError, match=f"needs an Image and a ClassLabel.*{features}"):
-        data.load("tfds:tiny_sounds", 3, DataConfig(data_dir=str(tmp_path)))
-
-    def unreachable(self, **options):
-        raise ConnectionError("no route to host")
-
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", unreachable)
-    where = DataConfig(data_dir=str(tmp_path / "d"), manual_dir="archives")
-    command = f"tfds build mnist:3.0.1 --data_dir {tmp_path}/d --manual_dir archives"
-    with pytest.raises(ValueError, match=f"not prepared in '.*mnist.*no route to host.*{command}"):
-        data.load("tfds:mnist:3.0.1", 3, where)

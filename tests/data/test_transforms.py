@@ -153,13 +153,6 @@ def test_batches_are_resized_image_by_image(rng, crop_fraction, rounding):
     np.testing.assert_array_equal(same, pixels)
 
 
-def test_floats_are_rounded_where_levels_are(rng):
-    pixels = rng.uniform(-9, 264, (30, 20, 3)).astype("float32")
-    levels = np.clip(pixels.round(), 0, 255).astype("uint8")
-    expected = data.resize(levels, (16, 16), Preprocessing())
-    np.testing.assert_array_equal(data.resize(pixels, (16, 16), Preprocessing()), expected)
-
-
 @pytest.mark.parametrize("rounding", ["none", "torchvision", "transformers"])
 def test_masks_keep_their_classes(rng, rounding):
     classes = rng.choice([0, 3, 200], (30, 47, 1)).astype("uint8")
@@ -197,15 +190,3 @@ def test_an_odd_rest_is_cut_at_either_side(rounding):
     left = {"torchvision": 2, "transformers": 1}[rounding]
     expected = pixels[:, left : left + 8]
     np.testing.assert_array_equal(data.resize(pixels, (8, 8), options), expected)
-
-
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ({"rounding": "timm"}, r"`rounding` must be one of 'none', .*Received: 'timm'"),
-        ({"interpolation": "area"}, r"'bilinear', 'bicubic', 'nearest'. Received: 'area'"),
-    ],
-)
-def test_unknown_names_are_refused(field, message):
-    with pytest.raises(ValueError, match=message):
-        Preprocessing(**field)

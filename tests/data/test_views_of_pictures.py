@@ -173,16 +173,6 @@ def test_half_of_the_views_are_mirrored(rng):
     assert sum(mirrored) == pytest.approx(100, abs=5 * np.sqrt(50))
 
 
-@pytest.mark.parametrize("field", ["color_jitter", "grayscale", "blur_sigma", "solarize"])
-@pytest.mark.parametrize(("kind", "channels"), [("uint16", 3), ("float32", 1), ("uint8", 6)])
-def test_colors_of_other_pictures_are_refused(rng, field, kind, channels):
-    config = DinoConfig(2, 4, (0.5, 0.9), (0.2, 0.4), **{**NONE, field: 0.2})
-    with pytest.raises(
-        ValueError, match=rf"8 bits with 1 or 3 channels .* {kind} with {channels} .* pretext.dino"
-    ):
-        Views(config, SIZE, NUMERICS).draw(np.zeros((9, 7, channels), kind), rng)
-
-
 @pytest.fixture
 def split(rng):
     return from_arrays(rng.integers(0, 256, (10, 9, 9, 3), dtype="uint8"), np.arange(10) % 2)

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from vit_keras import evaluation
-from vit_keras.support import figures
 
 pytestmark = pytest.mark.once
 
@@ -40,17 +38,3 @@ def test_bins_are_closed_above_and_empty_ones_have_no_rate():
     rows = [(row["images"], row["accuracy"], row["confidence"]) for row in actual["bins"]]
     assert rows == [(0, None, None), (0, None, None), (2, 0.5, 0.675), (2, 0.5, 0.9)]
     assert actual["ece"] == pytest.approx(0.5 * 0.175 + 0.5 * 0.4)
-
-
-def test_a_confidence_rounded_above_one_counts():
-    actual = evaluation.measure_calibration(np.array([[1.0000001, 0.0]], "float32"), np.array([0]))
-    assert actual["bins"][-1]["images"] == 1
-
-
-def test_reliability_is_drawn(rng, tmp_path):
-    probabilities, labels = rng.dirichlet(np.full(10, 0.3), 200), rng.integers(0, 10, 200)
-    figures.reliability(evaluation.measure_calibration(probabilities, labels), tmp_path / "a.png")
-    pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
-    for color in (figures.BLUE, figures.ORANGE, figures.GRAY):
-        rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
-        assert (pixels == rgb).all(axis=-1).sum() > 50, color

@@ -6,12 +6,13 @@ from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
     precision_recall_fscore_support,
-    top_k_accuracy_score,
 )
 
 from tests.helpers import assert_close, randomize
 from vit_keras import applications, evaluation
 from vit_keras.models import VisionTransformer
+
+pytestmark = pytest.mark.on("torch")
 
 
 def test_report_equals_scikit_learns(rng):
@@ -63,15 +64,6 @@ def test_a_softmax_is_not_applied_twice(rng):
     model = randomize(applications.ViTTi16(input_shape=(16, 16, 3), classes=4), rng, 0.1)
     images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     assert_close(evaluation.probabilities(model, images), model(images), rtol=2e-6)
-
-
-def test_top_5_is_scikit_learns(rng):
-    logits, labels = rng.normal(size=(300, 12)), rng.integers(0, 12, 300)
-    expected = top_k_accuracy_score(labels, logits, k=5, labels=np.arange(12))
-    actual = evaluation.report(logits, labels, [str(k) for k in range(12)])
-    assert actual["top_5_accuracy"] == pytest.approx(expected)
-    assert evaluation.top_k_accuracy(logits, labels, 1) == pytest.approx(actual["accuracy"])
-    assert evaluation.report(logits[:, :5], labels % 5, "abcde")["top_5_accuracy"] is None
 
 
 def test_runs_are_summarized_by_mean_and_deviation():

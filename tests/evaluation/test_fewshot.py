@@ -6,10 +6,10 @@ from sklearn.linear_model import Ridge
 
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import evaluation
-from vit_keras.config import Config
 from vit_keras.evaluation.predictors import make_predictor
-from vit_keras.evaluation.probes import draw
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, intermediates
+
+pytestmark = pytest.mark.on("torch")
 
 
 def clusters(rng, images, width, classes=5, spread=1.5):
@@ -40,15 +40,6 @@ def test_weights_are_those_of_ridge_regression(rng, images, width, l2):
     np.testing.assert_array_equal(solver.predict(test, l2, chunk=16), classes)
 
 
-def test_features_that_never_change_and_offsets_do_no_harm(rng):
-    features, labels = clusters(rng, 40, 6)
-    features[:, 2], features[:, 4] = 7.0, features[:, 4] * 1e-3 + 5e3
-    weights, classes = ridge(features, labels, features, 2.0**10)
-    solver = evaluation.LeastSquares(features, labels, 5)
-    np.testing.assert_allclose(solver.weights(), weights, atol=1e-9)
-    np.testing.assert_array_equal(solver.predict(features), classes)
-
-
 def test_shots_are_drawn_as_published(rng):
     """One generator per seed permutes the images of each class; the first ones are the shots."""
     features, labels = clusters(rng, 90, 8)
@@ -65,27 +56,6 @@ def test_shots_are_drawn_as_published(rng):
         assert row["mean"] == pytest.approx(np.mean(row["accuracies"]))
         assert row["std"] == pytest.approx(np.std(row["accuracies"], ddof=1))
     assert "7-shot accuracy" in evaluation.few_shot_table(rows)
-
-
-@pytest.mark.parametrize(
-    ("labels", "shots", "seeds", "message"),
-    [
-        ([0, 1, 1, 2, 2], (1, 2), 3, "2 shots need as many .* Received: class 0 with 1"),
-        ([0, 1, 1], (1,), 3, "Received: class 2 with 0"),
-        ([0, 1, 3], (1,), 3, r"must lie in \[0, 3\).*from 0 to 3"),
-        ([0, 1, 2], (0,), 3, "`shots` and `seeds` must be positive"),
-        ([0, 1, 2], (), 3, "`shots` and `seeds` must be positive"),
-        ([0, 1, 2], (1,), 0, "`shots` and `seeds` must be positive"),
-    ],
-)
-def test_what_cannot_be_drawn_is_named(labels, shots, seeds, message):
-    with pytest.raises(ValueError, match=message):
-        draw(np.array(labels), 3, shots, seeds)
-
-
-def test_a_negative_frequency_is_refused():
-    with pytest.raises(ValueError, match="`fewshot_every` must be at least 0. Received: -1"):
-        Config(fewshot_every=-1)
 
 
 MODELS = {
@@ -107,28 +77,3 @@ def test_features_are_what_the_head_reads(rng, name):
     expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
     assert_close(features(images), expected)
     assert make_predictor(features).preprocessing == model.preprocessing
-
-
-def test_features_keep_the_order_of_the_images(rng):
-    features = evaluation.feature_model(randomize(MODELS["vit"](), rng))
-    images = rng.uniform(-1, 1, (5, 8, 8, 3)).astype("float32")
-    actual, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
-    assert_close(actual, features(images))
-    assert labels.tolist() == [1, 2, 3, 4, 5]
-
-
-def test_a_missing_representation_is_named(rng):
-    model = MODELS["resnet"]()
-    with pytest.raises(ValueError, match=r"'pre_logits' for model 'resnet', which has 'avg_pool'"):
-        evaluation.feature_model(model, "pre_logits")
-    with pytest.raises(ValueError, match="representation='relu'"):
-        evaluation.feature_model(model, "relu")
-    assert evaluation.feature_model(model, "avg_pool").output_shape == (None, 128)
-    import keras
-
-    images = keras.Input((4, 4, 3))
-    other = keras.Model(images, keras.layers.Dense(3, name="top")(keras.layers.Flatten()(images)))
-    with pytest.raises(ValueError, match="representation=None for model .*'top'"):
-        evaluation.feature_model(other)
-    with pytest.raises(ValueError, match="needs at least one image"):
-        evaluation.extract(evaluation.feature_model(model), [])

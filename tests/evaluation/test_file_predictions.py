@@ -4,16 +4,17 @@ import dataclasses
 import io
 import json
 import os
-import threading
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.helpers import randomize, to_numpy
-from vit_keras import data, evaluation, models, weights
+from vit_keras import evaluation, models, weights
 from vit_keras.evaluation import Predictor
-from vit_keras.models import Preprocessing, ResNet, VisionTransformer
+from vit_keras.models import Preprocessing, VisionTransformer
+
+pytestmark = pytest.mark.on("torch")
 
 PREPROCESSING = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 
@@ -64,7 +65,6 @@ def means(calls, gives_probabilities=True):
     return Predictor(run, (8, 8, 3), 3, pixels, gives_probabilities)
 
 
-@pytest.mark.once
 def test_the_last_batch_is_filled_up(pictures):
     paths, pixels = pictures
     calls = []
@@ -78,7 +78,6 @@ def test_the_last_batch_is_filled_up(pictures):
     assert calls == [2, 2, 2]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("form", ["table", "csv", "jsonl", "html"])
 def test_rows_are_written_before_all_pictures_are_read(pictures, form):
     """At most three batches of pictures have no row yet, so memory is constant."""
@@ -103,26 +102,6 @@ def test_rows_are_written_before_all_pictures_are_read(pictures, form):
     assert max(behind) <= 12 and written[0] < 20
 
 
-@pytest.mark.once
-def test_pictures_are_read_while_the_model_computes(pictures, monkeypatch):
-    paths, _ = pictures
-    third_is_read, read = threading.Event(), data.read_image
-
-    def noting(path, channels, **options):
-        if path == paths[2]:
-            third_is_read.set()
-        return read(path, channels)
-
-    monkeypatch.setattr(data, "read_image", noting)
-    predictor = means([])
-    waits = dataclasses.replace(
-        predictor, run=lambda x: third_is_read.wait(60) and predictor.run(x)
-    )
-    rows = evaluation.predict_files(waits, paths[:3], batch=1)
-    assert [row.path for row in rows] == paths[:3] and third_is_read.is_set()
-
-
-@pytest.mark.once
 def test_classes_below_the_threshold_are_left_out(pictures):
     paths, pixels = pictures
     shares = pixels.mean(axis=(1, 2)) / 255  # (5, 3)
@@ -152,7 +131,6 @@ def test_attention_is_the_rollout_of_the_model(model, pictures):
         np.testing.assert_allclose(row.picture.mean(), picture.mean(), atol=6)
 
 
-@pytest.mark.once
 def test_an_unreadable_picture_stops_or_has_a_row_of_its_own(pictures):
     paths, pixels = pictures
     paths[1].write_bytes(b"not a picture")
@@ -172,49 +150,12 @@ def test_an_unreadable_picture_stops_or_has_a_row_of_its_own(pictures):
     assert list(evaluation.predict_files(means([]), [])) == []
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"on_error": "stop"}, "`on_error` must be 'raise' or 'skip'. Received: on_error='stop'"),
-        ({"batch": 0}, "`batch` must be positive. Received: batch=0"),
-        ({"top": 0}, "`top` must be positive. Received: top=0"),
-        ({"threshold": 1.5}, r"`threshold` must lie in \[0, 1\]. Received: threshold=1.5"),
-        ({"attention": True}, "needs a Keras model with EncoderBlock .* an exported file"),
-    ],
-)
-def test_wrong_options_are_named_at_once(options, message):
-    with pytest.raises(ValueError, match=message):
-        evaluation.predict_files(means([]), [], **options)
-
-
-@pytest.mark.once
-def test_attention_needs_encoder_blocks():
-    network = evaluation.make_predictor(ResNet(32, (1,), 0.5, 5))
-    with pytest.raises(ValueError, match="need a model with EncoderBlock layers.*which has none"):
-        evaluation.predict_files(network, [], attention=True)
-
-
-@pytest.mark.once
 def test_outputs_that_are_not_finite_are_an_error(pictures):
     predictor = dataclasses.replace(means([]), run=lambda x: x.mean(axis=(1, 2)) * np.nan)
     with pytest.raises(ValueError, match=r"must be finite. Received: NaN .* for '.*0\.png'"):
         list(evaluation.predict_files(predictor, pictures[0], on_error="skip"))
 
 
-@pytest.mark.once
-def test_a_file_that_may_not_be_opened_is_unreadable(pictures, monkeypatch):
-    def denied(path, channels, **options):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(data, "read_image", denied)
-    with pytest.raises(PermissionError):
-        list(evaluation.predict_files(means([]), pictures[0]))
-    rows = list(evaluation.predict_files(means([]), pictures[0], on_error="skip"))
-    assert all("Permission denied" in row.error for row in rows) and len(rows) == 5
-
-
-@pytest.mark.once
 def test_names_that_are_not_utf8_are_written_as_escapes(pictures, tmp_path):
     name = os.fsdecode(b"b\xe9b\xe9.png")
     path = tmp_path / name
@@ -228,7 +169,6 @@ def test_names_that_are_not_utf8_are_written_as_escapes(pictures, tmp_path):
     assert json.loads(text["jsonl"])["path"] == str(path)
 
 
-@pytest.mark.once
 def test_checkpoints_of_other_formats_predict_the_same(model, pictures, tmp_path):
     expected = evaluation.classify(model, pictures[0])
     weights.save_model(model, tmp_path / "a.keras")

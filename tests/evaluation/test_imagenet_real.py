@@ -29,26 +29,3 @@ def test_file_names_say_which_labels_are_whose(file):
     assert evaluation.read_real_labels(file, 3, 5, names) == [{4, 0}, {0, 2}, set()]
     others = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
     assert evaluation.read_real_labels(file, 5, 5, others)[0] == {3}
-
-
-def test_what_does_not_fit_is_named(file, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no ReaL labels at '.*nowhere.json'"):
-        evaluation.read_real_labels(tmp_path / "nowhere.json", 5, 5)
-    with pytest.raises(ValueError, match="one list of labels for each image.*5 lists for 6 images"):
-        evaluation.read_real_labels(file, 6, 5)
-    with pytest.raises(ValueError, match="5 lists for 4 images"):
-        evaluation.read_real_labels(file, 4, 5)
-    with pytest.raises(ValueError, match="5 lists for 9 images"):
-        evaluation.read_real_labels(file, 1, 5, ["ILSVRC2012_val_00000009.JPEG"])
-    with pytest.raises(ValueError, match="TensorFlow Datasets does not keep in order"):
-        evaluation.read_real_labels(
-            file, 5, 5, [f"tfds:imagenet2012 validation[{i}]" for i in range(5)]
-        )
-    with pytest.raises(ValueError, match=r"must lie in \[0, 3\).*Received: \[3, 4\]"):
-        evaluation.read_real_labels(file, 5, 3)
-    with pytest.raises(ValueError, match="At least one image must have a ReaL label"):
-        evaluation.real_accuracy(np.array([1, 2]), [set(), set()])
-    for text in ('{"a": 1', "[1, 2]", '[["x"]]'):
-        file.write_text(text)
-        with pytest.raises(ValueError, match="must be a JSON list of lists of labels"):
-            evaluation.read_real_labels(file, 2, 5)

@@ -154,30 +154,3 @@ def test_masks_and_overlays_are_written(tmp_path, rng):
         np.testing.assert_array_equal(colored[mask == number], picture[mask == number].repeat(3, 1))
     halfway = picture[mask == 2] / 2 + palette()[2] / 2
     np.testing.assert_allclose(colored[mask == 2], halfway, atol=0.51)
-
-
-def test_a_sheet_shows_each_picture_beside_its_masks(rng):
-    rows = []
-    for _ in range(3):
-        picture = rng.integers(0, 256, (30, 40, 3), dtype="uint8")
-        rows.append((picture, np.ones((30, 40), "uint8"), np.zeros((30, 40), "uint8")))
-    sheet = np.asarray(evaluation.draw_mask_sheet(rows))
-    assert sheet.shape == (2 * 34 - 4, 6 * 44 - 4, 3)
-    for number, (picture, true, predicted) in enumerate(rows):
-        top, left = number // 2 * 34, number % 2 * 3 * 44
-        for place, mask in enumerate((predicted, true, predicted)):  # class 0 colors nothing
-            at = left + place * 44
-            shown = evaluation.draw_overlay(picture, mask)
-            np.testing.assert_array_equal(sheet[top : top + 30, at : at + 40], shown)
-
-
-@pytest.mark.parametrize("options", [{"overlap": 1.0}, {"overlap": -0.1}, {"batch": 0}])
-def test_wrong_options(options):
-    with pytest.raises(ValueError, match=r"`overlap` must be at least 0 and below 1"):
-        evaluation.MaskOptions(**options)
-
-
-def test_masks_need_a_model_of_masks():
-    predictor = Predictor(by_gray, (16, 12, 1), 3, Preprocessing(), False)
-    with pytest.raises(ValueError, match=r"trained with task masks. Received: a model of classes"):
-        evaluation.predict_mask(predictor, np.zeros((16, 12, 1)))

@@ -1,13 +1,13 @@
 """Nearest neighbors, compared with scikit-learn's classifier on the same weights."""
 
-import re
-
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from tests.helpers import assert_close
 from vit_keras import evaluation
+
+pytestmark = pytest.mark.once
 
 CLASSES = 4
 
@@ -31,7 +31,6 @@ def reference(train, test, k, weights):
     return classifier.fit(*train).score(*test)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("temperature", [0.07, 0.5])
 @pytest.mark.parametrize("max_similarities", [2**25, 10 * 150, 1])  # all rows, 10 or one at a time
 def test_accuracies_are_scikit_learns(features, temperature, max_similarities):
@@ -49,7 +48,6 @@ def test_accuracies_are_scikit_learns(features, temperature, max_similarities):
     assert text in evaluation.knn_table(rows)
 
 
-@pytest.mark.once
 def test_neighbors_are_the_most_similar_first(features):
     (train, _), (test, _) = features
     found = list(evaluation.nearest_neighbors(train, test, 7, max_similarities=20 * len(train)))
@@ -60,27 +58,3 @@ def test_neighbors_are_the_most_similar_first(features):
     )
     np.testing.assert_array_equal(indices, expected)
     assert_close(similarities, 1 - distances, rtol=2e-6)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"neighbors": (5, 151)}, "from 1 to the 150 training images. Received: [5, 151]"),
-        ({"neighbors": (0,)}, "from 1 to the 150 training images. Received: [0]"),
-        ({"neighbors": ()}, "from 1 to the 150 training images. Received: []"),
-        ({"temperature": 0.0}, "`temperature` must be above 0. Received: 0.0"),
-    ],
-)
-def test_bad_arguments_are_named(features, options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        evaluation.knn(*features, CLASSES, **options)
-
-
-@pytest.mark.once
-def test_several_labels_of_an_image_are_refused(features):
-    (train, labels), test = features
-    with pytest.raises(
-        ValueError, match=r"one class per image. Received: labels of shape \(150, 4"
-    ):
-        evaluation.knn((train, np.eye(CLASSES)[labels]), test, CLASSES)

@@ -43,11 +43,6 @@ def test_csv_says_the_same(tmp_path):
     ]
 
 
-def test_another_ending_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"written to \.parquet or \.csv files.*a\.xlsx"):
-        evaluation.write_predictions(tmp_path / "a.xlsx", PROBABILITIES, LABELS)
-
-
 def test_a_spreadsheet_computes_no_name(tmp_path):
     names = ["=1+1", "+1", "-1", "@a", "\t=1", "a=1"]
     numbers = np.full((6, 1), -1.5, "float32")

@@ -211,21 +211,6 @@ def test_other_classes_are_refused(rng, predictor, names, message):
         evaluation.evaluate(model_of(**predictor), split(rng), names, batch=4)
 
 
-def test_what_goes_wrong_is_named_before_the_images_are_read(rng, tmp_path):
-    predictor, images = model_of(), split(rng)
-    with pytest.raises(ValueError, match="written to .parquet or .csv files"):
-        evaluation.evaluate(predictor, images, NAMES, batch=4, predictions="a.txt")
-    with pytest.raises(FileNotFoundError, match="no ReaL labels at 'nowhere'"):
-        evaluation.evaluate(predictor, images, NAMES, batch=4, real="nowhere")
-    with pytest.raises(ValueError, match="needs at least one image. Received: none"):
-        evaluation.evaluate(predictor, split(rng, 0), NAMES, batch=4)
-    with pytest.raises(ValueError, match=r"Labels must lie in \[0, 5\)"):
-        evaluation.evaluate(predictor, split(rng, lowest=3), NAMES, batch=4)
-    predictor.model.get_layer("head").bias.assign([np.nan, 0, 0, 0, 0])
-    with pytest.raises(ValueError, match="Outputs must be finite. Received: 11 images"):
-        evaluation.evaluate(predictor, images, NAMES, batch=4)
-
-
 def test_everything_about_a_model_at_once(rng, tmp_path):
     predictor, images = model_of(), split(rng, 40)
     images = data.Split(images.labels, images.read, name=lambda index: f"image {index}")

@@ -36,8 +36,3 @@ def test_answers_are_means_over_views(model, rng, views, kind):
     received = averaged.as_probabilities(averaged.run(images))
     assert np.abs(answers[0] - answers[-1]).max() > 1e-3  # the views differ
     assert_close(received, np.mean(answers, axis=0), rtol=1e-5)
-
-
-def test_an_unknown_view_is_refused(model):
-    with pytest.raises(ValueError, match="`view` must be .*'flip'.*'crops'.*Received: .*'blur'"):
-        evaluation.with_views(evaluation.make_predictor(model), ["blur"])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from vit_keras import evaluation
 from vit_keras.evaluation.predictors import Predictor
@@ -92,13 +91,6 @@ def test_classes_and_labels_that_turn_are_told_with_figures(rng, capsys, name):
     assert "bright" not in text and text.startswith("Warning: in mirror images")
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_words_do_not_depend_on_the_batch(rng, capsys, name):
-    images = pictures(rng, 100)
-    texts = [told(name, images, capsys, batch) for batch in (1, 7, 64, 100)]
-    assert len({*texts}) == 1 and bool(texts[0]) != name.startswith("still")
-
-
 @pytest.mark.parametrize("count", [1, 2, 5, 9, 10, 30, 1000])
 def test_small_sets_raise_no_false_alarm(rng, capsys, count):
     for _ in range(5):
@@ -131,15 +123,3 @@ def test_areas_that_turn_are_told(rng, capsys):
         pass
     averaged.disagreement.report()
     assert "left loses 9" in (text := capsys.readouterr().err) and "Warning" in text
-
-
-def test_files_are_told_of_once(tmp_path, capsys):
-    for number in range(30):
-        level = 255 * number / 29
-        ramp = np.linspace(level, 255 - level, SIZE[1]) * np.ones(SIZE)
-        Image.fromarray(np.round(ramp).astype("uint8")).save(tmp_path / f"{number}.png")
-    averaged = evaluation.with_views(predictor_of("numbers", FUNCTIONS["numbers"]), ["flip"])
-    rows = [*evaluation.predict_files(averaged, sorted(tmp_path.iterdir()), batch=8)]
-    text = capsys.readouterr().err
-    assert len(rows) == 30 and text.count("Warning") == 1
-    assert "left changes by 200% of the spread in 30 pictures" in text

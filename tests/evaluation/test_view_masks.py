@@ -77,6 +77,7 @@ def exported(tmp_path_factory):
     return folder, exporting.export(segmenter_of(3, "linear"), folder, formats=formats, **options)
 
 
+@pytest.mark.nightly
 @pytest.mark.on("tensorflow")
 def test_exported_files_are_equivariant_too(exported, rng):
     folder, rows = exported

@@ -13,6 +13,8 @@ from vit_keras.config import Config, parse_config
 from vit_keras.experiments import train_run
 from vit_keras.training import checkpoints
 
+pytestmark = pytest.mark.on("torch")
+
 FIELDS = {
     "data.train_split": "train[:60]",
     "data.test_split": "test[:21]",  # a last batch of 5
@@ -109,7 +111,6 @@ def test_a_stopped_run_reads_its_features_and_ends_with_the_same_bits(
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.once
 def test_damaged_features_and_other_weights_are_refused(cached, weights):
     folder, _ = cached
     again = config(folder, **{"model.weights": weights})
@@ -129,7 +130,6 @@ def test_damaged_features_and_other_weights_are_refused(cached, weights):
     meta.write_text(json.dumps(recorded))
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -152,14 +152,6 @@ def test_the_field_that_stands_in_the_way_is_named(fields, message, tmp_path):
         config(tmp_path, **fields)
 
 
-@pytest.mark.once
-def test_a_layer_below_that_trains_is_named(weights, tmp_path):
-    with pytest.raises(ValueError, match="must be frozen.*where 'embedding' trains. Set optimizer"):
-        fields = {"model.weights": weights, "optimizer.freeze": '["head"]'}
-        train_run(config(tmp_path / "run", **fields))
-
-
-@pytest.mark.once
 def test_a_run_with_patience_keeps_the_best_head(weights, tmp_path):
     """A rate so high that the loss soon rises."""
     fields = {

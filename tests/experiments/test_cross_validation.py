@@ -10,11 +10,10 @@ from vit_keras import data, evaluation
 from vit_keras.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from vit_keras.experiments import cross_validate
 
-pytestmark = pytest.mark.once
-
 SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
 
 
+@pytest.mark.once
 def test_each_image_is_held_out_once():
     dataset = data.load("digits", 1)
     whole = dataset.split("train[:103]")
@@ -30,6 +29,7 @@ def test_each_image_is_held_out_once():
     assert sorted(held_out) == list(range(len(whole)))
 
 
+@pytest.mark.on("torch")
 def test_the_table_holds_each_run_and_their_mean(tmp_path):
     config = Config(
         model=ModelConfig(image_size=8, patch_size=4, channels=1, **SIZES),
@@ -51,6 +51,7 @@ def test_the_table_holds_each_run_and_their_mean(tmp_path):
     assert (tmp_path / "cross_validation.md").read_text() == table
 
 
+@pytest.mark.on("torch")
 def test_a_development_part_of_the_others_chooses(tmp_path):
     config = Config(
         model=ModelConfig(image_size=8, patch_size=4, channels=1, **SIZES),
@@ -94,26 +95,3 @@ def test_a_development_part_of_the_others_chooses(tmp_path):
         figures = json.loads((folder / "metrics.json").read_text())
         assert figures[-1]["step"] == 90
     assert differs  # the fold would have chosen another temperature
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"folds": 1}, "needs `folds` of at least 2, and no `sweep`. Received: folds=1"),
-        ({"folds": 3, "sweep": True}, "Received: folds=3, sweep=True"),
-    ],
-)
-def test_faults_are_named(fields, message):
-    with pytest.raises(ValueError, match=message):
-        Config(**fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"fold": (5, 5)}, r"`data.fold` must be \[i, k\] with i from 0 to k - 1, or null"),
-    ],
-)
-def test_faults_of_a_fold_are_named(fields, message):
-    with pytest.raises(ValueError, match=message):
-        DataConfig(**fields)

@@ -17,6 +17,8 @@ from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.models import from_model_config, intermediates
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 
+pytestmark = pytest.mark.on("torch")
+
 SMALL = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
 FIELDS = (
     *("--dataset", "digits", "--batch", "16", "--batch_eval", "64", "--total_steps", "4"),
@@ -29,7 +31,6 @@ def options_of(model):
     return VisionTransformerArchitecture.from_model(model).options
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", DESIGNS)
 def test_the_weights_bring_all_that_differs_from_the_papers_model(name, tmp_path):
     source = random_design(name)
@@ -72,7 +73,6 @@ GOLDEN_FILES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", GOLDEN_FILES)
 def test_a_run_starts_with_the_features_of_its_weights(name):
     path = GOLDEN / "families" / name
@@ -95,7 +95,6 @@ def test_a_run_starts_with_the_features_of_its_weights(name):
     assert_close(*tokens, rtol=2e-6)
 
 
-@pytest.mark.once
 def test_a_variants_name_stands_for_its_whole_model():
     config = parse_config(["--model.variant", "DINOv2-S/14-reg", "--dataset", "folder:photos"])
     model = config.model
@@ -117,33 +116,6 @@ def test_a_variants_name_stands_for_its_whole_model():
     assert ModelConfig().gelu == "tanh"  # of the paper's variants
 
 
-@pytest.mark.once
-def test_options_of_a_configuration_differ_from_the_variant(tmp_path):
-    fields = ["--model.variant", "B/16", "--model.options", "{num_registers: 2, mlp: swiglu}"]
-    config = parse_config([*fields, "--dataset", "folder:photos"])
-    (tmp_path / "config.yaml").write_text(dump_config(config))
-    config = read_config(tmp_path / "config.yaml")
-    assert config.model.options == {"num_registers": 2, "mlp": "swiglu"}
-    small = dataclasses.replace(config.model, image_size=32, **SMALL)
-    assert options_of(from_model_config(small, num_classes=2)).changed() == config.model.options
-    later = parse_config(["--config", str(tmp_path / "config.yaml"), "--model.variant", "L/16"])
-    assert later.model.options is None  # they belonged to the variant
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"options": {"registers": 4}}, "must be fields of ViTOptions.*Did you mean num_registers"),
-        ({"options": {"mlp": "swish"}}, "`mlp` must be one of 'gelu', 'swiglu'"),
-        ({"variant": "R50x1", "options": {"mlp": "swiglu"}}, "need a plain Vision Transformer"),
-    ],
-)
-def test_wrong_options_are_named(fields, message):
-    with pytest.raises(ValueError, match=message):
-        from_model_config(ModelConfig(**fields), num_classes=2)
-
-
 @pytest.fixture(scope="module")
 def dino(tmp_path_factory):
     """A tiny DINOv2 with registers for gray pictures of 8 x 8 pixels, without a head."""
@@ -154,7 +126,6 @@ def dino(tmp_path_factory):
     return path, model
 
 
-@pytest.mark.on("torch")
 def test_a_run_that_starts_from_a_dinov2_goes_on_to_the_same_bits(dino, tmp_path):
     path, source = dino
     arguments = ["train", *FIELDS, "--model.weights", str(path)]

@@ -81,6 +81,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(trained, tmp_path):
     assert tasks[0] == tasks[1]
 
 
+@pytest.mark.on("torch")
 def test_keras_opens_the_model_in_an_empty_process(trained):
     kind, _, folder = trained
     expected = {
@@ -90,6 +91,7 @@ def test_keras_opens_the_model_in_an_empty_process(trained):
     assert open_elsewhere(folder / "model.keras") == [[expected[kind], kind]]
 
 
+@pytest.mark.on("torch")
 def test_the_figures_equal_scikit_learns(trained, tmp_path):
     kind, _, folder = trained
     out = tmp_path / "predictions.csv"
@@ -114,6 +116,7 @@ def test_the_figures_equal_scikit_learns(trained, tmp_path):
         assert figures["f1"] == pytest.approx(f1, abs=1e-6)
 
 
+@pytest.mark.on("torch")
 def test_held_out_figures_of_training_are_those_of_the_report(trained):
     kind, _, folder = trained
     report = json.loads((folder / "report.json").read_text())
@@ -123,6 +126,7 @@ def test_held_out_figures_of_training_are_those_of_the_report(trained):
     assert last["val_loss"] > 0
 
 
+@pytest.mark.on("torch")
 def test_thresholds_and_temperature_come_from_the_development_split(trained):
     kind, _, folder = trained
     task = vit_keras.open(folder / "model.keras").task

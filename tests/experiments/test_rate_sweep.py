@@ -43,36 +43,6 @@ def test_the_best_rate_trains_on_all(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] == 0.01
 
 
-def test_each_classifier_has_a_rate_of_its_own(tmp_path, monkeypatch):
-    ran, best = [], {"token": 0.01, "gap": 0.001}
-
-    def train_run(config):
-        ran.append(config)
-        off = abs(np.log(config.optimizer.learning_rate / best[config.model.classifier]))
-        return {"accuracy": 0.9 - 0.01 * off}
-
-    monkeypatch.setattr(training_run, "train_run", train_run)
-    grid = dataclasses.replace(GRID, classifiers=("token", "gap"))
-    config = dataclasses.replace(DIGITS, grid=grid, sweep=True, workdir=str(tmp_path))
-    table = sweep(config)
-    assert [run.model.classifier for run in ran] == ["token"] * 6 + ["gap"] * 6
-    assert [run.optimizer.learning_rate for run in ran[3:6] + ran[9:]] == [0.01] * 3 + [0.001] * 3
-    assert len({run.workdir for run in ran}) == 12
-    token, gap = table.split("## ")[1:]
-    assert token.startswith("token\n") and "| 0.01 (chosen) | 90.00 % |" in token
-    assert gap.startswith("gap\n") and "| 0.001 (chosen) | 90.00 % |" in gap
-    found = json.loads((tmp_path / "sweep.json").read_text())
-    assert {name: rows["best"] for name, rows in found.items()} == best
-
-
-def test_a_sweep_refuses_several_processes(monkeypatch):
-    launcher = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4321"}
-    for name, value in launcher.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="in one process. Received: .* for 2 processes"):
-        sweep(dataclasses.replace(DIGITS, grid=GRID, sweep=True))
-
-
 def test_a_development_split_is_a_share_of_each_class_of_the_training_images():
     dataset = data.load("digits", 1)
     whole = dataset.split("train")
@@ -87,19 +57,6 @@ def test_a_development_split_is_a_share_of_each_class_of_the_training_images():
     other = data.train_and_test(dataset, DataConfig(dev_percent=20.0, split_seed=2))[1]
     assert (again.labels == dev.labels).all() and (other.labels != dev.labels).any()
     assert data.train_and_test(dataset, DataConfig())[1].labels is dataset.split("test").labels
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"learning_rates": ()}, "needs `grid.learning_rates` and `grid.seeds`"),
-        ({"seeds": ()}, "needs `grid.learning_rates` and `grid.seeds`"),
-        ({"dev_percent": 0.0}, "`grid.dev_percent` must be above 0 and below 100"),
-    ],
-)
-def test_bad_grids_are_named(fields, message):
-    with pytest.raises(ValueError, match=message):
-        GridConfig(**fields)
 
 
 @pytest.mark.slow

@@ -114,6 +114,7 @@ def in_order(name):
     return (name,)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     "names",
     [

@@ -10,9 +10,10 @@ import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import experiments
 from vit_keras.commands import run
-from vit_keras.config import UsageError
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save_model
+
+pytestmark = pytest.mark.on("torch")
 
 SIZES = (8, 4, 8, 1, 2, 12, 3)
 
@@ -55,7 +56,6 @@ def test_a_plain_soup_is_the_mean(files):
     assert list(made.class_names) == ["a", "b", "c"]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("seed", range(2))
 def test_a_greedy_soup_follows_the_recipe_of_the_paper(files, seed):
     """The score is the share of random images whose random labels are predicted."""
@@ -85,7 +85,6 @@ def test_a_greedy_soup_follows_the_recipe_of_the_paper(files, seed):
     assert_mean(made, chosen)
 
 
-@pytest.mark.once
 def test_all_differences_are_named(files, tmp_path, rng):
     others = {
         "gap": model(rng, classifier="gap"),
@@ -127,7 +126,6 @@ def trials(tmp_path_factory):
     return folder
 
 
-@pytest.mark.nightly_on("tensorflow", "jax")
 def test_the_trials_of_a_sweep_are_chosen_by_their_development_split(trials, tmp_path, capsys):
     out = tmp_path / "soup.keras"
     run(["soup", str(trials), "--greedy", "--out", str(out)])
@@ -142,22 +140,3 @@ def test_the_trials_of_a_sweep_are_chosen_by_their_development_split(trials, tmp
     assert_mean(vit_keras.open(out), [f"{row['model']}/model.keras" for row in rows if row["used"]])
     used = sum(row["used"] for row in rows)
     assert f"{out}: the mean of {used} of 2 models" in capsys.readouterr().out
-
-
-@pytest.mark.once
-def test_a_greedy_soup_needs_pictures_of_its_own(trials, files, tmp_path):
-    folders = sorted(trials.iterdir())
-    assert experiments.soup_sources([trials, files[0]]) == [*map(str, folders), files[0]]
-    with pytest.raises(ValueError, match="no model was trained.*Received: other models. Give --"):
-        experiments.development_judge([*folders, files[0]])
-    with pytest.raises(
-        ValueError, match="models that are not runs, without a data set. Give --data"
-    ):
-        experiments.development_judge(files, split="test")
-    made = vit_keras.open(folders[0] / "model.keras")
-    whole = experiments.development_judge([trials], split="test")(made)
-    assert whole != experiments.development_judge([trials])(made)  # other pictures
-    with pytest.raises(UsageError, match="`--out` must end in .keras. Received: soup.npz"):
-        run(["soup", str(trials), "--out", "soup.npz"])
-    with pytest.raises(UsageError, match="`--split` needs `--greedy`"):
-        run(["soup", str(trials), "--out", str(tmp_path / "a.keras"), "--split", "test"])

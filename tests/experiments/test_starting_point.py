@@ -17,6 +17,8 @@ from vit_keras.experiments.starting_point import complete_model
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 from vit_keras.weights import save
 
+pytestmark = pytest.mark.on("torch")
+
 ODD = {"hidden_size": 20, "num_layers": 5, "num_heads": 4, "mlp_dim": 28, "num_classes": 6}
 RECIPE = """
 total_steps: 400
@@ -48,7 +50,6 @@ def photos(tmp_path_factory):
     return home
 
 
-@pytest.mark.nightly_on("tensorflow")
 def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, tmp_path, capsys):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     run(
@@ -74,7 +75,6 @@ def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, 
     assert_close(*features)
 
 
-@pytest.mark.once
 def test_the_variant_on_a_colored_folder_is_the_whole_variant(photos, tmp_path):
     options = ["--dataset", f"folder:{photos}", "--model.variant", "Ti/16", "--total_steps", "0"]
     run(["train", *options, "--workdir", str(tmp_path / "run")])
@@ -93,7 +93,6 @@ SOURCES = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
     constructor, sizes, options = SOURCES[name]
@@ -114,7 +113,6 @@ def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
     assert_close(built(images), source(images))
 
 
-@pytest.mark.once
 def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, rng):
     def completed(*options):
         return complete_model(parse_config(["--model.weights", str(folder), *options]))
@@ -134,7 +132,6 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
     assert complete_model(parse_config([*bare, "--model.gelu", "exact"])).model.gelu == "exact"
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("recipe", ["", "/full", "/linear", "/lora", "/probe"])
 @pytest.mark.parametrize("more", [[], ["--folds", "3"], ["--model.variant", "Ti/16"]])
 def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
@@ -148,7 +145,6 @@ def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
     assert random.model.weights is None and random.model.is_complete
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("batch", "images"), [(100_000, 1437), (640, 20), (641, 10)])
 def test_a_batch_above_the_images_is_said_or_refused(tmp_path, capsys, batch, images):
     sizes = {"patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8}

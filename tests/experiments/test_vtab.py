@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-import yaml
 
 from tests.helpers import ROOT
 from vit_keras.commands import run
@@ -133,20 +132,6 @@ def test_configurations_are_the_settings(
     assert (config.augment.crop, config.augment.flip) == (crop, flip)
     assert (config.model.hidden_size, config.model.num_layers, config.model.mlp_dim) == (24, 2, 40)
     assert config.model.patch_size == 8 and config.model.weights == str(weights)
-
-
-def test_what_is_unknown_is_named(weights, tmp_path):
-    with pytest.raises(ValueError, match="`task` must be one of 'caltech101'.*task='mnist'"):
-        vtab.task_config("mnist", "paper", weights, workdir=tmp_path)
-    with pytest.raises(ValueError, match="`setting` must be one of 'paper', 'bit'"):
-        vtab.task_config("dtd", "vit", weights, workdir=tmp_path)
-    vtab.write_config({"name": "a"}, tmp_path / "a.yaml")
-    vtab.write_config({"name": "a"}, tmp_path / "a.yaml")
-    with pytest.raises(
-        ValueError, match="belongs to another setting or checkpoint. Give another --out"
-    ):
-        vtab.write_config({"name": "b"}, tmp_path / "a.yaml")
-    assert yaml.safe_load((tmp_path / "a.yaml").read_text()) == {"name": "a"}
 
 
 def test_groups_are_averaged_and_the_score_is_the_mean_of_tasks():

@@ -117,13 +117,6 @@ def test_dsprites_have_pixels_from_0_to_255(data_dir, monkeypatch):
         np.testing.assert_array_equal(labels, sprites.split(split).labels)
 
 
-def test_an_unknown_task_is_named(data_dir):
-    with pytest.raises(
-        ValueError, match="`vtab:` must be followed by one of caltech101, .*dataset='vtab:dt'"
-    ):
-        data.load("vtab:dt", 3, DataConfig(data_dir=data_dir))
-
-
 @pytest.mark.slow
 def test_a_checkpoint_is_fine_tuned_on_a_task(weights, data_dir, tmp_path, capsys):
     """The whole way, `train.py` in a process of its own; the accuracy is `evaluate.py`'s."""

@@ -19,14 +19,9 @@ def small_model(rng, **arguments):
 
 def export_files(model, folder, images, **options):
     """Exports a SavedModel, a TFLite and an ONNX file in float32; returns their rows."""
+    options = {"formats": ["savedmodel", "litert", "onnx"], **options}
     return exporting.export(
-        model,
-        folder,
-        images=images,
-        formats=["savedmodel", "litert", "onnx"],
-        precisions=["fp32"],
-        threads=(),
-        **options,
+        model, folder, images=images, precisions=["fp32"], threads=(), **options
     )
 
 

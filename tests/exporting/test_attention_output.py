@@ -16,6 +16,7 @@ def rollout(model, images):
     return inspection.attention_views(model, images).rollout
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"classifier": "gap"}, {"classifier": "map"}, {"position_embedding": "relative"}],
@@ -30,6 +31,7 @@ def test_the_rollout_equals_the_whole_models(rng, arguments):
     assert_close(attention, rollout(model, images))
 
 
+@pytest.mark.on("torch")
 def test_a_hybrids_rollout_has_its_grid(rng):
     model = randomize(HybridViT(64, (1, 1), 0.5, 1, **SIZES), rng)
     images = rng.normal(size=(2, 64, 64, 3)).astype("float32")

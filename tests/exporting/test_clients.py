@@ -2,33 +2,18 @@
 
 import re
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT, assert_close, shapes_only
+from tests.helpers import ROOT, shapes_only
 from vit_keras.exporting.model_card import card
 from vit_keras.exporting.verification import measures
 from vit_keras.models import from_variant
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
-
-
-@pytest.mark.nightly
-def test_tensorflows_tool_runs_the_saved_model(exported, tmp_path):
-    folder, _, images, expected = exported
-    np.save(tmp_path / "images.npy", images)
-    tool = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "run"]
-    options = ["--dir", str(folder / "saved_model"), "--tag_set", "serve"]
-    options += ["--signature_def", "serving_default", "--outdir", str(tmp_path)]
-    options += ["--inputs", f"images={tmp_path / 'images.npy'}"]
-    subprocess.run([*tool, *options], check=True, capture_output=True)
-    (answer,) = tmp_path.glob("output*.npy")
-    assert_close(np.load(answer), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("language", ["kotlin", "swift"])
@@ -40,22 +25,6 @@ def test_the_notes_for_phones_make_gray_as_training_does(rng, language):
     rgb = rng.integers(0, 256, (256, 256, 3), dtype="uint8")
     gray = (rgb.astype("int64") @ factors + half) >> bits
     np.testing.assert_array_equal(gray, np.asarray(Image.fromarray(rgb).convert("L")))
-
-
-@pytest.mark.parametrize("name", ["model.tflite", "model_int8.tflite"])
-def test_mediapipe_names_the_labels(exported, name):
-    mediapipe = pytest.importorskip("mediapipe", reason="MediaPipe is not installed")
-    vision, base = mediapipe.tasks.vision, mediapipe.tasks.BaseOptions
-    folder, _, images, expected = exported
-    options = base(model_asset_path=str(folder / name))
-    options = vision.ImageClassifierOptions(base_options=options, max_results=5)
-    with vision.ImageClassifier.create_from_options(options) as classifier:
-        for image, probabilities in zip(images, expected):
-            image = mediapipe.Image(mediapipe.ImageFormat.SRGB, np.ascontiguousarray(image))
-            categories = classifier.classify(image).classifications[0].categories
-            assert categories[0].category_name == "abcde"[probabilities.argmax()]
-            scores = {category.category_name: category.score for category in categories}
-            np.testing.assert_allclose([scores[name] for name in "abcde"], probabilities, atol=0.05)
 
 
 def field(data, table, number):

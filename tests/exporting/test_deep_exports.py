@@ -1,6 +1,5 @@
 """Runs on pictures of more than 8 bits or 3 channels, from training to exported files."""
 
-import dataclasses
 import json
 import shutil
 
@@ -14,7 +13,7 @@ from tests.helpers import assert_close
 from vit_keras import data, evaluation, exporting, retrieval
 from vit_keras.commands import run
 from vit_keras.config import parse_config
-from vit_keras.experiments import first_training_images, train_run
+from vit_keras.experiments import train_run
 from vit_keras.models import Preprocessing
 
 FIELDS = (
@@ -147,23 +146,3 @@ def test_exported_files_take_the_depth_of_the_model(tmp_path, rng, white, dtype)
         logits = np.log(predictor.run(pixels.astype("float32")))
         centered = lambda x: x - x.mean(axis=-1, keepdims=True)
         assert_close(centered(logits), centered(expected), 2e-4, row["file"])
-
-
-@pytest.mark.once
-def test_images_of_another_depth_are_not_compared(tmp_path, rng):
-    model = small_model(rng)
-    model.preprocessing = dataclasses.replace(model.preprocessing, levels=65535)
-    images = rng.integers(0, 256, (4, 8, 12, 3)).astype("uint8")
-    with pytest.raises(ValueError, match="must be uint16 of shape .* Received: uint8"):
-        exporting.export(model, tmp_path / "files", images=images, formats=["onnx"])
-
-
-@pytest.mark.on("torch")
-def test_the_first_images_of_a_run_are_its_pixels(tmp_path):
-    pictures = tmp_path / "tiff"
-    write_textures(pictures, np.random.default_rng(7), 4, WRITERS["tiff"], 5)
-    words = [*FIELDS, "--dataset", f"folder:{pictures}", "--model.channels", "5"]
-    images, *_ = first_training_images(parse_config(words, default=""), count=4)
-    known = [data.read_image(path, 5) for path in sorted(pictures.glob("train/*/*.tif"))]
-    for image in images:
-        assert min(np.abs(image - pixels).max() for pixels in known) < 0.01

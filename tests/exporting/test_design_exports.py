@@ -24,6 +24,7 @@ def test_logits_stay_the_same_for_inference(name):
     assert_close(rewritten.predict_on_batch(images), expected)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("name", ["BEiT", "DINOv3"])
 def test_attention_of_blocks_with_positions_is_an_output(name):
     """The rollout of the rewritten blocks is the product of the model's own attention."""
@@ -45,8 +46,9 @@ def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
     model = random_design(name)
     pixels = np.random.default_rng(6).integers(0, 256, (2, *model.input_shape[1:]), dtype="uint8")
     expected = model.predict_on_batch(model.preprocessing.normalize(pixels.astype("float32")))
-    rows = export_files(model, tmp_path, pixels, output="logits")
-    assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
+    formats = ["onnx"] if name == "ViTDet" else ["savedmodel", "litert", "onnx"]
+    rows = export_files(model, tmp_path, pixels, output="logits", formats=formats)
+    assert [row["format"] for row in rows] == formats
     for row in rows:
         outputs = runtimes.open(tmp_path / row["file"])(pixels)
         assert_close(outputs, expected, rtol=2e-5, name=row["file"])

@@ -26,6 +26,7 @@ def test_logits_stay_the_same(rng, classifier, gelu):
     assert last.output.shape[1] == (1 if classifier == "token" else 6)
 
 
+@pytest.mark.on("torch")
 def test_a_hybrids_filters_are_standardized_once(rng):
     model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
     randomize(model, rng)
@@ -47,6 +48,7 @@ def test_mixed_precision_becomes_float32(rng):
     assert_close(for_inference(half).predict_on_batch(images), expected, rtol=2e-6)
 
 
+@pytest.mark.on("torch")
 def test_an_application_loses_its_softmax(rng):
     model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
     randomize(model, rng, scale=0.1)
@@ -57,6 +59,7 @@ def test_an_application_loses_its_softmax(rng):
     assert_close(probabilities, model.predict_on_batch(images))
 
 
+@pytest.mark.on("torch")
 def test_a_block_that_another_layer_reads_computes_all_its_tokens(rng):
     import keras
 

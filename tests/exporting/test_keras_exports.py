@@ -40,8 +40,14 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("build", [alone, under_a_head, in_a_sequence])
+FIRST = [(alone, "new"), (under_a_head, "fitted"), (in_a_sequence, "predicted")]
+PAIRS = [(build, use) for build in (alone, under_a_head, in_a_sequence) for use in USES]
+
+
+@pytest.mark.parametrize(
+    ("build", "use"),
+    [x if x in FIRST else pytest.param(*x, marks=pytest.mark.nightly) for x in PAIRS],
+)
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_model_is_exported_by_keras(rng, tmp_path, format, build, use):
     model, images = build(small_model(rng)), rng.normal(size=(1, 8, 12, 3)).astype("float32")

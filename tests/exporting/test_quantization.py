@@ -118,7 +118,11 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "batch"),
-    [("classes", 1), ("classes", 2), ("masks", None), ("masks", 2), ("hybrid", 2)],
+    [
+        ("masks", None),
+        ("hybrid", 2),
+        *(pytest.param(*x, marks=pytest.mark.nightly) for x in [("classes", 1), ("masks", 2)]),
+    ],
 )
 def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind, batch):
     rng, sizes = np.random.default_rng(0), {"num_layers": 4, "num_heads": 2, "mlp_dim": 64}
@@ -142,6 +146,7 @@ def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind,
     assert error < 0.1 * np.sqrt(np.mean(expected**2))
 
 
+@pytest.mark.nightly
 def test_a_float_file_is_not_reported_as_one_of_fewer_bits(tmp_path, monkeypatch):
     copy = lambda source, path, *rest: shutil.copy(source, path)
     monkeypatch.setitem(TARGETS["onnx"].precisions, "int8", Recipe(copy, "onnx"))

@@ -22,11 +22,6 @@ def test_each_class_has_its_share_in_a_sorted_split():
     assert within.min() < 60 and within.max() > 540  # the whole class is drawn from
 
 
-def test_fewer_images_than_classes_have_different_classes():
-    chosen = samples.spread(Split(np.repeat(np.arange(50), 4), lambda i: None), 20)
-    assert len(set(chosen // 4)) == 20
-
-
 def test_labels_that_are_stored_with_the_images_are_not_read():
     def labels():
         raise AssertionError("read")

@@ -48,6 +48,7 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
         assert_close(merged[:, 0], x[:, 0], rtol=2e-6)
 
 
+@pytest.mark.on("torch")
 def test_registers_and_class_token_stay_in_their_places(rng):
     x, metric = rng.normal(size=(2, 3, 13, 4)).astype("float32")
     size = rng.integers(1, 5, (3, 13, 1)).astype("float32")
@@ -61,6 +62,7 @@ def test_registers_and_class_token_stay_in_their_places(rng):
         assert_close(sizes[image, 5:, 0], counts, rtol=2e-6)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     "options",
     [
@@ -96,12 +98,6 @@ def test_merging_equal_tokens_changes_nothing(rng, classifier, kind):
 
 
 @pytest.mark.once
-def test_schedules_merge_the_same_number():
-    assert token_merging.schedule(3, 4) == [3, 3, 3, 3]
-    assert token_merging.schedule(8, 12, "decreasing") == [16, 14, 13, 11, 10, 8, 7, 5, 4, 2, 1, 0]
-
-
-@pytest.mark.once
 def test_models_that_cannot_merge_are_refused():
     model = VisionTransformer(8, 4, **SIZES)
     with pytest.raises(ValueError, match="at most half of its tokens. Received: r=3 for the 5"):
@@ -115,6 +111,7 @@ def test_models_that_cannot_merge_are_refused():
         for_inference(ResNet(32, (1,), 0.5, 5), 1)
 
 
+@pytest.mark.on("torch")
 def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
     model = randomize(VisionTransformer(16, 4, **SIZES, classifier="map"), rng)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")

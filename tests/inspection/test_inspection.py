@@ -9,15 +9,15 @@ from tests import reference, resnet_reference
 from tests.designs import images_for, random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import inspection
-from vit_keras.layers import DropClassToken
 from vit_keras.models import (
     HybridViT,
-    ResNet,
     VisionTransformer,
     attention_maps,
     intermediates,
     with_image_size,
 )
+
+pytestmark = pytest.mark.on("torch")
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 MODELS = {
@@ -186,39 +186,6 @@ def test_views_of_another_image_size():
     expected = distance_by_loops(attention, (4, 3), (4, 4))
     assert_close(views.distance_px, expected)
     assert inspection.position_similarity(resized).shape == (4, 3, 4, 3)
-
-
-def test_models_without_what_a_view_shows(rng):
-    import keras
-
-    resnet = ResNet((32, 32), (1, 1), 0.5, 4, name="bit")
-    images = rng.uniform(-1, 1, (1, 32, 32, 3)).astype("float32")
-    assert inspection.views_of(resnet) == ["filters", "features"]
-    assert list(inspection.feature_components(resnet, images)) == ["block1", "block2"]
-    kernel = resnet_reference.standardize(
-        weights_by_path(resnet)["root_block/conv_root/kernel"], "bit"
-    )
-    samples = [kernel[..., f].ravel() for f in range(32)]
-    expected = components_by_loops(samples, 4)[0].reshape(-1, 7, 7, 3)
-    assert_close(inspection.filter_components(resnet, 4)[0], expected, rtol=2e-5)
-    with pytest.raises(
-        ValueError, match="'attention_rollout' needs.*'bit', which has the.*filters, fe"
-    ):
-        inspection.views_of(resnet, ["filters", "attention_rollout"])
-    with pytest.raises(ValueError, match="`views` must be one of 'filters'.*'attention'"):
-        inspection.views_of(resnet, ["attention"])
-    with pytest.raises(ValueError, match="PatchEmbedding layer.*'bit' with 0"):
-        inspection.attention_views(resnet, images)
-    with pytest.raises(ValueError, match="AddPositionEmbs layer.*'bit' with 0"):
-        inspection.position_similarity(resnet)
-    tokens = keras.Input((5, 8))
-    plain = keras.Model(tokens, DropClassToken()(tokens), name="plain")
-    with pytest.raises(ValueError, match="Filters need.*'plain', which has none"):
-        inspection.filter_components(plain)
-    with pytest.raises(ValueError, match="Features need.*'plain', which has neither"):
-        inspection.feature_components(plain, np.zeros((1, 5, 8)))
-    with pytest.raises(ValueError, match="`heads` must be one of 'mean', 'max'"):
-        inspection.attention_rollout(np.ones((1, 1, 1, 2, 2)), heads="min")
 
 
 @pytest.mark.parametrize("name", ["DINOv2", "registers"])

@@ -7,16 +7,7 @@ from tests.helpers import assert_close, randomize
 from tools import pictures
 from vit_keras import models
 
-pytestmark = pytest.mark.once
-
-
-def test_shapes_cover_shares_of_patches(rng):
-    masks = rng.integers(0, 3, (2, 8, 12))
-    shares = pictures.shares_of_shapes(masks, (2, 3))
-    for image, row in zip(masks, shares):
-        for number, share in enumerate(row):
-            top, left = 4 * (number // 3), 4 * (number % 3)
-            assert share == np.count_nonzero(image[top : top + 4, left : left + 4]) / 16
+pytestmark = pytest.mark.on("torch")
 
 
 def test_attention_of_patches_leaves_out_the_class_token(rng):

@@ -1,8 +1,5 @@
 """Figures show the numbers of an inspection, and the command draws them."""
 
-import itertools
-import operator
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,9 +9,9 @@ from tests.helpers import assert_close, randomize
 from vit_keras import data, inspection
 from vit_keras.commands import run
 from vit_keras.inspection import views as plots
-from vit_keras.models import ResNet, VisionTransformer, with_image_size
+from vit_keras.models import VisionTransformer, with_image_size
 
-pytestmark = pytest.mark.once  # the numbers: test_inspection.py
+pytestmark = pytest.mark.on("torch")
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 2}
 
@@ -55,27 +52,6 @@ def test_heads_stand_over_their_layer(drawn, rng):
     np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.log(5))
 
 
-def test_similarities_lie_at_the_place_of_their_patch(drawn, rng):
-    similarity = rng.uniform(-1, 1, (2, 3, 2, 3))
-    picture = shown(drawn(plots.draw_position_similarity, similarity).axes[0])
-    cell, line = 16, 4
-    for r, c, i, j in np.ndindex(similarity.shape):
-        top, left = r * (2 * cell + line) + i * cell, c * (3 * cell + line) + j * cell
-        cells = picture[top : top + cell, left : left + cell]
-        np.testing.assert_array_equal(cells, np.full((cell, cell), similarity[r, c, i, j]))
-    assert picture.shape == (2 * 2 * cell + line, 2 * line + 3 * 3 * cell)
-
-
-def test_filters_are_scaled_about_grey(drawn):
-    filters = np.zeros((2, 1, 2, 3))
-    filters[0, 0, :, 0], filters[1, 0, :, 2] = (0.5, -1), (4, 2)
-    figure = drawn(plots.draw_filters, filters, np.array([0.75, 0.25]))
-    gray = 0.5
-    np.testing.assert_allclose(shown(figure.axes[0])[0], [[0.75, gray, gray], [0, gray, gray]])
-    np.testing.assert_allclose(shown(figure.axes[1])[0], [[gray, gray, 1], [gray, gray, 0.75]])
-    assert [axis.get_title() for axis in figure.axes] == ["75.0 %", "25.0 %"]
-
-
 def test_features_share_their_scale_among_images(drawn):
     values = np.zeros((2, 1, 2, 3))
     values[0, 0], values[1, 0] = [(0, 1, 2), (2, 1, 2)], [(4, 1, 0), (1, 1, 1)]
@@ -85,43 +61,6 @@ def test_features_share_their_scale_among_images(drawn):
     np.testing.assert_allclose(shown(figure.axes[1])[0], [(0, 0, 1), (0.5, 0, 1)])
     with pytest.raises(ValueError, match="3 components, which need 4 patches or more"):
         plots.draw_features(values, {"block1": values[..., :2]}, ["cat"], "nowhere")
-
-
-def test_figures_of_pictures_carry_the_name_of_their_data_set(rng, monkeypatch, tmp_path):
-    headings = []
-    note = lambda figure, path: headings.append((path.stem, figure.get_suptitle()))
-    monkeypatch.setattr(plots, "save_figure", note)
-    model = randomize(VisionTransformer(16, 4, **SMALL), rng)
-    images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
-    views = ["attention_rollout", "attention_last_layer", "features"]
-    subject = inspection.Subject(model, images, images[:2], ["a", "b"], source="flowers")
-    inspection.draw_views(subject, tmp_path, views)
-    assert headings == [(view, "flowers: 2 of 3 images") for view in views]
-
-
-def test_long_titles_stand_apart_and_inside_the_figure(rng, drawn):
-    titles = [f"American Staffordshire terrier of the kind {i}  98\u00a0%" for i in range(5)]
-    pictures = rng.uniform(0, 255, (5, 8, 8, 3))
-    figures = [
-        drawn(plots.draw_rollout, pictures, rng.random((5, 2, 2)), titles),
-        drawn(plots.draw_last_layer, pictures, rng.random((5, 2, 2, 2)), titles),
-        drawn(plots.draw_features, pictures, {"block1": rng.random((5, 2, 2, 3))}, titles),
-    ]
-    for figure, axes in zip(figures, ("title", "yaxis.label", "yaxis.label")):
-        texts = [operator.attrgetter(axes)(axis) for axis in figure.axes]
-        texts = [text for text in texts if "American" in text.get_text()]
-        boxes = [text.get_window_extent() for text in texts]
-        assert len(texts) == 5
-        assert all(text.get_text().endswith(f"{i}  98\u00a0%") for i, text in enumerate(texts))
-        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-        for box in boxes:
-            assert box.x0 >= 0 and box.y0 >= 0
-            assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-
-
-def test_a_map_is_enlarged_from_the_centers_of_its_patches():
-    enlarged = plots.enlarge(np.array([[0.0, 4.0]]), (2, 8))
-    np.testing.assert_allclose(enlarged, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
 
 
 @pytest.fixture(scope="module")
@@ -181,28 +120,3 @@ def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
     with np.load(tmp_path / "out" / "arrays.npz") as arrays:
         assert arrays.files == ["attention_rollout/max"]
         assert arrays["attention_rollout/max"].shape == (5, 2, 2)
-
-
-def test_the_script_names_what_is_missing(tmp_path, pictures):
-    file, out = str(tmp_path / "bit.keras"), ["--out", str(tmp_path / "out")]
-    ResNet(None, (1, 1), 0.5, 4, name="bit").save(file)
-    with pytest.raises(ValueError, match=r"takes images of any size, so give an --image_size"):
-        run(["visualize", file, *pictures, *out])
-    with pytest.raises(ValueError, match=r"is not a run, so give pictures or a --dataset"):
-        run(["visualize", file, "--image-size", "32", *out])
-    with pytest.raises(ValueError, match=r"'bit', which has the views filters, features"):
-        run(
-            [
-                "visualize",
-                file,
-                *pictures,
-                "--image-size",
-                "32",
-                "--views",
-                "attention_entropy",
-                *out,
-            ]
-        )
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(ValueError, match="`--show` must be a whole number, at least 1"):
-        run(["visualize", file, *pictures, "--show", "0", *out])

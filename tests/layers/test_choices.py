@@ -6,28 +6,11 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomize, run_script, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras.layers import EncoderBlock, backends
 from vit_keras.layers.backends import DEFAULTS
 
 pytestmark = pytest.mark.usefixtures("default_choices")
-
-FIRST_CALL = """
-import time
-import numpy as np
-import keras
-from vit_keras.layers import EncoderBlock, backends
-
-def read(*_):
-    raise AssertionError("a layer reads the clock")
-
-for clock in ("process_time", "perf_counter"):
-    setattr(time, clock, read)
-for dtype in ("float32", "mixed_bfloat16"):
-    block = EncoderBlock(4, 512, dtype=dtype)
-    for training in (False, True):
-        block(np.ones((4, 200, 128), "float32"), training=training)
-"""
 
 
 def a_step(choices):
@@ -49,16 +32,6 @@ def test_what_is_measured_is_plain_json_with_the_names_of_the_defaults():
         name: set(options) for name, options in backends.chosen().items()
     }
     assert all(type(v) is bool for options in measured.values() for v in options.values())
-    assert backends.chosen() == DEFAULTS[keras.backend.backend()]
-
-
-def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
-    measured = backends.measure()
-    backends.use(measured)
-    assert backends.chosen() == measured
-    backends.chosen().clear()  # a copy
-    assert backends.chosen() == measured
-    backends.use({})
     assert backends.chosen() == DEFAULTS[keras.backend.backend()]
 
 
@@ -92,12 +65,6 @@ def test_choices_that_are_recorded_and_used_again_give_the_same_bits():
     again = a_step(json.loads(recorded))
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.nightly_on("jax", "tensorflow")  # whose choices wait for long sequences
-def test_the_first_call_of_a_layer_reads_no_clock_and_leaves_no_files(tmp_path):
-    run_script("-c", FIRST_CALL, KERAS_HOME=str(tmp_path / "home"), cwd=tmp_path)
-    assert not [path for path in tmp_path.rglob("*") if "vit_keras" in path.parts]
 
 
 @pytest.mark.on("torch")

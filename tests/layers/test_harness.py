@@ -151,11 +151,13 @@ def test_layer_keeps_the_contract_of_keras(name):
     check_contract(getattr(layers, name), CASES[name])
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("name", CASES)
 def test_layer_costs_what_was_counted_by_hand(name):
     check_cost(getattr(layers, name), CASES[name])
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("name", CASES)
 def test_layer_is_saved_with_a_policy_object(name):
     """Keras refuses to save a layer that leaves `get_config` to it and gets such an object."""

@@ -34,20 +34,6 @@ def model_of(layer, shape):
     return keras.Model(inputs, layer(inputs))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_layers_are_loaded_with_their_configuration_and_weights(rng, name, tmp_path):
-    layer, shape = CASES[name]
-    layer = type(layer).from_config(layer.get_config())
-    model = randomize(model_of(layer, shape), rng)
-    x = rng.normal(size=shape).astype("float32")
-    y = to_numpy(model(x))
-    assert y.shape == layer.compute_output_shape(shape)
-    model.save(tmp_path / "layer.keras")
-    again = keras.saving.load_model(tmp_path / "layer.keras")
-    assert again.layers[-1].get_config() == layer.get_config()
-    assert_close(again(x), y, rtol=2e-6)
-
-
 LEARNING = [name for name in CASES if name not in ("take", "drop", "sincos", "rotary")]
 
 
@@ -103,19 +89,6 @@ def test_attention_weights_have_the_type_that_was_chosen(rng, dtype):
         assert [keras.backend.standardize_dtype(y.dtype) for y in wrapper(x)] == announced
 
 
-def test_class_token_is_prepended_and_taken(rng):
-    tokens = rng.normal(size=TOKENS).astype("float32")
-    layer = layers.ClassToken()
-    layer.build(TOKENS)
-    cls = rng.normal(size=(1, 1, 12)).astype("float32")
-    layer.cls.assign(cls)  # zeros would hide a wrong axis
-    with_cls = layer(tokens)
-    expected = np.concatenate([np.repeat(cls, 2, axis=0), tokens], axis=1)
-    np.testing.assert_array_equal(to_numpy(with_cls), expected)
-    np.testing.assert_array_equal(to_numpy(layers.TakeClassToken()(with_cls)), expected[:, 0])
-    np.testing.assert_array_equal(to_numpy(layers.DropClassToken()(with_cls)), tokens)
-
-
 def test_dropout_is_where_the_paper_puts_it(rng):
     """With all weights zero but the output biases, only dropped biases differ from z + b."""
     block = layers.EncoderBlock(3, 10, dropout_rate=0.5)
@@ -161,24 +134,3 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean(rng):
     y = to_numpy(layer(np.ones((2000, 1, 4), "float32"), training=True))  # one weight, of 1
     np.testing.assert_allclose(np.unique(y.round(4)), [0, 2])
     assert abs(y.mean() - 1) < 0.1
-
-
-def test_patch_embedding_needs_a_known_size():
-    images = keras.Input((None, None, 3))
-    with pytest.raises(ValueError, match=r"height and width of the images must be known"):
-        layers.PatchEmbedding(8, 4)(images)
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((1, 8, 10, 3), r"`patch_size` must divide `image_size`.*\(4, 4\), image_size=\(8, 10\)"),
-        ((1, 8, 8, 1), r"takes images \(B, height, width, 3\). Received: \(1, 8, 8, 1\)"),
-        ((8, 8, 3), r"takes images \(B, height, width, 3\). Received: \(8, 8, 3\)"),
-    ],
-)
-def test_patches_name_images_that_they_do_not_fit(shape, message):
-    layer = layers.PatchEmbedding(8, 4)
-    layer.build((None, 8, 8, 3))
-    with pytest.raises(ValueError, match=message):
-        layer(np.zeros(shape, "float32"))

@@ -56,13 +56,3 @@ def test_a_product_has_rank_r_over_all_inputs_and_outputs(rng, name, tmp_path):
     np.testing.assert_array_equal(to_numpy(layer.lora_kernel_a), first)  # which can still learn
     assert not to_numpy(layer.lora_kernel_b).any()
     assert_close(model(x), expected)
-
-
-def test_a_layer_takes_adapters_once_and_of_a_positive_rank(rng):
-    _, layer = adapted("query", rng)
-    with pytest.raises(ValueError, match="adapters only once. Received: rank=2, layer 'heads_"):
-        layer.enable_lora(2)
-    layer = Dense(3)
-    layer.build((None, 4))
-    with pytest.raises(ValueError, match="`rank` must be a positive int.*rank=0"):
-        layer.enable_lora(0)

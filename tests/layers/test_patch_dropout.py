@@ -56,14 +56,6 @@ def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, 
     )
 
 
-@pytest.mark.parametrize("keep_rate", [0, 1.5])
-def test_a_keep_rate_that_keeps_nothing_or_too_much_is_refused(keep_rate):
-    with pytest.raises(
-        ValueError, match=rf"above 0 and at most 1. Received: keep_rate={keep_rate}"
-    ):
-        PatchDropout(keep_rate)
-
-
 @pytest.mark.parametrize(
     "where", [{"position_embedding": "rope2d"}, {"position_embedding_at": "every"}]
 )

@@ -5,15 +5,18 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras.layers import ResNetInput, RootBlock, StdConv
+from tests.helpers import assert_close, randomize, spread, to_numpy
+from vit_keras.layers import RootBlock, StdConv
 
 
-@pytest.mark.parametrize("size", [(6, 9), (7, 8)])  # odd sides show where "same" pads
-@pytest.mark.parametrize(("kernel_size", "strides"), [(1, 1), (1, 2), (3, 1), (3, 2), (7, 2)])
-@pytest.mark.parametrize("padding", ["same", "fixed"])
-@pytest.mark.parametrize("standardization", ["vit", "bit", "timm"])
-def test_convolution_equals_loops(rng, size, kernel_size, strides, padding, standardization):
+@spread(
+    size=[(6, 9), (7, 8)],  # odd sides show where "same" pads
+    kernel=[(1, 1), (1, 2), (3, 1), (3, 2), (7, 2)],
+    padding=["same", "fixed"],
+    standardization=["vit", "bit", "timm"],
+)
+def test_convolution_equals_loops(rng, size, kernel, padding, standardization):
+    kernel_size, strides = kernel
     layer = StdConv(5, kernel_size, strides, padding, standardization)
     x = rng.normal(size=(2, *size, 4)).astype("float32")
     layer.build(x.shape)
@@ -24,17 +27,6 @@ def test_convolution_equals_loops(rng, size, kernel_size, strides, padding, stan
     expected = reference.convolve(x.astype("float64"), kernel, strides, padding)
     assert layer.compute_output_shape(x.shape) == expected.shape
     assert_close(layer(x), expected)
-
-
-def test_conventions_of_epsilon_differ():
-    kernel = np.array([1e-5, -1e-5], "float32").reshape(1, 1, 2, 1)  # deviation 1e-5
-    expected = {"vit": 1 / 2, "bit": np.sqrt(1 / 2), "timm": np.sqrt(1 / 101)}
-    for standardization, value in expected.items():
-        layer = StdConv(1, 1, standardization=standardization)
-        layer.build((None, 1, 1, 2))
-        layer.kernel.assign(kernel)
-        got = to_numpy(layer.standardized_kernel()).ravel()
-        assert_close(got, [value, -value])
 
 
 def test_kernel_is_standardized_at_full_precision_then_rounded(rng):
@@ -62,39 +54,6 @@ def test_root_pools_zeros_at_the_borders(rng, size):
     assert not np.allclose(expected, reference.max_pool(np.pad(y, 0), "same"))
     assert layer.compute_output_shape(x.shape) == expected.shape
     assert_close(layer(x), expected)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
-        (lambda: StdConv(0, 3), "`filters` must be a positive int.*filters=0"),
-        (lambda: StdConv(4, 3, padding="valid"), "`padding` must be one of 'same', 'fixed'"),
-        (lambda: StdConv(4, 3, standardization="x"), "`standardization` must be one of 'vit'"),
-        (lambda: ResNetInput(0), "`total_stride` must be a positive int or a pair"),
-        (
-            lambda: ResNetInput((32, 16)).build((None, 70, 64, 3)),
-            r"multiple of the total stride.*\(32, 16\) pixels.*\(70, 64\).*fits is \(64, 64\)",
-        ),
-        (lambda: ResNetInput(8).build((None, None, 64, 3)), "must be known when a hybrid is"),
-    ],
-)
-def test_wrong_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_configuration_makes_the_same_layer(rng):
-    layers = [
-        StdConv(8, 3, 2, "fixed", "bit", seed=7),
-        RootBlock(32, "timm", seed=8),
-        ResNetInput((4, 8)),
-    ]
-    x = rng.normal(size=(1, 8, 8, 3)).astype("float32")
-    for layer in layers:
-        again = type(layer).from_config(layer.get_config())
-        assert again.get_config() == layer.get_config()
-        np.testing.assert_array_equal(to_numpy(again(x)), to_numpy(layer(x)))
 
 
 def test_gradient_of_a_constant_filter_is_finite():

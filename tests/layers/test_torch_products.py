@@ -29,7 +29,6 @@ def use(routes, bfloat16=False):
 
 ROUTES = list(itertools.product((False, True), repeat=3))
 
-
 SHAPES = {
     "wide": ((7, 5), (5, 4), (4,), (7, 4)),  # x is copied to be transposed, or its gradient
     "narrow": ((7, 4), (4, 5), (5,), (7, 5)),

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from tests import reference
-from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, spread, to_numpy, weights_by_path
 from tests.layers.test_harness import (
     ATTENTION,
     BLOCK,
@@ -23,7 +23,6 @@ from tests.layers.test_harness import (
 from vit_keras.layers import (
     EncoderBlock,
     MultiHeadDotProductAttention,
-    WithAttentionWeights,
 )
 from vit_keras.layers.attention import attend
 from vit_keras.layers.windows import Windows
@@ -89,10 +88,9 @@ def attention(rng, grid, prefix, dtype=None, **options):
     return randomize(layer, rng, scale=0.5), x
 
 
-@pytest.mark.parametrize("qkv_bias", ["all", "qv", "none"])
-@pytest.mark.parametrize("prefix", [0, 3])
-@pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], PADDED[0]])
-def test_attention_equals_the_formula(rng, grid, size, prefix, qkv_bias):
+@spread(qkv_bias=["all", "qv", "none"], prefix=[0, 3], windows=[DIVIDING[0], PADDED[0]])
+def test_attention_equals_the_formula(rng, windows, prefix, qkv_bias):
+    grid, size = windows
     layer, x = attention(rng, grid, prefix, window_size=size, qkv_bias=qkv_bias)
     weights = {path.removeprefix("layer/"): w for path, w in weights_by_path(layer).items()}
     expected = by_windows(x.astype("float64"), weights, grid, size)
@@ -210,28 +208,3 @@ def test_blocks_cost_what_was_counted_by_hand(name):
 def test_windows_that_cannot_be_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadDotProductAttention(**{"num_heads": 3, **WINDOWED, **arguments}).build(TOKENS)
-
-
-@pytest.mark.once
-def test_sequences_without_the_patches_are_refused(rng):
-    layer = MultiHeadDotProductAttention(3, **WINDOWED)
-    with pytest.raises(ValueError, match=r"needs a sequence that.*2x3. Received: q.*\(2, 5, 12\)"):
-        layer.build((2, 5, 12))
-    with pytest.raises(ValueError, match=r"attends to itself.*and kv of shape \(2, 7, 12\)"):
-        layer.build((2, 6, 12), (2, 7, 12))
-    layer, x = attention(rng, GRID, 1, window_size=2)
-    with pytest.raises(ValueError, match=r"sequence \(B, 7, 12\). Received: \(2, 8, 12\)"):
-        layer(np.concatenate([x, x[:, :1]], axis=1))
-    with pytest.raises(ValueError, match=r"attends to itself.*and kv of shape \(2, 7, 12\)"):
-        layer(x, x)
-
-
-@pytest.mark.once
-def test_weights_of_windows_are_refused(rng):
-    layer, x = attention(rng, GRID, 1, window_size=2)
-    message = r"no weights between all tokens.*window_size=\(2, 2\). Take.*`global_blocks`"
-    with pytest.raises(ValueError, match=message):
-        layer(x, return_attention_weights=True)
-    block = EncoderBlock(**BLOCK, **WINDOWED)
-    with pytest.raises(ValueError, match=message):
-        WithAttentionWeights(block)(keras.Input((6, 12)))

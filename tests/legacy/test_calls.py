@@ -6,16 +6,15 @@ import pathlib
 import re
 import runpy
 import shutil
-import textwrap
 
 import keras
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT, assert_close, run_script
+from tests.helpers import ROOT, assert_close
 from tests.legacy.conftest import FOLDER, SMALL, place
-from vit_keras import inspection, layers, utils, vit
+from vit_keras import inspection, utils, vit
 from vit_keras.legacy import upgrade
 
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -65,6 +64,7 @@ def test_a_call_without_arguments_downloads_the_published_classifier(tiny):
     assert head.activation is keras.activations.linear
 
 
+@pytest.mark.on("torch")
 def test_google_s_file_gives_the_outputs_of_0_2():
     expected = outputs_of_0_2()
     for name, size in (("square", 32), ("resized", (32, 48))):
@@ -75,6 +75,7 @@ def test_google_s_file_gives_the_outputs_of_0_2():
         assert_close(outputs, expected[name])
 
 
+@pytest.mark.on("torch")
 def test_an_attention_map_is_that_of_0_2():
     from vit_keras import visualize
 
@@ -124,31 +125,3 @@ def test_class_names_are_wordnet_s():
     words = dict(line.split("\t", 1) for line in lines)
     synsets = (folder / "imagenet_synsets.txt").read_text().split()
     assert utils.get_imagenet_classes() == [words[synset] for synset in synsets]
-
-
-@pytest.mark.once
-def test_messages_name_the_argument_and_the_remedy(tiny):
-    with pytest.raises(ValueError, match="`pretrained_top=True` must come with.*pretrained=False"):
-        vit.vit_b16(pretrained=False)
-    with pytest.raises(ValueError, match="`weights` must be one of 'imagenet21k', .*'imagenet'"):
-        vit.vit_b16(weights="imagenet")
-    with pytest.raises(ValueError, match="`patch_size` must divide both sides.*image_size=30"):
-        vit.build_model(30, classes=5, name="odd", **SMALL)
-    with pytest.warns(UserWarning, match="has 1000 classes, so the model has as many"):
-        assert vit.vit_b32(image_size=32, classes=7).output_shape == (None, 1000)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        layers.nothing  # noqa: B018
-
-
-@pytest.mark.once
-def test_the_old_modules_are_imported_when_they_are_first_used():
-    code = """
-        import sys, keras, vit_keras
-        print([name for name in sys.modules if "legacy" in name and "vit_keras" in name])
-        print([name for name in keras.saving.get_custom_objects() if name.startswith("Custom>")])
-        from vit_keras import vit, utils, visualize, layers
-        print(vit.__name__, layers.TransformerBlock.__name__)
-        print(len([n for n in keras.saving.get_custom_objects() if n.startswith("Custom>")]))
-    """
-    printed = run_script("-c", textwrap.dedent(code)).stdout.split("\n")
-    assert printed[:4] == ["[]", "[]", "vit_keras.legacy.vit TransformerBlock", "4"]

@@ -14,6 +14,8 @@ from tests.legacy.conftest import SMALL, VERSIONS
 from vit_keras import layers, vit
 from vit_keras.legacy import load_model, upgrade
 
+pytestmark = pytest.mark.on("torch")
+
 
 def build(name):
     """The model that a file's weights belong to."""
@@ -93,7 +95,6 @@ def rewritten(source, target, change):
     return target
 
 
-@pytest.mark.once
 def test_no_code_in_a_file_runs(old_files, tmp_path):
     """Bytecode that is none would crash Python; under another name Keras refuses the layer."""
 
@@ -111,7 +112,6 @@ def test_no_code_in_a_file_runs(old_files, tmp_path):
         load_model(other)
 
 
-@pytest.mark.once
 def test_a_link_to_another_file_is_refused(old_files, tmp_path):
     path = tmp_path / "linked.h5"
     shutil.copy(old_files / "0.1.2_top.h5", path)
@@ -123,7 +123,6 @@ def test_a_link_to_another_file_is_refused(old_files, tmp_path):
         load_model(path)
 
 
-@pytest.mark.once
 def test_messages_name_the_file_and_the_remedy(old_files, tmp_path):
     with pytest.raises(FileNotFoundError, match="no model file at 'missing.h5'"):
         load_model("missing.h5")

@@ -14,7 +14,7 @@ from vit_keras.models import VisionTransformer
 POLICIES = {"float32": 4e-6, "mixed_bfloat16": 0.08, "mixed_float16": 8e-3}
 OPTIMIZERS = {  # Keras' own, which torch saves under another name, and both of ours
     "float32": lambda rate: keras.optimizers.AdamW(rate),
-    "mixed_bfloat16": lambda rate: training.AdamW(rate, layer_decay=0.9, num_layers=2),
+    "mixed_bfloat16": lambda rate: training.AdamW(rate, layer_decay=0.9, num_layers=1),
     "mixed_float16": lambda rate: training.SGD(rate, momentum_dtype="bfloat16"),
 }
 _place = BACKENDS.index(keras.backend.backend())
@@ -31,7 +31,7 @@ def here(tmp_path_factory):
     outputs = {}
     for policy in POLICIES:
         model = VisionTransformer(
-            (16, 8), 4, 24, 2, 3, 40, 5, representation_size=8, dropout_rate=0.1, dtype=policy
+            (16, 8), 4, 24, 1, 3, 40, 5, representation_size=8, dropout_rate=0.1, dtype=policy
         )
         randomize(model, rng, scale=0.25)
         schedule = training.WarmupDecay(1e-3, total_steps=10)
@@ -82,7 +82,7 @@ def test_precision_of_the_mixed_policies(here):
     images = np.load(folder / "images.npy")
     for policy, rtol in list(POLICIES.items())[1:]:
         mixed = keras.saving.load_model(folder / f"{policy}.keras")
-        plain = VisionTransformer((16, 8), 4, 24, 2, 3, 40, 5, representation_size=8)
+        plain = VisionTransformer((16, 8), 4, 24, 1, 3, 40, 5, representation_size=8)
         plain.set_weights([to_numpy(w.value) for w in mixed.weights])
         expected = plain.predict(images, verbose=0)
         assert_close(outputs[policy], expected, rtol, policy)

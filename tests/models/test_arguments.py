@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomize, shapes_only, to_numpy
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_variant
+from tests.helpers import randomize, to_numpy
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
+
+pytestmark = pytest.mark.on("torch")
 
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16}
 BUILDS = {
@@ -15,7 +17,6 @@ BUILDS = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -42,22 +43,6 @@ def test_unknown_arguments_are_answered_with_the_right_names(name, arguments, me
         BUILDS[name](**arguments)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"pooling": "avg"}, r"takes `classifier`.*'token', 'gap' or 'map'"),
-        ({"embed_dim": 12}, r"takes `hidden_size`\. Received: embed_dim=12"),
-        ({"drop_path_rate": 0.1}, r"takes `stochastic_depth_rate`\. Received: drop_path_rate=0\.1"),
-        ({"rematerialise": True}, r"takes `rematerialize`\. Received: rematerialise=True"),
-    ],
-)
-@pytest.mark.parametrize("variant", ["Ti/16", "R+Ti/16"])
-def test_words_of_other_libraries_are_answered_with_ours(variant, arguments, message):
-    with pytest.raises(TypeError, match=message):
-        from_variant(variant, image_size=32, num_classes=2, **arguments)
-
-
 @pytest.mark.parametrize("name", BUILDS)
 def test_no_classes_are_the_features_that_the_classifier_reads(name, rng):
     whole = randomize(BUILDS[name](num_classes=3, seed=0), rng)
@@ -67,12 +52,3 @@ def test_no_classes_are_the_features_that_the_classifier_reads(name, rng):
         bare = BUILDS[name](num_classes=num_classes, seed=0)
         bare.set_weights(whole.get_weights()[:-2])
         np.testing.assert_array_equal(to_numpy(bare(images)), to_numpy(features(images)))
-
-
-@pytest.mark.once
-def test_ranges_are_named_in_layers_and_hybrids():
-    with shapes_only():
-        with pytest.raises(ValueError, match=r"`dropout_rate` must be at least 0 and below 1.*=1"):
-            BUILDS["HybridViT"](num_classes=2, dropout_rate=1)
-        with pytest.raises(ValueError, match=r"`channels` must be a positive int.*=0"):
-            BUILDS["ResNet"](num_classes=2, channels=0)

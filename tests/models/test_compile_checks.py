@@ -189,6 +189,7 @@ def test_a_model_of_both_is_left_alone(logits, softmax):
     compiled(both, **given, metrics=[["accuracy"], ["AUC"]])
 
 
+@pytest.mark.on("torch")
 def test_a_compiled_file_opens_as_it_was(rng, tmp_path):
     images, classes = rng.normal(size=(2, 8, 8, 3)).astype("float32"), np.array([2, 1])
     model = randomize(build(), rng)

@@ -10,6 +10,8 @@ from vit_keras import evaluation, exporting, weights
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import VisionTransformer, attention_maps, scale_head, with_image_size
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
 
@@ -36,7 +38,6 @@ def deit(model, folder):
     return call
 
 
-@pytest.mark.on("torch")
 def test_logits_equal_those_of_transformers(rng, tmp_path):
     model = distilled(rng, 16)
     images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
@@ -48,7 +49,6 @@ def test_logits_equal_those_of_transformers(rng, tmp_path):
     assert not np.allclose(theirs.cls_logits.numpy(), theirs.distillation_logits.numpy(), atol=0.1)
 
 
-@pytest.mark.once
 def test_counts_are_the_published():
     counts = {192: (3, 5_910_800), 384: (6, 22_436_432)}
     for width, (heads, count) in counts.items():
@@ -104,7 +104,6 @@ def test_its_file_holds_both_heads_and_brings_its_classifier(rng, tmp_path):
             assert_close(value, expected[name], rtol=1e-6, name=name)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("source", ["google", "big_vision", "torchvision"])
 def test_other_formats_refuse_its_second_token(tmp_path, source):
     suffix = {"google": "npz", "big_vision": "npz", "torchvision": "pth"}.get(source, "safetensors")
@@ -112,13 +111,6 @@ def test_other_formats_refuse_its_second_token(tmp_path, source):
     with pytest.raises(ValueError, match="no place for a model with classifier='distilled'"):
         weights.save(distilled(), path, source)
     assert not path.exists()
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("change", [{"representation_size": 8}, {"classifier_activation": "relu"}])
-def test_what_its_heads_leave_no_place_for_is_refused(change):
-    with pytest.raises(ValueError, match="`representation_size` and `classifier_activation` must"):
-        distilled(**change)
 
 
 def test_scales_are_folded_into_both_heads(rng):

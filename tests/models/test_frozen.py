@@ -7,6 +7,8 @@ from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, split_frozen
 from vit_keras.training.layer_rules import freeze
 
+pytestmark = pytest.mark.on("torch")
+
 NAMES = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes")
 SIZES = (12, 4, 8, 2, 2, 16, 3)
 BELOW = ("embedding", "posembed_input", "encoderblock_*")

@@ -1,7 +1,5 @@
 """Images of a wrong shape have one error on every backend, however the model is called."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -10,10 +8,9 @@ import tensorflow as tf
 from vit_keras.models import (
     ResNet,
     VisionTransformer,
-    attention_maps,
-    intermediates,
-    with_image_size,
 )
+
+pytestmark = pytest.mark.on("torch")
 
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16, "num_classes": 2}
 LABELS = np.zeros((2, 2), "float32")
@@ -59,17 +56,6 @@ def test_a_wrong_shape_is_named_beside_the_right_one(model, call, shape, remedy)
         np.testing.assert_array_equal(before, after)
 
 
-def test_one_image_without_a_batch_is_told_to_add_the_axis(model):
-    with pytest.raises(ValueError, match=re.escape("add a batch axis: images[None]")):
-        model.predict(np.zeros((8, 8, 3), "float32"))
-
-
-def test_a_model_without_positions_refuses_other_sizes_too():
-    model = vit(position_embedding="none")
-    with pytest.raises(ValueError, match=r"\(B, 8, 8, 3\). Received: \(2, 16, 8, 3\)"):
-        model.predict(np.zeros((2, 16, 8, 3), "float32"), verbose=0)
-
-
 def test_grayscale_images_need_no_axis_of_channels(rng):
     model = vit(channels=1, head_bias=0.5)
     images = rng.normal(size=(2, 8, 8)).astype("float32")
@@ -83,14 +69,3 @@ def test_a_resnet_takes_any_size_and_names_what_it_does_not_take():
     assert model(np.zeros((1, 36, 20, 1), "float32")).shape == (1, 128)
     with pytest.raises(ValueError, match=r"images of \(B, \?, \?, 1\). Received: \(2, 9, 9, 3\)"):
         model(np.zeros((2, 9, 9, 3), "float32"))
-
-
-def test_with_image_size_makes_the_model_that_the_message_proposes(model, rng):
-    images = rng.normal(size=(2, 12, 8, 3)).astype("float32")
-    assert np.isfinite(with_image_size(model, (12, 8)).predict(images, verbose=0)).all()
-
-
-@pytest.mark.parametrize("make", [attention_maps, intermediates])
-def test_models_made_from_a_model_take_the_same_images(model, make):
-    with pytest.raises(ValueError, match=r"\(B, 8, 8, 3\). Received: \(2, 16, 8, 3\)"):
-        make(model).predict(np.zeros((2, 16, 8, 3), "float32"), verbose=0)

@@ -22,6 +22,8 @@ from vit_keras.models.lora import lora_variables
 from vit_keras.training import SGD
 from vit_keras.weights import load, save, save_model
 
+pytestmark = pytest.mark.on("torch")
+
 ALL = ("query", "key", "value", "out", "Dense_0", "Dense_1")
 SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 4}
 
@@ -115,7 +117,6 @@ def test_a_rematerialized_model_of_mixed_precision_learns(rng, images):
     assert_close(sums, expected, rtol=2e-6)  # not rounded to bfloat16
 
 
-@pytest.mark.once
 def test_weight_decay_shrinks_adapters(base, rng):
     adapted(base, rng)
     optimizer = SGD(0.5, weight_decay=0.2, global_clipnorm=None)
@@ -127,7 +128,6 @@ def test_weight_decay_shrinks_adapters(base, rng):
         assert_close(variable, factor * before[variable.path], rtol=1e-6, name=variable.path)
 
 
-@pytest.mark.once
 def test_few_of_s_16s_parameters_train():
     with shapes_only():
         model = from_variant("S/16", image_size=224, num_classes=37)
@@ -136,20 +136,3 @@ def test_few_of_s_16s_parameters_train():
         trained = sum(math.prod(v.shape) for v in model.trainable_variables)
     assert trained == 12 * 2 * 8 * (384 + 384) + 384 * 37 + 37 == 161_701
     assert trained / total < 0.0075
-
-
-@pytest.mark.once
-def test_what_does_not_fit_is_named(base):
-    with pytest.raises(ValueError, match=r"layers=\['queries'\].*has query, key, value, out"):
-        add_lora(base, 2, ["queries"])
-    with pytest.raises(ValueError, match="`layers` must hold names.*model 'plain', which has none"):
-        inputs = keras.Input((3,))
-        add_lora(keras.Model(inputs, keras.layers.Dense(2)(inputs), name="plain"), 2)
-    with pytest.raises(ValueError, match="`train` must hold patterns.*'heed', which.*names: head"):
-        add_lora(base, 2, train=["heed"])
-    with pytest.raises(ValueError, match="`alpha` must be above 0.*alpha=-1"):
-        add_lora(base, 2, alpha=-1)
-    assert not lora_layers(base) and len(base.trainable_variables) == len(base.weights)
-    add_lora(base, 2)
-    with pytest.raises(ValueError, match="take adapters only once.*'small'.*`merge_lora` first"):
-        add_lora(base, 2)

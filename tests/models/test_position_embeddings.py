@@ -20,6 +20,8 @@ from vit_keras.models import (
 from vit_keras.support.resizing import resize_position_embeddings
 from vit_keras.weights.formats import registry
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 GRID = (3, 2)  # of 12x8 images in patches of 4
 CASES = [
@@ -108,7 +110,6 @@ def test_saved_models_keep_their_positions(rng, case, tmp_path):
         vit_keras.open(tmp_path / "model.weights.h5")
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("form", sorted(set(registry.FORMATS) - {"vit_keras", "bit"}))
 def test_other_formats_refuse_other_positions_by_name(rng, form, tmp_path):
     for kind, place, message in [
@@ -142,20 +143,6 @@ def test_another_image_size_moves_positions_with_the_grid(rng, case):
             np.testing.assert_array_equal(kept[name], value, err_msg=name)
 
 
-def test_relative_positions_have_one_size(rng):
-    model, images = build(rng, "relative", "stem", "token"), images_of(rng)
-    with pytest.raises(ValueError, match=r"Relative.*no other size.*3x2 patches, to become 4x5"):
-        with_image_size(model, (16, 20))
-    same = to_numpy(with_image_size(model, (12, 8))(images))
-    assert_close(same, model(images), rtol=2e-6)
-
-
-def test_a_patch_that_does_not_divide_is_named_before_positions(rng):
-    model = build(rng, "rope2d", "stem", "token")
-    with pytest.raises(ValueError, match=r"`patch_size` must divide `image_size`.*\(3, 18\)"):
-        with_image_size(model, (3, 18))
-
-
 def test_hybrids_have_the_same_positions(rng):
     model = HybridViT((16, 24), (), 0.5, 2, **SIZES, position_embedding="rope2d")
     assert positions_of(model) == ("rope2d", "stem")
@@ -184,21 +171,3 @@ def test_the_configuration_chooses_positions():
     assert positions_of(from_model_config(config, num_classes=3)) == ("sincos2d", "shared")
     with pytest.raises(ValueError, match=r"no model\.position_embedding, model\.position_embed"):
         ModelConfig("R50x1", **chosen).arguments()
-
-
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        (("3d", "stem"), r"`position_embedding` must be one of 'none', 'learned'.*'3d'"),
-        (("learned", "end"), r"`position_embedding_at` must be one of 'stem', 'every'.*'end'"),
-        (
-            ("none", "every"),
-            r"must be 'stem' unless.* position_embedding='none', .*'every'",
-        ),
-        (("relative", "shared"), r"act in the attention.*'relative', .*'shared'"),
-        (("rope2d", "every"), r"act in the attention.*'rope2d', .*'every'"),
-    ],
-)
-def test_wrong_choices_are_named(rng, chosen, message):
-    with pytest.raises(ValueError, match=message):
-        build(rng, *chosen, "token")

@@ -47,19 +47,6 @@ def test_it_follows_weights_and_changes_of_the_model(model, images):
     assert min(np.abs(changed - first).max(), np.abs(trained - changed).max()) > 1e-3
 
 
-def test_a_callback_predicts_during_training(model, images):
-    seen = []
-
-    class Predicts(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            seen.append(self.model.predict(images, verbose=0))
-
-    model.compile("sgd", "mse")
-    model.fit(images, np.zeros((5, 3)), epochs=2, verbose=0, callbacks=[Predicts()])
-    assert np.abs(seen[1] - seen[0]).max() > 1e-4
-    assert_close(seen[1], by_keras(model, images), rtol=2e-6)
-
-
 def test_a_models_own_step_counts(model, images):
     class Doubled(type(model)):
         def call(self, inputs, training=None):
@@ -79,12 +66,6 @@ def test_a_models_own_step_counts(model, images):
     assert_close(outputs, 3 * expected, rtol=2e-6)
 
 
-def test_eager_models_predict_eagerly(model, images):
-    model.compile(run_eagerly=True)
-    expected = by_keras(model, images)
-    assert_close(model.predict(images, verbose=0), expected, rtol=2e-6)
-
-
 @pytest.mark.parametrize("verbose", [0, 1])
 def test_no_images_have_no_outputs(model, images, verbose):
     outputs = model.predict(images[:0], verbose=verbose)
@@ -98,6 +79,7 @@ def test_no_images_have_no_outputs(model, images, verbose):
     assert_close(model.predict(images, verbose=0), by_keras(model, images), rtol=2e-6)
 
 
+@pytest.mark.on("torch")
 def test_lists_and_other_byte_orders_are_predicted(model, images):
     expected, features = model.predict(images, verbose=0), open_embedder(model).run(images)
     for given in ([*images], images.tolist(), images.astype(">f4"), images.astype("float64")):
@@ -115,6 +97,7 @@ UNPREPARED = {
 }
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("case", [*UNPREPARED])
 def test_unprepared_pictures_are_warned_of(rng, model, case):
     pixels = rng.random((2, 8, 8, 3)).astype("float32")
@@ -132,6 +115,7 @@ def test_unprepared_pictures_are_warned_of(rng, model, case):
         model.predict(pixels, verbose=0)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

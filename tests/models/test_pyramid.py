@@ -16,6 +16,8 @@ from vit_keras.models import (
 )
 from vit_keras.support.resizing import INTERPOLATIONS
 
+pytestmark = pytest.mark.on("torch")
+
 
 @pytest.fixture(scope="module")
 def small():
@@ -101,7 +103,6 @@ def test_a_hybrid_gives_the_maps_of_its_stem(rng):
         assert_close(received, target, rtol=2e-6)
 
 
-@pytest.mark.nightly_on("jax")
 def test_a_resnet_gives_its_stages_for_any_size(rng):
     model = randomize(ResNet(None, (1, 1), 0.5, num_classes=5), rng, scale=0.15)
     pyramid = feature_pyramid(model, levels=(4, 8))
@@ -109,28 +110,3 @@ def test_a_resnet_gives_its_stages_for_any_size(rng):
     outputs = computed(intermediates(model), images)
     for received, name in zip(computed(pyramid, images), ("block1", "block2")):
         assert_close(received, outputs[name], rtol=2e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"levels": (4, 8), "blocks": (0, 1, 2)}, r"one index for all levels or one for each"),
-        ({"blocks": (0, 3)}, r"indices of the 3 blocks of 'small'\. Received: \[3\]"),
-        ({"levels": (3,)}, r"strides in pixels.*Received: 3 for 'encoderblock_2' with stride \(8"),
-    ],
-)
-def test_levels_and_blocks_that_do_not_fit(small, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        feature_pyramid(small[0], **arguments)
-
-
-def test_models_without_blocks_or_norm():
-    images = keras.Input((4, 4, 3))
-    flat = keras.Model(images, keras.layers.Flatten()(images), name="flat")
-    with pytest.raises(ValueError, match=r"EncoderBlock or ResNetStage.*'flat', which has neither"):
-        feature_pyramid(flat)
-    sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 8, "num_classes": 0}
-    model = VisionTransformer(8, 4, **sizes)
-    model = keras.Model(model.input, model.get_layer("encoderblock_0").output, name="bare")
-    with pytest.raises(ValueError, match=r"layer encoder_norm.*'bare', which has none"):
-        feature_pyramid(model, norm=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras.layers import EncoderBlock, backends
+from vit_keras.layers import backends
 from vit_keras.models import HybridViT, VisionTransformer, add_lora
 
 SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 3}
@@ -169,49 +169,6 @@ def test_layers_of_others_are_called(images):
     called.clear()
     np.testing.assert_array_equal(replayed(model, images), 2 * by_layers(base, images))
     assert len(called) == 3
-
-
-@pytest.mark.parametrize("is_patched", [False, True])
-def test_predict_computes_what_the_block_computes(monkeypatch, images, is_patched):
-    """A block that is edited is computed as edited: there is no other form of it."""
-    call = EncoderBlock.call
-
-    def edited(self, inputs, training=None, return_attention_weights=False):
-        return 2 * call(self, inputs, training, return_attention_weights)
-
-    model = make()
-    before = replayed(model, images)
-    if is_patched:
-        monkeypatch.setattr(EncoderBlock, "call", edited)
-        model.compile()  # which compiled functions need
-    else:
-        kind = type("Edited", (EncoderBlock,), {"call": edited})
-        model = _with_blocks(model, kind)
-    after = replayed(model, images)
-    assert np.abs(after - before).max() > 1e-2
-    assert_close(after, by_layers(model, images), rtol=2e-6)
-
-
-def _with_blocks(model, kind):
-    """The same model with blocks of another class."""
-
-    def replace(layer):
-        of_kind = kind if isinstance(layer, EncoderBlock) else type(layer)
-        return of_kind.from_config(layer.get_config())
-
-    copy = keras.models.clone_model(model, clone_function=replace)
-    copy.set_weights(model.get_weights())
-    return copy
-
-
-@on_torch
-def test_a_patched_block_is_computed_at_once(monkeypatch, images):
-    model = make()
-    before, call = replayed(model, images), EncoderBlock.call
-    monkeypatch.setattr(EncoderBlock, "call", lambda *a, **kw: 2 * call(*a, **kw))
-    after = replayed(model, images)
-    assert np.abs(after - before).max() > 1e-2
-    np.testing.assert_array_equal(after, by_layers(model, images))
 
 
 @on_torch

@@ -8,8 +8,6 @@ from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import models
 from vit_keras.models import (
-    HybridViT,
-    ResNet,
     VisionTransformer,
     patch_grid,
     with_image_size,
@@ -21,6 +19,8 @@ from vit_keras.support.resizing import (
     resize_position_embeddings,
     resize_relative_table,
 )
+
+pytestmark = pytest.mark.on("torch")
 
 POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
 FLEXIVIT = Resizing("bilinear_antialias", "bilinear_half_pixel")
@@ -104,27 +104,6 @@ def test_relative_biases_are_resized_in_every_block(rng):
             resized["encoderblock_1/MlpBlock_3/Dense_0/kernel"],
             before["encoderblock_1/MlpBlock_3/Dense_0/kernel"],
         )
-
-
-def test_unknown_rules_are_named(small):
-    with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'.*'area'"):
-        with_image_size(small, 16, "area")
-    with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
-        with_patch_size(small, 2, patch_interpolation="area")
-    with pytest.raises(ValueError, match=r"`patch_size` must divide `image_size`.*\(16, 8\)"):
-        with_patch_size(small, 3)
-
-
-def test_models_without_patches_of_the_image_are_refused(small):
-    message = "cuts its only input into patches itself.*begins with "
-    sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
-    with pytest.raises(ValueError, match=message + "StdConv"):
-        with_patch_size(HybridViT(16, (1,), 0.5, 2, **sizes, name="hybrid"), 1)
-    with pytest.raises(ValueError, match=message + "RootBlock"):
-        with_patch_size(ResNet(16, (1,), 0.5, num_classes=5), 4)
-    maps = models.feature_pyramid(small, levels=(2, 4))
-    with pytest.raises(ValueError, match=r"outputs maps has layers for one patch stride.*\(8, 4\)"):
-        with_patch_size(maps, 2)
 
 
 def test_files_carry_the_rules(small, tmp_path):

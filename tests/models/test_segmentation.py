@@ -19,6 +19,8 @@ from vit_keras.models import (
 from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import Task
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 24, "num_layers": 5, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
 
@@ -86,7 +88,6 @@ def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, imag
     assert_close(model(images), upsampled(logits, 8))
 
 
-@pytest.mark.nightly_on("jax")
 def test_the_multilevel_decoder_is_what_it_says(encoder, images, rng):
     model = randomize(segmenter(encoder, 4, width=6), rng, scale=0.15)
     expected = multilevel(block_maps(encoder, images), weights_by_path(model))
@@ -105,7 +106,6 @@ def test_a_segmenter_takes_another_size_and_keeps_its_normalization(encoder, rng
     assert again.preprocessing == Preprocessing(mean=(0.4,))  # which sees whole pictures
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path, suffix):
     """The encoder's classes are not the pixels'."""
@@ -121,7 +121,6 @@ def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path, suffi
     assert (labels.task.kind, labels.class_names) == ("labels", list("abcde"))
 
 
-@pytest.mark.once
 def test_initial_weights_are_zero_in_the_head_and_follow_the_seed(encoder):
     first, second, other = (weights_by_path(segmenter(encoder, 4, seed=s)) for s in (1, 1, 2))
     for name, value in first.items():
@@ -133,7 +132,6 @@ def test_initial_weights_are_zero_in_the_head_and_follow_the_seed(encoder):
     assert 0.98 * np.sqrt(6 / 128) < abs(up).max() <= np.sqrt(6 / 128)
 
 
-@pytest.mark.once
 def test_a_decoder_costs_what_was_counted_by_hand(encoder):
     blocks = inspection.flops(VisionTransformer((16, 24), 8, **SIZES | {"num_classes": None})).macs
     projections, ups, mixes = 4 * 6 * 24 * 10, (6 + 24) * 4 * 100, (24 + 96) * 9 * 100
@@ -141,23 +139,9 @@ def test_a_decoder_costs_what_was_counted_by_hand(encoder):
     assert inspection.flops(segmenter(encoder, 4, width=10)).macs == expected
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("patch", "doublings"), [(7, 0), (6, 1), (4, 2), (8, 2)])
 def test_the_resolution_is_doubled_where_patches_have_whole_halves(patch, doublings):
     model = segmenter(VisionTransformer(2 * patch, patch, 12, 1, 3, 8, None), 3, width=4)
     ups = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2DTranspose)]
     assert len(ups) == doublings
     assert model.output_shape == (None, 2 * patch, 2 * patch, 3)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"decoder": "deep"}, r"`decoder` must be one of 'linear', 'multilevel'.*'deep'"),
-        ({"num_classes": 0}, r"`num_classes` must be a positive int.*num_classes=0"),
-    ],
-)
-def test_wrong_arguments(encoder, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        segmenter(encoder, **{"num_classes": 3, **arguments})

@@ -123,6 +123,7 @@ def state(variables):
     return [to_numpy(variable.value) for variable in variables]
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("parts", [1, 2])
 def test_teacher_and_center_are_averages_over_updates(rng, parts):
     """Each update starts with the averages of what the updates before it have left."""
@@ -167,6 +168,7 @@ def test_every_backend_takes_the_same_updates():
     np.testing.assert_allclose(numbers, EVERYWHERE, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.on("torch")
 def test_the_logs_are_those_of_the_state_before_the_update(rng):
     model, layer = compiled(rng)
     images = views(rng)
@@ -181,6 +183,7 @@ def test_the_logs_are_those_of_the_state_before_the_update(rng):
     assert train(model, images)["loss"] == pytest.approx(expected[:, 0].mean(), rel=1e-4)
 
 
+@pytest.mark.on("torch")
 def test_prototypes_train_after_the_first_updates(rng):
     model, layer = compiled(rng, dino=dataclasses.replace(DINO, frozen_prototypes=0.25))
     values = []
@@ -191,6 +194,7 @@ def test_prototypes_train_after_the_first_updates(rng):
     assert np.abs(values[3] - values[2]).max() > 1e-3
 
 
+@pytest.mark.on("torch")
 def test_no_gradient_reaches_the_teacher(rng):
     base = encoder()
     model = pretext_model(base, PretextConfig("dino", dino=DINO), 1, STEPS)
@@ -204,6 +208,7 @@ def test_no_gradient_reaches_the_teacher(rng):
     assert held == {id(v) for v in layer.teacher.weights}
 
 
+@pytest.mark.on("torch")
 def test_the_head_compares_directions(rng):
     head = layers.PrototypeHead(7, 9, 6, seed=1)
     x = rng.normal(size=(5, 4)).astype("float32")
@@ -216,6 +221,7 @@ def test_the_head_compares_directions(rng):
     assert np.abs(outputs).max() <= 1 + 1e-6
 
 
+@pytest.mark.on("torch")
 def test_it_is_saved_like_any_and_the_teacher_is_what_remains(rng, tmp_path):
     model, layer = compiled(rng, dropout_rate=0.2)
     for _ in range(2):
@@ -233,6 +239,7 @@ def test_it_is_saved_like_any_and_the_teacher_is_what_remains(rng, tmp_path):
             np.testing.assert_array_equal(values[variable.path], to_numpy(variable.value))
 
 
+@pytest.mark.on("torch")
 def test_dropout_spares_the_teacher(rng):
     model, _ = model_of(rng, dropout_rate=0.5)
     images = views(rng)

@@ -7,6 +7,8 @@ from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.models import VisionTransformer, with_image_size
 from vit_keras.models.self_distillation import with_shared_layers
 
+pytestmark = pytest.mark.on("torch")
+
 
 def encoder(num_layers=1, **fields):
     return VisionTransformer((8, 12), 4, 12, num_layers, 3, 20, 5, seed=3, **fields)

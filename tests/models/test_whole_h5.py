@@ -7,6 +7,8 @@ import pytest
 from tests.helpers import randomize
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 5}
 MODELS = {
     "ViT": lambda: VisionTransformer(16, 4, **SIZES, classifier="map", num_registers=2),

@@ -37,45 +37,6 @@ def test_the_page_lists_what_is_installed(installed):
     assert extras["pillow"] == ["data", "runtimes", "timm"] and extras["pytest"] == ["test"]
 
 
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ("License-Expression: MIT OR GPL-3.0-only\n", "MIT OR GPL-3.0-only"),
-        ("License: apache-2.0\n", "Apache-2.0"),
-        ("License: 3-Clause BSD License\n", "BSD-3-Clause"),
-        ("License: Copyright (c) A\nClassifier: License :: OSI Approved :: MIT License\n", "MIT"),
-        ("License: BSD\n", "BSD-3-Clause"),
-        ("License: Our own terms\n", "unknown"),
-        ("Classifier: License :: Other/Proprietary License\n", "unknown"),
-        ("", "unknown"),
-    ],
-)
-def test_licenses_are_read_from_metadata(tmp_path, metadata, expected):
-    folder = tmp_path / "some_package-1.0.dist-info"
-    folder.mkdir()
-    head = "Metadata-Version: 2.1\nName: some-package\nVersion: 1.0\n"
-    (folder / "METADATA").write_text(head + metadata)
-    (folder / "LICENSE").write_text("Neither the name of ... may be used to endorse or promote")
-    (folder / "RECORD").write_text("some_package-1.0.dist-info/LICENSE,,\n")
-    distribution = dependencies.importlib.metadata.PathDistribution(folder)
-    assert dependencies.license_of(distribution) == expected
-
-
-@pytest.mark.parametrize(
-    ("expression", "allowed"),
-    [
-        ("MIT", True),
-        ("MIT AND GPL-3.0-only", False),
-        ("GPL-3.0-only OR MIT AND ISC", True),
-        ("Apache-2.0 WITH LLVM-exception", True),
-        ("AGPL-3.0-only", False),
-        ("unknown", False),
-    ],
-)
-def test_which_licenses_are_allowed(expression, allowed):
-    assert dependencies.is_allowed(expression) is allowed
-
-
 def test_the_page_of_the_demo_has_hashes_and_allowed_licenses():
     packages = json.loads((ROOT / "demo" / "package-lock.json").read_text())["packages"]
     assert packages.pop("")["license"] == "Apache-2.0"

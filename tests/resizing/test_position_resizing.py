@@ -118,13 +118,3 @@ def test_the_geometric_rule_equals_timm(rng, old, new):
         resize_position_embeddings(
             rng.normal(size=(1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric"
         )
-
-
-def test_wrong_grids_and_interpolations_are_named(rng):
-    before = rng.normal(size=(1, 10, 4))
-    with pytest.raises(ValueError, match=r"4x4 needs 16 position embeddings\. Received: 10"):
-        resize_position_embeddings(before, (4, 4), (2, 2))
-    with pytest.raises(ValueError, match=r"must be one of 'bilinear'.*interpolation='lanczos'"):
-        resize_position_embeddings(before, (3, 3), (2, 2), "lanczos")
-    with pytest.raises(ValueError, match="49 offsets and needs a row for each. Received: 10"):
-        resize_relative_table(before[0], (4, 4), (2, 2))

@@ -7,17 +7,6 @@ from vit_keras.support.resizing import INTERPOLATIONS, Resizing, interpolation
 pytestmark = pytest.mark.once
 
 
-def test_rules_are_checked_by_name():
-    with pytest.raises(ValueError, match="`positions` must be one of 'bilinear'.*'area'"):
-        Resizing(positions="area")
-    with pytest.raises(ValueError, match="`patches` must be one of 'bilinear'.*'area'"):
-        Resizing(patches="area")
-    with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
-        Resizing().replaced(patch_interpolation="area")
-    with pytest.raises(ValueError, match="`interpolation` must be one of .*'area'"):
-        Resizing().replaced("area")
-
-
 def test_rules_are_replaced_one_by_one():
     rules = Resizing("bicubic", "bilinear_antialias")
     assert rules.replaced() == rules

@@ -12,6 +12,8 @@ from vit_keras import retrieval, weights
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 
 
@@ -48,7 +50,6 @@ def test_the_same_weights_are_known_in_every_file(tmp_path):
     assert {k for k in other if other[k] != embedder.description[k]} == {"weights"}
 
 
-@pytest.mark.once
 def test_exported_features_are_embeddings(tmp_path):
     model = build()
     weights.save(model, tmp_path / "a.keras")
@@ -68,7 +69,6 @@ def test_exported_features_are_embeddings(tmp_path):
         retrieval.open_embedder(file)
 
 
-@pytest.mark.once
 def test_a_search_refuses_another_model(tmp_path):
     model, other = build(), build(seed=1)
     model.preprocessing = dataclasses.replace(model.preprocessing, rounding="none")
@@ -97,22 +97,3 @@ def test_a_search_refuses_another_model(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is not at .*a.keras'. Give its place"):
         retrieval.open_query_embedder(table)
     assert retrieval.open_query_embedder(table, tmp_path / "b.keras").shape == (12,)
-
-
-@pytest.mark.once
-def test_searches_that_cannot_be_are_named(tmp_path):
-    table = table_of(build(), tmp_path)
-    with pytest.raises(ValueError, match=r"`rows` must lie in \[0, 6\). Received: rows=\[2, 6\]"):
-        retrieval.search_rows(table, [2, 6])
-    with pytest.raises(ValueError, match="`count` must be positive. Received: count=0"):
-        retrieval.search_rows(table, [2], count=0)
-    with pytest.raises(FileNotFoundError, match="no table of embeddings at 'nowhere.parquet'"):
-        retrieval.EmbeddingTable("nowhere.parquet")
-    (tmp_path / "b.parquet").write_text("text")
-    with pytest.raises(ValueError, match=r"b\.parquet' cannot be read as Parquet"):
-        retrieval.EmbeddingTable(tmp_path / "b.parquet")
-    retrieval.tables.arrow("pyarrow.parquet").write_table(
-        retrieval.tables.arrow().table({"path": ["a"]}), tmp_path / "b.parquet"
-    )
-    with pytest.raises(ValueError, match=r"b\.parquet', which does not say which model"):
-        retrieval.EmbeddingTable(tmp_path / "b.parquet")

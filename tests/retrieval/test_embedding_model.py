@@ -7,6 +7,8 @@ from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import models, retrieval
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 
 
@@ -39,7 +41,6 @@ def test_tokens_of_a_transformer(tokens, layer):
     assert_close(embedding(images), expected[tokens], rtol=2e-6)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
 def test_pool_is_what_the_head_reads(classifier):
     model = build(classifier, representation_size=7)
@@ -53,7 +54,6 @@ def test_pool_is_what_the_head_reads(classifier):
     assert_close(named(images), expected, rtol=2e-6)
 
 
-@pytest.mark.once
 def test_the_last_tokens_of_gap_norm_are_those_before_the_mean():
     model = build("gap_norm")
     images = images_for(model)
@@ -62,7 +62,6 @@ def test_the_last_tokens_of_gap_norm_are_those_before_the_mean():
     assert_close(mean, expected, rtol=2e-6)
 
 
-@pytest.mark.once
 def test_feature_maps_of_resnets_and_hybrids():
     network = randomize(ResNet(32, (1, 1), 0.5, 5), np.random.default_rng(0), 0.1)
     images = images_for(network, 2)
@@ -79,25 +78,8 @@ def test_feature_maps_of_resnets_and_hybrids():
     assert_close(patches.reshape(2, -1, 12), x[:, 1:], rtol=2e-6)
 
 
-@pytest.mark.once
 def test_the_embedding_keeps_the_preprocessing():
     model = build()
     model.preprocessing, model.class_names = Preprocessing((0.3,), (0.2,)), list("abcde")
     embedding = retrieval.embedding_model(model, tokens="mean")
     assert embedding.preprocessing == model.preprocessing and embedding.class_names is None
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((None, "cls"), "`tokens` must be one of 'pool', 'class', .* Received: tokens='cls'"),
-        (("block_0",), "must be a layer of the model.*'block_0' for .*'encoderblock_0'"),
-        (("encoderblock_0",), "'pool' needs a layer whose output is one vector .*encoderblock_0"),
-        (("token", "mean"), "need a layer that outputs tokens. Received: layer='token'"),
-        (("embedding", "class"), "needs a model with a class token. Received: .* has none"),
-    ],
-)
-def test_wrong_layers_and_tokens_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        retrieval.embedding_model(build(), *arguments)

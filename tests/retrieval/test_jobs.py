@@ -12,6 +12,8 @@ from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
 from vit_keras.weights import save_model
 
+pytestmark = pytest.mark.on("torch")
+
 BATCH, ROWS = 4, 8  # of a part
 
 
@@ -86,7 +88,6 @@ def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens
     assert not job.folder.exists()
 
 
-@pytest.mark.once
 def test_labels_and_splits_of_a_data_set_are_columns(model, pictures, tmp_path):
     folder = f"folder:{tmp_path / 'photos'}"
     out = tmp_path / "a.parquet"
@@ -147,7 +148,6 @@ list(job.run())
 """
 
 
-@pytest.mark.once
 def test_a_killed_process_goes_on_to_the_same_bytes(model, pictures, tmp_path):
     save_model(model, tmp_path / "a.keras")
     killed, whole = tmp_path / "killed.parquet", tmp_path / "whole.parquet"
@@ -160,7 +160,6 @@ def test_a_killed_process_goes_on_to_the_same_bytes(model, pictures, tmp_path):
     assert killed.read_bytes() == whole.read_bytes() and not job.folder.exists()
 
 
-@pytest.mark.once
 def test_an_unreadable_picture_stops_or_has_a_row(model, pictures, tmp_path):
     pictures[9].write_bytes(b"not a picture")
     out, photos = tmp_path / "a.parquet", tmp_path / "photos"
@@ -177,7 +176,6 @@ def test_an_unreadable_picture_stops_or_has_a_row(model, pictures, tmp_path):
     assert_close(values[present], expected)
 
 
-@pytest.mark.once
 def test_what_has_changed_is_named(model, pictures, tmp_path):
     photos, out = tmp_path / "photos", tmp_path / "a.parquet"
     stopped = job_of(model, photos, out).run()
@@ -209,22 +207,6 @@ def test_what_has_changed_is_named(model, pictures, tmp_path):
         job_of(model, photos, out)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch": 0}, "`batch` must be positive. Received: batch=0"),
-        ({"on_error": "go"}, "`on_error` must be 'raise' or 'skip'. Received: on_error='go'"),
-        ({"dtype": "int8"}, "`dtype` must be 'float32' or 'float16'. Received: dtype='int8'"),
-        ({"out": "a.csv"}, r"`out` must end in .parquet. Received: 'a.csv'"),
-    ],
-)
-def test_wrong_options_are_named(model, pictures, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        job_of(model, tmp_path / "photos", **{"out": tmp_path / "a.parquet", **options})
-
-
-@pytest.mark.once
 def test_embeddings_that_are_not_finite_are_an_error(model, pictures, tmp_path):
     broken = build()
     broken.get_layer("encoder_norm").gamma.assign(np.full(12, np.inf))

@@ -11,7 +11,7 @@ from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import data, retrieval
 from vit_keras.models import VisionTransformer
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 
 def test_images_of_a_data_set_without_files(tmp_path):

@@ -1,6 +1,5 @@
 """Neighbors, from the graph and from all rows, beside scikit-learn's."""
 
-import io
 import json
 import pathlib
 import re
@@ -15,7 +14,7 @@ from tests.helpers import assert_close
 from vit_keras import retrieval
 from vit_keras.retrieval import tables
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 
 def expected(vectors, queries, count):
@@ -150,15 +149,3 @@ def test_a_table_that_lies_is_refused(tmp_path):
         retrieval.open_query_embedder(write(good), tmp_path)
     with pytest.raises(ValueError, match="a.parquet' holds embeddings that are not finite"):
         retrieval.search_rows(write(good, np.where(vectors == 1, np.nan, 0)), [0])
-
-
-def test_a_terminal_obeys_no_name():
-    answers = [
-        retrieval.Answer(
-            retrieval.Picture("a\x1b[2J.png", "cat"),
-            (retrieval.Match(0, retrieval.Picture("b\n  1.000  c.png", "d\x9bm"), 0.5),),
-        )
-    ]
-    file = io.BytesIO()
-    retrieval.write_answers(answers, file, "table")
-    assert file.getvalue().decode() == "a\\x1b[2J.png:\n   0.500  b\\n  1.000  c.png  d\\x9bm\n"

@@ -1,7 +1,6 @@
 """The runs of the studies: finished ones are reused, interrupted ones continue."""
 
 import csv
-import dataclasses
 import json
 import pathlib
 
@@ -11,10 +10,10 @@ from PIL import Image
 
 from studies import digits_scale, study
 from studies.digits_scale import DigitsScale
-from studies.full_scale import FullScale, epochs_of, variant_of
-from studies.lab import Lab, Trained, replace_fields
+from studies.full_scale import FullScale
+from studies.lab import Lab, Trained
 from vit_keras import data
-from vit_keras.config import Config, DataConfig
+from vit_keras.config import DataConfig
 from vit_keras.data.datasets import digits
 from vit_keras.experiments import training_run
 
@@ -68,32 +67,6 @@ def test_finished_runs_are_reused_and_interrupted_ones_continue(lab):
     assert trained[1].folder == trained[2].folder != trained[0].folder
 
 
-def test_fine_tuning_starts_from_the_run_once_for_each_seed(lab):
-    runs = Runs()
-    trained = lab(runs).pretrain("BiT-R8", "836")
-    mean = lab(runs).finetune(trained, "unseen digits", seeds=(0, 1, 2))
-    assert mean == (pytest.approx(60.0), pytest.approx(10.0))
-    tuned = runs.trained[1:]
-    assert [config.seed for config in tuned] == [0, 1, 2]
-    for config in tuned:
-        assert config.model.weights == str(trained.folder) and config.optimizer.name == "sgd"
-        assert config.model.resnet_layers == (1, 1) and config.data.train_split == "train[:30]"
-    assert lab(Runs()).finetune(trained, "unseen digits", seeds=(0, 1, 2)) == mean
-
-
-def test_a_changed_field_is_another_run(lab):
-    runs = Runs()
-    for rate in (1e-3, 2e-3):
-        lab(runs).pretrain("ViT-b/4", "25", **{"optimizer.learning_rate": rate, "name": "same"})
-    assert len({config.workdir for config in runs.trained}) == 2
-    with pytest.raises(TypeError, match="learning_rat"):
-        replace_fields(Config(), {"optimizer.learning_rat": 1.0})
-    both = {"model.variant": None, "model.patch_size": 2, "model.hidden_size": 8, "seed": 3}
-    both |= {"model.num_layers": 1, "model.num_heads": 2, "model.mlp_dim": 4}
-    config = replace_fields(Config(), both)
-    assert config.seed == 3 and config.model.arguments()["hidden_size"] == 8
-
-
 def test_tasks_and_pre_training_share_no_training_images(tmp_path):
     tables = digits_scale.write_tables(tmp_path / "data")
     rows = {}
@@ -120,16 +93,6 @@ def test_tasks_and_pre_training_share_no_training_images(tmp_path):
     assert dataset.class_names == ("7", "8", "9") and len(dataset.split("test")) == 107
 
 
-def test_names_stand_for_models():
-    assert digits_scale.vit("ViT-L/2")["patch_size"] == 2
-    for name in (*digits_scale.BIT, "Hybrid-b/4", "ViT-b/8"):
-        fields = digits_scale.FAMILIES[name.split("-")[0]](name)
-        model = dataclasses.replace(Config().model, **fields)
-        assert model.arguments()
-    assert variant_of("R50+ViT-L/32") == "R50+L/32" and variant_of("ViT-H/14") == "H/14"
-    assert epochs_of("JFT-300M", 7) == {"total_steps": 517822}
-
-
 def test_full_scale_takes_the_papers_recipes(tmp_path):
     full = FullScale(data_dir="there", jft="folder:photos")
     config = full.pretraining("ViT-L/32", "JFT-300M[9000000]", {"seed": 2})
@@ -146,17 +109,6 @@ def test_full_scale_takes_the_papers_recipes(tmp_path):
     assert tuned.dataset == "tfds:cifar100" and tuned.model.weights == str(tmp_path)
     with pytest.raises(ValueError, match="For ImageNet there are recipes.*Received: R50x1"):
         full.pretraining("R50x1", "ImageNet", {})
-
-
-def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path, train_by):
-    train_by(runs := Runs())
-    lab = Lab(tmp_path, FullScale())
-    config = lab.scale.pretraining("ViT-B/16", "JFT-300M", {})
-    trained = Trained(tmp_path / "trained", config, {})
-    mean = lab.finetune(trained, "Pets")
-    assert mean == (pytest.approx(60.0), pytest.approx(10.0))  # of the grid's seeds 0, 1, 2
-    assert [config.data.dev_percent for config in runs.trained] == [10.0] * 4 + [0.0] * 3
-    assert lab.finetune(trained, "Pets") == mean and len(runs.trained) == 7
 
 
 def test_missing_data_are_named_before_anything_is_trained(tmp_path, train_by):

@@ -2,28 +2,16 @@
 
 import pytest
 
-from studies import NAMES, study, table1, table3, table4, table6
-from studies.lab import replace_fields
-from studies.results import published, rows_of, title_of
+from studies.results import published, rows_of
 from studies.table5 import paper_rows
 from tests.compute.test_published import TABLE_6
 from tests.test_recipes import TABLE_3, TABLE_4
-from vit_keras.config import read_config
 
 pytestmark = pytest.mark.once
 
 
 def rows_by(name, key):
     return {row[key]: row for row in rows_of(name)}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_study_has_a_title_a_finding_and_a_place(name):
-    kind, number = name[:-1].rstrip("1"), name.strip("tablefigur")
-    entry = published(name)
-    title = f"{kind.capitalize()} {number}. {entry['title']}"
-    assert title_of(name) == title and callable(study(name))
-    assert entry["place"].startswith(f"{kind.capitalize()} {number}") and entry["finding"]
 
 
 def test_table_2_has_the_papers_values():
@@ -87,35 +75,3 @@ def test_table_8_has_the_papers_values():
         ("2-D", "shared"): 64.022,
         ("relative", "stem"): 64.032,
     }
-
-
-def test_table_1_counts_the_published_parameters():
-    rows = {row[0]: row for row in table1.run(None).rows}
-    for name, (layers, hidden, mlp, heads, millions) in {
-        "B/16": (12, 768, 3072, 12, 86),
-        "L/16": (24, 1024, 4096, 16, 307),
-        "H/14": (32, 1280, 5120, 16, 632),
-    }.items():
-        assert rows[name][1:5] == [layers, hidden, mlp, heads]
-        assert rows[name][5] == pytest.approx(1e6 * millions, rel=0.01)
-    counts = {"Ti/16": 5_717_416, "S/32": 22_878_952, "B/32": 88_224_232, "L/16": 304_326_632}
-    assert {name: rows[name][5] for name in counts} == counts
-
-
-def test_table_6_counts_the_published_exaflops():
-    for row, (_, epochs, exaflops) in zip(table6.run(None).rows, TABLE_6, strict=True):
-        assert row[1] == epochs and row[2] == pytest.approx(exaflops, rel=0.03)
-
-
-def test_recipes_that_differ_from_tables_3_and_4_are_named(monkeypatch):
-    for table in (table3, table4):
-        result = table.run(None)
-        assert result.finding.startswith(f"{len(result.rows)} of {len(result.rows)} recipes")
-
-    def longer(name):
-        config = read_config(name)
-        steps = 700 if config.total_steps == 500 else config.total_steps
-        return replace_fields(config, {"total_steps": steps})
-
-    monkeypatch.setattr(table4, "read_config", longer)
-    assert table4.run(None).finding == "These recipes differ from the paper: pets, flowers."

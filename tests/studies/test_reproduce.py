@@ -7,7 +7,6 @@ import pytest
 import studies
 from studies import figure5
 from studies.command import COMMAND, PROGRAM
-from tests.helpers import ROOT, run_script
 from vit_keras import commands
 
 pytestmark = pytest.mark.once
@@ -43,18 +42,6 @@ def test_a_study_runs_from_pixels_to_its_files_once(tmp_path, monkeypatch, capsy
     assert "  trained" not in capsys.readouterr().out
 
 
-def test_names_are_listed(capsys):
-    run(["--list"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(studies.NAMES)
-    assert lines[7].split(maxsplit=1)[1] == "Position embeddings"
-
-
-def test_an_unknown_name_lists_all_names():
-    with pytest.raises(ValueError, match="must be one of 'table1'.*'figure10'.*name='table9'"):
-        run(["table9"])
-
-
 def test_all_names_missing_data_and_reports_the_other_studies(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(studies, "NAMES", ("table4", "table8"))
     with pytest.raises(ValueError, match="1 of 2 have no result: table8"):
@@ -63,21 +50,3 @@ def test_all_names_missing_data_and_reports_the_other_studies(tmp_path, monkeypa
     page = (tmp_path / "report.html").read_text()
     assert "Table 4. Hyperparameters of fine-tuning" in page
     assert "Not measured: There is no table at" in page
-
-
-def test_the_script_has_the_help_and_the_errors_of_a_command(tmp_path):
-    done = run_script("-X", "importtime", ROOT / "reproduce.py", "--help", cwd=tmp_path)
-    lines = done.stdout.splitlines()
-    assert done.stdout.startswith("usage: reproduce.py NAME ... [options]")
-    for example in lines[lines.index("examples:") + 1 :]:
-        assert example.startswith("  python reproduce.py")
-        COMMAND.parse(example.partition("#")[0].split()[2:], PROGRAM)
-    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
-    assert "studies" in imported and not imported & {"keras", "numpy", "yaml", "matplotlib"}
-    for words, code, message in (
-        (["--stpes", "4"], 2, "Did you mean --steps?"),
-        (["table8", "--scale", "full"], 1, "There is no table at 'jft300m.parquet'. JFT-300M is"),
-    ):
-        done = run_script(ROOT / "reproduce.py", *words, check=False, cwd=tmp_path)
-        assert done.returncode == code and message in done.stderr
-        assert done.stderr.startswith("reproduce.py: error: ") and "Traceback" not in done.stderr

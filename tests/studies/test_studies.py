@@ -71,8 +71,13 @@ def lab(tmp_path, monkeypatch):
     return lambda scale, *steps: MadeUp(tmp_path, scales[scale](*steps))
 
 
+FIRST = ("table1", "table8", "figure10")  # `make nightly` runs the others too
+
+
 @pytest.mark.parametrize("scale", ["digits", pytest.param("full", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n in FIRST else pytest.param(n, marks=pytest.mark.nightly) for n in NAMES]
+)
 def test_every_study_builds_its_models_and_writes_its_files(lab, name, scale, tmp_path):
     result = study(name)(lab(scale))
     table, picture, section = write_result(result, tmp_path)
@@ -91,7 +96,12 @@ TRAINING = ("table2", "table5", "table7", "table8", *(f"figure{n}" for n in (4, 
 
 @pytest.mark.parametrize(
     ("name", "steps"),
-    [*((name, n) for name in TRAINING for n in (None, 20)), ("figure9", 7), ("figure10", 1)],
+    [
+        *(pytest.param(x, n, marks=pytest.mark.nightly) for x in TRAINING for n in (None, 20)),
+        ("figure9", 7),
+        ("figure10", 1),
+        ("table8", None),
+    ],
 )
 def test_a_study_trains_as_many_updates_as_it_states(lab, name, steps):
     made_up = lab("digits", steps)
@@ -115,14 +125,6 @@ def test_a_study_trains_as_many_updates_as_it_states(lab, name, steps):
     assert slices <= {"train", *(f"train[:{number}]" for number in re.findall(r"\d+", setup))}
 
 
-@pytest.mark.parametrize("name", ["figure7", "table5", "table8"])
-@pytest.mark.parametrize("steps", [0, -3])
-def test_the_number_of_updates_must_be_positive(tmp_path, name, steps):
-    lab = Lab(tmp_path, DigitsScale(tmp_path, steps))
-    with pytest.raises(ValueError, match=f"must be .*{steps}"):
-        study(name)(lab)
-
-
 def test_table_8_has_means_and_standard_deviations_over_the_seeds(lab):
     made_up = lab("digits")
     result = table8.run(made_up)
@@ -136,17 +138,6 @@ def test_table_8_has_means_and_standard_deviations_over_the_seeds(lab):
     spread = max(others) - min(others)
     assert f"{gap:.1f} points below the mean of the others" in result.finding
     assert f"within {spread:.1f} points of each other" in result.finding
-
-
-def test_table_2_has_three_fine_tunings_and_the_papers_rows(lab):
-    rows = {tuple(row[:2]): row[2:] for row in study("table2")(lab("full")).rows}
-    expected = [100 * accuracy("H14-JFT-300M-to-pets", seed) for seed in (0, 1, 2)]
-    assert rows["ours", "Pets"][0] == pytest.approx(
-        (statistics.mean(expected), statistics.stdev(expected))
-    )
-    assert rows["paper", "Pets"][0] == (97.56, 0.03) and rows["ours", "Pets"][3] is None
-    # Table 6's cost of 14 epochs; the models here have 7 classes.
-    assert float(rows["ours", "pre-training FLOPs"][0]) == pytest.approx(4.26e21, rel=0.03)
 
 
 def test_figure_8_compares_costs_with_the_base(lab):

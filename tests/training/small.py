@@ -1,13 +1,16 @@
 """A run that compiles quickly: a dense layer after dropout, on data that depend on the step."""
 
+import contextlib
 import json
 
 import keras
 import numpy as np
+import pytest
 
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
 from vit_keras.data.batches import Batches
 from vit_keras.runs import open_run
+from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model, train
 
 CLASSES, SIDE, HELD_OUT = 3, 4, 48
@@ -104,3 +107,29 @@ def by_path(folder, step):
     """The arrays in a checkpoint of a run, by the paths of their variables."""
     meta = json.loads((folder / "checkpoints" / f"step_{step:09d}" / "meta.json").read_text())
     return {meta["variables"][n][0]: array for n, array in state(folder, step).items() if "/" in n}
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+@contextlib.contextmanager
+def killed_after_a_save():
+    """A run that is trained inside ends with its first checkpoint."""
+    save = checkpoints.save
+
+    def save_and_die(*arguments, **options):
+        save(*arguments, **options)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoints, "save", save_and_die)
+        yield
+
+
+def assert_same_run(folder, other, step):
+    """Two folders have the same bits and the same rows; returns the rows."""
+    assert_same_state(state(folder, step), state(other, step))
+    rows = [json.loads((place / "metrics.json").read_text()) for place in (folder, other)]
+    assert without_rate(rows[0]) == without_rate(rows[1])
+    return rows[0]

@@ -1,7 +1,6 @@
 """Runs with a teacher are resumed to the same bits, and leave the student alone."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -9,11 +8,10 @@ from PIL import Image
 
 import vit_keras
 from tests.helpers import to_numpy, weights_by_path
-from tests.training.small import assert_same_state, by_path, state, without_rate
+from tests.training.small import assert_same_run, by_path, killed_after_a_save
 from tests.training.test_distillation import vit
 from vit_keras import experiments
 from vit_keras.config import (
-    AugmentConfig,
     Config,
     DistillConfig,
     LoraConfig,
@@ -26,7 +24,8 @@ from vit_keras.models import (
     Preprocessing,
 )
 from vit_keras.support.tasks import Task
-from vit_keras.training import checkpoints
+
+pytestmark = pytest.mark.on("torch")
 
 
 def small(folder, teacher=None, **fields):
@@ -65,29 +64,18 @@ KINDS = {
 }
 
 
-class Killed(Exception):
-    pass
-
-
-@pytest.mark.nightly_on("jax", "tensorflow")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hard", pytest.param("features", marks=pytest.mark.nightly)])
-def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, teacher, kind):
+def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, teacher, kind):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     before = teacher.read_bytes()
     report = experiments.train_run(small(straight, teacher, **KINDS[kind]))
 
-    def save_and_die(*arguments, save=checkpoints.save):
-        save(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(checkpoints, "save", save_and_die)
+    with killed_after_a_save():
         experiments.train_run(small(stopped, teacher, **KINDS[kind]))
     again = experiments.train_run(small(stopped, teacher, **KINDS[kind]))
-    assert_same_state(state(straight, 6), state(stopped, 6))
-    rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, stopped)]
-    assert without_rate(rows[0]) == without_rate(rows[1]) and again == report
+    rows = assert_same_run(straight, stopped, 6)
+    assert again == report
     assert teacher.read_bytes() == before
 
     trained, student = by_path(straight, 6), vit_keras.open(straight / "model.keras")
@@ -97,13 +85,13 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, teacher
     assert (8, 8, 1, 16) in shapes and (8, 8, 1, 24) not in shapes  # the student's alone
     if kind == "hard":
         assert student.output_shape == (None, 10) and report["images"] == 360
-        assert rows[0][-1]["val_accuracy"] == pytest.approx(report["accuracy"])
-        assert 0 <= rows[0][-1]["val_agreement"] <= 1
+        assert rows[-1]["val_accuracy"] == pytest.approx(report["accuracy"])
+        assert 0 <= rows[-1]["val_agreement"] <= 1
     else:
         assert student.output_shape == (None, 16) and student.class_names is None
         after = {f"fewshot_{row['shots']}": row["mean"] for row in report["fewshot"]}
-        assert {name: rows[0][-1][name] for name in after} == after
-        assert rows[0][0]["val_loss"] > rows[0][-1]["val_loss"]
+        assert {name: rows[-1][name] for name in after} == after
+        assert rows[0]["val_loss"] > rows[-1]["val_loss"]
 
 
 def test_another_teacher_is_noticed(tmp_path, teacher):
@@ -154,21 +142,12 @@ BAD = [
 ]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("distill", "fields", "message"), BAD)
 def test_what_does_not_go_together_is_named(distill, fields, message):
     with pytest.raises(ValueError, match=message):
         Config(**fields, distill=DistillConfig(**distill))
 
 
-@pytest.mark.once
-def test_mixing_goes_with_every_kind():
-    for kind in ("soft", "hard", "features"):
-        distill = DistillConfig("runs/teacher", kind=kind)
-        Config(augment=AugmentConfig(mixup_alpha=0.8), distill=distill)
-
-
-@pytest.mark.nightly_on("jax", "tensorflow")
 def test_a_student_learns_from_unlabeled_pictures(tmp_path, teacher, capsys):
     photos = tmp_path / "photos"
     (photos / "more").mkdir(parents=True)

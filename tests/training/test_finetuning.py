@@ -13,6 +13,8 @@ from vit_keras.models import VisionTransformer
 from vit_keras.support.resizing import resize_position_embeddings
 from vit_keras.weights import save
 
+pytestmark = pytest.mark.on("torch")
+
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 48}
 
 
@@ -68,7 +70,6 @@ def test_the_run_starts_from_the_weights_of_the_checkpoint(pictures, checkpoint,
     assert started.keys() == {n for n in expected if not n.startswith("pre_logits")}
 
 
-@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
 def test_the_pictures_are_learned(pictures, checkpoint, tmp_path):
     commands.run(arguments(pictures, checkpoint[1], tmp_path / "run", steps=80))

@@ -14,14 +14,14 @@ from tests.training.small import (
     assert_same_state,
     by_path,
     examples,
-    small_config,
+    killed_after_a_save,
     small_run,
     state,
     without_rate,
 )
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.loop import segments
-from vit_keras.training.records import best_row, out_of_patience
+from vit_keras.training.records import best_row
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 
@@ -49,10 +49,6 @@ def straight(tmp_path_factory):
     return folder, *small_run(folder, **ALL)
 
 
-class Killed(Exception):
-    pass
-
-
 def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straight, capsys):
     """It stops twice within an epoch: by an error after a checkpoint, then by SIGTERM."""
     folder, model, _, rows = straight
@@ -61,12 +57,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straigh
     def noting(batches):
         return lambda start: starts.append(start) or batches(start)
 
-    def save_and_die(*arguments, save=checkpoints.save):
-        save(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(checkpoints, "save", save_and_die)
+    with killed_after_a_save():
         small_run(tmp_path, **ALL)
     assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000003"
 
@@ -160,12 +151,6 @@ def test_several_updates_in_one_execution(tmp_path, straight):
         assert one == pytest.approx(other, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["total_steps", "eval_every", "checkpoint_every"])
-def test_executions_that_do_not_divide_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=f"must divide `{name}`. .*execution=2, {name}=13"):
-        small_config(tmp_path, **{"checkpoint_every": 4, name: 13}, steps_per_execution=2)
-
-
 def test_patience(tmp_path):
     """At a tiny learning rate nothing improves: the first evaluation stays the best."""
     fields = {"patience": 2, "total_steps": 40, "optimizer": {"learning_rate": 1e-12}}
@@ -190,18 +175,3 @@ def test_a_run_with_patience_ends_with_its_best_weights(tmp_path):
     (run.checkpoints / "step_000000004" / "state.npz").write_bytes(b"torn")
     with pytest.raises(ValueError, match="The best checkpoint .* is damaged .*Delete"):
         small_run(tmp_path, **fields)
-
-
-def test_rules_of_the_best_and_of_patience():
-    rows = [
-        {"step": s, "val_accuracy": a, "val_loss": loss}
-        for s, a, loss in [(1, 0.5, 3.0), (2, 0.7, 2.0), (3, 0.7, 2.5), (4, 0.6, 2.0)]
-    ]
-    assert best_row(rows)["step"] == 2  # the earlier of equals
-    assert best_row([{"step": 1, "loss": 1.0}]) is None
-    assert not out_of_patience(rows, None)
-    assert not out_of_patience(rows, 3)
-    assert out_of_patience(rows, 2)  # equal is not better
-    assert not out_of_patience([], 1)
-    rows = [{"step": s, "val_loss": loss} for s, loss in [(1, float("nan")), (2, 3.0), (3, 4.0)]]
-    assert out_of_patience(rows, 1) and not out_of_patience(rows, 2)

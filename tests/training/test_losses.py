@@ -40,8 +40,3 @@ def test_losses_equal_the_formulas(rng, name, smoothing, reference):
     loss = keras.losses.deserialize(keras.losses.serialize(loss))
     value = loss(*(keras.ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
     assert_close(value, reference(targets, logits, smoothing))
-
-
-def test_label_smoothing_of_sigmoids_is_refused():
-    with pytest.raises(ValueError, match="`label_smoothing` must be 0 with `loss` sigmoid.*0.1"):
-        Config(loss="sigmoid", label_smoothing=0.1)

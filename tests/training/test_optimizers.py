@@ -16,7 +16,7 @@ from tests.update_reference import (
     values,
 )
 from vit_keras.config import OptimizerConfig
-from vit_keras.training import SGD, AdamW, build_optimizer, freeze
+from vit_keras.training import SGD, build_optimizer, freeze
 
 STEPS = 100
 ADAMW = OptimizerConfig(
@@ -183,12 +183,3 @@ def test_momentum_is_stored_and_rounded_in_its_type(dtype, momentum):
         assert_close(value, start - 0.5 * (2 + momentum))
     traces = [v for v in optimizer.variables if v.path.endswith("_trace")]
     assert [v.dtype for v in traces] == [dtype] * len(variables)
-
-
-def test_arguments_without_effect_are_refused():
-    with pytest.raises(ValueError, match="`ema_overwrite_frequency` must be None.*frequency=5"):
-        AdamW(use_ema=True, ema_overwrite_frequency=5)
-    with pytest.raises(ValueError, match="Give `layer_decay` together with `num_layers`"):
-        SGD(layer_decay=0.5)
-    with pytest.raises(ValueError, match="`momentum_dtype` must be one of float32, bfloat16"):
-        SGD(momentum_dtype="float16")

@@ -8,7 +8,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import to_numpy
-from tests.training.small import assert_same_state, by_path, state, without_rate
+from tests.training.small import assert_same_run, by_path, killed_after_a_save
 from vit_keras import evaluation, experiments
 from vit_keras.config import (
     AugmentConfig,
@@ -17,8 +17,6 @@ from vit_keras.config import (
     ModelConfig,
     OptimizerConfig,
     PretextConfig,
-    UsageError,
-    parse_config,
     read_config,
 )
 from vit_keras.experiments import training_run
@@ -41,39 +39,29 @@ def small(folder, objective="masked_patch", **fields):
     )
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
-def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, capsys):
+def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, capsys):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     report = experiments.train_run(small(straight))
     printed = capsys.readouterr().out
 
-    def save_and_die(*arguments, save=checkpoints.save):
-        save(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(checkpoints, "save", save_and_die)
+    with killed_after_a_save():
         experiments.train_run(small(stopped))
     assert checkpoints.newest(stopped / "checkpoints").name == "step_000000002"  # in an epoch
     again = experiments.train_run(small(stopped))
-    assert_same_state(state(straight, 6), state(stopped, 6))
-    rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, stopped)]
-    assert without_rate(rows[0]) == without_rate(rows[1]) and again == report
+    rows = assert_same_run(straight, stopped, 6)
+    assert again == report
     assert json.loads((straight / "report.json").read_text()) == report
     for shots in (0, 1, 2):
         before, after = (report[key][shots] for key in ("fewshot_before", "fewshot"))
-        assert rows[0][-1][f"fewshot_{after['shots']}"] == after["mean"]
+        assert rows[-1][f"fewshot_{after['shots']}"] == after["mean"]
         assert before["accuracies"] != after["accuracies"]
         line = f"{after['shots']}-shot accuracy {100 * before['mean']:.2f} ± "
         assert line in printed and f"{100 * after['mean']:.2f} ± " in printed
 
 
-@pytest.mark.slow
+@pytest.mark.on("torch")
 def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
     run = tmp_path / "run"
     experiments.train_run(small(run, "mae", fewshot_every=0, total_steps=3))
@@ -101,7 +89,7 @@ def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
 
 @pytest.mark.nightly_on("jax", "tensorflow")
 @pytest.mark.slow
-def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path):
     """The teacher and the center are restored to the same bits, and the teacher is saved."""
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     sizes = {"local_size": 8, "prototypes": 8, "head_hidden_size": 8, "bottleneck_size": 4}
@@ -113,19 +101,12 @@ def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path, monkey
         changes = {"pretext": pretext, "optimizer": optimizer, "augment": AugmentConfig()}
         return dataclasses.replace(made, **changes)
 
-    def save_and_die(*arguments, save=checkpoints.save):
-        save(*arguments)
-        raise Killed
-
     experiments.train_run(config(straight))
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(checkpoints, "save", save_and_die)
+    with killed_after_a_save():
         experiments.train_run(config(stopped))
     experiments.train_run(config(stopped))
-    assert_same_state(state(straight, 4), state(stopped, 4))
-    rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, stopped)]
-    assert without_rate(rows[0]) == without_rate(rows[1])
-    assert 0 < rows[0][-1]["val_teacher_entropy"] <= np.log(8) + 1e-5
+    rows = assert_same_run(straight, stopped, 4)
+    assert 0 < rows[-1]["val_teacher_entropy"] <= np.log(8) + 1e-5
     assert int(by_path(straight, 4)["self_distillation/calls"]) == 8  # two parts each
     models = [vit_keras.open(folder / "model.keras") for folder in (straight, stopped)]
     untrained = training_run.initial_model(config(straight), [str(i) for i in range(10)])
@@ -202,27 +183,3 @@ def test_what_does_not_go_together_is_named(pretext, fields, message):
     with pytest.raises(ValueError, match=message):
         made = PretextConfig(**{"objective": "masked_patch", **pretext})
         Config(**{**fields, "model": model}, pretext=made)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"local_crops": 0}, "`pretext.dino.local_crops` must be at least 1. Received: 0"),
-        ({"prototypes": 1}, "`pretext.dino.prototypes` must be at least 2"),
-        ({"local_scale": (0.5, 0.2)}, "local_scale` must be two rising fractions above 0"),
-        ({"solarize": 1.5}, "`pretext.dino.solarize` must be from 0 to 1. Received: 1.5"),
-        ({"student_temperature": 0.0}, "`pretext.dino.student_temperature` must be above 0"),
-        ({"blur_sigma": -1.0}, "`pretext.dino.blur_sigma` must be at least 0"),
-    ],
-)
-def test_numbers_of_dino_are_in_range(fields, message):
-    with pytest.raises(ValueError, match=message):
-        DinoConfig(**fields)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("field", ["objective", "target"])
-def test_an_unknown_word_is_refused(field):
-    with pytest.raises(UsageError, match="mae|mean_color"):
-        parse_config([f"--pretext.{field}", "pixel"])

@@ -1,7 +1,5 @@
 """What a run prints while it trains."""
 
-import sys
-
 import pytest
 
 from tests.training.small import small_run
@@ -21,10 +19,3 @@ def test_a_pipe_gets_one_line_for_each_evaluation(tmp_path, capsys):
         for row in rows
     ]
     assert len(lines) == 3
-
-
-def test_a_terminal_gets_a_bar(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    _, _, rows = small_run(tmp_path)
-    bar = capsys.readouterr().err.split("\r")[-1]
-    assert "96.0/96.0" in bar and f"val_loss={rows[-1]['val_loss']:.4f}" in bar

@@ -38,6 +38,7 @@ def steps_of(folder):
     return sorted(int(path.name[5:]) for path in (folder / "checkpoints").iterdir())
 
 
+@pytest.mark.on("torch")
 def test_the_run_stops_at_the_update(tmp_path):
     message = (
         r"training stopped: the loss of update 8 is nan\. The last good checkpoint is "

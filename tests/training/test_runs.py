@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 
-import keras
 import pytest
 
 import vit_keras
@@ -18,6 +17,7 @@ from vit_keras.config import read_config as read
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
 
 
+@pytest.mark.once
 def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
     config = dataclasses.replace(DIGITS, workdir=str(tmp_path / "run"))
     run = runs.open_run(config)
@@ -44,6 +44,7 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
     assert [path.name for path in other.iterdir()] == ["cat.jpg"]
 
 
+@pytest.mark.on("torch")
 def test_more_updates_than_a_complete_run_had_start_from_its_weights(tmp_path, monkeypatch):
     """By the command line that the message gives."""
     monkeypatch.chdir(tmp_path)
@@ -63,13 +64,7 @@ def test_more_updates_than_a_complete_run_had_start_from_its_weights(tmp_path, m
     assert (config.model.weights, config.total_steps, config.workdir) == ("a run", 2, "a run-2")
 
 
-def test_the_default_folder_depends_on_the_configuration():
-    one, same = runs.default_workdir(DIGITS), runs.default_workdir(DIGITS)
-    other = runs.default_workdir(dataclasses.replace(DIGITS, seed=1))
-    assert one == same != other
-    assert one.name.startswith(f"digits-{keras.backend.backend()}-")
-
-
+@pytest.mark.once
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no run and no checkpoint at 'nowhere'"):
         vit_keras.open("nowhere")
@@ -80,7 +75,7 @@ def test_a_folder_without_a_run_is_named(tmp_path):
         runs.run_of(tmp_path / "run")
 
 
-@pytest.mark.once
+@pytest.mark.on("torch")
 def test_a_second_process_in_a_runs_folder_is_told_whose_it_is(tmp_path):
     config = dataclasses.replace(DIGITS, workdir=str(tmp_path / "run"))
     holder = "import sys, dataclasses; from vit_keras import runs; from tests.training.test_runs "
@@ -103,6 +98,7 @@ def test_a_second_process_in_a_runs_folder_is_told_whose_it_is(tmp_path):
         assert (tmp_path / "run" / ".lock").exists()
 
 
+@pytest.mark.once
 def test_a_folder_of_something_else_gets_no_lock(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()

@@ -6,7 +6,6 @@ import pytest
 
 from tests.training.small import HELD_OUT, assert_same_state, small_run, state, without_rate
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.callbacks import StopSignals
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 
@@ -65,14 +64,3 @@ def test_ctrl_c_before_the_first_update_ends_at_once(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         small_run(tmp_path, **ALL)
     assert not (tmp_path / "checkpoints").exists()
-
-
-@pytest.mark.once
-def test_a_second_ctrl_c_has_its_usual_effect():
-    handler, signals = signal.getsignal(signal.SIGINT), StopSignals()
-    with signals.collected():
-        signals.begun = True
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signals.number == signal.SIGINT and signal.getsignal(signal.SIGINT) is handler

@@ -15,7 +15,9 @@ from tests.training.small import small_batches, small_config, small_run
 from vit_keras import models
 from vit_keras.models import VisionTransformer
 from vit_keras.runs import Run
-from vit_keras.training.trackers import TensorBoard, tracker_callbacks
+from vit_keras.training.trackers import TensorBoard
+
+pytestmark = pytest.mark.on("torch")
 
 
 def events(folder):
@@ -105,25 +107,3 @@ def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
     decoded = decoded_png(shown[6][2])[..., 0]
     corners = np.ix_([0, 7], [0, 7])  # which a resize leaves as they are
     np.testing.assert_allclose(decoded[corners], light[..., 0][corners] * heat, atol=0.005)
-
-
-@pytest.mark.parametrize(
-    ("name", "callback", "begin", "identity"),
-    [
-        ("mlflow", "MlflowCallback", "start_run", "run_name"),
-        ("wandb", "WandbMetricsLogger", "init", "id"),
-    ],
-)
-def test_a_tracker_knows_the_run(tmp_path, monkeypatch, name, callback, begin, identity):
-    calls = []
-    fake(monkeypatch, name, callback, **{begin: lambda **options: calls.append(options)})
-    (made,) = tracker_callbacks(Run(tmp_path / "mine", small_config(tmp_path, tracker=name)))
-    assert type(made) is Logger
-    assert calls[0][identity] == "mine"
-
-
-@pytest.mark.parametrize("name", ["mlflow", "wandb"])
-def test_a_tracker_that_is_missing_is_named(tmp_path, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ValueError, match=f"tracker='{name}' needs its package .*pip install"):
-        tracker_callbacks(Run(tmp_path, small_config(tmp_path, tracker=name)))

@@ -7,12 +7,14 @@ import pytest
 import safetensors.numpy
 
 import vit_keras
-from tests.helpers import assert_close, randomize, weights_by_path
+from tests.helpers import assert_close, weights_by_path
 from tests.weights.builds import build
 from vit_keras import commands, weights
 from vit_keras.config import UsageError
 from vit_keras.models import add_lora, lora_layers, merge_lora, with_image_size
 from vit_keras.models.lora import lora_variables
+
+pytestmark = pytest.mark.on("torch")
 
 NAMES = ["cat", "dog", "owl"]
 LAYERS = ("query", "Dense_1")
@@ -62,7 +64,6 @@ def test_adapters_are_loaded_onto_the_base_file(rng, tmp_path, suffix):
     np.testing.assert_array_equal(model.predict(images, verbose=0), expected)
 
 
-@pytest.mark.once
 def test_another_base_and_other_settings_are_refused(base, rng, tmp_path):
     file = tmp_path / "adapters.safetensors"
     model = tuned(base, rng)
@@ -91,7 +92,6 @@ def test_another_base_and_other_settings_are_refused(base, rng, tmp_path):
     assert f"\n  missing in the file: {missing}" in str(caught.value)
 
 
-@pytest.mark.once
 def test_what_is_no_file_of_adapters_is_named(base, rng, tmp_path):
     with pytest.raises(ValueError, match="same rank and alpha. Received: model .* with none"):
         weights.save_adapters(base, tmp_path / "a.safetensors")
@@ -106,7 +106,6 @@ def test_what_is_no_file_of_adapters_is_named(base, rng, tmp_path):
     assert weights.describe_adapters(tmp_path / "nowhere.safetensors") is None
 
 
-@pytest.mark.once
 def test_the_commands_show_and_merge_adapters(base, rng, tmp_path, capsys):
     source, file, out = (str(tmp_path / n) for n in ("a.keras", "b.safetensors", "c.keras"))
     weights.save_model(base, source)
@@ -124,13 +123,3 @@ def test_the_commands_show_and_merge_adapters(base, rng, tmp_path, capsys):
         assert_close(merged[name], value, rtol=1e-6, name=name)
     with pytest.raises(UsageError, match="--adapters bring the sizes of their model.*num_heads"):
         commands.run(["convert", source, out, "--adapters", file, "--num_heads", "3"])
-
-
-@pytest.mark.once
-def test_a_wrong_base_is_refused_from_the_command_line(base, rng, tmp_path):
-    weights.save_model(randomize(base, rng), tmp_path / "other.keras")
-    weights.save_adapters(tuned(build(rng), rng), tmp_path / "a.safetensors", base="mine")
-    command = ["convert", tmp_path / "other.keras", tmp_path / "out.keras", "--adapters"]
-    with pytest.raises(ValueError, match="those called 'mine'"):
-        commands.run([str(word) for word in (*command, tmp_path / "a.safetensors")])
-    assert not (tmp_path / "out.keras").exists()

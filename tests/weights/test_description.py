@@ -9,10 +9,9 @@ import pytest
 from tests.weights.builds import PAIRS, SUFFIX, build, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, Preprocessing, ResNet
-from vit_keras.weights import published
 from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 TOLD_BY_NO_SHAPE = {
     "timm": {"num_heads"},
@@ -110,15 +109,6 @@ def test_hybrids_and_resnets_are_described(tmp_path):
     assert described["parameters"] == resnet.count_params()
 
 
-def test_variant_of_published_sizes_is_named(tmp_path):
-    from vit_keras.models import from_variant
-
-    model = from_variant("Ti/16", image_size=32, num_classes=None)
-    with other_numerics():
-        weights.save(model, tmp_path / "a.npz", format="google")
-    assert weights.describe(tmp_path / "a.npz")["variant"] == "Ti/16"
-
-
 def test_published_files_are_found_by_path_and_by_name(tmp_path):
     row = weights.lookup("B/16", "sam-imagenet")
     file = tmp_path / row.path
@@ -133,24 +123,3 @@ def test_published_files_are_found_by_path_and_by_name(tmp_path):
     origin = weights.describe(bare)["origin"]
     assert origin["matched_by"] == "name"
     assert {row["weights"] for row in origin["candidates"]} == {"sam-imagenet", "imagenet-384"}
-
-
-def test_other_sizes_and_classes_are_not_the_published_file(tmp_path):
-    path = tmp_path / "ViT-B_16.npz"
-    path.write_bytes(b"0" * 100)
-    assert published.identify(str(path), sha256(path), 10) == ("name", [])
-
-
-def test_other_keras_models_and_faults(tmp_path):
-    import keras
-
-    dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="dense")])
-    dense.save(tmp_path / "dense.keras")
-    described = weights.describe(tmp_path / "dense.keras")
-    assert described["architecture"] == {} and described["parameters"] == 8
-    assert described["missing"] == [] and described["variant"] is None
-    dense.save_weights(tmp_path / "dense.weights.h5")
-    with pytest.raises(ValueError, match=r"holds the Keras model sequential \['dense'\]"):
-        weights.describe(tmp_path / "dense.weights.h5")
-    with pytest.raises(FileNotFoundError, match="no run and no checkpoint at"):
-        weights.describe(tmp_path / "nothing.npz")

@@ -3,12 +3,15 @@
 import re
 
 import numpy as np
+import pytest
 
 import vit_keras
 from tests.helpers import ROOT
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.weights.formats import registry
+
+pytestmark = pytest.mark.on("torch")
 
 
 def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ def start():
 
         def run():
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-            environment["VIT_KERAS_TIMEOUT"] = "600"  # the second may start slowly
+            environment |= {"VIT_KERAS_TIMEOUT": "600", "KERAS_BACKEND": "jax"}  # starts soonest
             process = subprocess.Popen(
                 [sys.executable, "-c", FETCH],
                 env=environment,

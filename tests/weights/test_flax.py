@@ -8,6 +8,8 @@ from tests.helpers import assert_close, to_numpy
 from tests.weights.builds import SMALL, build
 from vit_keras import weights
 
+pytestmark = pytest.mark.on("torch")
+
 jax = pytest.importorskip("jax")
 traverse = pytest.importorskip("flax.traverse_util")
 

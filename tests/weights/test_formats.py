@@ -10,8 +10,6 @@ import vit_keras
 from tests.helpers import GOLDEN, assert_close, weights_by_path
 from tests.weights.builds import PAIRS, SUFFIX, assert_equal_weights, build, other_numerics
 from vit_keras import weights
-from vit_keras.weights.formats import FILES
-from vit_keras.weights.formats.registry import FORMATS
 
 GOLDENS = {
     "vit_token": ("google", {}),
@@ -29,11 +27,6 @@ def golden_file(name):
     return GOLDEN / f"{name}{'.npz' if name.startswith('vit') else '.safetensors'}"
 
 
-@pytest.mark.once
-def test_the_table_of_files_names_every_format():
-    assert {name: row.name for name, row in FORMATS.items()} == {name: name for name in FILES}
-
-
 @pytest.mark.parametrize("name", GOLDENS)
 def test_logits_equal_the_other_projects_code(name):
     model = vit_keras.open(golden_file(name), **GOLDENS[name][1])
@@ -41,6 +34,7 @@ def test_logits_equal_the_other_projects_code(name):
         assert_close(model(io["images"]), io["logits"])
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_files_are_written_back_as_they_were(name, tmp_path):
     source, known = GOLDENS[name]
@@ -70,6 +64,7 @@ def original_numbering(name):
     return name.replace("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1")
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(("source", "classifier"), PAIRS)
 def test_saved_weights_load_bit_by_bit(rng, tmp_path, source, classifier):
     model, path = build(rng, classifier=classifier), tmp_path / f"weights{SUFFIX[source]}"
@@ -80,6 +75,7 @@ def test_saved_weights_load_bit_by_bit(rng, tmp_path, source, classifier):
     assert_equal_weights(model, other)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     "source", ["google", "big_vision", "torchvision", "keras_hub", "vit_keras"]
 )
@@ -90,14 +86,7 @@ def test_hidden_layer_of_the_head_is_saved_and_loaded(rng, tmp_path, source):
     assert_equal_weights(model, weights.load(build(representation_size=9), path))
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("source", ["timm", "torchvision"])
-def test_torch_state_dicts_have_two_suffixes(rng, tmp_path, source, suffix):
-    model, path = build(rng), tmp_path / f"weights{suffix}"
-    weights.save(model, path, format=source)
-    assert_equal_weights(model, weights.load(build(), path))
-
-
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("source", ["timm", "huggingface"])
 def test_saved_safetensors_file_says_its_architecture(rng, tmp_path, source):
     model = build(rng, gelu="tanh", layer_norm_epsilon=1e-3)
@@ -109,6 +98,7 @@ def test_saved_safetensors_file_says_its_architecture(rng, tmp_path, source):
     assert other.get_layer("encoderblock_1").gelu == "tanh"
 
 
+@pytest.mark.on("torch")
 def test_timm_folder_says_what_a_bare_file_does_not(rng, tmp_path):
     model = build(rng, classifier="gap_norm", channels=1, gelu="tanh")
     model.class_names = ("a", "b", "c", "d", "e")
@@ -130,21 +120,7 @@ def strip_note(path):
     save_file({k: np.array(v) for k, v in load_file(path).items()}, path)
 
 
-def test_timm_architecture_names_say_the_number_of_heads(rng, tmp_path):
-    model = build(rng, image_size=16, hidden_size=192, num_heads=3)
-    weights.save(model, tmp_path / "model.safetensors", format="timm")
-    strip_note(tmp_path / "model.safetensors")
-    config = {
-        "architecture": "vit_tiny_patch16_224",
-        "pretrained_cfg": {"mean": [0, 0.5, 0], "std": [1, 0.5, 1], "crop_pct": 0.95},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    other = vit_keras.open(tmp_path)
-    assert other.get_layer("encoderblock_0").num_heads == 3
-    assert other.preprocessing.mean == (0, 0.5, 0)
-    assert other.preprocessing.crop_fraction == 0.95
-
-
+@pytest.mark.on("torch")
 def test_numerics_travel_with_the_source(rng, tmp_path):
     model = weights.load(build(num_heads=3), golden_like(rng, tmp_path, "torchvision"))
     assert model.preprocessing.mean == (0.485, 0.456, 0.406)
@@ -181,6 +157,7 @@ def test_compiled_model_takes_the_new_numerics(rng, tmp_path):
     assert_close(model.predict(images, verbose=0), tanh(images))
 
 
+@pytest.mark.on("torch")
 def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
     with pytest.warns(UserWarning, match="google computes with GELU 'tanh' and this .* 'exact'"):
         weights.save(build(rng), tmp_path / "a.npz", format="google")
@@ -188,6 +165,7 @@ def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
         weights.save(build(rng, layer_norm_epsilon=1e-3), tmp_path / "a.pth", format="torchvision")
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     ("source", "change", "message"),
     [
@@ -206,6 +184,7 @@ def test_models_that_a_format_cannot_hold_are_refused(tmp_path, source, change, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.on("torch")
 def test_wrong_formats_and_suffixes_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"`format` must be one of 'google'.*Received.*'caffe'"):
         weights.save(build(), tmp_path / "a.npz", format="caffe")
@@ -215,12 +194,6 @@ def test_wrong_formats_and_suffixes_are_named(tmp_path):
         weights.save(build(), tmp_path / "a.npz")
     with pytest.raises(ValueError, match="`source` must be one of 'google'"):
         weights.load(build(), GOLDEN / "vit_token.npz", source="caffe")
-
-
-def test_other_models_are_saved_in_the_native_format_only(tmp_path):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="dense")
-    with pytest.raises(ValueError, match=r"Received: model 'dense'; save it as \.keras"):
-        weights.save(model, tmp_path / "a.npz", format="google")
 
 
 @pytest.mark.once

@@ -10,11 +10,11 @@ from huggingface_hub import constants
 import vit_keras
 from tests.helpers import GOLDEN, to_numpy
 from tests.weights.hub_server import COMMIT
-from vit_keras import runs, weights
+from vit_keras import weights
 from vit_keras.support.hub_address import HubAddress, is_address, parse_hf
 from vit_keras.weights import hub
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 FAMILIES = GOLDEN / "families"
 DINO = FAMILIES / "hf_dinov2_classify"
@@ -62,13 +62,6 @@ def test_a_file_and_a_folder_of_a_repository_are_read(serve_hub):
     np.testing.assert_array_equal(answer(f"{ADDRESS}/small/model.safetensors"), expected)
     with pytest.raises(FileNotFoundError, match=r"hf://ann/pets must hold model\.safetensors"):
         weights.local_path(ADDRESS)
-
-
-def test_what_takes_weights_takes_an_address(serve_hub):
-    serve_hub(contents(DINO))
-    model, run = vit_keras.open(ADDRESS), runs.run_of(ADDRESS)
-    assert run is None and model.count_params() == weights.describe(ADDRESS)["parameters"]
-    assert runs.find_weights(ADDRESS, None) == weights.local_path(ADDRESS)
 
 
 @pytest.mark.parametrize("how", ["offline", "no server", "error"])

@@ -10,7 +10,7 @@ from tests.helpers import randomize, weights_by_path
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 HANDLE = "keras/vit/keras/tiny"
 NO_SERVER = "http://127.0.0.1:9"

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomize, to_numpy
+from tests.helpers import assert_close, randomize, spread, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
 from vit_keras.weights.containers import DamagedFile
+
+pytestmark = pytest.mark.on("torch")
 
 keras_hub = pytest.importorskip("keras_hub")
 
@@ -54,19 +56,6 @@ def test_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
     assert ours.get_layer("encoderblock_2").layer_norm_epsilon == 1e-4
 
 
-def test_weights_of_classifier_and_backbone_load(rng, tmp_path):
-    theirs, images = classifier(rng), images_for(rng)
-    theirs.save_weights(tmp_path / "all.weights.h5")
-    said = {"classifier": "token", "image_size": (16, 24), "layer_norm_epsilon": 1e-6}
-    said["classifier_activation"] = None
-    ours = vit_keras.open(tmp_path / "all.weights.h5", **said)
-    assert_close(ours(images), theirs(images))
-    theirs.backbone.save_to_preset(tmp_path / "backbone")
-    ours = vit_keras.open(tmp_path / "backbone")
-    tokens = to_numpy(theirs.backbone(images))
-    assert_close(ours(images), tokens[:, 0])
-
-
 @pytest.mark.parametrize(
     ("ours_classifier", "size"), [("token", None), ("token", 9), ("gap", None), ("gap", 9)]
 )
@@ -81,21 +70,6 @@ def test_saved_preset_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
     assert_close(prepared, pixels / 127.5 - 1)
 
 
-def test_saved_features_open_as_a_backbone(rng, tmp_path):
-    ours = build(rng, num_classes=None, channels=2)
-    weights.save(ours, tmp_path, format="keras_hub")
-    theirs, images = keras_hub.models.ViTBackbone.from_preset(str(tmp_path)), images_for(rng, 2)
-    assert_close(to_numpy(theirs(images))[:, 0], ours(images))
-
-
-def test_saved_file_loads_into_a_classifier(rng, tmp_path):
-    ours, images = build(rng, num_layers=3, representation_size=9), images_for(rng)
-    weights.save(ours, tmp_path / "model.weights.h5", format="keras_hub")
-    theirs = classifier(rng, intermediate_dim=9)
-    theirs.load_weights(tmp_path / "model.weights.h5")
-    assert_close(theirs(images), ours(images))
-
-
 OPTIONS = {
     "use_class_token": [True, False],
     "pooling": ["token", "gap"],
@@ -108,27 +82,12 @@ OPTIONS = {
 REASONS = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
 
 
-def _pairs(case):
-    return set(itertools.combinations(enumerate(case), 2))
-
-
-def spread(cases):
-    """The first cases in which each pair of values of two options occurs, and the others."""
-    chosen, left = [], set().union(*map(_pairs, cases))
-    while left:
-        chosen.append(max(cases, key=lambda case: len(_pairs(case) & left)))
-        left -= _pairs(chosen[-1])
-    nightly = pytest.mark.nightly
-    return [*chosen, *(pytest.param(*c, marks=nightly) for c in cases if c not in chosen)]
-
-
 def assert_agrees(ours, theirs, images):
     assert_close(ours(images), theirs(images), rtol=1e-5)
 
 
-@pytest.mark.on("torch")
 @pytest.mark.filterwarnings("ignore:keras_hub (prepares|computes)")
-@pytest.mark.parametrize(tuple(OPTIONS), spread(list(itertools.product(*OPTIONS.values()))))
+@spread(**OPTIONS)
 def test_every_option_agrees_or_is_refused(
     rng,
     tmp_path,
@@ -190,7 +149,6 @@ def test_every_option_agrees_or_is_refused(
     assert_agrees(model, opened, images)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("given", "assumed"),
     [
@@ -209,7 +167,6 @@ def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path, recwarn, given, 
     assert all(f"with {assumed}, which it does not say" in text for text in stated)
 
 
-@pytest.mark.once
 def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
     classifier(rng, "gap").save_to_preset(tmp_path)
     with pytest.raises(ValueError, match='classifier "token" or "gap".*\'gap_norm\''):
@@ -237,7 +194,6 @@ def doubled(x):
     return 2 * x
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("activation", [doubled, keras.layers.LeakyReLU(), lambda x: x])
 def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation):
     ours = build(rng, classifier_activation=activation)
@@ -252,7 +208,6 @@ def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation)
         vit_keras.open(tmp_path / "theirs")
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
 def test_half_types_are_read_exactly(rng, tmp_path, dtype):
     theirs = keras_hub.models.ViTImageClassifier(backbone(rng, dtype=dtype), 5, head_dtype=dtype)
@@ -263,7 +218,6 @@ def test_half_types_are_read_exactly(rng, tmp_path, dtype):
     assert_agrees(vit_keras.open(tmp_path), exact, images_for(rng))
 
 
-@pytest.mark.once
 def test_presets_of_earlier_versions_are_read(rng, tmp_path):
     theirs = classifier(rng)
     theirs.save_to_preset(tmp_path)
@@ -275,7 +229,6 @@ def test_presets_of_earlier_versions_are_read(rng, tmp_path):
     assert_agrees(vit_keras.open(tmp_path), theirs, images_for(rng))
 
 
-@pytest.mark.on("torch")
 def test_a_preset_of_channels_first_is_read(rng, tmp_path):
     theirs = backbone(rng, (3, 16, 24), data_format="channels_first")
     theirs.save_to_preset(tmp_path)
@@ -285,7 +238,6 @@ def test_a_preset_of_channels_first_is_read(rng, tmp_path):
     np.testing.assert_allclose(to_numpy(ours(images)), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "pixels",
     [
@@ -357,7 +309,6 @@ OTHER_CLASSES = {
 }
 
 
-@pytest.mark.on("torch")
 @pytest.mark.parametrize("name", OTHER_CLASSES)
 def test_other_classes_are_refused_by_name(tmp_path, name):
     theirs = OTHER_CLASSES[name]()

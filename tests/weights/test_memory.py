@@ -7,6 +7,8 @@ import pytest
 from tests.helpers import run_script
 from tests.weights.builds import SUFFIX
 
+pytestmark = [pytest.mark.nightly, pytest.mark.slow]
+
 SOURCES = ("timm", "torchvision", "vit_keras")  # one for each other container of tensors
 
 # Sizes of a 24th of L/16's blocks each: 4 bytes x 12.6 million.
@@ -44,15 +46,11 @@ def check_peak(tmp_path, source):
     assert report["peak"] - report["before"] < 2.2 * report["size"], report
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
 def test_loading_takes_at_most_2_2_times_the_file(tmp_path):
     check_peak(tmp_path, "google")
 
 
-@pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.nightly
 @pytest.mark.parametrize("source", SOURCES)
 def test_other_files_take_as_much(tmp_path, source):
     check_peak(tmp_path, source)

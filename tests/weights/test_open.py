@@ -4,23 +4,13 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
-from tests.weights.builds import build, other_numerics
+from tests.helpers import assert_close, to_numpy, weights_by_path
+from tests.weights.builds import build
 from vit_keras import weights
 from vit_keras.models import with_image_size
 from vit_keras.support.resizing import resize_position_embeddings
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
-
-
-def test_missing_arguments_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"do not say `num_heads`; pass .*num_heads=\.\.\."):
-        vit_keras.open(GOLDEN / "timm_token.safetensors")
-    with pytest.raises(ValueError, match=r"arguments of VisionTransformer\. Received: heads"):
-        vit_keras.open(GOLDEN / "timm_token.safetensors", heads=4)
-    path = GOLDEN / "timm_avg_nonsquare.safetensors"
-    with pytest.raises(ValueError, match=r"do not say `image_size` and `num_heads`"):
-        vit_keras.open(path)
+pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 
 
 def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
@@ -60,10 +50,3 @@ def test_positions_are_resized_by_the_rule_of_the_source_or_another(rng, tmp_pat
         assert_close(after, expected, rtol=1e-6)
     with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'"):
         weights.load(model, tmp_path / "a.safetensors", interpolation="nearest")
-
-
-def test_undescribed_grid_is_named(rng, tmp_path):
-    with other_numerics():
-        weights.save(build(rng), tmp_path / "a.npz", format="google")  # 2 x 3 patches
-    with pytest.raises(ValueError, match="7 positions of a grid that is not square"):
-        weights.load(build(image_size=32), tmp_path / "a.npz")

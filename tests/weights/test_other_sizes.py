@@ -13,7 +13,7 @@ from vit_keras.layers.positions import sincos_2d
 from vit_keras.models import intermediates, with_image_size, with_patch_size
 from vit_keras.support.resizing import Resizing, resample_patch_kernel, resize_position_embeddings
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
+pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 FAMILIES = GOLDEN / "families"
 POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
 FLEXIVIT = {"interpolation": "bilinear_antialias", "patch_interpolation": "bilinear_half_pixel"}
@@ -198,16 +198,3 @@ def test_kernels_and_positions_have_rules_of_their_own(rng, tmp_path):
         assert model.resizing == rules
     with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
         weights.load(model, tmp_path / "a.safetensors", patch_interpolation="area")
-
-
-def test_rules_travel_in_notes_and_keras_files(rng, tmp_path):
-    model = build(rng, image_size=16)
-    model.resizing = Resizing("bicubic_offset", "bicubic")
-    weights.save(model, tmp_path / "a.safetensors", format="timm")
-    weights.save(model, tmp_path / "a.keras")
-    for name in ("a.safetensors", "a.keras"):
-        assert weights.load(build(image_size=16), tmp_path / name).resizing == model.resizing
-    larger = vit_keras.open(tmp_path / "a.keras", image_size=32)
-    assert_equal_weights(larger, with_image_size(model, 32))
-    other = vit_keras.open(tmp_path / "a.keras", image_size=32, interpolation="bilinear")
-    assert_equal_weights(other, with_image_size(model, 32, "bilinear"))

@@ -6,7 +6,6 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 import vit_keras
 from tests.weights.builds import build
@@ -16,7 +15,7 @@ from vit_keras.experiments.starting_point import initial_model
 from vit_keras.models import Preprocessing, preprocessing_of
 from vit_keras.weights.formats import registry
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
@@ -78,13 +77,6 @@ def test_projects_round_as_their_code_does():
     assert read.rounding == "none"  # its processor resizes floats
 
 
-def without_note(folder):
-    """Writes a folder's tensors anew, as the project's own code does."""
-    tensors = load_file(folder / "model.safetensors")
-    save_file(tensors, folder / "model.safetensors")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("format", "fields", "message"),
     [
@@ -141,19 +133,3 @@ def test_a_project_that_cuts_elsewhere_is_named(
     model.preprocessing = Preprocessing(crop_fraction=fraction, rounding=rounding)
     with pytest.warns(UserWarning, match=message):
         weights.save(model, tmp_path / "folder", format=format)
-
-
-def test_gray_pictures_and_other_methods(tmp_path):
-    model = build(image_size=16, channels=1, gelu="exact")
-    with pytest.warns(UserWarning, match="timm does not turn pictures gray"):
-        weights.save(model, tmp_path / "gray", format="timm")
-    model.preprocessing = Preprocessing(interpolation="nearest")
-    with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear', 'bicubic'"):
-        weights.save(model, tmp_path / "nearest", format="huggingface")
-    bare = build(image_size=16, gelu="exact")
-    bare.preprocessing = Preprocessing(antialias=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # a lone file of timm says nothing of pictures
-        weights.save(bare, tmp_path / "bare.safetensors", format="timm")
-    with pytest.warns(UserWarning, match="torchvision prepares pictures with mean="):
-        weights.save(bare, tmp_path / "bare.pth", format="torchvision")

@@ -5,15 +5,13 @@ import json
 import pytest
 
 import vit_keras
-from tests.designs import DESIGNS, random_design
+from tests.designs import random_design
 from tests.helpers import GOLDEN
 from vit_keras import models, variants, weights
-from vit_keras.models import from_variant
 from vit_keras.variants.families import FAMILIES
 from vit_keras.weights.recognition import family_name, variant_name
-from vit_keras.weights.strict_copy import sizes_of
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 FOLDER = GOLDEN / "families"
 # The family, the head and what is left out of each golden folder.
@@ -106,16 +104,3 @@ def test_the_license_of_dinov3_is_named_on_load():
     with pytest.warns(UserWarning, match="under the DINOv3 License"):
         vit_keras.open(FOLDER / "hf_dinov3")
     assert "DINOv3 License" in weights.describe(FOLDER / "hf_dinov3")["license_note"]
-
-
-@pytest.mark.parametrize("name", ["DINOv2-S/14-reg", "EVA02-Ti/14", "DeiT-S/16-distilled"])
-def test_built_models_are_recognized(name):
-    model = from_variant(name, num_layers=1, image_size=28 if "14" in name else 32)
-    arguments = {**sizes_of(model), "num_layers": 12}
-    assert variant_name(arguments) == name
-
-
-def test_every_design_has_an_answer():
-    known = {None, *FAMILIES}
-    for name in DESIGNS:
-        assert family_name(sizes_of(random_design(name))) in known

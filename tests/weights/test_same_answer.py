@@ -7,7 +7,7 @@ from benchmarks.photographs import photographs
 from benchmarks.same_answer import CASES, DEIT, FLOATS, NEW, compare, exported, told
 from tests.peers import peer
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 ATOL = 1e-3
 QUICK = [case for case in CASES if case.preprocessing is NEW or case.format == "torchvision"]
 OTHERS = [pytest.param(case, marks=pytest.mark.nightly) for case in CASES if case not in QUICK]

@@ -15,7 +15,7 @@ import vit_keras
 from tests.helpers import GOLDEN, to_numpy
 from vit_keras import weights
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 WHOLE = GOLDEN / "families" / "hf_dinov2_classify"
 ADDRESS = "hf://ann/pets"

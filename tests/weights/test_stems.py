@@ -1,8 +1,5 @@
 """Weights of hybrids and of BiT in all formats that hold them."""
 
-import json
-
-import keras
 import numpy as np
 import pytest
 
@@ -11,6 +8,8 @@ from tests.helpers import GOLDEN, assert_close, randomize, to_numpy, weights_by_
 from tests.weights.builds import SMALL, assert_equal_weights, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, ResNet
+
+pytestmark = pytest.mark.on("torch")
 
 STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5}
 
@@ -113,20 +112,6 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
         weights.save(source, tmp_path / "a.npz", format="google")
 
 
-def test_a_timm_folder_holds_no_hybrid(tmp_path):
-    with pytest.raises(ValueError, match=r"plain Vision Transformer; .*resnet_layers=\(1, 2\)"):
-        weights.save(hybrid(), tmp_path / "folder", format="timm")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("source", ["big_vision", "huggingface", "torchvision", "keras_hub"])
-def test_formats_without_stems_say_so(tmp_path, source):
-    suffix = {"big_vision": ".npz", "torchvision": ".pth"}.get(source, ".weights.h5")
-    suffix = ".safetensors" if source == "huggingface" else suffix
-    with pytest.raises(ValueError, match=r"has no place for a model with .*resnet_layers=\(1, 2\)"):
-        weights.save(hybrid(), tmp_path / f"a{suffix}", format=source)
-
-
 @pytest.mark.parametrize("changes", [{}, {"num_classes": None}, {"channels": 1}])
 @pytest.mark.parametrize("source", ["bit", "vit_keras"])
 def test_saved_bit_loads_bit_by_bit(rng, tmp_path, source, changes):
@@ -191,11 +176,3 @@ def test_bit_in_another_model_lists_the_differences(rng, tmp_path):
         weights.load(bit(), GOLDEN / "vit_token.npz")
     reset = weights.load(bit(rng, num_classes=7), tmp_path / "a.npz", head="reset")
     assert not weights_by_path(reset)["head/kernel"].any()
-
-
-def test_a_saved_hybrid_is_a_keras_model(rng, tmp_path):
-    model = hybrid(rng)
-    weights.save(model, tmp_path / "a.keras")
-    assert_equal_weights(model, keras.saving.load_model(tmp_path / "a.keras"))
-    config = json.loads((GOLDEN / "hybrid_stages.json").read_text())
-    assert config["resnet"]["width_factor"] == 0.5

@@ -10,7 +10,7 @@ from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, with_image_size
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
+pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 
 
 @pytest.fixture

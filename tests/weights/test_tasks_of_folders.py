@@ -14,7 +14,7 @@ from tests.weights.builds import build
 from vit_keras import data, weights
 from vit_keras.support.tasks import CLASSES, Task
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 NAMES = ["a", "b", "c"]
 UNITS = {"mean": (20.0, -3.0, 0.5), "std": (4.0, 0.1, 30.0)}
 

@@ -13,7 +13,7 @@ from vit_keras import commands, weights
 from vit_keras.evaluation import open_predictor
 from vit_keras.weights import TextEmbeddings, read_text_embeddings, write_text_embeddings
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")
 
 WORDS = ["<pad>", "</s>", "<s>", "a", "photo", "of", "cat", "dog", "the", "small", "."]
 TEXT = {

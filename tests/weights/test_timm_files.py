@@ -14,7 +14,7 @@ from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.weights.formats.timm import license_of
 
-pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*computes with")]
+pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 FAMILIES = GOLDEN / "families"
 
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from safetensors.numpy import load_file, save_file
 
 import vit_keras
 from tests.weights.builds import build
@@ -62,39 +61,6 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name,
     save(tmp_path, name)
     write_config(tmp_path, {**read_config(tmp_path), **changes})
     with pytest.raises(ValueError, match="(?s)" + message):
-        vit_keras.open(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "tensor", "message"),
-    [
-        ("dinov2", "encoder.layer.0.layer_scale1.lambda1", "layer_scale1.lambda1 -> encoderblock"),
-        ("dinov3", "layer.1.layer_scale2.lambda1", "layer_scale2.lambda1 -> encoderblock_1"),
-        ("dinov3", "embeddings.cls_token", "missing in the file: embeddings.cls_token -> cls/cls"),
-        ("clip", "pre_layrnorm.weight", "missing in the file: pre_layrnorm.weight -> pre_norm"),
-        ("siglip", "head.layernorm.bias", "missing in the file: head.layernorm.bias -> MAPHead_0"),
-        ("deit", "distillation_classifier.weight", "distillation_classifier.weight -> head_dist"),
-        ("beit", "classifier.bias", "missing in the file: classifier.bias -> head/bias"),
-    ],
-)
-def test_a_missing_tensor_is_named(tmp_path, name, tensor, message):
-    save(tmp_path, name)
-    tensors = load_file(tmp_path / "model.safetensors")
-    (full,) = [key for key in tensors if key.endswith(tensor) and "text_model" not in key]
-    del tensors[full]
-    save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        vit_keras.open(tmp_path)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_tensor_too_many_is_named(tmp_path, name):
-    save(tmp_path, name)
-    tensors = load_file(tmp_path / "model.safetensors")
-    block = next(key for key in tensors if ".0." in key and "text" not in key).split(".0.")[0]
-    tensors[f"{block}.0.adapter.weight"] = tensors[next(iter(tensors))]
-    save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"(?s)not in the model: .*\.0\.adapter\.weight"):
         vit_keras.open(tmp_path)
 
 

@@ -1,0 +1,246 @@
+"""Arguments that do not fit are refused with the rule, what was received, and the remedy.
+
+What a file, a command line or a data set holds is refused in the tests of its own room.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from vit_keras import (
+    applications,
+    data,
+    evaluation,
+    exporting,
+    inspection,
+    layers,
+    models,
+    retrieval,
+    variants,
+)
+from vit_keras.config import (
+    Config,
+    DataConfig,
+    DinoConfig,
+    LoraConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretextConfig,
+)
+from vit_keras.experiments import planning
+from vit_keras.support import resizing
+from vit_keras.training import SGD, AdamW, build_optimizer
+
+pytestmark = pytest.mark.once
+
+SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+BASE = {"image_size": 8, "patch_size": 4, **SIZES}
+GRID = (2, 3)
+
+
+@functools.cache
+def vit(**options):
+    return models.VisionTransformer(**{**BASE, **options})
+
+
+@functools.cache
+def resnet():
+    return models.ResNet(32, (1,), 0.5, 5)
+
+
+@functools.cache
+def hybrid():
+    return models.HybridViT(32, (1,), 0.5, 1, **SIZES)
+
+
+@functools.cache
+def flat():
+    images = keras.Input((4, 4, 3))
+    return keras.Model(images, keras.layers.Flatten()(images), name="flat")
+
+
+def called(layer, built, shape):
+    layer.build(built)
+    return layer(np.zeros(shape, "float32"))
+
+
+def plan(arguments, **fields):
+    config = Config(**{"batch": 64, "model": ModelConfig("Ti/16", image_size=32), **fields})
+    return planning.plan(config, **{"device": "h100", **arguments})
+
+
+def text_head(shape, **options):
+    tower = vit(num_classes=8, head_use_bias=False, pre_norm=True)
+    return models.head_from_text(tower, np.ones(shape), 1.0, **options)
+
+
+LAYERS = [
+    (lambda: layers.BottleneckUnit(0), "`filters` must be a positive int.*filters=0"),
+    (lambda: layers.PreActivationUnit(32, strides=0), "`strides` must be a positive int"),
+    (lambda: layers.ResNetStage(0, 32), "`num_units` must be a positive int.*num_units=0"),
+    (lambda: layers.StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
+    (lambda: layers.StdConv(4, 3, padding="valid"), "`padding` must be one of 'same', 'fixed'"),
+    (lambda: layers.ResNetInput(8).build((None, None, 64, 3)), "must be known when a hybrid is"),
+    (lambda: layers.PatchDropout(0), "above 0 and at most 1. Received: keep_rate=0"),
+    (lambda: layers.PatchEmbedding(8, 4)(keras.Input((None, None, 3))), "images must be known"),
+    (
+        lambda: called(layers.PatchEmbedding(8, 4), (None, 8, 8, 3), (1, 8, 10, 3)),
+        r"`patch_size` must divide `image_size`.*\(4, 4\), image_size=\(8, 10\)",
+    ),
+    (
+        lambda: called(layers.PatchEmbedding(8, 4), (None, 8, 8, 3), (1, 8, 8, 1)),
+        r"takes images \(B, height, width, 3\). Received: \(1, 8, 8, 1\)",
+    ),
+    (lambda: layers.AddPositionEmbs2D(GRID).build((1, 6, 7)), "two halves.*hidden_size=7"),
+    (lambda: layers.AddSinCosPositions(GRID).build((1, 5, 8)), "has 6 patches.*Received: 5"),
+    (lambda: layers.RotaryPositions(GRID).build((1, 6, 2, 6)), "4 must divide the size of a"),
+    (lambda: called(layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)), "AddPositionEmbs '.*7, 8"),
+    (
+        lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)),
+        "RotaryPositions '.*with_image_size",
+    ),
+    (
+        lambda: layers.MultiHeadDotProductAttention(2, 0.0, "relative")(
+            keras.KerasTensor((1, 3, 8)), keras.KerasTensor((1, 4, 8))
+        ),
+        r"attends to itself.*\(1, 3, 8\).*\(1, 4, 8\)",
+    ),
+]
+MODELS = [
+    *(
+        (functools.partial(vit, **{name: value}), message)
+        for name, value, message in [
+            ("image_size", 9, "`patch_size` must divide `image_size`"),
+            ("image_size", None, "`image_size` must be given.*image_size=None.*with_image_size"),
+            ("num_heads", 5, "`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=12"),
+            ("num_layers", -1, "`num_layers` must be a positive int"),
+            ("num_classes", -1, "`num_classes` must be a positive int"),
+            ("classifier", "cls", "`classifier` must be one of 'token', 'gap', 'map'.*'cls'"),
+            ("gelu", "fast", "`gelu` must be one of 'exact', 'tanh', 'quick'.*'fast'"),
+            ("dropout_rate", 1.5, "`dropout_rate` must be at least 0 and below 1.*=1.5"),
+            ("stochastic_depth_rate", 1, "`stochastic_depth_rate` must be at least 0.*=1"),
+            ("patch_keep_rate", 2, "`patch_keep_rate` must be the fraction of patches.*=2"),
+        ]
+    ),
+    (lambda: models.with_image_size(vit(), (8, 9)), "`patch_size` must divide `image_size`"),
+    (lambda: models.with_image_size(vit(), 16, "area"), "`interpolation` must be one of"),
+    (lambda: models.with_patch_size(vit(), 3), "`patch_size` must divide `image_size`"),
+    (lambda: models.with_patch_size(hybrid(), 1), "into patches itself.*begins with StdConv"),
+    (lambda: models.with_image_size(hybrid(), 22), "multiple of the total stride"),
+    (lambda: vit(position_embedding="3d"), "`position_embedding` must be one of 'none'"),
+    (
+        lambda: vit(position_embedding="none", position_embedding_at="every"),
+        "must be 'stem' unless.* position_embedding='none', .*'every'",
+    ),
+    (lambda: models.ResNet(32, (3, 0), 0.5, 5), "`resnet_layers` must be a tuple of positive"),
+    (lambda: models.ResNet(32, (1,), 0.3, 5), "`resnet_width` must make 64 · resnet_width a mul"),
+    (lambda: models.feature_pyramid(vit(), blocks=(0, 3)), r"indices of .* Received: \[3\]"),
+    (lambda: models.feature_pyramid(vit(), levels=(3,)), "strides in pixels.*Received: 3 for"),
+    (lambda: models.feature_pyramid(flat()), "EncoderBlock or ResNetStage.*'flat', which has"),
+    (lambda: models.attention_maps(flat()), "EncoderBlock layers.*model 'flat', which has none"),
+    (lambda: models.segmenter(vit(), 3, "deep"), "`decoder` must be one of 'linear'.*'deep'"),
+    (lambda: models.add_lora(vit(), 2, ["queries"]), "has query, key, value, out"),
+    (lambda: models.add_lora(vit(), 2, train=["heed"]), "`train` must hold patterns.*'heed'"),
+    (lambda: models.pretext_model(resnet(), PretextConfig("mae")), "the images themselves into"),
+    (lambda: variants.get("B/15"), r"variant='B/15'\. Did you mean 'B/16'"),
+    (lambda: variants.get("R50+B/15"), r"Did you mean.*'R50\+B/16'"),
+    (lambda: text_head((2, 5)), r"must have shape \(K, 8\).* Received: shape \(2, 5\)"),
+    (lambda: resizing.Resizing(positions="area"), "`positions` must be one of 'bilinear'.*'area'"),
+    (lambda: resizing.Resizing().replaced("area"), "`interpolation` must be one of .*'area'"),
+    (
+        lambda: resizing.resize_position_embeddings(np.zeros((1, 5, 8)), (3, 2), (4, 4)),
+        "A grid of 3x2 needs 6 position embeddings. Received: 5",
+    ),
+    (lambda: applications.ViTTi16(class_names="cat"), "must be a sequence of names. Received"),
+    (
+        lambda: applications.ViTTi16(class_names=["a", "b"], classes=3),
+        "Received: 2 names for 3 classes",
+    ),
+    (lambda: applications.BiTR50x1(input_shape=(None, None, 3)), "must be a static"),
+    (lambda: applications.BiTR50x1(weights="imagenet22k"), "`weights` must be None, the path"),
+    (
+        lambda: applications.BiTR50x1(pooling="sum", include_top=False),
+        '`pooling` must be None, "avg" or "max"',
+    ),
+]
+RUNS = [
+    *(
+        (functools.partial(OptimizerConfig, **{name: value}), f"`optimizer.{name}` must be {rule}")
+        for name, value, rule in [
+            ("learning_rate", 0.0, "above 0"),
+            ("weight_decay", -0.1, "at least 0"),
+            ("beta_1", 1.0, "at least 0 and below 1"),
+            ("warmup_steps", -1, "at least 0"),
+            ("grad_norm_clip", 0.0, "above 0, or null"),
+            ("accumulation_steps", 0, "at least 1"),
+            ("ema_decay", 1.0, "above 0 and below 1, or null"),
+            ("layer_decay", 1.1, "above 0 and at most 1, or null"),
+        ]
+    ),
+    *(
+        (functools.partial(DinoConfig, **{name: value}), f"`pretext.dino.{name}` must be")
+        for name, value in [
+            ("local_crops", 0),
+            ("prototypes", 1),
+            ("local_scale", (0.5, 0.2)),
+            ("solarize", 1.5),
+            ("student_temperature", 0.0),
+        ]
+    ),
+    (
+        lambda: build_optimizer(OptimizerConfig(layer_decay=0.5), 10, resnet()),
+        "a model with",
+    ),
+    (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
+    (lambda: SGD(layer_decay=0.5), "Give `layer_decay` together with `num_layers`"),
+    (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of float32, bfloat16"),
+    (
+        lambda: Config(loss="sigmoid", label_smoothing=0.1),
+        "`label_smoothing` must be 0 with",
+    ),
+    (
+        lambda: Config(optimizer=OptimizerConfig(accumulation_steps=3)),
+        "must divide `batch`.*accumulation_steps=3, batch=512",
+    ),
+    (lambda: Config(total_steps=13, steps_per_execution=2), "must divide `total_steps`"),
+    (lambda: Config(fewshot_every=-1), "`fewshot_every` must be at least 0. Received: -1"),
+    (lambda: Config(folds=1), "needs `folds` of at least 2, and no `sweep`. Received: folds=1"),
+    (lambda: DataConfig(fold=(5, 5)), r"`data.fold` must be \[i, k\] with i from 0 to k - 1"),
+    (lambda: data.load("vtab:dt", 3), "`vtab:` must be followed by one of caltech101, .*vtab:dt"),
+    (lambda: plan({"device": "h1000"}), r"one of a100, h100, .*'h1000'. Did you mean h100\?"),
+    (lambda: plan({"devices": 3}), "`devices` must be positive and divide `batch`.*devices=3"),
+    (lambda: plan({}, pretext=PretextConfig("masked_patch")), "a run with a pretext"),
+    (lambda: plan({}, lora=LoraConfig(rank=4)), "a run with adapters"),
+    (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
+]
+USES = [
+    (lambda: evaluation.MaskOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
+    (
+        lambda: evaluation.predict_mask(evaluation.make_predictor(vit()), np.zeros((8, 8, 3))),
+        "trained with task masks. Received: a model of classes",
+    ),
+    (
+        lambda: evaluation.predict_files(evaluation.make_predictor(resnet()), [], attention=True),
+        "need a model with EncoderBlock layers.*which has none",
+    ),
+    (
+        lambda: evaluation.predict_files(evaluation.make_predictor(vit()), [], top=0),
+        "`top` must be positive. Received: top=0",
+    ),
+    (lambda: exporting.export(vit(), "out", images=np.zeros((2, 8, 8, 3))), r"uint8 of shape \(N"),
+    (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
+    (lambda: inspection.training_exaflops("B/32", images=0), "`images` must be a positive"),
+    (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
+    (lambda: retrieval.embedding_model(vit(), "block_0"), "must be a layer of the model.*'block_0"),
+    (lambda: retrieval.embedding_model(vit(), "encoderblock_0"), "'pool' needs a layer whose outp"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), [*LAYERS, *MODELS, *RUNS, *USES])
+def test_an_argument_that_does_not_fit_is_refused_by_name(tmp_path, monkeypatch, call, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+    assert not list(tmp_path.iterdir())
