@@ -280,7 +280,7 @@ def _positions(arch, names):
 
 
 def _reordered(arch, link):
-    """Links positions that are those of patches before those of registers in the file."""
+    """Links positions of a file in which registers come after patches, not before them."""
     start, count = len(arch.prefix.names), arch.prefix.num_registers
     join = lambda x, *places: np.concatenate([x[:, place] for place in places], axis=1)
     single, end = slice(start), start + count
