@@ -16,6 +16,7 @@ EXAMPLES = (
     "vit-keras convert runs/digits/model.keras folder --to huggingface",
     "vit-keras convert weights.npz out.safetensors --to timm --num_heads 12",
     "vit-keras convert ViT-S_16.npz pets.keras --adapters runs/pets/adapters.safetensors",
+    "vit-keras convert model_best.pth.tar ema.safetensors --to timm --which ema",
     "vit-keras convert runs/digits/checkpoints/step_000000500 digits.keras",
 )
 
