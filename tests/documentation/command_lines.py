@@ -18,6 +18,7 @@ ABSENT = {
     *(
         "-",
         "clip-vit-base-patch32",
+        "clip.parquet",
         "digits/test/3/0002.png",
         "folder:digits/train",
         "model.tflite",

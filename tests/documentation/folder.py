@@ -8,9 +8,11 @@ import warnings
 import numpy as np
 from PIL import Image
 
+import vit_keras
 from tests.data.deep_pictures import tiff
 from tests.helpers import randomize
 from vit_keras import applications, config, models, variants, weights
+from vit_keras.support.tasks import Task
 
 # What lies under each name: a variant, its format, and what the constructor is told.
 FILES = {
@@ -154,6 +156,9 @@ def write_run(folder: pathlib.Path) -> None:
         augment=config.AugmentConfig(crop="resize"),
     )
     experiments.train_run(run)
+    model = vit_keras.open("runs/mine")
+    model.task = Task(quantiles=((0.9, 0.3),), floors=((0.05, 0.6),))  # as of a development split
+    weights.save_model(model, "runs/mine/model.keras")
     for name in ("digits", "photos", "a", "b", "c", "teacher"):
         shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
 

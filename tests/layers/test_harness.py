@@ -53,9 +53,10 @@ class Case:
 
     @property
     def dtype(self):
-        """The types of the inputs: of several, `x` has numbers and the others have places."""
+        """The types of the inputs: ids and places are whole numbers."""
         if isinstance(self.input_shape, dict) and "x_shape" in self.input_shape:
-            return {n: "float32" if n == "x_shape" else "int32" for n in self.input_shape}
+            whole = ("source_shape", "input_ids_shape")
+            return {n: "int32" if n in whole else "float32" for n in self.input_shape}
         return "int32" if self.of_ids else None
 
     @property

@@ -119,7 +119,7 @@ def test_options_equal_attention_with_a_mask(monkeypatch, rng, prefix, options):
     mask = np.array([[0.0 if together(i, j) else -1e9 for j in tokens] for i in tokens])
     mask = ops.convert_to_tensor(np.stack([mask] * 3), "float32")  # (H, N, N)
 
-    def masked(query, key, value, bias, drop, compute_dtype):
+    def masked(query, key, value, bias, drop, compute_dtype, offset):
         return attend(query, key, value, mask, drop, compute_dtype)
 
     expected = to_numpy(layer(x))
