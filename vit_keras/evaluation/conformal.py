@@ -176,6 +176,11 @@ def abstains(probabilities: np.ndarray, task: Task, share: float) -> np.ndarray:
 
     Raises:
         ValueError: If the task has no floor for `share`.
+
+    Example:
+        >>> task = Task(floors=((0.05, 0.6),))
+        >>> abstains(np.array([[0.9, 0.1], [0.5, 0.5]]), task, 0.05)
+        array([False,  True])
     """
     floors = dict(task.floors or ())
     if share not in floors:
@@ -201,6 +206,11 @@ def measure_coverage(outputs: np.ndarray, labels: np.ndarray, task: Task) -> lis
         possible; "pictures", the number of true answers; and "size", the mean number of possible
         classes or labels of a picture, or the mean length of a finite interval. "covered" is None
         without true answers, and "size" without finite intervals.
+
+    Example:
+        >>> task = Task("numbers", quantiles=((0.9, 1.5),))
+        >>> measure_coverage(np.zeros((2, 1)), np.array([[1.0], [2.0]]), task)
+        [{'coverage': 0.9, 'covered': 0.5, 'pictures': 2, 'size': 3.0}]
     """
     rows, columns = [], _true_scores(outputs, labels, task.kind)
     for coverage in (row[0] or 0.0 for row in task.quantiles or ()):

@@ -17,6 +17,13 @@ class LabelIssue(NamedTuple):
         label: The class that it is labeled as.
         suggested: The class that it looks like.
         probabilities: The probability of `suggested` and of `label`.
+
+    Example:
+        ```python
+        probabilities = evaluation.cross_validated_probabilities(features, labels)
+        for issue in evaluation.find_label_issues(probabilities, labels):
+            print(issue.number, names[issue.label], "looks like", names[issue.suggested])
+        ```
     """
 
     number: int
@@ -43,6 +50,11 @@ def cross_validated_probabilities(
 
     Raises:
         ValueError: If there are fewer than two classes, or a class has a single picture.
+
+    Example:
+        >>> features = np.array([[0.0], [0.1], [5.0], [5.1]])
+        >>> cross_validated_probabilities(features, np.array([0, 0, 1, 1])).argmax(axis=1)
+        array([0, 0, 1, 1])
     """
     purpose = {"extra": "data", "purpose": "Looking for wrong labels"}
     classes, counts = np.unique(labels, return_counts=True)
@@ -64,7 +76,12 @@ def cross_validated_probabilities(
 
 
 def suspicion(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Returns how much more probable the best other class is than the label, `(N,)` in [−1, 1]."""
+    """Returns how much more probable the best other class is than the label, `(N,)` in [−1, 1].
+
+    Example:
+        >>> suspicion(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 0]))
+        array([-0.5,  0.5])
+    """
     rows = np.arange(len(labels))
     others = probabilities.copy()
     others[rows, labels] = -np.inf
