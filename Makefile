@@ -34,12 +34,12 @@ train: $(VENV)/installed
 
 # Each on one thread: most of a suite is compiling small models. On two cores, four at a time, since
 # a sixth of their time is waiting for disks and other processes; together they take up to 17 GB.
-# Lint goes beside the first ones, and PyTorch's part, the shortest, follows it.
+# PyTorch's part, the longest, goes first; what is the same on two backends runs there.
 # `make test JOBS=2` takes half of that, and some minutes more.
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: $(VENV)/installed
-	$(MAKE) --jobs=$(JOBS) --output-sync=target lint test-files test-once test-tensorflow test-jax test-torch
+	$(MAKE) --jobs=$(JOBS) --output-sync=target test-torch test-once test-files test-tensorflow test-jax lint
 
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed
@@ -100,9 +100,9 @@ test-once: $(VENV)/installed
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "once and not nightly" \
 		$(addprefix --ignore=,$(FILES))
 
-# A little behind the part above, which takes longest.
+# What a backend computes.
 test-%: $(VENV)/installed
-	KERAS_BACKEND=$* nice -n 1 $(BIN)/python -m pytest -m "not once and not nightly"
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
 
 # Of PyTorch, the build for CPUs if pip knows a place that has it, and PyPI's with CUDA otherwise.
 $(VENV)/installed: $(patsubst %,locks/%.txt,build torch-cpu torch all) pyproject.toml
