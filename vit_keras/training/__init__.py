@@ -11,6 +11,7 @@ from vit_keras.training.losses import (
     SigmoidCrossentropy,
 )
 from vit_keras.training.optimizers import SGD, AdamW, WarmupDecay, build_optimizer
+from vit_keras.training.set_prediction import SetPrediction, with_joined_boxes
 
 __all__ = [
     "SGD",
@@ -21,8 +22,10 @@ __all__ = [
     "PixelCrossentropy",
     "RareClassCrossentropy",
     "RegressionLoss",
+    "SetPrediction",
     "SigmoidCrossentropy",
     "WarmupDecay",
     "build_optimizer",
     "freeze",
+    "with_joined_boxes",
 ]

@@ -55,6 +55,11 @@ TABLE = {
         "jax": "jax.gradients",
         "tensorflow": "tensorflow.gradients",
     },
+    "on_host": {
+        "torch": "torch.on_host",
+        "jax": "jax.on_host",
+        "tensorflow": "tensorflow.on_host",
+    },
     "no_grad": {"torch": "torch.no_grad"},
     "global_norm": {
         "torch": "torch.global_norm",

@@ -327,3 +327,9 @@ def gradients(function, tensors):
         tape.watch(tensors)
         value = function(*tensors)
     return tape.gradient(value, tensors)
+
+
+def on_host(function, tensors):
+    """`function` of NumPy arrays; its result, int32, has the shape of the last tensor."""
+    result = tf.numpy_function(function, tensors, tf.int32)
+    return tf.ensure_shape(result, tensors[-1].shape)

@@ -425,3 +425,9 @@ def gradients(function, tensors):
     """The gradients of the number `function(*tensors)` with respect to each tensor."""
     tensors = [tensor.detach().requires_grad_() for tensor in tensors]
     return torch.autograd.grad(function(*tensors), tensors)
+
+
+def on_host(function, tensors):
+    """`function` of NumPy arrays; its result, int32, has the shape of the last tensor."""
+    result = function(*(tensor.detach().cpu().numpy() for tensor in tensors))
+    return torch.from_numpy(result).to(tensors[-1].device)
