@@ -14,12 +14,12 @@ but one picture each, to which all records lead.
 import argparse
 import os
 import pathlib
-import resource
 import tempfile
 import time
 
 import numpy as np
 
+from benchmarks import memory
 from benchmarks.input_pipeline import BATCH, compare, images_per_second, ours, write_images
 
 FORMATS = ("tar", "tfrecord", "array_record", "parquet")
@@ -171,7 +171,7 @@ def _resumed(split):
 
 
 def _peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return memory.peak() * 2**30 / 10**6
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ model = VisionTransformer(224, 16, 1024, int(layers), 16, 4096, 1000, gelu="tanh
 weights.save(model, path, format=source)
 """
 READ = """
-import json, os, resource, sys
-from vit_keras import weights
+import json, os, sys
+import vit_keras
+from benchmarks import memory
 from vit_keras.models import VisionTransformer
 path, source, layers = sys.argv[1:]
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = lambda: memory.peak() * 2**30
 VisionTransformer(32, 16, 32, 1, 2, 32, 10)
 before = peak()
 vit_keras.open(path, source, num_heads=16, gelu="tanh")
