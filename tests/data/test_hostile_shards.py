@@ -217,7 +217,8 @@ def test_a_picture_that_a_dictionary_repeats_takes_its_memory_once(tmp_path):
         )
     assert path.stat().st_size < 2**14
     code = (
-        "from benchmarks import memory; from vit_keras import data; from vit_keras.config import DataConfig; "
+        "from benchmarks import memory; from vit_keras import data; "
+        "from vit_keras.config import DataConfig; "
         f"s = data.load('shards:{path}', 1, DataConfig(test_percent=0), labeled=False); "
         "s = s.split('train'); s.read(0); "
         "before = memory.peak(); "
