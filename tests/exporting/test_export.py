@@ -20,7 +20,7 @@ from vit_keras.commands import main
 from vit_keras.exporting import jobs
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import TARGETS
-from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.models import Preprocessing, ResNet, VisionTransformer
 
 FILES = {  # name: precision
     "saved_model": "fp32",
@@ -245,3 +245,10 @@ def test_a_program_of_torch_can_be_cast_and_trained(rng, tmp_path):
     torch.optim.SGD(parameters, 0.01).step()
     assert -module(images)[:, 0].log().mean() < loss
     assert str(ROOT).encode() not in (tmp_path / "model.pt2").read_bytes()
+
+
+@pytest.mark.on("torch")
+def test_the_zeros_that_bits_resnet_pools_stay_zeros_in_onnx(rng, tmp_path):
+    model = randomize(ResNet(32, (1,), 0.5, num_classes=3), rng, scale=0.05)
+    (row,) = exporting.export(model, tmp_path / "files", formats=["onnx"], precisions=["fp32"])
+    assert row["largest_difference"] < 1e-5

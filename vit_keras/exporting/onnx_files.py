@@ -17,6 +17,7 @@ def finish(path) -> None:
 
     model = onnx.load(path)
     _replace_erfc(model.graph)
+    _keep_padding(model.graph)
     _name_outputs(model.graph)
     _name_batch(model.graph)
     onnx.save(model, path)
@@ -40,6 +41,23 @@ def _replace_erfc(graph):
     if len(nodes) != len(graph.node):
         del graph.node[:]
         graph.node.extend(nodes)
+
+
+def _keep_padding(graph):
+    """Puts a Max, which changes nothing, between a Pad and the MaxPool that reads it.
+
+    ONNX Runtime 1.31 joins the two, and then pads with the lowest number instead of zeros.
+    """
+    import onnx
+
+    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
+    for place, node in reversed([*enumerate(graph.node)]):
+        if node.op_type == "MaxPool" and (name := node.input[0]) in padded:
+            lowest = onnx.numpy_helper.from_array(np.array(-3e38, "float32"), f"{name}/lowest")
+            graph.initializer.append(lowest)
+            node.input[0] = f"{name}/kept"
+            kept = onnx.helper.make_node("Max", [name, lowest.name], [node.input[0]])
+            graph.node.insert(place, kept)
 
 
 def _name_outputs(graph):
