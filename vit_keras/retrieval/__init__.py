@@ -8,13 +8,15 @@ from vit_keras.support.lazy_names import typed_names
 if TYPE_CHECKING:
     from vit_keras.retrieval.embedder import Embedder, embedding_model, open_embedder
     from vit_keras.retrieval.jobs import EmbeddingJob
-    from vit_keras.retrieval.search import (
-        Answer,
-        Match,
+    from vit_keras.retrieval.neighbors import (
         NeighborIndex,
         Neighbors,
         exact_neighbors,
         open_index,
+    )
+    from vit_keras.retrieval.search import (
+        Answer,
+        Match,
         open_query_embedder,
         search_pictures,
         search_rows,
