@@ -263,8 +263,7 @@ def perturbation_curves(
         for curve, kept in ((hidden, ranks >= most), (shown, ranks < most)):
             outputs = np.asarray(model.predict_on_batch((images * kept).astype("float32")))
             if not ends_in_softmax(model):
-                outputs = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-                outputs = outputs / outputs.sum(axis=-1, keepdims=True)
+                outputs = keras.ops.convert_to_numpy(keras.ops.softmax(outputs))
             curve.append(outputs[np.arange(len(images)), classes])
     return np.stack(hidden, axis=1), np.stack(shown, axis=1)
 

@@ -7,11 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers import EncoderBlock, WithAttentionWeights
 from vit_keras.layers.backends import lookup
 from vit_keras.models.description import ends_in_softmax
 from vit_keras.models.prefix import has_class_token
-from vit_keras.models.surgery import backbone_of, nested_backbones, patch_grid, refuse_windows
+from vit_keras.models.surgery import backbone_of, patch_grid, with_attention_weights
 
 SMALLEST = 1e-30  # keeps the logarithm of a probability finite
 
@@ -52,13 +51,7 @@ def explain(
         (2, 2, 2)
     """
     backbone = backbone_of(model)
-    refuse_windows(backbone, "Explanations")
-    if not _has_blocks(backbone):
-        raise ValueError(
-            "Explanations need a model with EncoderBlock layers. "
-            f"Received: model {model.name!r}, which has none"
-        )
-    weighted, wrappers = _with_weights(model)
+    weighted, wrappers = with_attention_weights(model, "Explanations")
     chosen = None if class_index is None else np.broadcast_to(class_index, len(images))
     if chosen is not None and not ((chosen >= 0) & (chosen < model.output_shape[-1])).all():
         raise ValueError(
@@ -77,38 +70,6 @@ def explain(
             of_class = (of_class - np.eye(rows * columns)).mean(axis=1)
         relevances.append(of_class.reshape(-1, rows, columns))
     return np.concatenate(relevances)
-
-
-def _with_weights(model):
-    """A model that shares the weights of `model` and returns all attention weights too.
-
-    Returns:
-        The model, and its `WithAttentionWeights` layers in order.
-    """
-    wrappers: list[WithAttentionWeights] = []
-    maps: list = []
-
-    def call(layer, *args, **kwargs):
-        if isinstance(layer, EncoderBlock):
-            inside = WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
-            wrappers.append(inside)
-        elif isinstance(layer, keras.Model) and (_has_blocks(layer) or nested_backbones(layer)):
-            inside, more = _with_weights(layer)
-            wrappers.extend(more)
-        else:
-            return layer(*args, **kwargs)
-        x, *weights = inside(*args, **kwargs)
-        maps.extend(weights)
-        return x
-
-    if isinstance(model, keras.Sequential):
-        model = keras.Model(model.inputs[0], model.outputs[0])
-    copy = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
-    return keras.Model(copy.input, [copy.output, *maps]), wrappers
-
-
-def _has_blocks(model):
-    return any(isinstance(layer, EncoderBlock) for layer in model.layers)
 
 
 def _relevance(model, wrappers, images, classes, is_softmax):

@@ -109,26 +109,63 @@ def attention_maps(model: keras.Model) -> keras.Model:
         (8, 12, 12, 197, 197)
     """
     model = backbone_of(model)
-    refuse_windows(model, "Attention maps")
-    maps = []
+    whole, _ = with_attention_weights(model, "Attention maps")
+    outputs = keras.ops.stack(whole.outputs[1:], axis=1)
+    made = ImageModel(whole.input, outputs, name=f"{model.name}_attention")
+    return copy_description(made, model)
 
-    def call(layer, *args, **kwargs):
-        if not isinstance(layer, EncoderBlock):
-            return layer(*args, **kwargs)
-        wrapper = WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
-        x, weights = wrapper(*args, **kwargs)
-        maps.append(weights)
-        return x
 
-    copy = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
-    if not maps:
+def with_attention_weights(
+    model: keras.Model, subject: str
+) -> tuple[keras.Model, list[WithAttentionWeights]]:
+    """Makes a model that also outputs the attention weights of its blocks, or of its backbone's.
+
+    Args:
+        model: A functional or sequential model.
+        subject: The plural noun that a message says needs blocks that attend to all tokens.
+
+    Returns:
+        A model that shares the weights of `model` and gives a list of its output and the weights
+        `(B, heads, N, N)` of each block; and its `WithAttentionWeights` layers, in order.
+
+    Raises:
+        ValueError: If the model has no `EncoderBlock`, or one that attends within windows.
+    """
+    backbone = backbone_of(model)
+    refuse_windows(backbone, subject)
+    if not _has_blocks(backbone):
         raise ValueError(
-            "Attention maps need a model with EncoderBlock layers. "
+            f"{subject} need a model with EncoderBlock layers. "
             f"Received: model {model.name!r}, which has none"
         )
-    outputs = keras.ops.stack(maps, axis=1)
-    made = ImageModel(copy.input, outputs, name=f"{model.name}_attention")
-    return copy_description(made, model)
+    return _with_weights(model)
+
+
+def _has_blocks(model):
+    return any(isinstance(layer, EncoderBlock) for layer in model.layers)
+
+
+def _with_weights(model):
+    wrappers: list[WithAttentionWeights] = []
+    maps: list = []
+
+    def call(layer, *args, **kwargs):
+        if isinstance(layer, EncoderBlock):
+            inside = WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
+            wrappers.append(inside)
+        elif isinstance(layer, keras.Model) and (_has_blocks(layer) or nested_backbones(layer)):
+            inside, more = _with_weights(layer)
+            wrappers.extend(more)
+        else:
+            return layer(*args, **kwargs)
+        x, *weights = inside(*args, **kwargs)
+        maps.extend(weights)
+        return x
+
+    if isinstance(model, keras.Sequential):
+        model = keras.Model(model.inputs[0], model.outputs[0])
+    copy = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+    return keras.Model(copy.input, [copy.output, *maps]), wrappers
 
 
 def refuse_windows(model: keras.Model, subject: str) -> None:
