@@ -20,8 +20,8 @@ __version__ = "1.0.0"
 # In addition to the rooms of models, the modules whose import registers names in saved files.
 IMPORTED = (
     *("applications", "layers", "models", "training", "variants", "weights"),
-    *("exporting.attention_output", "exporting.inference_block", "exporting.one_query_layers"),
-    *("exporting.serving", "layers.transformer_block", "training.metrics"),
+    *("exporting.inference_model", "exporting.serving", "layers.transformer_block"),
+    "training.metrics",
 )
 MODULES = {
     "image_text": "vit_keras.weights:image_text",

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from tests.designs import DESIGNS, images_for, random_design
 from tests.exporting.builds import export_files
 from tests.helpers import assert_close
 from vit_keras import runtimes
-from vit_keras.exporting import for_inference
-from vit_keras.models import attention_maps
+from vit_keras.exporting import for_inference, tflite_file
+from vit_keras.models import HybridViT, attention_maps
 
 # One has most options, the other windows; `make nightly` exports the others too.
 EXPORTED = ("DINOv3", "ViTDet")
@@ -46,9 +47,31 @@ def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
     model = random_design(name)
     pixels = np.random.default_rng(6).integers(0, 256, (2, *model.input_shape[1:]), dtype="uint8")
     expected = model.predict_on_batch(model.preprocessing.normalize(pixels.astype("float32")))
-    formats = ["onnx"] if name == "ViTDet" else ["savedmodel", "litert", "onnx"]
+    formats = ["litert", "onnx"] if name == "ViTDet" else ["savedmodel", "litert", "onnx"]
     rows = export_files(model, tmp_path, pixels, output="logits", formats=formats)
     assert [row["format"] for row in rows] == formats
     for row in rows:
         outputs = runtimes.open(tmp_path / row["file"])(pixels)
         assert_close(outputs, expected, rtol=2e-5, name=row["file"])
+    check_graph(tmp_path / "model.tflite")
+
+
+@pytest.mark.once
+@pytest.mark.nightly
+def test_files_of_convolutions_are_for_delegates_too(tmp_path):
+    sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+    model = HybridViT(32, (1, 1), 0.5, 1, **sizes)
+    pixels = np.zeros((2, 32, 32, 3), "uint8")
+    export_files(model, tmp_path, pixels, output="logits", formats=["litert"])
+    check_graph(tmp_path / "model.tflite")
+
+
+def check_graph(path):
+    """GPU and NPU delegates take tensors of up to four axes, and neither of these operators."""
+    model = tflite_file.read(path)
+    (graph,) = model.subgraphs
+    shapes = [[] if tensor.shape is None else tensor.shape for tensor in graph.tensors]
+    assert max(map(len, shapes)) <= 4
+    codes = {max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes}
+    assert not codes & {schema.BuiltinOperator.BROADCAST_TO, schema.BuiltinOperator.GATHER_ND}
+    assert schema.TensorType.INT64 not in {tensor.type for tensor in graph.tensors}

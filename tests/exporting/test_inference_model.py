@@ -88,4 +88,4 @@ def test_core_ml_gets_the_same_numbers_by_operations_that_it_knows(rng, options)
         for node in program.graph.nodes
         if node.op == "call_function" and str(node.target).startswith("aten")
     }
-    assert {"mul", "add"} <= names and not names & {"multiply", "subtract", "divide", "alias"}
+    assert "add" in names and not names & {"multiply", "subtract", "divide", "alias"}

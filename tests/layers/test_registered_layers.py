@@ -10,9 +10,7 @@ import vit_keras
 from tests.layers.test_harness import CASES, GRID, TOKENS, Case, check_contract
 from vit_keras.exporting import (
     attention_output,
-    inference_block,
-    inference_layers,
-    one_query_layers,
+    inference_model,
     serving,
     token_merging,
 )
@@ -26,12 +24,10 @@ BLOCK = {"num_heads": 3, "mlp_dim": 8}
 OTHERS = {
     base.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
     base.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
-    inference_layers.InferenceLayerNorm: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
-    inference_block.InferenceBlock: Case(BLOCK, TOKENS, TOKENS, 8),
-    one_query_layers.InferenceLastBlock: Case(BLOCK, TOKENS, (2, 1, 12), 11),
-    one_query_layers.InferenceMAPHead: Case(BLOCK, TOKENS, (2, 12), 9),
+    inference_model.ClassTokenBlock: Case(BLOCK, TOKENS, (2, 1, 12), 16),
     attention_output.Rollout: Case({"grid": GRID}, [(2, 7, 7), (2, 1, 7)], (2, 2, 3), trains=False),
     serving.MostLikelyClass: Case({}, (2, 4, 6, 5), (2, 4, 6), trains=False),
+    token_merging.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
     token_merging.WeightedMean: Case(
         {}, {"x_shape": TOKENS, "size_shape": (2, 6, 1)}, (2, 12), trains=False
     ),

@@ -6,10 +6,7 @@ import keras
 from keras import ops
 
 from vit_keras.exporting import attention_output
-from vit_keras.exporting.inference_block import InferenceBlock
-from vit_keras.exporting.inference_layers import InferenceLayerNorm
-from vit_keras.exporting.one_query_layers import InferenceLastBlock, InferenceMAPHead
-from vit_keras.exporting.token_merging import WeightedMean, most, schedule
+from vit_keras.exporting.token_merging import MergingBlock, WeightedMean, most, schedule, size_bias
 from vit_keras.layers import (
     DropClassToken,
     EncoderBlock,
@@ -23,8 +20,21 @@ from vit_keras.models.description import copy_description
 from vit_keras.models.prefix import count_prefix
 from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
 
-BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon", "options")
-BLOCKS = (InferenceBlock, InferenceLastBlock)
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class ClassTokenBlock(EncoderBlock):
+    """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`."""
+
+    def call(self, x, training=None):
+        normal = self.norm_0(x)
+        x = x[:, :1] + self._scaled(self.attention(normal[:, :1], normal), self.layer_scale_0)
+        return x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], 1, input_shape[-1])
+
+    def compute_output_spec(self, x, training=None):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), self.compute_dtype)
 
 
 def for_inference(
@@ -35,9 +45,9 @@ def for_inference(
 ) -> keras.Model:
     """Returns a copy of `model` for inference in float32: images -> logits, on every backend.
 
-    The copy is as accurate as the model unless tokens are merged. Its layers come from
-    `inference_layers`. If only the class token is read, the last block computes only that token.
-    Standardized filters are computed once, and a final softmax is left out.
+    The copy is as accurate as the model unless tokens are merged. If only the class token is read,
+    the last block computes only that token. Standardized filters are computed once, and a final
+    softmax is left out.
 
     Args:
         model: A functional Keras model.
@@ -60,19 +70,23 @@ def for_inference(
     if with_attention:
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
-    last = _block_read_for_its_class_token(model)
+    last = None if token_merging or with_attention else _block_read_for_its_class_token(model)
     sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 
     def call(layer, *args, **kwargs):
-        if with_attention and isinstance(layer, (*BLOCKS, WithAttentionWeights)):
+        if isinstance(layer, WithAttentionWeights):
             x, weights = layer(*args)
-            maps.append(weights if len(weights.shape) == 3 else ops.mean(weights, axis=1))
+            maps.append(ops.mean(weights, axis=1))
             return x
-        if token_merging and isinstance(layer, (*BLOCKS, InferenceMAPHead, WeightedMean)):
-            x, *new_sizes = keras.tree.flatten(layer(args[0], *sizes))
-            sizes[:] = new_sizes or sizes
+        if isinstance(layer, MergingBlock):
+            x, size = layer(args[0], *sizes)
+            sizes[:] = [size]
             return x
+        if sizes and isinstance(layer, MAPHead):
+            return layer(args[0], attention_mask=size_bias(sizes[0]))
+        if sizes and isinstance(layer, WeightedMean):
+            return layer(args[0], *sizes)
         if sizes and isinstance(layer, DropClassToken):
             sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
@@ -117,19 +131,14 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     return merged
 
 
-def is_rewritten(layer) -> bool:
-    """Whether a layer is a block with a fast form: any block without 1-D relative offsets."""
-    return isinstance(layer, EncoderBlock) and layer.position_embedding != "relative"
-
-
 def _mixes_without_positions(block):
     return block.position_embedding is None and block.options.rope is None
 
 
 def _computes_one_token(block):
     """Whether a block has a form that computes only the class token."""
-    plain = not (block.options.qk_norm or block.options.parallel)
-    return plain and _mixes_without_positions(block)
+    has_form = not block.options.parallel and block.options.window_size is None
+    return has_form and _mixes_without_positions(block)
 
 
 def _block_read_for_its_class_token(model):
@@ -147,22 +156,12 @@ def _block_read_for_its_class_token(model):
 def _clone(layer, merged, prefix, last, with_attention):
     config = {**layer.get_config(), "dtype": "float32"}
     common = {"name": layer.name, "dtype": "float32"}
-    sizes = {name: config[name] for name in BLOCK_SIZES if name in config}
-    if is_rewritten(layer):
-        common["with_weights"] = with_attention
-        if layer.name == last:
-            return InferenceLastBlock(**sizes, **common)
-        places = {name: config[name] for name in ("position_embedding", "grid")}
-        merging = {"merged": merged[layer.name], "prefix": prefix}
-        return InferenceBlock(**sizes, **merging, **places, **common)
-    if isinstance(layer, EncoderBlock) and with_attention:
-        return WithAttentionWeights(type(layer).from_config(config), **common)
-    if isinstance(layer, MAPHead):
-        return InferenceMAPHead(**sizes, **common)
-    if isinstance(layer, keras.layers.LayerNormalization):
-        return InferenceLayerNorm(layer.epsilon, **common)
-    if isinstance(layer, keras.layers.RMSNormalization):
-        return InferenceLayerNorm(layer.epsilon, "rms", **common)
+    if isinstance(layer, EncoderBlock):
+        if with_attention:
+            return WithAttentionWeights(type(layer).from_config(config), **common)
+        if any(merged.values()):
+            return MergingBlock(merged=merged[layer.name], prefix=prefix, **config)
+        return (ClassTokenBlock if layer.name == last else type(layer)).from_config(config)
     if isinstance(layer, keras.layers.GlobalAveragePooling1D) and any(merged.values()):
         return WeightedMean(**common)
     if config.get("activation") == "softmax":
@@ -171,11 +170,7 @@ def _clone(layer, merged, prefix, last, with_attention):
 
 
 def _take_weights(new, model):
-    old = model.get_layer(new.name)
-    if hasattr(new, "take"):
-        return new.take(old)
-    new.set_weights(old.get_weights())
+    new.set_weights(model.get_layer(new.name).get_weights())
     for layer in sublayers(new):
         if isinstance(layer, StdConv):
             layer.fold_standardization()
-    return None

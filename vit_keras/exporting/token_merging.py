@@ -7,6 +7,8 @@ Runtime, and takes little time there.
 import keras
 from keras import ops
 
+from vit_keras.layers import EncoderBlock
+
 SCHEDULES = ("constant", "decreasing")
 
 
@@ -126,6 +128,49 @@ def _take_rows(x, index):
     flat = ops.reshape(index + first, (-1,))
     taken = ops.take(ops.reshape(x, (-1, width)), flat, axis=0)
     return ops.reshape(taken, (-1, index.shape[1], width))
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MergingBlock(EncoderBlock):
+    """An `EncoderBlock` that merges tokens after its attention, for inference.
+
+    It maps tokens `(B, N, D)` and their sizes `(B, N, 1)`, or None for patches, to
+    `(B, N - merged, D)` and the sizes of the remaining tokens.
+
+    Args:
+        merged: The number of pairs to merge.
+        prefix: The number of tokens before the patches, which are never merged.
+        **kwargs: Arguments of `EncoderBlock`.
+    """
+
+    def __init__(self, *, merged: int = 0, prefix: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.merged, self.prefix = merged, prefix
+
+    def build(self, x_shape, size_shape=None):
+        super().build(x_shape)
+
+    def call(self, x, size=None, training=None):
+        normal = self.norm_0(x)
+        mask = None if size is None else size_bias(size)
+        y = self.attention(normal, attention_mask=mask)
+        y = y + self.mlp(normal) if self.options.parallel else y
+        x = x + self._scaled(y, self.layer_scale_0)
+        key = self.attention.key(normal)  # (B, N, H, d); converters compute it once
+        key = key if self.attention.key_norm is None else self.attention.key_norm(key)
+        size = ops.ones_like(x[..., :1]) if size is None else size
+        x, size = merge(x, size, ops.mean(key, axis=2), self.merged, self.prefix)
+        if not self.options.parallel:
+            x = x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
+        return x, size
+
+    def compute_output_spec(self, x, size=None, training=None):
+        batch, tokens, width = x.shape
+        shapes = (batch, tokens - self.merged, width), (batch, tokens - self.merged, 1)
+        return tuple(keras.KerasTensor(shape, self.compute_dtype) for shape in shapes)
+
+    def get_config(self):
+        return {**super().get_config(), "merged": self.merged, "prefix": self.prefix}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -120,7 +120,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         attention_offset: Numbers to add to the weights that are returned, `(B, H, N_q, N_kv)`, by
             which the weights can be differentiated.
         attention_mask: Booleans `(B, N_q, N_kv)` or `(B, 1, N_kv)`, true where a query may attend
-            to a key; None for all. Windows take none.
+            to a key, or numbers to add to the logits; None for all. Windows take none.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
@@ -272,7 +272,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
         if mask is not None:
-            masked = ops.where(mask, 0.0, MASKED)[:, None]  # (B, 1, N_q, N_kv)
+            is_bool = keras.backend.standardize_dtype(mask.dtype) == "bool"
+            masked = (ops.where(mask, 0.0, MASKED) if is_bool else mask)[:, None]
             bias = masked if bias is None else bias + masked
         drop = functools.partial(self.attention_dropout, training=training)
         return attend(query, key, value, bias, drop, self.compute_dtype, offset)

@@ -93,10 +93,13 @@ class PatchEmbedding(SeededLayer):
         (rows, columns), (height, width) = self.grid(images.shape[1:3]), self.patch_size
         if self.crop:
             images = images[:, : rows * height, : columns * width]
-        x = ops.reshape(images, (-1, rows, height, columns, width, channels))
-        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, p_h, p_w, C)
+        # No tensor has more than four axes, which is all that many accelerators of phones take.
+        x = ops.reshape(images, (-1, height, columns, width * channels))
+        x = ops.transpose(x, (0, 2, 1, 3))  # (B·rows, columns, p_h, p_w·C)
+        x = ops.reshape(x, (-1, columns, height * width * channels))
         bias = ops.zeros((self.hidden_size,), x.dtype) if self.bias is None else self.bias
-        x = linear(x, self.kernel, bias)  # (B, rows, columns, D)
+        kernel = ops.reshape(self.kernel, (-1, self.hidden_size))
+        x = linear(x, kernel, bias)  # (B·rows, columns, D)
         return ops.reshape(x, (-1, rows * columns, self.hidden_size))
 
     def compute_output_shape(self, input_shape):

@@ -23,6 +23,10 @@ class MAPHead(SeededLayer):
         layer_norm_epsilon: The number added to the variance of the normalization.
         **kwargs: Arguments of `SeededLayer`.
 
+    Call arguments:
+        x: The tokens, `(B, N, D)`.
+        attention_mask: As in `MultiHeadDotProductAttention`.
+
     Input shape:
         `(B, N, D)`.
 
@@ -67,9 +71,9 @@ class MAPHead(SeededLayer):
         for layer in (self.attention, self.norm, self.mlp):
             layer.build((input_shape[0], 1, width))
 
-    def call(self, x):
+    def call(self, x, attention_mask=None):
         probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
-        y = self.attention(probe, x)  # (B, 1, D)
+        y = self.attention(probe, x, attention_mask=attention_mask)  # (B, 1, D)
         y = y + self.mlp(self.norm(y))
         return ops.reshape(y, (-1, x.shape[-1]))
 

@@ -138,15 +138,7 @@ class RotaryPositions(SeededLayer):
 
     def call(self, x):
         check_tokens(self, x.shape, self.sequence)
-        return self._rotate(x, *(ops.cast(table, x.dtype) for table in self._cos_and_sin()))
-
-    def rotate_heads_first(self, x):
-        """Rotates queries or keys `(B, H, N, d)`."""
-        tables = (ops.transpose(ops.cast(t, x.dtype), (1, 0, 2)) for t in self._cos_and_sin())
-        return self._rotate(x, *tables)
-
-    @staticmethod
-    def _rotate(x, cos, sin):
+        cos, sin = (ops.cast(table, x.dtype) for table in self._cos_and_sin())
         first, second = ops.split(x, 2, axis=-1)
         return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
@@ -217,10 +209,6 @@ class RelativeBias2D(SeededLayer):
 
     def call(self, query):
         check_tokens(self, query.shape, self.sequence)
-        return self.biases()
-
-    def biases(self):
-        """Returns the biases of all pairs of tokens, `(H, N, N)`."""
         tokens, heads = len(self.index), self.table.shape[1]
         bias = ops.take(self.table, self.index.ravel(), axis=0)  # (N·N, H)
         return ops.transpose(ops.reshape(bias, (tokens, tokens, heads)), (2, 0, 1))

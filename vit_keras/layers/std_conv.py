@@ -265,10 +265,9 @@ class GroupNorm(keras.layers.GroupNormalization):
     def call(self, inputs):
         shape, channels = ops.shape(inputs), inputs.shape[-1]
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        x = ops.reshape(x, (*shape[:-1], self.groups, channels // self.groups))
-        axes = (*range(1, len(shape) - 1), -1)  # all axes of an image except the groups
-        x = x - ops.mean(x, axis=axes, keepdims=True)
-        variance = ops.mean(ops.square(x), axis=axes, keepdims=True)  # (B, 1, …, groups, 1)
+        x = ops.reshape(x, (shape[0], -1, self.groups, channels // self.groups))
+        x = x - ops.mean(x, axis=(1, 3), keepdims=True)
+        variance = ops.mean(ops.square(x), axis=(1, 3), keepdims=True)  # (B, 1, groups, 1)
         gamma, beta = (
             ops.reshape(ops.cast(weight, x.dtype), (self.groups, -1))
             for weight in (self.gamma, self.beta)

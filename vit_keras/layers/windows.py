@@ -112,8 +112,7 @@ class Windows:
         heads, x = x.shape[2:], _flat(x)
         windows = self.partition(x[:, prefix:], padding)
         if prefix and with_prefix:
-            shared = ops.expand_dims(x[:, :prefix], axis=1)
-            shared = ops.broadcast_to(shared, (ops.shape(x)[0], self.count, *shared.shape[2:]))
+            shared = ops.tile(x[:, :prefix], (1, self.count, 1))
             shared = ops.reshape(shared, (-1, prefix, x.shape[-1]))
             windows = ops.concatenate([shared, windows], axis=1)
         return ops.reshape(windows, (-1, windows.shape[1], *heads))
@@ -125,7 +124,7 @@ def _pad(x, padding, axis, count):
         return x
     shape = [ops.shape(x)[0], *x.shape[1:]]
     shape[axis] = count
-    return ops.concatenate([x, ops.broadcast_to(padding, shape)], axis=axis)
+    return ops.concatenate([x, ops.zeros(shape, x.dtype) + padding], axis=axis)
 
 
 def _flat(x):

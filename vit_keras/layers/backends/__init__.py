@@ -82,10 +82,6 @@ TABLE = {
         "jax": "jax.predict_batches",
         "tensorflow": "tensorflow.predict_batches",
     },
-    # models for inference
-    "heads_first_attention": {"torch": "torch.heads_first"},
-    "inference_normalize": {"torch": "torch.normalize"},
-    "inference_gelu": {"torch": "torch.gelu_of_kind"},
     # choices
     "measure_choices": {
         "torch": "torch.measure",

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import torch
-from keras import ops
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from vit_keras.layers.backends import is_faster, options_of
-from vit_keras.layers.backends.activations import GELUS, gelu, gelu_tanh
+from vit_keras.layers.backends.activations import gelu, gelu_tanh
 
 _is_compiling = False
 
@@ -268,16 +267,7 @@ def _is_written_out(query, key) -> bool:
 
 def _fused(query, key, value, scale):
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    return heads_first(query, key, value, scale).transpose(1, 2)
-
-
-def heads_first(query, key, value, scale, bias=None):
-    """softmax(scale q kᵀ + bias) v of `(B, H, N, d)`, by torch's own kernel: `(B, H, N, d)`.
-
-    `keras.ops.dot_product_attention` copies q, k and v, and flattening its result makes another
-    copy. This function copies nothing.
-    """
-    return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    return scaled_dot_product_attention(query, key, value, scale=scale).transpose(1, 2)
 
 
 def _written_out(query, key, value, scale):
@@ -329,16 +319,6 @@ def measure_attention(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict
 
 def _with_gradients(attend, x):
     return torch.autograd.grad(attend(x, x, x, x.shape[-1] ** -0.5).sum(), x)
-
-
-def normalize(x, epsilon: float):
-    """`x` with mean 0 and variance 1 along the last axis."""
-    return ops.layer_normalization(x, epsilon=epsilon)
-
-
-def gelu_of_kind(kind: str):
-    """GELU, "exact" or "tanh", which the preceding product can fuse."""
-    return GELUS[kind]
 
 
 no_grad = torch.no_grad
