@@ -176,7 +176,7 @@ FAULTS = {"raises": "raise RuntimeError('out of\\nideas')", "ends": "import os; 
 @pytest.mark.parametrize("fault", ["raises", pytest.param("ends", marks=pytest.mark.nightly)])
 def test_a_format_that_fails_does_not_lose_the_others(rng, tmp_path, monkeypatch, fault, capsys):
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "tf2onnx.py").write_text(FAULTS[fault])
+    (tmp_path / "broken" / "onnxscript.py").write_text(FAULTS[fault])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
     weights.save_model(small_model(rng), tmp_path / "a.keras")
     formats = ["onnx", "litert"]

@@ -48,7 +48,7 @@ CASES = [
             "convert small.npz other.safetensors --to timm": "weights",
             "export small.keras --out files": "export",
             "export small.keras --out files --format savedmodel": "export",
-            "export small.keras --out files --format onnx": "export",
+            "export small.keras --out files --format onnx": "onnx",
             "export small.keras --out files --format pt2": "export,torch",
             "export small.keras --out files --format openvino": "openvino",
             "export small.keras --out files --format coreml": "coreml",
@@ -68,7 +68,7 @@ CASES = [
             "info small.keras": None,
             "predict small.keras photos/cat": "data",
             "train": "train",
-            "export small.keras --out files --format onnx": "export",
+            "export small.keras --out files --format onnx": "onnx",
         },
     ),
     (

@@ -21,7 +21,7 @@ PACKAGES = (
     "ai-edge-quantizer",
     "onnx",
     "onnxruntime",
-    "tf2onnx",
+    "onnxscript",
     "openvino",
     "coremltools",
 )

@@ -3,44 +3,24 @@
 import numpy as np
 
 OUTPUTS = ("output", "attention")
-BATCH = "batch"
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs
 
 
 def finish(path) -> None:
-    """Makes a tf2onnx file run everywhere, and names its outputs and its batch axis.
-
-    The first output becomes "output", a second one "attention", and the axis "batch".
-    """
+    """Makes a file of torch's exporter run everywhere; drops what it says of this machine."""
     import onnx
 
     model = onnx.load(path)
-    _replace_erfc(model.graph)
     _keep_padding(model.graph)
-    _name_outputs(model.graph)
-    _name_batch(model.graph)
+    for value in (*model.graph.input, *model.graph.output):
+        axis = value.type.tensor_type.shape.dim[0]
+        if not axis.dim_value:
+            axis.dim_param = "batch"
+    for described in (model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+        del described.metadata_props[:]
+    del model.graph.value_info[:]  # names axes differently; runtimes infer it again
     onnx.save(model, path)
-
-
-def _replace_erfc(graph):
-    """Replaces Erfc by 1 - Erf. ONNX has no Erfc, but tf2onnx writes it."""
-    import onnx
-
-    nodes = []
-    for node in graph.node:
-        if node.op_type != "Erfc":
-            nodes.append(node)
-            continue
-        name = node.output[0]
-        one = onnx.numpy_helper.from_array(np.ones((), "float32"), f"{name}/one")
-        graph.initializer.append(one)
-        nodes.append(onnx.helper.make_node("Erf", node.input, [f"{name}/erf"], f"{name}/erf"))
-        operands = [f"{name}/one", f"{name}/erf"]
-        nodes.append(onnx.helper.make_node("Sub", operands, [name], f"{name}/sub"))
-    if len(nodes) != len(graph.node):
-        del graph.node[:]
-        graph.node.extend(nodes)
 
 
 def _keep_padding(graph):
@@ -58,23 +38,6 @@ def _keep_padding(graph):
             node.input[0] = f"{name}/kept"
             kept = onnx.helper.make_node("Max", [name, lowest.name], [node.input[0]])
             graph.node.insert(place, kept)
-
-
-def _name_outputs(graph):
-    names = {output.name: name for output, name in zip(graph.output, OUTPUTS)}
-    for output in graph.output:
-        output.name = names.get(output.name, output.name)
-    for node in graph.node:
-        for tensors in (node.input, node.output):
-            tensors[:] = [names.get(name, name) for name in tensors]
-
-
-def _name_batch(graph):
-    for value in (*graph.input, *graph.output):
-        axis = value.type.tensor_type.shape.dim[0]
-        if not axis.dim_value:
-            axis.dim_param = BATCH
-    del graph.value_info[:]  # uses the axis's old name; runtimes infer it again
 
 
 def read_named(source):

@@ -18,6 +18,8 @@ import keras
 from vit_keras.exporting import onnx_files, quantization
 from vit_keras.support.keras_internals import store_variables_once
 
+LARGEST = 2**40  # values of a constant that is folded: all of them
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -95,11 +97,6 @@ def write_litert(model, path, batch):
     model.export(path, format="litert", **options)
 
 
-def write_onnx(model, path, batch):
-    model.export(path, format="onnx", input_signature=signature(model, batch), verbose=False)
-    onnx_files.finish(path)
-
-
 def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
     import openvino
 
@@ -142,6 +139,29 @@ def write_pt2(model, path, batch):
     memory = io.BytesIO()  # writing to a full disk from PyTorch would abort the process
     torch.export.save(_torch_program(model, batch), memory)
     pathlib.Path(path).write_bytes(memory.getbuffer())
+
+
+def write_onnx(model, path, batch):
+    """Writes opset 20, in which LayerNormalization and Gelu are single operations.
+
+    Constants are folded, so that each product reads a stored matrix, as quantization needs.
+    """
+    import torch
+    from onnxscript import optimizer
+
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        program = torch.onnx.export(
+            _torch_program(model, batch),
+            dynamo=True,
+            opset_version=20,
+            input_names=["images"],
+            output_names=onnx_files.OUTPUTS[: len(model.outputs)],
+            optimize=False,
+            verbose=False,
+        )
+    optimizer.optimize(program.model, input_size_limit=LARGEST, output_size_limit=LARGEST)
+    program.save(path)
+    onnx_files.finish(path)
 
 
 # NumPy's names for torch's operations, which Keras uses too.
@@ -191,7 +211,9 @@ def _with_float_input(model):
     return keras.models.clone_model(model, input_tensors=images, clone_function=lambda layer: layer)
 
 
-ONNX_PACKAGES = ("tensorflow", "tf2onnx", "onnx", "onnxruntime")
+_onnx = functools.partial(
+    Target, backend="torch", packages=("torch", "onnxscript", "onnx", "onnxruntime"), extra="onnx"
+)
 _litert = functools.partial(
     Recipe, source="litert", layers=quantization.layers, packages=("ai_edge_quantizer",)
 )
@@ -215,23 +237,22 @@ TARGETS = {
         batch=1,
         attention=True,
     ),
-    "onnx": Target(
+    "onnx": _onnx(
         "model{}.onnx",
         {
             "fp32": Recipe(write_onnx),
             "int8": Recipe(quantization.onnx_int8, "onnx", quantization.layers),
             "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
         },
-        packages=ONNX_PACKAGES,
         attention=True,
     ),
-    "openvino": Target(
+    "openvino": _onnx(
         "openvino{}/model.xml",
         {
             "fp32": Recipe(write_openvino, "onnx"),
             "fp16": Recipe(functools.partial(write_openvino, fp16=True), "onnx"),
         },
-        packages=(*ONNX_PACKAGES, "openvino"),
+        packages=("torch", "onnxscript", "onnx", "openvino"),
         extra="openvino",
     ),
     "pt2": Target(
