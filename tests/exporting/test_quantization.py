@@ -8,7 +8,7 @@ import pytest
 
 from tests.exporting.builds import small_model
 from tests.exporting.integer_products import check_products
-from tests.helpers import assert_close, randomize
+from tests.helpers import randomize
 from vit_keras import exporting, runtimes
 from vit_keras.exporting import (
     for_inference,
@@ -238,12 +238,3 @@ def test_weights_that_lose_too_much_in_float16_stay_in_float32(source, images, t
     assert excluded == [max(ranking, key=ranking.get)] and changes[0] == whole > changes[-1] > 0
     types = {t.name: onnx.numpy_helper.to_array(t).dtype for t in onnx.load(path).graph.initializer}
     assert types[excluded[0]] == "float32" and "float16" in types.values()
-
-
-def test_erfc_is_replaced_by_erf(images, tmp_path):
-    from scipy.special import erfc
-
-    path = str(tmp_path / "erfc.onnx")
-    write_onnx(path, [onnx.helper.make_node("Erfc", ["x"], ["y"], "gelu/Erfc")])
-    onnx_files.finish(path)
-    assert_close(runtimes.open(path)(images), erfc(images))

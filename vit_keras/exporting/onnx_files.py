@@ -24,15 +24,16 @@ def finish(path) -> None:
 
 
 def _keep_padding(graph):
-    """Puts a Max, which changes nothing, between a Pad and the MaxPool that reads it.
+    """Puts a Max, which changes nothing, before each MaxPool.
 
-    ONNX Runtime 1.31 joins the two, and then pads with the lowest number instead of zeros.
+    ONNX Runtime 1.31 joins it with a Pad before it, also across a Transpose, and then pads with the
+    lowest number instead of zeros.
     """
     import onnx
 
-    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
     for place, node in reversed([*enumerate(graph.node)]):
-        if node.op_type == "MaxPool" and (name := node.input[0]) in padded:
+        if node.op_type == "MaxPool":
+            name = node.input[0]
             lowest = onnx.numpy_helper.from_array(np.array(-3e38, "float32"), f"{name}/lowest")
             graph.initializer.append(lowest)
             node.input[0] = f"{name}/kept"
