@@ -116,6 +116,7 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path):
         assert error < (0.03 if len(excluded) < 5 else 1e-6) * np.sqrt(np.mean(expected**2))
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize(
     ("kind", "batch"),
     [
