@@ -15,6 +15,7 @@ from vit_keras.exporting import (
     token_merging,
 )
 from vit_keras.layers import base
+from vit_keras.models import text
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The model does not have any trainable weights"),
@@ -28,6 +29,11 @@ OTHERS = {
     attention_output.Rollout: Case({"grid": GRID}, [(2, 7, 7), (2, 1, 7)], (2, 2, 3), trains=False),
     serving.MostLikelyClass: Case({}, (2, 4, 6, 5), (2, 4, 6), trains=False),
     token_merging.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
+    text.PairLogits: Case(
+        {"logit_scale": 1.0, "logit_bias": 0.5},
+        *({"x_shape": (2, 6), "texts_shape": (2, 6)}, (2, 2), 2),
+        trains=False,
+    ),
     token_merging.WeightedMean: Case(
         {}, {"x_shape": TOKENS, "size_shape": (2, 6, 1)}, (2, 12), trains=False
     ),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         best_thresholds,
         fit_temperature,
         measure_calibration,
+        retrieval_recall,
         top_k_accuracy,
     )
     from vit_keras.evaluation.predictors import (

@@ -34,7 +34,13 @@ from vit_keras.models.surgery import (
     scale_head,
     split_frozen,
 )
-from vit_keras.models.text import ImageText, TextTransformer, with_unit_length
+from vit_keras.models.text import (
+    ImageText,
+    TextTransformer,
+    contrastive_model,
+    towers_of,
+    with_unit_length,
+)
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.models.zero_shot import head_from_text
 from vit_keras.support.preprocessing import Preprocessing
@@ -53,6 +59,7 @@ __all__ = [
     "attention_maps",
     "attention_rollout",
     "class_names_of",
+    "contrastive_model",
     "copy_description",
     "copy_encoder",
     "copy_student",
@@ -77,6 +84,7 @@ __all__ = [
     "split_frozen",
     "task_of",
     "teacher_variables",
+    "towers_of",
     "with_image_size",
     "with_patch_size",
     "with_unit_length",

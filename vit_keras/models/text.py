@@ -16,6 +16,8 @@ from vit_keras.models.common import layer_options, names_arguments
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 
+LARGEST_SCALE = math.log(100)  # of a CLIP in training
+
 
 @names_arguments(also=BlockOptions)
 def TextTransformer(
@@ -103,6 +105,37 @@ def TextTransformer(
     return keras.Model([ids, *masks] if masks else ids, x, name=name)
 
 
+@keras.saving.register_keras_serializable(package="vit_keras")
+class PairLogits(keras.layers.Layer):
+    """Multiplies the embeddings of images `(B, E)` and texts `(K, E)`: logits `(B, K)`.
+
+    The weights are `logit_scale`, the logarithm of a factor, which training keeps below 100 as CLIP
+    does, or in a SigLIP `logit_scale` without a bound and `logit_bias`.
+    """
+
+    def __init__(self, logit_scale: float, logit_bias: float | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.initial = {"logit_scale": logit_scale, "logit_bias": logit_bias}
+
+    def build(self, x_shape, texts_shape):
+        clip = lambda scale: ops.clip(scale, 0.0, LARGEST_SCALE)
+        bound = clip if self.initial["logit_bias"] is None else None
+        for name, value in self.initial.items():
+            start = keras.initializers.Constant(value or 0.0)
+            rest = {"trainable": value is not None, "constraint": bound}
+            setattr(self, name, self.add_weight(name=name, shape=(), initializer=start, **rest))
+
+    def call(self, x, texts):
+        cosines = ops.matmul(x, ops.transpose(texts))
+        return cosines * ops.exp(self.logit_scale) + self.logit_bias
+
+    def compute_output_shape(self, x_shape, texts_shape):
+        return (x_shape[0], texts_shape[0])
+
+    def get_config(self):
+        return {**super().get_config(), **self.initial}
+
+
 @dataclasses.dataclass(frozen=True)
 class ImageText:
     """An image and a text tower that were trained together, as from `weights.image_text`.
@@ -137,8 +170,8 @@ class ImageText:
         Returns:
             A tensor `(B, K)`.
         """
-        cosines = ops.matmul(self.image(images), ops.transpose(self.text(input_ids)))
-        return cosines * math.exp(self.logit_scale) + (self.logit_bias or 0.0)
+        logits = PairLogits(self.logit_scale, self.logit_bias, dtype="float32")
+        return logits(self.image(images), self.text(input_ids))
 
 
 def with_unit_length(model: keras.Model) -> ImageModel:
@@ -161,3 +194,53 @@ def with_unit_length(model: keras.Model) -> ImageModel:
     return copy_description(
         ImageModel(model.input, normalize(model.output), name=model.name), model
     )
+
+
+def contrastive_model(towers: ImageText, seed: int | None = None) -> keras.Model:
+    """Builds the model that trains two towers, whose weights it shares, on images with texts.
+
+    `vit_keras.training.ContrastiveLoss` reads its logits. Its targets are numbers `(B,)`, equal for
+    equal texts. With `towers.image.trainable = False`, only the texts' tower learns (LiT, arXiv
+    2111.07991).
+
+    Args:
+        towers: From `weights.image_text`, or two new towers. The image tower's `head` is drawn anew
+            if it is zero, as new heads are, since zeros have no direction.
+        seed: The seed of a new head; None draws one.
+
+    Returns:
+        A model that maps images `(B, H, W, C)` and the inputs of the text tower, in a list, to
+        logits `(B, B)`.
+
+    Example:
+        >>> tower = VisionTransformer(32, 16, 48, 1, 3, 96, num_classes=8, head_use_bias=False)
+        >>> text = TextTransformer(60, 8, 16, 1, 2, 32, projection_dim=8)
+        >>> towers = ImageText(with_unit_length(tower), text, logit_scale=2.66)
+        >>> model = contrastive_model(towers)
+        >>> model.compile("adam", vit_keras.training.ContrastiveLoss())
+        >>> ids = np.array([[1, 5, 59], [1, 7, 59]])
+        >>> history = model.fit([np.ones((2, 32, 32, 3)), ids], np.arange(2), verbose=0)
+        >>> trained = towers_of(model)
+    """
+    for head in (layer for layer in towers.image.layers if layer.name == "head"):
+        if not ops.convert_to_numpy(head.kernel).any():
+            draw = lecun_normal(head.kernel.shape[0], default_seed() if seed is None else seed)
+            head.kernel.assign(draw(head.kernel.shape))
+    images, *texts = (
+        keras.Input(x.shape[1:], dtype=x.dtype, name=x.name)
+        for x in [*towers.image.inputs, *towers.text.inputs]
+    )
+    logits = PairLogits(towers.logit_scale, towers.logit_bias, dtype="float32", name="pair_logits")
+    texts_out = towers.text(texts if len(texts) > 1 else texts[0])
+    return keras.Model([images, *texts], logits(towers.image(images), texts_out))
+
+
+def towers_of(model: keras.Model) -> ImageText:
+    """Returns the towers of a model from `contrastive_model`, with its scale and bias.
+
+    Example: see `contrastive_model`.
+    """
+    image, text = (layer for layer in model.layers if isinstance(layer, keras.Model))
+    scale, bias = map(float, model.layers[-1].get_weights())
+    has_bias = model.layers[-1].initial["logit_bias"] is not None
+    return ImageText(image, text, scale, bias if has_bias else None)

@@ -3,6 +3,7 @@
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import (
     ComputedLoss,
+    ContrastiveLoss,
     Distillation,
     FeatureDistance,
     PixelCrossentropy,
@@ -17,6 +18,7 @@ __all__ = [
     "SGD",
     "AdamW",
     "ComputedLoss",
+    "ContrastiveLoss",
     "Distillation",
     "FeatureDistance",
     "PixelCrossentropy",

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from vit_keras.layers.base import check_choice
 from vit_keras.models import task_of
 from vit_keras.support.tasks import CLASSES, VOID, Task
 
@@ -376,6 +377,46 @@ def _mse(student, teacher):
 
 
 DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"cosine": _cosine, "mse": _mse}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class ContrastiveLoss(keras.losses.Loss):
+    """The loss of images and texts that were put into the same batch.
+
+    It takes logits `(B, B)` of images and texts, such as from `models.contrastive_model`, and
+    numbers `(B,)` that are equal for equal texts. An image and a text with equal numbers belong
+    together; with a number each, the losses are the published ones.
+
+    - "softmax": the mean of the cross-entropies of each image among the texts, and of each text
+      among the images (CLIP, arXiv 2103.00020; equal texts as in UniCL, arXiv 2204.03610);
+    - "sigmoid": the sum over the texts of binary cross-entropies (SigLIP, arXiv 2303.15343).
+
+    Args:
+        kind: "softmax" or "sigmoid".
+        **kwargs: The arguments of `keras.losses.Loss`.
+
+    Example:
+        >>> loss = vit_keras.training.ContrastiveLoss()
+        >>> round(float(loss(np.arange(2), np.zeros((2, 2)))), 4)  # ln 2
+        0.6931
+    """
+
+    def __init__(self, kind: str = "softmax", **kwargs):
+        super().__init__(**kwargs)
+        check_choice(kind, ("softmax", "sigmoid"), "kind")
+        self.kind = kind
+
+    def call(self, y_true, y_pred):
+        numbers = ops.reshape(y_true, (-1,))
+        same = ops.cast(numbers[:, None] == numbers, y_pred.dtype)  # (B, B)
+        if self.kind == "sigmoid":
+            return -ops.sum(ops.log_sigmoid((2 * same - 1) * y_pred), axis=1)
+        shares = same / ops.sum(same, axis=1, keepdims=True)
+        logs = ops.log_softmax(y_pred, axis=1), ops.log_softmax(ops.transpose(y_pred), axis=1)
+        return -ops.sum(shares * (logs[0] + logs[1]), axis=1) / 2
+
+    def get_config(self):
+        return {**super().get_config(), "kind": self.kind}
 
 
 def distillation_loss(config, labels: keras.losses.Loss | None) -> keras.losses.Loss:
