@@ -83,17 +83,22 @@ def _quantile(ordered, coverage):
     return float(ordered[rank - 1]) if rank <= len(ordered) else None
 
 
+def _row_of(rows, level: float, need: str, name: str) -> tuple:
+    """The numbers that a model has for a coverage or a share."""
+    table = {row[0]: row[1:] for row in rows or ()}
+    if level not in table:
+        had = ", ".join(f"{row:g}" for row in table) or "none"
+        raise ValueError(
+            f"{need} enough pictures of a development split. Received: {name}={level:g}; the model "
+            f"has {had}. Train with --data.dev_percent, or with more pictures"
+        )
+    return table[level]
+
+
 def _quantiles(task: Task, coverage: float) -> np.ndarray:
     """The quantiles for a coverage, `(1,)` or `(K,)`, infinite where there are none."""
-    rows = {row[0]: row[1:] for row in task.quantiles or ()}
-    if coverage not in rows:
-        had = ", ".join(f"{row:g}" for row in rows) or "none"
-        raise ValueError(
-            "A coverage needs quantiles from enough pictures of a development split. Received: "
-            f"coverage={coverage:g}; the model has {had}. Train with --data.dev_percent, or with "
-            "more pictures"
-        )
-    return np.array([np.inf if q is None else q for q in rows[coverage]])
+    row = _row_of(task.quantiles, coverage, "A coverage needs quantiles from", "coverage")
+    return np.array([np.inf if q is None else q for q in row])
 
 
 def possible_answers(outputs: np.ndarray, task: Task, coverage: float) -> np.ndarray:
@@ -182,15 +187,8 @@ def abstains(probabilities: np.ndarray, task: Task, share: float) -> np.ndarray:
         >>> abstains(np.array([[0.9, 0.1], [0.5, 0.5]]), task, 0.05)
         array([False,  True])
     """
-    floors = dict(task.floors or ())
-    if share not in floors:
-        had = ", ".join(f"{row:g}" for row in floors) or "none"
-        raise ValueError(
-            "Abstaining needs classes and enough pictures of a development split. Received: "
-            f"abstain={share:g}; the model has {had}. Train with --data.dev_percent, or with more "
-            "pictures"
-        )
-    return probabilities.max(axis=-1) < floors[share]
+    (floor,) = _row_of(task.floors, share, "Abstaining needs classes and", "abstain")
+    return probabilities.max(axis=-1) < floor
 
 
 def measure_coverage(outputs: np.ndarray, labels: np.ndarray, task: Task) -> list[dict[str, Any]]:
