@@ -117,10 +117,12 @@ class MultiHeadDotProductAttention(SeededLayer):
         kv: The sequence to attend to, `(B, N_kv, D)`; None means `q`.
         return_attention_weights: Whether to return the weights as well. They have at least float32
             precision and no dropout. Attention within windows has no weights to return.
-        attention_offset: Numbers to add to the weights that are returned, `(B, H, N_q, N_kv)`, by
-            which the weights can be differentiated.
         attention_mask: Booleans `(B, N_q, N_kv)` or `(B, 1, N_kv)`, true where a query may attend
             to a key, or numbers to add to the logits; None for all. Windows take none.
+
+    Attributes:
+        offset: Numbers to add to the weights, `(B, H, N_q, N_kv)`, while a caller differentiates a
+            model by them; otherwise None.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
@@ -160,7 +162,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.windows = windows_of(self.options, self.grid, position_embedding)
         self._make_positions()
         self._make_norms()
-        self.num_heads = num_heads
+        self.num_heads, self.offset = num_heads, None
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")
 
@@ -238,7 +240,6 @@ class MultiHeadDotProductAttention(SeededLayer):
         training=None,
         return_attention_weights=False,
         attention_mask=None,
-        attention_offset=None,
     ):
         if self.windows is not None:
             check_call(self, q, kv, return_attention_weights)
@@ -249,8 +250,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             key = self.key_norm(key, training=training)
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
-        flags = training, return_attention_weights, attention_mask, attention_offset
-        mix = functools.partial(self._mix, *flags)
+        mix = functools.partial(self._mix, training, return_attention_weights, attention_mask)
         if self.windows is None:
             x, weights = mix(query, key, value)
         else:
@@ -262,7 +262,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         x = self.out(x)
         return (x, weights) if return_attention_weights else x
 
-    def _mix(self, training, with_weights, mask, offset, query, key, value):
+    def _mix(self, training, with_weights, mask, query, key, value):
         """softmax(q kᵀ / √d) v `(B, N_q, H, d)`, and the weights or None."""
         dropout = training and self.attention_dropout_rate > 0
         if not (with_weights or dropout or self.relative is not None or mask is not None):
@@ -276,7 +276,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             masked = (ops.where(mask, 0.0, MASKED) if is_bool else mask)[:, None]
             bias = masked if bias is None else bias + masked
         drop = functools.partial(self.attention_dropout, training=training)
-        return attend(query, key, value, bias, drop, self.compute_dtype, offset)
+        return attend(query, key, value, bias, drop, self.compute_dtype, self.offset)
 
     def _padding(self):
         """The padding's key and value `(1, D)`: the biases, as projected zeros, or None."""
@@ -287,15 +287,7 @@ class MultiHeadDotProductAttention(SeededLayer):
     def compute_output_shape(self, q_shape, kv_shape=None):
         return q_shape
 
-    def compute_output_spec(
-        self,
-        q,
-        kv=None,
-        training=None,
-        return_attention_weights=False,
-        attention_mask=None,
-        attention_offset=None,
-    ):
+    def compute_output_spec(self, q, kv=None, return_attention_weights=False, **_):
         x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return x

@@ -1,7 +1,6 @@
 """The transformer encoder block (Eq. 2 and 3), and the layers that only it uses."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import keras
@@ -78,7 +77,6 @@ class EncoderBlock(SeededLayer):
     Call arguments:
         inputs: The tokens, `(B, N, D)`.
         return_attention_weights: Whether to return the attention weights as well.
-        attention_offset: As in `MultiHeadDotProductAttention`.
         attention_mask: As in `MultiHeadDotProductAttention`.
 
     Input shape:
@@ -168,21 +166,12 @@ class EncoderBlock(SeededLayer):
         for layer in self.branches:
             layer.build(input_shape)
 
-    def call(
-        self,
-        inputs,
-        training=None,
-        return_attention_weights=False,
-        attention_mask=None,
-        attention_offset=None,
-    ):
+    def call(self, inputs, training=None, return_attention_weights=False, attention_mask=None):
+        flags = training, return_attention_weights, attention_mask
+        compute = lambda x: self.compute(x, *flags)
         if self.rematerialize and training:  # the backward pass runs after this call has ended
-            options = {"training": training, "return_attention_weights": return_attention_weights}
-            compute = functools.partial(self.compute, **options, attention_mask=attention_mask)
             return rematerialize(compute, inputs, self.dropouts)
-        return self.compute(
-            inputs, training, return_attention_weights, attention_mask, attention_offset
-        )
+        return compute(inputs)
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -191,20 +180,12 @@ class EncoderBlock(SeededLayer):
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
         return [layer for layer in layers if isinstance(layer, Dropout)]
 
-    def compute(
-        self,
-        inputs,
-        training=None,
-        return_attention_weights=False,
-        attention_mask=None,
-        attention_offset=None,
-    ):
+    def compute(self, inputs, training=None, return_attention_weights=False, attention_mask=None):
         """The result of a call without rematerialization, inside or outside a call."""
         normal, weights = self.norm_0(inputs, training=training), None
         options = {"training": training, "attention_mask": attention_mask}
         if return_attention_weights:
-            options |= {"return_attention_weights": True, "attention_offset": attention_offset}
-            x, weights = self.attention(normal, **options)
+            x, weights = self.attention(normal, return_attention_weights=True, **options)
         else:
             x = self.attention(normal, **options)
         x = self.attention_out_dropout(x, training=training)
@@ -226,14 +207,7 @@ class EncoderBlock(SeededLayer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(
-        self,
-        inputs,
-        training=None,
-        return_attention_weights=False,
-        attention_mask=None,
-        attention_offset=None,
-    ):
+    def compute_output_spec(self, inputs, return_attention_weights=False, **_):
         y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return y
@@ -264,10 +238,6 @@ class WithAttentionWeights(keras.layers.Layer):
         block: The `EncoderBlock`, whose weights this layer shares.
         **kwargs: Arguments of `keras.layers.Layer`.
 
-    Attributes:
-        attention_offset: As in `MultiHeadDotProductAttention`; None, unless a caller sets it to
-            differentiate a model by the weights.
-
     Input shape:
         `(B, N, D)`.
 
@@ -283,7 +253,7 @@ class WithAttentionWeights(keras.layers.Layer):
 
     def __init__(self, block: EncoderBlock, **kwargs):
         super().__init__(**kwargs)
-        self.block, self.attention_offset = block, None
+        self.block = block
 
     def build(self, input_shape):
         if not self.block.built:
@@ -291,12 +261,11 @@ class WithAttentionWeights(keras.layers.Layer):
 
     def call(self, inputs, training=None, attention_mask=None):
         options = {"training": training, "attention_mask": attention_mask}
-        options |= {"return_attention_weights": True, "attention_offset": self.attention_offset}
-        x, weights = self.block(inputs, **options)
+        x, weights = self.block(inputs, return_attention_weights=True, **options)
         dtype = self.compute_dtype  # may differ from the block's
         return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
 
-    def compute_output_spec(self, inputs, training=None, attention_mask=None):
+    def compute_output_spec(self, inputs, **_):
         x, weights = self.block.compute_output_spec(inputs, return_attention_weights=True)
         dtypes = self.compute_dtype, weights_dtype(self.compute_dtype)
         return tuple(keras.KerasTensor(y.shape, dtype) for y, dtype in zip((x, weights), dtypes))

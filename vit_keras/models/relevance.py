@@ -12,8 +12,6 @@ from vit_keras.models.description import ends_in_softmax
 from vit_keras.models.prefix import has_class_token
 from vit_keras.models.surgery import backbone_of, patch_grid, with_attention_weights
 
-SMALLEST = 1e-30  # keeps the logarithm of a probability finite
-
 
 def explain(
     model: keras.Model,
@@ -23,10 +21,10 @@ def explain(
 ) -> np.ndarray:
     """Computes how much each patch speaks for a class (arXiv 2103.15679, Section 3.1).
 
-    The weights A of each layer's attention are multiplied by the gradients of the class's output
-    with respect to them. Negative products are dropped, and the heads' mean is taken:
-    Ā = E_h((∇A ⊙ A)⁺). The relevance of token j for token i starts as R = 1 and grows by R ← R + ĀR
-    from the first layer to the last.
+    The weights A of each layer's attention are multiplied by the gradients of the class's output,
+    or of its logit before a softmax, with respect to them. Negative products are dropped, and the
+    heads' mean is taken: Ā = E_h((∇A ⊙ A)⁺). The relevance of token j for token i starts as R = 1
+    and grows by R ← R + ĀR from the first layer to the last.
 
     Args:
         model: A model with `EncoderBlock` layers, or one that calls such a model first. It maps
@@ -59,32 +57,33 @@ def explain(
             f"Received: class_index={class_index}"
         )
     rows, columns = patch_grid(backbone)
-    relevances = []
+    patches, relevances = rows * columns, []
+    softmax = model.layers[-1] if ends_in_softmax(model) else None
     for start in range(0, len(images), batch):
         part = slice(start, start + batch)
         classes = None if chosen is None else chosen[part]
-        relevance = _relevance(weighted, wrappers, images[part], classes, ends_in_softmax(model))
-        patches = relevance[:, :, -rows * columns :]
-        of_class = patches[:, 0] if has_class_token(backbone) else patches[:, -rows * columns :]
-        if not has_class_token(backbone):  # without each patch's own place, which starts as 1
-            of_class = (of_class - np.eye(rows * columns)).mean(axis=1)
-        relevances.append(of_class.reshape(-1, rows, columns))
+        relevance = _relevance(weighted, wrappers, images[part], classes, softmax)
+        queries = relevance[:, :1] if has_class_token(backbone) else relevance[:, -patches:]
+        relevances.append(queries[..., -patches:].mean(axis=1).reshape(-1, rows, columns))
     return np.concatenate(relevances)
 
 
-def _relevance(model, wrappers, images, classes, is_softmax):
-    """R of the last layer, `(B, N, N)` float64."""
+def _relevance(model, wrappers, images, classes, softmax):
+    """R of the last layer without its start, `(B, N, N)` float64; `softmax` may be its last one."""
     images = ops.convert_to_tensor(images)
 
     def score(*offsets):
         for wrapper, offset in zip(wrappers, offsets):
-            wrapper.attention_offset = offset
+            wrapper.block.attention.offset = offset
+        if softmax:
+            softmax.activation = keras.activations.linear
         try:
             outputs, *_ = model(images, training=False)
         finally:
             for wrapper in wrappers:
-                wrapper.attention_offset = None
-        outputs = ops.log(outputs + SMALLEST) if is_softmax else outputs
+                wrapper.block.attention.offset = None
+            if softmax:
+                softmax.activation = keras.activations.softmax
         outputs = ops.reshape(outputs, (len(images), -1, outputs.shape[-1]))
         outputs = ops.sum(ops.cast(outputs, "float32"), axis=1)  # (B, K)
         index = ops.argmax(outputs, axis=-1) if classes is None else classes
@@ -94,8 +93,8 @@ def _relevance(model, wrappers, images, classes, is_softmax):
     zeros = [ops.zeros_like(weights) for weights in maps]
     gradients = typing.cast(Callable, lookup("gradients"))(score, zeros)
     to_numpy = lambda x: ops.convert_to_numpy(x).astype("float64")
-    relevance = np.eye(maps[0].shape[-1])[None]
+    relevance = start = np.eye(maps[0].shape[-1])
     for weights, gradient in zip(map(to_numpy, maps), map(to_numpy, gradients)):
         mean = np.maximum(weights * gradient, 0).mean(axis=1)  # (B, N, N)
         relevance = relevance + mean @ relevance
-    return relevance
+    return relevance - start
