@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from vit_keras.models import attention_maps, attention_rollout, ends_in_softmax, patch_grid
+from vit_keras.models import (
+    attention_maps,
+    attention_rollout,
+    ends_in_softmax,
+    patch_grid,
+    task_of,
+)
 from vit_keras.models.prefix import count_registers, has_class_token
 from vit_keras.models.surgery import backbone_of
 
@@ -263,7 +269,8 @@ def perturbation_curves(
         for curve, kept in ((hidden, ranks >= most), (shown, ranks < most)):
             outputs = np.asarray(model.predict_on_batch((images * kept).astype("float32")))
             if not ends_in_softmax(model):
-                outputs = keras.ops.convert_to_numpy(keras.ops.softmax(outputs))
+                activation = getattr(keras.ops, task_of(model).row.output)
+                outputs = keras.ops.convert_to_numpy(activation(outputs))
             curve.append(outputs[np.arange(len(images)), classes])
     return np.stack(hidden, axis=1), np.stack(shown, axis=1)
 

@@ -41,17 +41,21 @@ def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None
 
 
 def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
-    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all."""
-    rows, columns = similarity.shape[:2]
-    whole, (height, width) = grid_of_grids(similarity)
+    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all.
+
+    Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
+    """
+    every = math.ceil(max(similarity.shape) / 16)
+    numbers = [np.arange(every // 2, size, every) for size in similarity.shape[:2]]
+    whole, (height, width) = grid_of_grids(similarity[np.ix_(*numbers)])
+    rows, columns = map(len, numbers)
     side = 5.5 / max(rows, columns)
     figure, axes = new_figure(side * columns + 1.8, side * rows + 0.8)
     figure.set_layout_engine("compressed")
     axis = axes[0, 0]
     image = axis.imshow(whole, cmap="viridis", vmin=min(-1, similarity.min()), vmax=1)
-    every = math.ceil(max(rows, columns) / 16)  # labels need room
-    axis.set_xticks(np.arange(0, columns, every) * width + width / 2, range(1, columns + 1, every))
-    axis.set_yticks(np.arange(0, rows, every) * height + height / 2, range(1, rows + 1, every))
+    axis.set_xticks(np.arange(columns) * width + width / 2, numbers[1] + 1)
+    axis.set_yticks(np.arange(rows) * height + height / 2, numbers[0] + 1)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     axis.set(xlabel="patch column", ylabel="patch row")
@@ -61,15 +65,15 @@ def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
 
 
 def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """Joins `(h, w, h, w)` into one picture, with NaN between the grids.
+    """Joins `(rows, columns, h, w)` into one picture, with NaN between the grids.
 
     Returns:
         The picture, and the distance between neighboring grids as (height, width) in pixels.
     """
-    rows, columns = similarity.shape[:2]
-    cell = max(1, 48 // max(rows, columns))
-    line = max(1, cell * max(rows, columns) // 12)  # between the grids
-    height, width = cell * rows + line, cell * columns + line
+    rows, columns, *inner = similarity.shape
+    cell = max(1, 48 // max(inner))
+    line = max(1, cell * max(inner) // 12)  # between the grids
+    height, width = (cell * size + line for size in inner)
     whole = np.full((rows, columns, height, width), np.nan)
     whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
     whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
@@ -120,7 +124,7 @@ def draw_rollout(
     top = LINE * max((title.count("\n") for title in titles), default=0)
     figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], top, 0.7, heading)
     for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
-        mask = enlarge(weights / max(weights.max(), TINY), picture.shape[:2])
+        mask = enlarge(_brightness(weights), picture.shape[:2])
         column[0].imshow(_shown(picture), **GREY_SCALE)
         column[0].set_title(title, fontsize=8)
         column[1].imshow(_shown(picture), **GREY_SCALE)
@@ -149,7 +153,7 @@ def draw_last_layer(
         row[0].imshow(_shown(picture), **GREY_SCALE)
         row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
         for axis, weights in zip(row[1:], heads):
-            image = axis.imshow(weights / weights.max(), **MAP)
+            image = axis.imshow(_brightness(weights), **MAP)
     for head, axis in enumerate(axes[0, 1:]):
         axis.set_title(f"{column} {head + 1}", fontsize=8)
     _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
@@ -166,8 +170,9 @@ def draw_features(
     """Draws a row for each picture: the picture, and the components of each block as colors.
 
     The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images in
-    `features`. The first of these images are the pictures. If there are more than 12 blocks, 12 are
-    drawn, spread evenly over the depth.
+    `features`, without the outer percent at both ends. The first of these images are the pictures.
+    Each block's components are turned toward those of the block before, so that colors stay. If
+    there are more than 12 blocks, 12 are drawn, spread evenly over the depth.
 
     Raises:
         ValueError: If there are fewer than 3 components, as with fewer than 4 patches.
@@ -184,13 +189,35 @@ def draw_features(
     for row, picture, title in zip(axes, pictures, titles):
         row[0].imshow(_shown(picture), **GREY_SCALE)
         row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
+    before = None
     for column, name in zip(axes.T[1:], names):
-        values = features[name]
+        before = values = toward(_without_outliers(features[name]), before)
         low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
         for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
             axis.imshow(colors)
         column[0].set_title(_depth(name), fontsize=8)
     save_figure(figure, path)
+
+
+def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """Turns components `(..., K)` toward others of the same places (orthogonal Procrustes)."""
+    if before is None or before.shape != values.shape:
+        return values
+    samples = (x.reshape(-1, x.shape[-1]) for x in (values, before))
+    left, _, right = np.linalg.svd(np.einsum("nk,nl->kl", *samples))
+    return values @ left @ right
+
+
+def _without_outliers(values):
+    """Components `(B, h, w, K)`, with the outer percent at both ends cut off."""
+    low = np.quantile(values, 0.01, axis=(0, 1, 2), method="lower")
+    return np.clip(values, low, np.quantile(values, 0.99, axis=(0, 1, 2), method="higher"))
+
+
+def _brightness(weights):
+    """Weights in [0, 1]; the few outliers that a large model has do not darken the others."""
+    high = np.quantile(weights, 0.975, method="higher")
+    return np.minimum(weights / max(high, TINY), 1)
 
 
 def enlarge(weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -211,7 +238,7 @@ GREY_SCALE = {
 def _share_bar(figure, image, axes, **kwargs):
     bar = figure.colorbar(image, ax=axes, **kwargs)
     bar.solids.set_alpha(1)
-    bar.set_label("share of the maximum", fontsize=8)
+    bar.set_label("share of the 97.5th percentile", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 
