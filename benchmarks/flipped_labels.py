@@ -3,8 +3,9 @@
     KERAS_BACKEND=jax python -m benchmarks.flipped_labels --out /tmp/flipped
 
 writes scikit-learn's digits as a folder of pictures, 5 % of them in the folder of another digit,
-trains a run on it (the recipe `digits`), and prints the average precision of the order in which
-`check` suspects the labels: by the run's features and, beside it, by the pixels alone.
+trains a run on it (the recipe `digits`; with `--memorize` without augmentation, until it gives all
+wrong labels), and prints the average precision of the order in which `check` suspects the labels:
+by the run's early features, as `check` does, by its last ones, and by the pixels alone.
 """
 
 import argparse
@@ -38,14 +39,16 @@ def measure(folder, run, seed):
     """Yields (features, average precision), as `check` computes them."""
     predictor, _ = evaluation.open_predictor(run)
     dataset = data.load(f"folder:{folder}", 1, config.Config().data, config.Config().task)
-    model, splits = evaluation.feature_model(predictor.model), dataset.splits.values()
-    rows = [evaluation.extract(model, predictor.batches(split, 64)) for split in splits]
+    splits = dataset.splits.values()
     pixels = [np.stack([split.read(i) for i in range(len(split))]) for split in splits]
     names = [split.name(i) for split in splits for i in range(len(split))]
-    features, labels = map(np.concatenate, zip(*rows))
     wrong = np.array(["wrong_" in name for name in names])
-    of_pixels = np.concatenate(pixels).reshape(len(names), -1).astype("float32")
-    for name, x in (("the run", features), ("pixels", of_pixels)):
+    features = {"pixels": np.concatenate(pixels).reshape(len(names), -1).astype("float32")}
+    for name in ("feature_model", "early_features"):
+        model = getattr(evaluation, name)(predictor.model)
+        rows = [evaluation.extract(model, predictor.batches(split, 64)) for split in splits]
+        features[name], labels = map(np.concatenate, zip(*rows))
+    for name, x in features.items():
         probabilities = evaluation.cross_validated_probabilities(x, labels, seed)
         ranks = evaluation.suspicion(probabilities, labels)
         issues = evaluation.find_label_issues(probabilities, labels)

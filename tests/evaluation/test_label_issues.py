@@ -8,9 +8,14 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
-from tests.helpers import randomize
+from tests.helpers import assert_close, randomize
 from vit_keras import commands, models, weights
-from vit_keras.evaluation import cross_validated_probabilities, find_label_issues, suspicion
+from vit_keras.evaluation import (
+    cross_validated_probabilities,
+    early_features,
+    find_label_issues,
+    suspicion,
+)
 
 pytestmark = pytest.mark.once
 
@@ -51,6 +56,18 @@ def test_issues_follow_the_published_rule(rng):
     p = probabilities[one.number]
     assert one.probabilities == (p[one.suggested], p[one.label])
     assert rows[0] == pytest.approx(np.delete(p, one.label).max() - p[one.label])
+
+
+def test_early_features_are_the_patches_of_half_of_the_blocks(rng):
+    model = models.VisionTransformer(16, 4, 12, 3, 3, 20, 5)
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    outputs = models.intermediates(randomize(model, rng)).predict(images, verbose=0)
+    expected = outputs["encoderblock_1"][:, 1:].reshape(2, -1)
+    features = early_features(model)
+    assert_close(features.predict(images, verbose=0), expected)
+    means = early_features(models.with_image_size(model, 64)).predict(np.ones((1, 64, 64, 3)))
+    assert means.shape == (1, 16 * 12)
+    assert early_features(models.ResNet(32, (1,), 0.5, num_classes=3)).output_shape == (None, 128)
 
 
 def test_a_class_of_one_picture_is_refused():

@@ -160,13 +160,14 @@ def _label_issues(options, dataset, splits, review):
 
     from vit_keras import data, evaluation
 
-    predictor, _ = evaluation.open_predictor(options.model)
+    predictor, trained = evaluation.open_predictor(options.model)
     if predictor.model is None or dataset.kind != "classes":
         raise UsageError(
             "`--model` must be a run or a checkpoint, and the labels classes. Received: "
             f"{options.model!r} for {dataset.kind}"
         )
-    model = evaluation.feature_model(predictor.model)
+    truncated = evaluation.early_features if trained else evaluation.feature_model
+    model = truncated(predictor.model)
     places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]
     extracted = [
         evaluation.extract(model, predictor.batches(split, options.run.batch_eval))

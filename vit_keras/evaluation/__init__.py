@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vit_keras.evaluation.label_issues import (
         LabelIssue,
         cross_validated_probabilities,
+        early_features,
         find_label_issues,
         suspicion,
     )

@@ -2,11 +2,18 @@
 
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
+from vit_keras.evaluation.probes import feature_model
+from vit_keras.layers import EncoderBlock, PatchMap
+from vit_keras.models import patch_grid
+from vit_keras.models.description import copy_description
+from vit_keras.models.image_model import ImageModel
 from vit_keras.support import extras
 
 FOLDS = 5
+SIDE = 4  # rows and columns of the patches' means
 
 
 class LabelIssue(NamedTuple):
@@ -30,6 +37,32 @@ class LabelIssue(NamedTuple):
     label: int
     suggested: int
     probabilities: tuple[float, float]
+
+
+def early_features(model: keras.Model) -> keras.Model:
+    """Truncates a model in the middle, where one that learned wrong labels does not yet fit them.
+
+    Args:
+        model: An image model.
+
+    Returns:
+        A model that gives the outputs of half of the blocks, `(B, 16 * D)` for a grid of patches
+        that is resized to 4 x 4; without blocks, that of `feature_model`.
+
+    Example:
+        >>> model = vit_keras.applications.ViTTi16(image_size=96, weights=None)
+        >>> vit_keras.evaluation.early_features(model).output_shape
+        (None, 3072)
+    """
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    if not blocks:
+        return feature_model(model)
+    x = PatchMap(patch_grid(model))(blocks[(len(blocks) - 1) // 2].output)
+    if max(x.shape[1:3]) > SIDE:
+        x = keras.layers.Resizing(SIDE, SIDE, antialias=True)(x)
+    features = copy_description(ImageModel(model.input, keras.layers.Flatten()(x)), model)
+    features.class_names = None  # they belong to the logits
+    return features
 
 
 def cross_validated_probabilities(
