@@ -1,6 +1,6 @@
 """Whether class relevance points at what an answer rests on better than attention rollout does.
 
-    KERAS_BACKEND=jax python -m benchmarks.relevance --data two_digits
+    KERAS_BACKEND=jax python -m benchmarks.relevance --data two_colors
 
 trains three small models (class token; class token and registers; mean of the patches) on pictures
 that hold something to find, and measures deletion and insertion on 200 new pictures of each: the
@@ -8,7 +8,7 @@ mean probability of the class while patches are hidden, or shown, the most relev
 map has a low deletion and a high insertion. `--data` is
 
 - "two_digits": two different digits on a large canvas, one of which is the class in question;
-- "two_shapes": two different shapes on a photograph, one of which is the class in question;
+- "two_colors": two shapes on a photograph, the color of one of which is the class in question;
 - "shapes": a shape on a photograph;
 - "digits": a digit that fills the picture.
 
@@ -29,12 +29,13 @@ from vit_keras import inspection, models
 from vit_keras.support.tasks import Task
 
 NAMES = ("circle", "square", "triangle", "star")
+COLORS = [(230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 220, 30), (240, 50, 230)]
 KINDS = {
     "token": {"classifier": "token"},
     "registers": {"classifier": "token", "num_registers": 4},
     "gap": {"classifier": "gap"},
 }
-SIZES = {"hidden_size": 48, "num_layers": 4, "num_heads": 4, "mlp_dim": 96}
+SIZES = {"hidden_size": 64, "num_layers": 4, "num_heads": 4, "mlp_dim": 128}
 
 
 @functools.cache
@@ -71,26 +72,26 @@ def shapes(split, rng):
     return np.asarray(picture) / 127.5 - 1, [name]
 
 
-def two_shapes(split, rng):
-    """Two different shapes of one color, in the left and in the right half of a photograph."""
+def two_colors(split, rng):
+    """Two shapes in different colors, in the left and in the right half of a photograph."""
     photograph = halves(split)[rng.integers(2)]
     left, top = (rng.uniform(0, side - 100) for side in photograph.size)
     box = (left, top, left + 100, top + 75)
     picture = photograph.resize(SIZE, Image.Resampling.BICUBIC, box)
-    names = rng.permutation(len(NAMES))[:2]
-    for side, name in enumerate(names):
+    chosen = rng.permutation(len(COLORS))[:2]
+    for side, number in enumerate(chosen):
+        outline = OUTLINES[NAMES[rng.integers(len(NAMES))]]
         center = (40 + 80 * side, rng.uniform(36, 84))
-        color = tuple(int(value) for value in rng.integers(120, 256, 3))
-        mask = draw_mask(OUTLINES[NAMES[name]], center, rng.uniform(24, 34), rng.uniform(-25, 25))
-        picture.paste(color, mask=mask)
-    return np.asarray(picture.resize((64, 48))) / 127.5 - 1, list(names)
+        mask = draw_mask(outline, center, rng.uniform(24, 34), rng.uniform(-25, 25))
+        picture.paste(COLORS[number], mask=mask)
+    return np.asarray(picture.resize((64, 48))) / 127.5 - 1, list(chosen)
 
 
 # The function that draws a picture and its classes, the size of the pictures and of the patches,
 # and the number of classes.
 DATA = {
     "two_digits": (two_digits, (48, 48, 1), 6, 10),
-    "two_shapes": (two_shapes, (48, 64, 3), 8, 4),
+    "two_colors": (two_colors, (48, 64, 3), 8, 5),
     "shapes": (shapes, (48, 64, 3), 8, 4),
     "digits": (digits, (16, 16, 1), 2, 10),
 }
@@ -151,7 +152,7 @@ def measure(model, data, seed, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", choices=DATA, default="two_digits")
+    parser.add_argument("--data", choices=DATA, default="two_colors")
     parser.add_argument("--steps", type=int, default=384, help="updates of each model (384)")
     parser.add_argument("--count", type=int, default=200, help="pictures to explain (200)")
     parser.add_argument("--seed", type=int, default=0)
