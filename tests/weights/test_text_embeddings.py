@@ -136,6 +136,13 @@ def test_several_templates_are_averaged_as_unit_vectors(folders):
     assert both.model == folders["softmax"].name and both.scale == pytest.approx(np.exp(1.5))
 
 
+def test_saved_towers_keep_their_tokenizer(tmp_path, folders):
+    folder, copy = folders["softmax"], tmp_path / "copy"
+    weights.save(weights.image_text(folder), copy, format="huggingface")
+    expected, copied = (weights.embed_labels(path, LABELS) for path in (folder, copy))
+    assert_close(copied.embeddings, expected.embeddings, rtol=1e-6)
+
+
 def test_pictures_are_predicted_evaluated_and_exported(rng, tmp_path, folders, capsys):
     from vit_keras import runtimes
 

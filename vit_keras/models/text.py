@@ -145,6 +145,7 @@ class ImageText:
         text: Maps ids `(K, N)` to embeddings of length 1, `(K, E)`; a `TextTransformer`.
         logit_scale: The natural logarithm of the factor of the cosines.
         logit_bias: The number added to the products in a SigLIP; None in a CLIP.
+        folder: The folder that they were read from, whose tokenizer `weights.save` copies.
 
     Example:
         >>> tower = VisionTransformer(32, 16, 48, 1, 3, 96, num_classes=8, head_use_bias=False)
@@ -159,6 +160,7 @@ class ImageText:
     text: keras.Model
     logit_scale: float
     logit_bias: float | None = None
+    folder: str | None = None
 
     def logits(self, images, input_ids):
         """Computes how well texts fit images, before the softmax of CLIP or sigmoid of SigLIP.

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from vit_keras.models import (
 from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
+from vit_keras.weights import tokenizer
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text
@@ -100,7 +102,15 @@ def save(
         _write(row, os.fspath(file), suffix, tensors, note, is_folder=True)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
+        if towers is not None and towers.folder is not None:
+            _copy_tokenizer(towers.folder, new)
     return None
+
+
+def _copy_tokenizer(folder, new):
+    for name in ("tokenizer.json", *tokenizer.FILES):
+        if os.path.isfile(path := os.path.join(folder, name)):
+            shutil.copyfile(path, new / name)
 
 
 def _both(towers, tensors, vision):

@@ -12,7 +12,7 @@ from vit_keras.weights.containers.checks import UnreadModel, named_errors
 from vit_keras.weights.formats.text import TEXT_FORMATS
 from vit_keras.weights.loading import build
 from vit_keras.weights.recognition import check_plausible
-from vit_keras.weights.weight_file import WeightFile, open_weight_file
+from vit_keras.weights.weight_file import WeightFile, local_path, locate, open_weight_file
 
 LOGITS = ("logit_scale", "logit_bias")
 IMAGE_ENDS = {"visual_projection.weight", "head.probe"}  # of transformers' image towers
@@ -106,4 +106,5 @@ def image_text(
     """
     text, logits = text_tower(path, attention_mask, **options)
     image = build(path, options.get("source"), which=options.get("which"))
-    return ImageText(with_unit_length(image), text, **logits)
+    folder = locate(local_path(path))[1]
+    return ImageText(with_unit_length(image), text, folder=folder, **logits)
