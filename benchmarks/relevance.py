@@ -93,7 +93,7 @@ DATA = {
     "two_digits": (two_digits, (48, 48, 1), 6, 10),
     "two_colors": (two_colors, (48, 64, 3), 8, 5),
     "shapes": (shapes, (48, 64, 3), 8, 4),
-    "digits": (digits, (16, 16, 1), 2, 10),
+    "digits": (digits, (16, 16, 1), 4, 10),
 }
 
 
