@@ -25,16 +25,19 @@ from vit_keras.support.keras_internals import count_uses, operation_of, sublayer
 class ClassTokenBlock(EncoderBlock):
     """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`."""
 
-    def call(self, x, training=None):
-        normal = self.norm_0(x)
-        x = x[:, :1] + self._scaled(self.attention(normal[:, :1], normal), self.layer_scale_0)
+    def call(self, inputs, **_):  # type: ignore[override]
+        normal = self.norm_0(inputs)
+        x, y = inputs[:, :1], self.attention(normal[:, :1], normal)
+        if self.norm_2 is None:  # in parallel
+            return x + self._scaled(y + self.mlp(normal[:, :1]), self.layer_scale_0)
+        x = x + self._scaled(y, self.layer_scale_0)
         return x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], 1, input_shape[-1])
 
-    def compute_output_spec(self, x, training=None):
-        return keras.KerasTensor(self.compute_output_shape(x.shape), self.compute_dtype)
+    def compute_output_spec(self, inputs, **_):  # type: ignore[override]
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)
 
 
 def for_inference(
@@ -137,8 +140,7 @@ def _mixes_without_positions(block):
 
 def _computes_one_token(block):
     """Whether a block has a form that computes only the class token."""
-    has_form = not block.options.parallel and block.options.window_size is None
-    return has_form and _mixes_without_positions(block)
+    return block.options.window_size is None and _mixes_without_positions(block)
 
 
 def _block_read_for_its_class_token(model):

@@ -147,25 +147,25 @@ class MergingBlock(EncoderBlock):
         super().__init__(**kwargs)
         self.merged, self.prefix = merged, prefix
 
-    def build(self, x_shape, size_shape=None):
-        super().build(x_shape)
+    def build(self, inputs_shape, size_shape=None):
+        super().build(inputs_shape)
 
-    def call(self, x, size=None, training=None):
-        normal = self.norm_0(x)
+    def call(self, inputs, size=None, **_):  # type: ignore[override]
+        normal = self.norm_0(inputs)
         mask = None if size is None else size_bias(size)
         y = self.attention(normal, attention_mask=mask)
-        y = y + self.mlp(normal) if self.options.parallel else y
-        x = x + self._scaled(y, self.layer_scale_0)
+        y = y + self.mlp(normal) if self.norm_2 is None else y
+        x = inputs + self._scaled(y, self.layer_scale_0)
         key = self.attention.key(normal)  # (B, N, H, d); converters compute it once
         key = key if self.attention.key_norm is None else self.attention.key_norm(key)
         size = ops.ones_like(x[..., :1]) if size is None else size
         x, size = merge(x, size, ops.mean(key, axis=2), self.merged, self.prefix)
-        if not self.options.parallel:
+        if self.norm_2 is not None:
             x = x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
         return x, size
 
-    def compute_output_spec(self, x, size=None, training=None):
-        batch, tokens, width = x.shape
+    def compute_output_spec(self, inputs, size=None, **_):  # type: ignore[override]
+        batch, tokens, width = inputs.shape
         shapes = (batch, tokens - self.merged, width), (batch, tokens - self.merged, 1)
         return tuple(keras.KerasTensor(shape, self.compute_dtype) for shape in shapes)
 
