@@ -32,7 +32,6 @@ def ours(size, path):
     model = for_inference(VisionTransformer(IMAGE, PATCH, *SIZES[size], CLASSES))
     write = {".tflite": (targets.write_litert, 1), ".onnx": (targets.write_onnx, None)}
     function, batch = write[pathlib.Path(path).suffix]
-    model(np.zeros((1, *model.input_shape[1:]), "float32"))  # Keras' ONNX exporter needs one call
     function(model, path, batch)
 
 
@@ -73,7 +72,7 @@ WRITERS = {  # the file, the function, and the contender whose environment its p
     "timm-litert": ("timm.tflite", timm, "timm"),
     "keras_hub-litert": ("keras_hub.tflite", keras_hub, "keras_hub-tensorflow"),
     "keras_hub-litert, batch 1": ("keras_hub_1.tflite", keras_hub_fixed, "keras_hub-tensorflow"),
-    "ours-onnx": ("ours.onnx", ours, "ours-tensorflow"),
+    "ours-onnx": ("ours.onnx", ours, "ours-torch"),
     "timm-onnx": ("timm.onnx", timm, "timm"),
     "keras_hub-onnx": ("keras_hub.onnx", keras_hub, "keras_hub-tensorflow"),
 }

@@ -38,6 +38,7 @@ def retrieval_recall(
     """Computes how often the right text, or image, is among the most similar ones.
 
     An image with several texts counts if one of them is (as in CLIP's and big_vision's retrieval).
+    Of equal similarities, the wrong ones come first.
 
     Args:
         similarities: `(N, M)`, of images and texts.
@@ -59,7 +60,7 @@ def retrieval_recall(
         ("text_to_image", similarities.T, right.T),
     ):
         best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
-        ranks = (scores > best).sum(axis=1)
+        ranks = ((scores >= best) & ~hits).sum(axis=1)  # wrong ones that are as similar come first
         result |= {f"{name}_R@{count}": float((ranks < count).mean()) for count in counts}
     return result
 

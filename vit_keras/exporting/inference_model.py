@@ -25,9 +25,9 @@ from vit_keras.support.keras_internals import count_uses, operation_of, sublayer
 class ClassTokenBlock(EncoderBlock):
     """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`."""
 
-    def call(self, inputs, **_):  # type: ignore[override]
-        normal = self.norm_0(inputs)
-        x, y = inputs[:, :1], self.attention(normal[:, :1], normal)
+    def call(self, inputs, attention_mask=None, **_):  # type: ignore[override]
+        normal, x = self.norm_0(inputs), inputs[:, :1]
+        y = self.attention(normal[:, :1], normal, attention_mask=attention_mask)
         if self.norm_2 is None:  # in parallel
             return x + self._scaled(y + self.mlp(normal[:, :1]), self.layer_scale_0)
         x = x + self._scaled(y, self.layer_scale_0)
@@ -73,7 +73,7 @@ def for_inference(
     if with_attention:
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
-    last = None if token_merging or with_attention else _block_read_for_its_class_token(model)
+    last = None if with_attention else _block_read_for_its_class_token(model)
     sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 
@@ -86,7 +86,7 @@ def for_inference(
             x, size = layer(args[0], *sizes)
             sizes[:] = [size]
             return x
-        if sizes and isinstance(layer, MAPHead):
+        if sizes and isinstance(layer, (ClassTokenBlock, MAPHead)):
             return layer(args[0], attention_mask=size_bias(sizes[0]))
         if sizes and isinstance(layer, WeightedMean):
             return layer(args[0], *sizes)
@@ -161,9 +161,11 @@ def _clone(layer, merged, prefix, last, with_attention):
     if isinstance(layer, EncoderBlock):
         if with_attention:
             return WithAttentionWeights(type(layer).from_config(config), **common)
+        if layer.name == last:
+            return ClassTokenBlock.from_config(config)
         if any(merged.values()):
             return MergingBlock(merged=merged[layer.name], prefix=prefix, **config)
-        return (ClassTokenBlock if layer.name == last else type(layer)).from_config(config)
+        return type(layer).from_config(config)
     if isinstance(layer, keras.layers.GlobalAveragePooling1D) and any(merged.values()):
         return WeightedMean(**common)
     if config.get("activation") == "softmax":

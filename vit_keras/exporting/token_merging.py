@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers import EncoderBlock
+from vit_keras.layers.dense import linear
 
 SCHEDULES = ("constant", "decreasing")
 
@@ -156,13 +157,19 @@ class MergingBlock(EncoderBlock):
         y = self.attention(normal, attention_mask=mask)
         y = y + self.mlp(normal) if self.norm_2 is None else y
         x = inputs + self._scaled(y, self.layer_scale_0)
-        key = self.attention.key(normal)  # (B, N, H, d); converters compute it once
-        key = key if self.attention.key_norm is None else self.attention.key_norm(key)
         size = ops.ones_like(x[..., :1]) if size is None else size
-        x, size = merge(x, size, ops.mean(key, axis=2), self.merged, self.prefix)
+        x, size = merge(x, size, self._mean_key(normal), self.merged, self.prefix)
         if self.norm_2 is not None:
             x = x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
         return x, size
+
+    def _mean_key(self, normal):
+        """The mean of the heads' keys, `(B, N, d)`; without norms, from the mean of the kernels."""
+        key, norm = self.attention.key, self.attention.key_norm
+        if norm is not None:
+            return ops.mean(norm(key(normal)), axis=2)
+        bias = None if key.bias is None else ops.mean(key.bias, axis=0)
+        return linear(normal, ops.mean(key.kernel, axis=1), bias)
 
     def compute_output_spec(self, inputs, size=None, **_):  # type: ignore[override]
         batch, tokens, width = inputs.shape
