@@ -11,7 +11,7 @@ from tests.helpers import assert_close, randomize, to_numpy
 from tests.peers import peer
 from vit_keras import models
 from vit_keras.layers.backends import lookup
-from vit_keras.training import SetPrediction, with_joined_boxes
+from vit_keras.training import SetPrediction
 
 JIT = False if keras.backend.backend() == "tensorflow" else "auto"
 
@@ -78,7 +78,7 @@ def test_a_detector_learns_to_find_a_square(rng, head):
         rows[1] = [1, (left + 6) / 24, (top + 6) / 24, 0.5, 0.5]
     base = models.VisionTransformer(24, 6, 24, 2, 2, 48, num_classes=3, seed=1)
     model = models.detector(base, num_classes=2, head=head, num_tokens=4, seed=1)
-    joined = with_joined_boxes(model)
+    joined = models.with_joined_boxes(model)
     joined.compile(keras.optimizers.Adam(3e-3), SetPrediction(), jit_compile=JIT)
     losses = joined.fit(images, y_true, batch_size=16, epochs=50, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]
@@ -91,7 +91,7 @@ def test_a_detector_learns_to_find_a_square(rng, head):
 @pytest.mark.once
 def test_a_compiled_detector_is_saved_with_its_loss(rng, tmp_path):
     base = models.VisionTransformer(16, 8, 24, 1, 2, 48, num_classes=3)
-    joined = with_joined_boxes(models.detector(base, num_classes=2, num_tokens=3))
+    joined = models.with_joined_boxes(models.detector(base, num_classes=2, num_tokens=3))
     randomize(joined, rng).compile("sgd", SetPrediction(giou_weight=4.0), jit_compile=JIT)
     joined.save(tmp_path / "model.keras")
     opened = keras.saving.load_model(tmp_path / "model.keras")

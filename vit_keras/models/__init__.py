@@ -3,7 +3,7 @@
 Models do not handle files: `vit_keras.weights` reads and writes their weights.
 """
 
-from vit_keras.models.boxes import detector
+from vit_keras.models.boxes import detector, with_joined_boxes
 from vit_keras.models.constructors import from_model_config, from_variant
 from vit_keras.models.description import (
     class_names_of,
@@ -86,6 +86,7 @@ __all__ = [
     "teacher_variables",
     "towers_of",
     "with_image_size",
+    "with_joined_boxes",
     "with_patch_size",
     "with_unit_length",
 ]

@@ -160,6 +160,27 @@ def detector(
     return made
 
 
+def with_joined_boxes(model: keras.Model) -> ImageModel:
+    """Joins the outputs of a detector, so that one loss reads both.
+
+    Args:
+        model: A model of "logits" `(B, T, K + 1)` and "boxes" `(B, T, 4)`, such as from
+            `models.detector`.
+
+    Returns:
+        A model that shares the weights of `model`, with the output `(B, T, K + 1 + 4)`.
+
+    Example:
+        >>> base = VisionTransformer(32, 16, 24, 2, 3, 48, num_classes=4)
+        >>> model = detector(base, num_classes=2, num_tokens=5)
+        >>> with_joined_boxes(model).output_shape
+        (None, 5, 7)
+    """
+    outputs = [model.output["logits"], model.output["boxes"]]
+    joined = keras.layers.Concatenate(dtype="float32", name="joined")(outputs)
+    return ImageModel(model.input, joined, name=model.name)
+
+
 def _check_backbone(model, block, head):
     if not isinstance(block, EncoderBlock):
         raise ValueError(

@@ -12,7 +12,7 @@ from vit_keras.training.losses import (
     SigmoidCrossentropy,
 )
 from vit_keras.training.optimizers import SGD, AdamW, WarmupDecay, build_optimizer
-from vit_keras.training.set_prediction import SetPrediction, with_joined_boxes
+from vit_keras.training.set_prediction import SetPrediction
 
 __all__ = [
     "SGD",
@@ -29,5 +29,4 @@ __all__ = [
     "WarmupDecay",
     "build_optimizer",
     "freeze",
-    "with_joined_boxes",
 ]
