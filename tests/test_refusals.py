@@ -216,7 +216,7 @@ RUNS = [
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]
 USES = [
-    (lambda: evaluation.MaskOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
+    (lambda: evaluation.TileOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
     (
         lambda: evaluation.predict_mask(evaluation.make_predictor(vit()), np.zeros((8, 8, 3))),
         "trained with task masks. Received: a model of classes",

@@ -70,7 +70,7 @@ def test_a_picture_is_resized_and_its_logits_are_resized_back(rng):
     mask = evaluation.predict_mask(predictor, picture)
     assert mask.dtype == np.uint8 and (mask == expected).mean() > 0.999  # but for ties
     pictures = [picture, picture[:9], picture[:, :20]]
-    several = evaluation.predict_masks(predictor, pictures, evaluation.MaskOptions(batch=2))
+    several = evaluation.predict_masks(predictor, pictures, evaluation.TileOptions(batch=2))
     for one, other in zip(pictures, several, strict=True):
         np.testing.assert_array_equal(other, evaluation.predict_mask(predictor, one))
 
@@ -82,7 +82,7 @@ def test_tiles_cover_a_picture_and_their_logits_are_averaged(rng, size, overlap)
     place = rng.normal(size=(16, 12, 3))
     predictor = predictor_of(lambda images: place * images)
     picture = rng.integers(1, 256, (*size, 1), dtype="uint8")
-    options = evaluation.MaskOptions(tiles=True, overlap=overlap, batch=4)
+    options = evaluation.TileOptions(tiles=True, overlap=overlap, batch=4)
     mask = evaluation.predict_mask(predictor, picture, options)
     tops, lefts = (starts(max(s, t), t, overlap) for s, t in zip(size, (16, 12)))
     for y, x in rng.integers(0, size, (60, 2)):
@@ -122,7 +122,7 @@ def test_a_split_is_judged_at_the_size_of_each_picture(tmp_path):
     """Grays tell the classes of these pictures, so that tiles of the model's size are right."""
     split = data.load(f"folder:{write_folder(tmp_path)}", 1).split("test")
     predictor = predictor_of(by_gray)
-    tiled = evaluation.judge_masks(predictor, split, NAMES, evaluation.MaskOptions(tiles=True))
+    tiled = evaluation.judge_masks(predictor, split, NAMES, evaluation.TileOptions(tiles=True))
     assert tiled["miou"] == 1 and tiled["images"] == 4
     assert np.sum(tiled["confusion_matrix"]) == 4 * 40 * 32
     resized = evaluation.judge_masks(predictor, split, NAMES)

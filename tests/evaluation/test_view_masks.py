@@ -50,7 +50,7 @@ def assert_equivariant(predictor, rng, sizes=SIZES):
         np.testing.assert_array_equal(maps[0], maps[1][:, :, ::-1])
         np.testing.assert_allclose(maps[0].sum(axis=-1), 1, rtol=1e-5)
         for tiles in (False, True):
-            options = evaluation.MaskOptions(tiles=tiles, overlap=0.3, batch=4)
+            options = evaluation.TileOptions(tiles=tiles, overlap=0.3, batch=4)
             for picture in pictures:
                 one, other = (
                     evaluation.predict_mask(averaged, x, options)
@@ -146,7 +146,7 @@ def test_views_of_what_each_pixel_tells_change_nothing(rng):
     function = lambda images: np.concatenate([100 - images, images - 50, 0 * images], axis=-1)
     predictor = masks_of(function, (8, 12))
     averaged = evaluation.with_views(predictor, ["flip"])
-    for options in (evaluation.MaskOptions(tiles=True), evaluation.MaskOptions()):
+    for options in (evaluation.TileOptions(tiles=True), evaluation.TileOptions()):
         picture = rng.integers(0, 256, (21, 17, 1), dtype="uint8")
         one, other = (evaluation.predict_mask(p, picture, options) for p in (predictor, averaged))
         assert (one == other).mean() > 0.99 and len(np.unique(one)) > 1  # but for ties

@@ -173,7 +173,7 @@ def test_commands_check_evaluate_and_predict(trained, photos, tmp_path, capsys):
     commands.run(["predict", *arguments, "--skip_unreadable"])
     assert "1 of 6 pictures could not be read" in capsys.readouterr().err
     predictor, _ = evaluation.open_predictor(folder)
-    options = evaluation.MaskOptions(tiles=True, overlap=0.5)
+    options = evaluation.TileOptions(tiles=True, overlap=0.5)
     expected = evaluation.predict_mask(
         predictor, data.read_image(pictures / "wide.png", 3), options
     )

@@ -7,7 +7,7 @@ import json
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.commands.options import add_mask_options, mask_options, write_sheet
+from vit_keras.commands.options import add_tile_options, tile_options, write_sheet
 from vit_keras.config import UsageError
 from vit_keras.support import extras
 
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", metavar="FILE", help="also write a .csv or .parquet")
     parser.add_argument("--real", metavar="FILE", help="labels of ImageNet-ReaL, real.json")
     parser.add_argument("--ignore_class_names", action="store_true", help="compare by order alone")
-    add_mask_options(parser)
+    add_tile_options(parser)
     few = parser.add_argument_group("probes of the features instead of the accuracy")
     probe = few.add_mutually_exclusive_group()
     probe.add_argument(
@@ -104,13 +104,13 @@ def _evaluate(options, predictor, dataset, splits, out, label):
         real=options.real,
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
-        masks=mask_options(options, options.batch_eval),
+        masks=tile_options(options, options.batch_eval),
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
     drawn = evaluation.draw_report(report, out, label)
     if predictor.task.kind == "masks":
         drawn = [*drawn, out / "predictions.png"]
-        chosen = mask_options(options, options.batch_eval)
+        chosen = tile_options(options, options.batch_eval)
         write_sheet(predictor, dataset.split(splits[1]), chosen, drawn[-1])
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:

@@ -299,7 +299,7 @@ class StandardOutput(io.RawIOBase):
 SHOWN = 8  # pictures on a sheet
 
 
-def add_mask_options(parser: argparse.ArgumentParser) -> None:
+def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`."""
     group = parser.add_argument_group("models of masks")
     tiles = "predict in tiles of the model's size, at full resolution, instead of resizing"
@@ -308,11 +308,11 @@ def add_mask_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--overlap", type=float, default=0.25, metavar="P", help=overlap)
 
 
-def mask_options(options: argparse.Namespace, batch: int) -> Any:
-    """Returns the `MaskOptions` of the command line."""
+def tile_options(options: argparse.Namespace, batch: int) -> Any:
+    """Returns the `TileOptions` of the command line."""
     from vit_keras import evaluation
 
-    return evaluation.MaskOptions(options.tiles, options.overlap, batch)
+    return evaluation.TileOptions(options.tiles, options.overlap, batch)
 
 
 def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder: str) -> int:
@@ -331,7 +331,7 @@ def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder:
     from vit_keras.evaluation.file_predictions import read_picture
 
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    chosen, unreadable = mask_options(options, options.batch), 0
+    chosen, unreadable = tile_options(options, options.batch), 0
     for path, name in zip(tqdm(paths, unit=" pictures", disable=None), names_in(paths)):
         try:
             picture = read_picture(predictor, path)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from vit_keras.commands import options as shared
-from vit_keras.commands.options import add_mask_options, predict_to_folder
+from vit_keras.commands.options import add_tile_options, predict_to_folder
 from vit_keras.config import UsageError
 from vit_keras.support import extras
 
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)
-    add_mask_options(parser)
+    add_tile_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         suspicion,
     )
     from vit_keras.evaluation.mask_prediction import (
-        MaskOptions,
+        TileOptions,
         draw_mask_sheet,
         draw_overlay,
         judge_masks,

@@ -261,7 +261,7 @@ LEAST = 1e-6  # the lowest probability, in place of 0
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskOptions:
+class TileOptions:
     """How to predict the mask of a picture whose size is not the model's.
 
     Attributes:
@@ -287,7 +287,7 @@ class MaskOptions:
 
 
 def predict_mask(
-    predictor: Predictor, picture: np.ndarray, options: MaskOptions | None = None
+    predictor: Predictor, picture: np.ndarray, options: TileOptions | None = None
 ) -> np.ndarray:
     """Predicts the class of each pixel of a picture.
 
@@ -297,7 +297,7 @@ def predict_mask(
     Args:
         predictor: A `Predictor` of masks.
         picture: Pixels `(H, W, C)` from `data.read_image`.
-        options: `MaskOptions`; None resizes the picture.
+        options: `TileOptions`; None resizes the picture.
 
     Returns:
         The numbers of the classes, `(H, W)` uint8.
@@ -309,7 +309,7 @@ def predict_mask(
         ```python
         predictor, _ = evaluation.open_predictor("runs/segment")
         picture = data.read_image("street.jpg", channels=3)
-        mask = evaluation.predict_mask(predictor, picture, MaskOptions(tiles=True))
+        mask = evaluation.predict_mask(predictor, picture, TileOptions(tiles=True))
         ```
     """
     (mask,) = predict_masks(predictor, [picture], options)
@@ -317,14 +317,14 @@ def predict_mask(
 
 
 def predict_masks(
-    predictor: Predictor, pictures: Iterable[np.ndarray], options: MaskOptions | None = None
+    predictor: Predictor, pictures: Iterable[np.ndarray], options: TileOptions | None = None
 ) -> Iterator[np.ndarray]:
     """Yields the mask `(H, W)` uint8 of each picture; reads one batch of pictures at a time.
 
     See `predict_mask` for a single picture.
     """
     check_masks(predictor)
-    options = options or MaskOptions()
+    options = options or TileOptions()
     predict, remaining = _mirrored if predictor.unmirrored else _plain, iter(pictures)
     levels = predictor.preprocessing.levels
     while chunk := [
@@ -347,7 +347,7 @@ def judge_masks(
     predictor: Predictor,
     split: "data.Split",
     class_names: Sequence[str],
-    options: MaskOptions | None = None,
+    options: TileOptions | None = None,
 ) -> dict[str, Any]:
     """Judges a predictor on a split, each mask at the size of its picture.
 

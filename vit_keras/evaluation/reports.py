@@ -13,7 +13,7 @@ from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
 from vit_keras.evaluation.conformal import measure_coverage
 from vit_keras.evaluation.mask_prediction import (
-    MaskOptions,
+    TileOptions,
     judge_masks,
     mask_headline,
     mask_table,
@@ -337,7 +337,7 @@ def evaluate(
     real: str | os.PathLike | None = None,
     predictions: str | os.PathLike | None = None,
     ignore_class_names: bool = False,
-    masks: MaskOptions | None = None,
+    masks: TileOptions | None = None,
 ) -> dict[str, Any]:
     """Evaluates a predictor; adds calibration, speed, and ReaL accuracy to a `report`.
 

@@ -173,7 +173,7 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     if rows:
         figures.curves(rows, run.folder / "curves.png")
     if config.learns_labels and config.task == "masks":
-        options = evaluation.MaskOptions(batch=config.batch_eval)
+        options = evaluation.TileOptions(batch=config.batch_eval)
         predictor = evaluation.make_predictor(model)
         report = evaluation.judge_masks(predictor, feed.test, described[0], options)
     elif config.learns_labels:
