@@ -18,6 +18,7 @@ EXAMPLES = (
     "vit-keras evaluate runs/digits --fewshot 1 5 10",
     "vit-keras evaluate runs/digits --knn 10 20",
     "vit-keras evaluate runs/segment --tiles --overlap 0.5    # masks at full resolution",
+    "vit-keras evaluate runs/boxes                            # COCO's AP, and the worst pictures",
 )
 
 
@@ -104,11 +105,11 @@ def _evaluate(options, predictor, dataset, splits, out, label):
         real=options.real,
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
-        masks=tile_options(options, options.batch_eval),
+        tiles=tile_options(options, options.batch_eval),
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
     drawn = evaluation.draw_report(report, out, label)
-    if predictor.task.kind == "masks":
+    if predictor.task.kind in shared.SHEETS:
         drawn = [*drawn, out / "predictions.png"]
         chosen = tile_options(options, options.batch_eval)
         write_sheet(predictor, dataset.split(splits[1]), chosen, drawn[-1])

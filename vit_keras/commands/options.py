@@ -227,12 +227,14 @@ def add_out(
 
 
 FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.answers`
+COCO = "coco"  # the format of boxes in a .json file
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
+def add_rows(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
     """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
-    formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
-    parser.add_argument("--format", choices=FORMATS, metavar="NAME", help=formats)
+    *names, last = (*FORMATS, *more)
+    formats = f"{', '.join(names)} or {last} (by --out, table)"
+    parser.add_argument("--format", choices=(*names, last), metavar="NAME", help=formats)
     batch = "pictures per step (32)"
     parser.add_argument("--batch", type=count, default=32, metavar="N", help=batch)
     skip = "report an unreadable picture in its row instead of stopping"
@@ -243,7 +245,9 @@ def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
     """Checks the options of `add_rows` and returns the format, "" for a folder."""
     suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
     form = options.format or suffix
-    if form not in FORMATS and (form or not may_be_folder):
+    if may_be_folder and form == "json":
+        form = COCO
+    if form not in FORMATS and (form not in ("", COCO) or not may_be_folder):
         raise UsageError(
             "--out must end in .csv, .jsonl, .parquet or .html, or --format be given. "
             f"Received: {options.out}"
@@ -300,8 +304,8 @@ SHOWN = 8  # pictures on a sheet
 
 
 def add_tile_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--tiles` and `--overlap`."""
-    group = parser.add_argument_group("models of masks")
+    """Adds `--tiles` and `--overlap`, for masks and boxes."""
+    group = parser.add_argument_group("models of masks or boxes")
     tiles = "predict in tiles of the model's size, at full resolution, instead of resizing"
     group.add_argument("--tiles", action="store_true", help=tiles)
     overlap = "least share of a tile's side that neighbors have in common (0.25)"
@@ -347,6 +351,20 @@ def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder:
     return unreadable
 
 
+def draw_to_folder(predictions, paths: Sequence[pathlib.Path], names, folder: str) -> None:
+    """Writes each picture with its predicted boxes into a folder, as PNG."""
+    from vit_keras import evaluation
+    from vit_keras.support.files import replacing
+
+    image = extras.require("PIL.Image", extra="data", purpose="Drawing boxes")
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    for prediction, name in zip(predictions, names_in(paths)):
+        if prediction.picture is not None:
+            drawn = evaluation.draw_boxes(prediction.picture, prediction.boxes, names)
+            with replacing(os.path.join(folder, name)) as temporary:
+                image.fromarray(drawn).save(temporary, format="png")
+
+
 def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
     """Returns a file name for each picture: its own, plus a number if others have the same stem."""
     names, taken = [], set()
@@ -361,15 +379,38 @@ def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
 
 
 def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
-    """Draws the first pictures of a split beside their true and their predicted masks."""
-    from vit_keras import evaluation
+    """Draws pictures of a split beside their true and their predicted masks or boxes."""
     from vit_keras.support.files import replacing
 
     split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
+    with replacing(str(path)) as temporary:
+        SHEETS[predictor.task.kind](predictor, split, chosen).save(temporary, format="png")
+
+
+def _mask_sheet(predictor, split, chosen):
+    """The first pictures."""
+    from vit_keras import evaluation
+
     rows = []
     for index in range(min(SHOWN, len(split))):
         picture, mask = split.example(index)
         predicted = evaluation.predict_mask(predictor, picture, chosen)
         rows.append((picture, mask, predicted))
-    with replacing(str(path)) as temporary:
-        evaluation.draw_mask_sheet(rows).save(temporary, format="png")
+    return evaluation.draw_mask_sheet(rows)
+
+
+def _box_sheet(predictor, split, chosen):
+    """The pictures with the most misses and false alarms."""
+    from vit_keras import evaluation
+
+    true, predicted = evaluation.predict_split(predictor, split, chosen)
+    present = [evaluation.certain(boxes, predictor.task) for boxes in predicted]
+    pairs = [*zip(true, present)]
+    wrong = [sum(len(x.scores) for x in evaluation.errors_of(*pair)[1:]) for pair in pairs]
+    worst = sorted(range(len(pairs)), key=lambda index: -wrong[index])[:SHOWN]
+    names = predictor.class_names or [*map(str, range(predictor.num_classes))]
+    rows = ((split.example(index)[0], *pairs[index]) for index in worst)
+    return evaluation.draw_box_sheet(rows, names)
+
+
+SHEETS = {"masks": _mask_sheet, "boxes": _box_sheet}

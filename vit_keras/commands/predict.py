@@ -1,4 +1,4 @@
-"""`vit-keras predict` writes the classes of pictures as a table, a file, or a page."""
+"""`vit-keras predict` writes classes, masks or boxes of pictures: a table, a file, or pictures."""
 
 import argparse
 import contextlib
@@ -17,6 +17,7 @@ EXAMPLES = (
     "vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet",
     "vit-keras predict runs/photos new --coverage 0.9 --abstain 0.05    # when it is unsure",
     "vit-keras predict runs/segment photos --out predicted    # masks/ and overlays/",
+    "vit-keras predict runs/boxes photos --out boxes.json --tiles    # COCO's; --out FOLDER draws",
     "find photos -newer last | vit-keras predict runs/digits - --format jsonl",
 )
 
@@ -35,9 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--coverage", type=float, metavar="RATE", help=coverage)
     abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"
     add("--abstain", type=float, metavar="SHARE", help=abstain)
-    out = ".csv, .jsonl, .parquet or .html file, or a folder of masks, not standard output"
+    out = ".csv, .jsonl, .parquet, .html or COCO's .json file, or a folder of masks or boxes"
     shared.add_out(parser, out)
-    shared.add_rows(parser)
+    shared.add_rows(parser, (shared.COCO,))
     add("--attention", action="store_true", help="show on the page where the classifier looks")
     shared.add_image_size(parser)
     shared.add_labels(parser)
@@ -60,6 +61,9 @@ def run(options: argparse.Namespace) -> None:
         predictor = evaluation.with_views(predictor, options.tta)
     _check_output(options, form, predictor.task.kind)
     paths = data.expand_pictures(shared.arguments(options.pictures))
+    if predictor.task.kind == "boxes":
+        _predict_boxes(predictor, paths, options, form)
+        return
     if predictor.task.kind == "masks":
         with claimed_output(options.out, "a prediction of masks"):
             count = predict_to_folder(predictor, paths, options, options.out)
@@ -89,6 +93,33 @@ def run(options: argparse.Namespace) -> None:
             title=f"Predictions of {options.model}",
             numbers=_numbers(predictor),
         )
+    _report_unreadable(len(unreadable), len(paths))
+
+
+def _predict_boxes(predictor, paths, options, form):
+    """Writes the boxes of pictures to a file or standard output, or pictures with boxes drawn."""
+    from vit_keras import evaluation
+    from vit_keras.support.file_lock import claimed_output
+
+    predictions = evaluation.predict_box_files(
+        predictor,
+        paths,
+        shared.tile_options(options, options.batch),
+        threshold=options.threshold,
+        on_error="skip" if options.skip_unreadable else "raise",
+    )
+    names = predictor.class_names or [*map(str, range(predictor.num_classes))]
+    unreadable: list[str] = []
+    if form:
+        with shared.output(options.out) as file, contextlib.closing(predictions):
+            rows = _watched(predictions, len(paths), unreadable, file)
+            title = f"Predictions of {options.model}"
+            evaluation.write_box_predictions(rows, file, form, names, title)
+    else:
+        with claimed_output(options.out, "a prediction of boxes"):
+            rows = _watched(predictions, len(paths), unreadable, None)
+            shared.draw_to_folder(rows, paths, names, options.out)
+        print(f"written: {options.out}")
     _report_unreadable(len(unreadable), len(paths))
 
 
@@ -123,9 +154,12 @@ def _check(options: argparse.Namespace) -> str:
 
 
 def _check_output(options, form, kind):
-    """Checks that masks go to a folder, and other predictions to a file or standard output."""
-    if kind != "masks" and not form:
+    """Checks that masks go to a folder, boxes anywhere, and others to rows or a page."""
+    if kind == "boxes":
+        return
+    if kind != "masks" and form in ("", shared.COCO):
         shared.format_of(options)
+        raise UsageError(f"--format {form} is for models of boxes. Received: a model of {kind}")
     if kind == "masks" and (form or not options.out):
         raise UsageError(
             "A model of masks writes pictures, so --out must be a folder, without --format. "

@@ -9,7 +9,8 @@ from vit_keras.support.annotated import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
-NO_ARGUMENTS = ("weights", "decoder", "options", "antialias", "rounding")  # not a constructor's
+# Fields that are not arguments of a constructor.
+NO_ARGUMENTS = ("weights", "decoder", "detector", "num_boxes", "options", "antialias", "rounding")
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # The meaning of null in a model that does not start from weights.
 DEFAULTS = {
@@ -74,6 +75,9 @@ class ModelConfig:
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
         decoder: decoder from blocks to masks, only for task masks: multilevel sums four blocks and
             doubles their resolution twice, linear is one layer on the last block
+        detector: what finds boxes, only for task boxes: the patches, whose boxes start at their
+            places, or learned tokens
+        num_boxes: number of tokens for `detector` tokens, the most objects in a picture
         antialias: whether the resize of the pictures averages the pixels that it would skip; null
             for the setting of the weights or the family, or true
         rounding: values that the resize rounds to whole numbers, as in `Preprocessing.rounding`:
@@ -110,6 +114,8 @@ class ModelConfig:
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
     decoder: Literal["multilevel", "linear"] = "multilevel"
+    detector: Literal["patches", "tokens"] = "patches"
+    num_boxes: int = 100
     antialias: bool | None = None
     rounding: Literal["none", "torchvision", "transformers"] | None = None
     rematerialize: bool = False
@@ -191,6 +197,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ("image_size", *_SIDES),
     ("patch_size", *_SIDES),
     *((name, *_SIZE) for name in ("channels", "hidden_size", "num_layers", "num_heads", "mlp_dim")),
+    ("num_boxes", *_SIZE),
     ("resnet_layers", _is_positive, "units of at least 1 in each stage"),
     ("resnet_width", lambda value: value > 0, "above 0"),
     ("representation_size", _is_positive, "at least 1, or null for no such layer"),

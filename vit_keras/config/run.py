@@ -14,6 +14,9 @@ from vit_keras.support.tasks import KINDS
 GRID_RULES: tuple[Rule, ...] = (
     ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
 )
+Loss = Literal[
+    "softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber", "pixels", "set"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +63,11 @@ class Config:
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, in addition to the one with the best
             held-out accuracy
-        task: what the labels are; classes, of which one is right, any number of labels, numbers, or
-            masks; auto to follow the data set
+        task: what the labels are; classes, of which one is right, any number of labels, numbers,
+            masks, or boxes of objects; auto to follow the data set
         loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
-            focal for labels; mse, mae or huber for numbers; pixels for masks; null for the first
-            of these
+            focal for labels; mse, mae or huber for numbers; pixels for masks; set for boxes; null
+            for the first of these
         focal_gamma: exponent of the focal loss
         balance: what to do about rare classes or labels: nothing, loss weights that give all
             classes equal weight, or sampling, which draws images of all classes equally often
@@ -116,11 +119,8 @@ class Config:
     eval_every: Count = LATER
     checkpoint_every: Count = LATER
     keep_checkpoints: int = 2
-    task: Literal["auto", "classes", "labels", "numbers", "masks"] = "auto"
-    loss: (
-        Literal["softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber", "pixels"]
-        | None
-    ) = None
+    task: Literal["auto", "classes", "labels", "numbers", "masks", "boxes"] = "auto"
+    loss: Loss | None = None
     focal_gamma: float = 2.0
     balance: Literal["none", "weights", "sampling"] = "none"
     calibrate: bool = False
@@ -263,6 +263,7 @@ UNUSED = {
         *("augment.mixup_alpha", "augment.cutmix_alpha"),
     ),
 }
+UNUSED["boxes"] = (*UNUSED["masks"], "augment.rotation_degrees")
 
 
 def check_task(run: Any) -> None:

@@ -10,6 +10,22 @@ from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions
+    from vit_keras.evaluation.box_files import (
+        BoxPrediction,
+        predict_box_files,
+        write_box_predictions,
+    )
+    from vit_keras.evaluation.box_prediction import (
+        best_box_thresholds,
+        certain,
+        draw_box_sheet,
+        draw_boxes,
+        errors_of,
+        judge_boxes,
+        predict_boxes,
+        predict_split,
+        report_boxes,
+    )
     from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
     from vit_keras.evaluation.conformal import (
         abstains,
@@ -67,6 +83,7 @@ if TYPE_CHECKING:
         nearest_neighbors,
     )
     from vit_keras.evaluation.reports import (
+        OF_PICTURES,
         draw_report,
         evaluate,
         headline,

@@ -295,7 +295,7 @@ def write_file_predictions(
         rows=lambda prediction: [_row(prediction, numbers)],
         fields=lambda prediction: _fields(prediction, numbers),
         text=lambda prediction: _text(prediction, numbers),
-        page=lambda prediction: _figure(prediction, numbers),
+        page=lambda prediction: picture_figure(prediction, numbers),
     )
     write_answers(predictions, file, form, layout, title)
 
@@ -361,7 +361,7 @@ def _row(prediction, numbers):
     return row
 
 
-def _figure(prediction, numbers):
+def picture_figure(prediction: FilePrediction, numbers: Sequence[str] = ()) -> str:
     """Returns a picture with its classes, or with the reason why it has none, as HTML."""
     attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
     if prediction.classes and numbers:

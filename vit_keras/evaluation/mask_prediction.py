@@ -245,6 +245,11 @@ def draw_mask_sheet(rows: Iterable[Sequence[np.ndarray]]):
         + [thumbnail(draw_overlay(picture, mask), SIDE) for mask in masks]
         for picture, *masks in rows
     ]
+    return lay_out(panels)
+
+
+def lay_out(panels: Sequence[Sequence[np.ndarray]]):
+    """Lays out rows of pictures `(h, w, 3)` uint8, two of them side by side, as a PIL image."""
     height = max(panel.shape[0] for row in panels for panel in row) + GAP
     width = max(panel.shape[1] for row in panels for panel in row) + GAP
     columns = max(len(row) for row in panels)
@@ -262,11 +267,11 @@ LEAST = 1e-6  # the lowest probability, in place of 0
 
 @dataclasses.dataclass(frozen=True)
 class TileOptions:
-    """How to predict the mask of a picture whose size is not the model's.
+    """How to predict masks or boxes of a picture whose size is not the model's.
 
     Attributes:
         tiles: Whether to cut the picture, at full resolution, into tiles of the model's size. If
-            not, the picture is resized to the model's size, and the logits are resized back.
+            not, the picture is resized to the model's size, and the answer is resized back.
         overlap: The smallest share of a tile's side that overlaps its neighbor.
         batch: Images per call of the predictor.
 
@@ -421,25 +426,34 @@ def _resized(predictor, pictures, options):
 
 
 def _from_tiles(predictor, picture, options):
-    size = predictor.input_shape[:2]
-    sides = picture.shape[:2]
-    missing = [(0, max(tile - side, 0)) for side, tile in zip(sides, size)]
-    picture = np.pad(picture, [*missing, (0, 0)], mode="edge")
-    places = [
-        (top, left)
-        for top in starts(picture.shape[0], size[0], options.overlap)
-        for left in starts(picture.shape[1], size[1], options.overlap)
-    ]
-    cut = lambda x, place: x[tuple(slice(at, at + side) for at, side in zip(place, size))]
-    sums = np.zeros((*picture.shape[:2], predictor.num_classes), "float32")
-    counts = np.zeros((*picture.shape[:2], 1), "float32")
-    for first in range(0, len(places), options.batch):
-        chosen = places[first : first + options.batch]
-        tiles = np.stack([cut(picture, place) for place in chosen])
-        for place, logits in zip(chosen, _logits(predictor, tiles, options.batch)):
-            cut(sums, place)[:] += logits
-            cut(counts, place)[:] += 1
+    size, sides = predictor.input_shape[:2], picture.shape[:2]
+    padded = np.maximum(sides, size)
+    sums = np.zeros((*padded, predictor.num_classes), "float32")
+    counts = np.zeros((*padded, 1), "float32")
+    for places, tiles in cut_tiles(picture, size, options):
+        for place, logits in zip(places, _logits(predictor, tiles, options.batch)):
+            _cut(sums, place, size)[:] += logits
+            _cut(counts, place, size)[:] += 1
     return (sums / counts)[: sides[0], : sides[1]]
+
+
+def _cut(x, place, size):
+    return x[tuple(slice(at, at + side) for at, side in zip(place, size))]
+
+
+def cut_tiles(
+    picture: np.ndarray, size: Sequence[int], options: TileOptions
+) -> Iterator[tuple[list[tuple[int, ...]], np.ndarray]]:
+    """Yields batches of a picture's tiles: their first rows and columns, and their pixels.
+
+    A picture smaller than a tile is padded with its last row and column.
+    """
+    missing = [(0, max(tile - side, 0)) for side, tile in zip(picture.shape, size)]
+    picture = np.pad(picture, [*missing, (0, 0)], mode="edge")
+    lines = (starts(side, tile, options.overlap) for side, tile in zip(picture.shape, size))
+    places = iter([*itertools.product(*lines)])
+    while chosen := [*itertools.islice(places, options.batch)]:
+        yield chosen, np.stack([_cut(picture, place, size) for place in chosen])
 
 
 def starts(side: int, tile: int, overlap: float) -> list[int]:
@@ -455,11 +469,21 @@ def starts(side: int, tile: int, overlap: float) -> list[int]:
 
 def _logits(predictor, pixels, size):
     """Returns logits, or log-probabilities, `(N, H, W, K)` for images of the model's size."""
+    outputs = run_pixels(predictor, pixels, size)
+    return np.log(np.maximum(outputs, LEAST)) if predictor.gives_probabilities else outputs
+
+
+def run_pixels(predictor: Predictor, pixels: np.ndarray, size: int) -> np.ndarray:
+    """Returns a predictor's outputs for up to `size` images of its size, as float32 pixels.
+
+    Raises:
+        ValueError: The outputs are not finite.
+    """
     images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
     outputs = run_filled(predictor.run, images, size)
     if not np.isfinite(outputs).all():
         raise ValueError("Outputs must be finite. Received: NaN or infinity")
-    return np.log(np.maximum(outputs, LEAST)) if predictor.gives_probabilities else outputs
+    return outputs
 
 
 def resize_maps(maps, size):

@@ -17,6 +17,7 @@ from vit_keras.runtimes import format_of
 from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
 from vit_keras.support.annotated import pair
+from vit_keras.support.boxes import scored_corners
 from vit_keras.support.command_line import visible
 from vit_keras.support.files import read_text
 from vit_keras.support.hub_address import is_address
@@ -127,7 +128,8 @@ class Predictor:
     """A model of image batches, made by `open_predictor` or `make_predictor`.
 
     Attributes:
-        run: Maps images `(B, H, W, C)`, prepared by `preprocessing`, to outputs `(B, K)`.
+        run: Maps images `(B, H, W, C)`, prepared by `preprocessing`, to outputs `(B, K)`; for
+            boxes, to those of `models.with_joined_boxes`, or to scores and corners.
         input_shape: (H, W, C).
         num_classes: K.
         preprocessing: Turns pictures into the images that `run` takes.
@@ -213,7 +215,10 @@ class Predictor:
         return Predictions(self.as_probabilities(outputs), labels, speed)
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
-        """Returns the outputs, after a softmax or sigmoid if they are logits."""
+        """Returns the outputs, after a softmax or sigmoid if they are logits.
+
+        For boxes, see `support.boxes.scored_corners`.
+        """
         return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
 
 
@@ -242,6 +247,7 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softmax": softmax,
     "sigmoid": sigmoid,
     "values": lambda numbers: numbers,
+    "boxes": scored_corners,
 }
 
 
@@ -266,6 +272,7 @@ def make_predictor(
     """
     from vit_keras import models
 
+    model = models.with_one_output(model)
     if len(model.outputs) > 1:
         raise ValueError(
             f"Predictions need a model of one output. Received: {model.name!r}, which gives "
@@ -284,7 +291,7 @@ def make_predictor(
     return Predictor(
         model.predict_on_batch,
         shape,
-        model.output_shape[-1],
+        models.count_classes(model),
         models.preprocessing_of(model),
         models.ends_in_softmax(model),
         tuple(names) if names else None,

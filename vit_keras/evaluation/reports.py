@@ -11,6 +11,13 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
+from vit_keras.evaluation.box_prediction import (
+    NONE,
+    box_headline,
+    box_table,
+    judge_boxes,
+    report_boxes,
+)
 from vit_keras.evaluation.conformal import measure_coverage
 from vit_keras.evaluation.mask_prediction import (
     TileOptions,
@@ -34,6 +41,7 @@ from vit_keras.evaluation.metrics import (
 )
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.support import figures
+from vit_keras.support.boxes import FIGURES
 from vit_keras.support.command_line import visible
 from vit_keras.support.tasks import CLASSES, KINDS, Task
 
@@ -166,6 +174,13 @@ def _draw_masks(metrics, folder, source):
     return [file]
 
 
+def _draw_boxes(metrics, folder, source):
+    file = folder / "confusion.png"
+    names = [*(row["name"] for row in metrics["boxes"]), NONE]
+    figures.confusion(metrics["confusion_matrix"], names, file, source)
+    return [file]
+
+
 def _draw_numbers(metrics, folder, source):
     file = folder / "errors.png"
     figures.number_errors(metrics["numbers"], file, source)
@@ -182,6 +197,7 @@ REPORTS = {
     "labels": Report(report_labels, label_table, label_headline, _draw_labels),
     "numbers": Report(report_numbers, number_table, number_headline, _draw_numbers),
     "masks": Report(report_masks, mask_table, mask_headline, _draw_masks),
+    "boxes": Report(report_boxes, box_table, box_headline, _draw_boxes),
 }
 
 
@@ -218,6 +234,11 @@ def report(
         >>> report(logits, np.array([0, 1, 1]), ["cat", "dog"])["confusion_matrix"]
         [[1, 0], [1, 1]]
     """
+    if task.kind == "boxes":
+        raise ValueError(
+            "Boxes are judged in the pixels of their pictures. Received: task boxes. Use "
+            "`evaluation.judge_boxes` on a split, or `evaluation.report_boxes`"
+        )
     if len(labels) == 0:
         raise ValueError("An evaluation needs at least one image. Received: none")
     if len(class_names) != outputs.shape[-1]:
@@ -308,6 +329,8 @@ def _kind(metrics):
     return next(kind for kind, row in KINDS.items() if row.metric in metrics)
 
 
+# How to judge answers in the pixels of pictures, by the kind of label.
+OF_PICTURES = {"masks": judge_masks, "boxes": judge_boxes}
 # How `summary_line` shows the metrics of a report: name, factor, unit.
 SHOWN = {
     "accuracy": ("accuracy", 100, "%"),
@@ -318,6 +341,7 @@ SHOWN = {
     "micro_f1": ("micro F1", 100, "%"),
     "average_precision": ("mean average precision", 100, "%"),
     "miou": ("mean IoU", 100, "%"),
+    **{name: (name.replace("_", " ").replace("ap", "AP"), 100, "%") for name in FIGURES},
     "pixel_accuracy": ("pixel accuracy", 100, "%"),
     "mean_class_accuracy": ("mean class accuracy", 100, "%"),
     "r2": ("R²", 1, ""),
@@ -337,7 +361,7 @@ def evaluate(
     real: str | os.PathLike | None = None,
     predictions: str | os.PathLike | None = None,
     ignore_class_names: bool = False,
-    masks: TileOptions | None = None,
+    tiles: TileOptions | None = None,
 ) -> dict[str, Any]:
     """Evaluates a predictor; adds calibration, speed, and ReaL accuracy to a `report`.
 
@@ -349,7 +373,8 @@ def evaluate(
         real: The published `real.json`, for the ReaL accuracy.
         predictions: A .parquet or .csv file to write the predictions to.
         ignore_class_names: Whether to accept class names that differ from the model's.
-        masks: How a model of masks predicts pictures of other sizes; has its own batch size.
+        tiles: How a model of masks or boxes predicts pictures of other sizes; has its own batch
+            size.
 
     Returns:
         A `report` with "images_per_second"; with "coverage" from `measure_coverage` if the model's
@@ -377,8 +402,8 @@ def evaluate(
     real_labels = None
     if real:
         real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
-    if predictor.task.kind == "masks":
-        return judge_masks(predictor, split, class_names, masks)
+    if judge := OF_PICTURES.get(predictor.task.kind):
+        return judge(predictor, split, class_names, tiles)
     with split.reading():
         predicted = predictor.predict(predictor.batches(split, batch))
     metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task, True)

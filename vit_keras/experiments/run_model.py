@@ -160,6 +160,16 @@ def fit_to_development(
     return outputs
 
 
+def choose_thresholds(
+    model: keras.Model, split: "data.Split", options: "evaluation.TileOptions"
+) -> None:
+    """Gives the task of a model of boxes the thresholds with the best F1 on a development split."""
+    predictor = evaluation.make_predictor(model)
+    pairs = evaluation.predict_split(predictor, split, options)
+    thresholds = evaluation.best_box_thresholds(*pairs, predictor.num_classes)
+    model.task = dataclasses.replace(model.task, thresholds=thresholds)
+
+
 def first_training_images(
     config: Config, count: int = 36
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Task]:

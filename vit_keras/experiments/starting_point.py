@@ -89,6 +89,18 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
         )
 
 
+def _segmenter(model, num_classes, config):
+    decoder, bias = config.model.decoder, config.model.head_bias
+    return models.segmenter(model, num_classes, decoder, head_bias=bias, seed=config.seed)
+
+
+def _detector(model, num_classes, config):
+    head = config.model.detector, config.model.num_boxes
+    made = models.detector(model, num_classes, *head, seed=config.seed)
+    return models.with_joined_boxes(made)
+
+
+WITH_HEAD = {"masks": _segmenter, "boxes": _detector}  # kinds whose head is not one layer
 # A hybrid or a ResNet of other sizes takes its constructor from one of these variants.
 HYBRID, RESNET = "R50+B/16", "R50x1"
 
@@ -102,8 +114,8 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
         task: What the model learns.
     """
     headless = not class_names or (config.distill.is_active and not config.learns_labels)
-    has_masks = task.kind == "masks" and config.learns_labels
-    num_classes = None if headless or has_masks else len(class_names)
+    with_head = WITH_HEAD.get(task.kind) if config.learns_labels and class_names else None
+    num_classes = None if headless or with_head else len(class_names)
     options = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
     model = models.from_model_config(config.model, **options)
     if config.model.weights:
@@ -113,9 +125,8 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
     chosen: dict[str, Any] = {n: value for n, value in resize.items() if value is not None}
     chosen |= {"levels": config.data.white or 255.0, "bands": config.data.bands}
     model.preprocessing = dataclasses.replace(model.preprocessing, **chosen)
-    if has_masks:
-        decoder, bias = config.model.decoder, config.model.head_bias
-        model = models.segmenter(model, len(class_names), decoder, head_bias=bias, seed=config.seed)
+    if with_head:
+        model = with_head(model, len(class_names), config)
     if not headless:
         model.class_names, model.task = class_names, task
     return model

@@ -3,11 +3,12 @@
 Models do not handle files: `vit_keras.weights` reads and writes their weights.
 """
 
-from vit_keras.models.boxes import detector, with_joined_boxes
+from vit_keras.models.boxes import detector, with_joined_boxes, with_one_output
 from vit_keras.models.constructors import from_model_config, from_variant
 from vit_keras.models.description import (
     class_names_of,
     copy_description,
+    count_classes,
     ends_in_softmax,
     preprocessing_of,
     resizing_of,
@@ -63,6 +64,7 @@ __all__ = [
     "copy_description",
     "copy_encoder",
     "copy_student",
+    "count_classes",
     "detector",
     "distillation_model",
     "ends_in_softmax",
@@ -87,6 +89,7 @@ __all__ = [
     "towers_of",
     "with_image_size",
     "with_joined_boxes",
+    "with_one_output",
     "with_patch_size",
     "with_unit_length",
 ]

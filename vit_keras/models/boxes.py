@@ -1,5 +1,6 @@
 """Heads that find objects, and models with such a head that are made from any backbone."""
 
+import dataclasses
 import functools
 
 import keras
@@ -14,12 +15,13 @@ from vit_keras.layers import (
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.layers.initializers import default_seed, xavier_uniform
 from vit_keras.models.common import image_source, layer_options
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import copy_description, preprocessing_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.prefix import count_prefix
 from vit_keras.models.pyramid import blocks_of
 from vit_keras.models.surgery import backbone_of, patch_grid
+from vit_keras.support.tasks import Task
 
 DEPTH = 3  # dense layers of an MLP
 HEADS = ("tokens", "patches")
@@ -168,7 +170,8 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
             `models.detector`.
 
     Returns:
-        A model that shares the weights of `model`, with the output `(B, T, K + 1 + 4)`.
+        A model that shares the weights of `model`, with the output `(B, T, K + 1 + 4)`. Its task is
+        boxes, and its preprocessing has no central crop, so it sees whole pictures.
 
     Example:
         >>> base = VisionTransformer(32, 16, 24, 2, 3, 48, num_classes=4)
@@ -178,7 +181,27 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     """
     outputs = [model.output["logits"], model.output["boxes"]]
     joined = keras.layers.Concatenate(dtype="float32", name="joined")(outputs)
-    return ImageModel(model.input, joined, name=model.name)
+    made = copy_description(ImageModel(model.input, joined, name=model.name), model)
+    made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
+    made.task = Task("boxes")
+    return made
+
+
+def with_one_output(model: keras.Model) -> keras.Model:
+    """Returns `with_joined_boxes` of a detector with its own classes; other models unchanged.
+
+    An OWL-ViT is unchanged, since its classes are texts.
+
+    Example:
+        >>> base = VisionTransformer(32, 16, 24, 2, 3, 48, num_classes=4)
+        >>> with_one_output(detector(base, num_classes=2, num_tokens=5)).output_shape
+        (None, 5, 7)
+    """
+    outputs = model.output if isinstance(model.output, dict) else ()
+    has_texts = any(layer.name == "head_texts" for layer in model.layers)
+    return (
+        with_joined_boxes(model) if {*outputs} == {"logits", "boxes"} and not has_texts else model
+    )
 
 
 def _check_backbone(model, block, head):

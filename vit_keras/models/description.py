@@ -82,7 +82,7 @@ def class_names_of(model: keras.Model) -> list[str]:
     """Returns the names of a model's classes, in the order of the logits.
 
     Args:
-        model: A Keras model with one output `(B, classes)`, or a detector.
+        model: A Keras model with one output `(B, classes)`, or a detector, joined or not.
 
     Returns:
         The names that the model carries, or the numbers "0", "1" and so on if it carries none.
@@ -96,9 +96,14 @@ def class_names_of(model: keras.Model) -> list[str]:
 
 
 def count_classes(model: keras.Model) -> int:
-    """Returns the number of a model's classes; 0 for an OWL-ViT without texts."""
+    """Returns the number of a model's classes; 0 for an OWL-ViT without texts.
+
+    Example:
+        >>> count_classes(vit_keras.applications.ViTTi16(classes=3))
+        3
+    """
     if not isinstance(model.output, dict):
-        return model.output_shape[-1]
+        return model.output_shape[-1] - (1 + 4) * (task_of(model).kind == "boxes")
     if "logits" not in model.output:
         return 0
     names = [layer.name for layer in model.layers]

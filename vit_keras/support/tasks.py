@@ -14,7 +14,8 @@ class Kind(NamedTuple):
     """A kind of label.
 
     Attributes:
-        output: The output of an exported model: "softmax" or "sigmoid" of the logits, or "values".
+        output: The output of an exported model: "softmax" or "sigmoid" of the logits, "values", or
+            "boxes" with their scores.
         losses: The losses that a run may minimize, the default first.
         metric: The figure that selects the best weights of a run and heads its report. Higher is
             better.
@@ -40,7 +41,10 @@ KINDS = {
     "labels": Kind("sigmoid", ("sigmoid", "focal"), "average_precision", "label", "labels"),
     "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
     "masks": Kind("softmax", ("pixels",), "miou", "class", "classes"),
+    "boxes": Kind("boxes", ("set",), "ap", "class", "classes"),
 }
+# The kinds that a field of a `Task` belongs to.
+FIELDS = {"thresholds": ("labels", "boxes"), "mean": ("numbers",), "std": ("numbers",)}
 VOID = 255  # the value of a mask's pixels without a class
 LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
 
@@ -50,9 +54,10 @@ class Task:
     """The meaning of a model's outputs.
 
     Attributes:
-        kind: A key of `KINDS`: one of several "classes", any number of "labels", "numbers", or
-            "masks", with one of several classes for each pixel.
-        thresholds: For each label, the probability at which it counts as present; None for 0.5.
+        kind: A key of `KINDS`: one of several "classes", any number of "labels", "numbers",
+            "masks", with one of several classes for each pixel, or "boxes" around objects.
+        thresholds: For each label, the probability at which it counts as present; for boxes, the
+            score at which an object of each class does; None for 0.5.
         mean: One value per output: `outputs * std + mean` restores the numbers. None if the outputs
             are the numbers themselves.
         std: See `mean`.
@@ -94,11 +99,11 @@ class Task:
             raise ValueError(
                 f"`kind` must be one of {', '.join(map(repr, KINDS))}. Received: {self.kind!r}"
             )
-        for name, kind in (("thresholds", "labels"), ("mean", "numbers"), ("std", "numbers")):
-            if getattr(self, name) is not None and self.kind != kind:
+        for name, kinds in FIELDS.items():
+            if getattr(self, name) is not None and self.kind not in kinds:
                 raise ValueError(
-                    f"`{name}` belongs to {kind}. Received: {name}={getattr(self, name)} for "
-                    f"{self.kind}"
+                    f"`{name}` belongs to {' and '.join(kinds)}. Received: "
+                    f"{name}={getattr(self, name)} for {self.kind}"
                 )
 
     @property

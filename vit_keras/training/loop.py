@@ -8,6 +8,7 @@ import keras
 
 from vit_keras.models import task_of
 from vit_keras.runs import Run
+from vit_keras.support.boxes import COLUMNS
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.callbacks import StopSignals
@@ -15,7 +16,7 @@ from vit_keras.training.checkpoints import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import run_loss
-from vit_keras.training.metrics import EvaluateLabels, run_metrics
+from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, use_average
 from vit_keras.training.records import (
     NonFinite,
@@ -25,6 +26,7 @@ from vit_keras.training.records import (
     read_rollbacks,
     record_rollback,
 )
+from vit_keras.training.set_prediction import SetPrediction
 from vit_keras.training.trackers import tensorboard_callbacks, tracker_callbacks
 
 
@@ -71,17 +73,22 @@ def compile_frozen(model: keras.Model, config) -> None:
             "`steps_per_execution` must be 1 on the torch backend, where Keras runs one step at a "
             f"time. Received: {executed}"
         )
+    loss = run_loss(model, config)
+    needs_host = isinstance(loss, SetPrediction) and keras.backend.backend() == "tensorflow"
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
-        loss=run_loss(model, config),
+        loss=loss,
         weighted_metrics=run_metrics(model, config),  # padding weighs 0
         steps_per_execution=executed * config.optimizer.accumulation_steps if executed > 1 else 1,
+        jit_compile=False if needs_host else "auto",
     )
     model.optimizer.build(model.trainable_variables)
     one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
     targets = one(model.output)
-    has_masks = config.learns_labels and task_of(model).kind == "masks"
-    if has_masks or (config.pretext.is_active and config.pretext.predicts_colors):
+    kind = task_of(model).kind if config.learns_labels else None
+    if kind == "boxes":
+        targets = keras.KerasTensor((1, 1, COLUMNS))
+    if kind == "masks" or (config.pretext.is_active and config.pretext.predicts_colors):
         targets = keras.KerasTensor(targets.shape[:-1], "int32")
     if config.distill.is_active:
         targets = keras.KerasTensor((1, model.output.shape[-1]))
@@ -180,7 +187,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
 def _needs_all_outputs(model, config):
     """Whether the figure for held-out images is not a sum over batches."""
     is_plain = config.learns_labels and not config.distill.is_active
-    return is_plain and task_of(model).kind == "labels"
+    return is_plain and task_of(model).kind in OF_ALL_OUTPUTS
 
 
 def _images(batch):

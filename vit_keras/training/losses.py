@@ -10,6 +10,7 @@ from keras import ops
 from vit_keras.layers.base import check_choice
 from vit_keras.models import task_of
 from vit_keras.support.tasks import CLASSES, VOID, Task
+from vit_keras.training.set_prediction import SetPrediction
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -237,6 +238,7 @@ LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
     "mae": lambda config, task: RegressionLoss("mae"),
     "huber": lambda config, task: RegressionLoss("huber"),
     "pixels": lambda config, task: PixelCrossentropy(),
+    "set": lambda config, task: SetPrediction(),
 }
 
 

@@ -1,5 +1,6 @@
 """The metrics for each kind of label. Unknown targets are NaN, and left out."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.models import task_of
-from vit_keras.support import extras
+from vit_keras.support import boxes, extras
 from vit_keras.support.keras_internals import build_metrics, skip_building
 from vit_keras.support.tasks import VOID, Task
 from vit_keras.training.distribution import Topology
@@ -73,9 +74,11 @@ class R2(keras.metrics.Metric):
         return ops.sum(each * present) / ops.maximum(ops.sum(present), 1.0)
 
 
+SIDE = 100  # pixels of a picture in `box_precision`, where sizes do not matter
 METRICS: dict[str, Callable[[int], Any]] = {
     "classes": lambda outputs: ["accuracy"],
     "labels": lambda outputs: [],  # `EvaluateLabels` adds the figure for held-out images
+    "boxes": lambda outputs: [],
     "numbers": lambda outputs: [R2(outputs, center=0.0)],  # of standardized numbers
     "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],
 }
@@ -148,12 +151,12 @@ class PixelAccuracy(_PixelMetric):
 
 
 class EvaluateLabels(keras.callbacks.Callback):
-    """Adds `val_loss` and `val_average_precision` to the logs; replaces the validation of `fit`.
+    """Adds `val_loss` and an average precision to the logs; replaces the validation of `fit`.
 
-    The metrics of `fit` are sums over batches and replicas, which can only estimate an average
-    precision. This callback evaluates the model with a metric that keeps all outputs, and computes
-    both figures from the outputs of all replicas. They take `8 K + 4` bytes per held-out image. The
-    callback must come before `callbacks`.
+    It is `val_average_precision` for labels, and `val_ap`, COCO's, for boxes. The metrics of `fit`
+    are sums over batches and replicas, which can only estimate an average precision. This callback
+    evaluates the model with a metric that keeps all targets and outputs, in float32, and computes
+    both figures from those of all replicas. The callback must come before `callbacks`.
 
     Args:
         model: The compiled model.
@@ -173,7 +176,8 @@ class EvaluateLabels(keras.callbacks.Callback):
         images = len(validation) * config.batch_eval // topology.process_count
         with topology.scope():
             self.judge = type(model)(model.input, model.output)
-            self.rows = _Rows(images, model.output.shape[-1])
+            self.shapes = _kept_shapes(model)
+            self.rows = _Rows(images, self.shapes)
             self.judge.compile(
                 optimizer=None,
                 loss=self.loss,
@@ -182,7 +186,8 @@ class EvaluateLabels(keras.callbacks.Callback):
                 steps_per_execution=model.steps_per_execution,
             )
         one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
-        build_metrics(self.judge, (one(model.input), one(model.output)))
+        targets = keras.KerasTensor((1, *self.shapes[0]), model.output.dtype)
+        build_metrics(self.judge, (one(model.input), targets))
         skip_building(self.judge)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -191,27 +196,40 @@ class EvaluateLabels(keras.callbacks.Callback):
         self.judge.evaluate(self.validation, callbacks=callbacks, verbose=0)
         counts, rows = self.topology.read_replicas(self.rows.variables)
         kept = np.concatenate([each[: int(count)] for count, each in zip(counts, rows)])
-        targets, outputs = np.split(kept[:, :-1], 2, axis=1)
-        logs["val_loss"] = to_float(self.loss(targets, outputs, kept[:, -1]))
-        logs["val_average_precision"] = average_precision(targets, outputs, kept[:, -1])
+        weights, task = kept[:, -1], task_of(self.model)
+        columns = np.split(kept[:, :-1], [math.prod(self.shapes[0])], axis=1)
+        columns = [x.reshape(-1, *shape) for x, shape in zip(columns, self.shapes)]
+        logs["val_loss"] = to_float(self.loss(*columns, weights))
+        logs[f"val_{task.row.metric}"] = OF_ALL_OUTPUTS[task.kind](*columns, weights)
 
     def on_test_batch_end(self, batch, logs=None):
         self.judge.stop_evaluating = self.model.stop_evaluating
 
 
+def _kept_shapes(model):
+    """The shapes of an image's targets, with as many boxes as predictions, and of its outputs."""
+    shape = tuple(model.output.shape[1:])
+    return ((shape[0], boxes.COLUMNS) if task_of(model).kind == "boxes" else shape), shape
+
+
 class _Rows(keras.metrics.Metric):
     """Keeps the targets, the outputs and the weight of each image; the result is their number."""
 
-    def __init__(self, images, labels):
+    def __init__(self, images, shapes):
         super().__init__(name="images")
+        self.shapes = shapes
         self.images = self.add_variable((), initializer="zeros")
-        self.rows = self.add_variable((images, 2 * labels + 1), initializer="zeros")
+        numbers = sum(map(math.prod, shapes)) + 1
+        self.rows = self.add_variable((images, numbers), initializer="zeros")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         count = ops.shape(y_pred)[0]
         weights = ops.ones((count, 1)) if sample_weight is None else sample_weight
-        columns = (y_true, y_pred, ops.reshape(weights, (-1, 1)))
-        added = ops.concatenate([ops.cast(values, self.dtype) for values in columns], axis=1)
+        if missing := self.shapes[0][0] - y_true.shape[1]:  # rows of no object
+            y_true = ops.pad(y_true, ((0, 0), (0, missing), (0, 0)), constant_values=-1)
+        columns = [ops.reshape(ops.cast(x, self.dtype), (count, -1)) for x in (y_true, y_pred)]
+        columns.append(ops.reshape(ops.cast(weights, self.dtype), (-1, 1)))
+        added = ops.concatenate(columns, axis=1)
         first = ops.clip(ops.cast(self.images, "int32"), 0, self.rows.shape[0] - count)
         kept = ops.convert_to_tensor(self.rows)
         self.rows.assign(ops.slice_update(kept, (first, 0), added))
@@ -239,6 +257,29 @@ def average_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndar
         if y[known].any():
             each.append(score(y[known], scores[known], sample_weight=weights[known]))
     return float(np.mean(each)) if each else 0.0
+
+
+def box_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> float:
+    """COCO's average precision of boxes, of objects of all sizes; 0 without objects.
+
+    Args:
+        targets: `(N, M, 5)`.
+        outputs: `(N, T, K + 1 + 4)`.
+        weights: `(N,)`; images of weight 0 are left out.
+    """
+    square = (SIDE, SIDE)
+    true = [boxes.boxes_of(label, square) for label in targets[weights > 0]]
+    answers = boxes.scored_corners(outputs[weights > 0])
+    predicted = [boxes.best_of(answer, square) for answer in answers]
+    evaluation = boxes.coco_evaluation(true, predicted, outputs.shape[-1] - boxes.COLUMNS)
+    return boxes.coco_figures(evaluation)["ap"] or 0.0
+
+
+# The figures that need all outputs, by the kind of label.
+OF_ALL_OUTPUTS: dict[str, Callable[..., float]] = {
+    "labels": average_precision,
+    "boxes": box_precision,
+}
 
 
 def to_float(scalar) -> float:

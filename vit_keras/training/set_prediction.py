@@ -70,7 +70,7 @@ class SetPrediction(keras.losses.Loss):
     Call arguments:
         y_true: `(B, M, 5)`: the class of an object, and its center x, center y, width and height as
             shares of the image. Rows of class −1 fill up, anywhere among them. There may be at most
-            as many objects as predictions.
+            as many rows as predictions.
         y_pred: `(B, T, K + 1 + 4)`, from `with_joined_boxes`.
 
     Example:
@@ -102,6 +102,12 @@ class SetPrediction(keras.losses.Loss):
     def call(self, y_true, y_pred):
         logits, boxes = y_pred[..., :-4], y_pred[..., -4:]
         tokens, none = logits.shape[1], logits.shape[2] - 1
+        if y_true.shape[1] is not None and y_true.shape[1] > tokens:
+            raise ValueError(
+                "A detector needs a prediction for each object of a picture. Received: pictures of "
+                f"{y_true.shape[1]} objects for {tokens} predictions. Give a larger "
+                "model.num_boxes, or smaller patches with model.detector patches"
+            )
         classes, targets = ops.cast(y_true[..., 0], "int32"), ops.cast(y_true[..., 1:], boxes.dtype)
         present = classes >= 0  # (B, M)
         costs = self._costs(ops.softmax(logits), boxes, ops.maximum(classes, 0), targets)

@@ -1,0 +1,385 @@
+"""Predicts, judges and draws boxes around the objects in pictures of any size."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_keras import data
+from vit_keras.data.depth import at_levels, viewable
+from vit_keras.evaluation.mask_prediction import (
+    SIDE,
+    TileOptions,
+    cut_tiles,
+    lay_out,
+    palette,
+    run_pixels,
+)
+from vit_keras.evaluation.metrics import SHARES, Columns, format_table, percent, share_of
+from vit_keras.evaluation.predictors import NO_IMAGES, Predictor
+from vit_keras.support import extras
+from vit_keras.support.boxes import (
+    HIT,
+    Boxes,
+    best_of,
+    boxes_of,
+    coco_evaluation,
+    coco_figures,
+    overlaps,
+    without_repeats,
+)
+from vit_keras.support.tasks import Task
+
+NONE = "none"  # of a confusion: a missed object is predicted as it, and a false alarm truly is
+EDGE = 2  # pixels from the edge of a tile, where an object is cut
+MISSED, FALSE_ALARM, HITS = (230, 25, 75), (255, 200, 0), (60, 200, 90)  # colors on a sheet
+
+
+def predict_boxes(
+    predictor: Predictor, pictures: Iterable[np.ndarray], options: TileOptions | None = None
+) -> Iterator[Boxes]:
+    """Yields all predictions for each picture; those below a threshold are for the caller to drop.
+
+    Pictures are resized to the model's size. With tiles, a box that repeats a more certain one of
+    its class is left out, where whole objects precede those that the edge of a tile cuts.
+
+    Args:
+        predictor: A `Predictor` of boxes.
+        pictures: Pixels `(H, W, C)` from `data.read_image`.
+        options: `TileOptions`; None resizes each picture.
+
+    Raises:
+        ValueError: The predictor does not predict boxes, or its outputs are not finite.
+
+    Example:
+        ```python
+        predictor, _ = evaluation.open_predictor("runs/boxes")
+        (found,) = evaluation.predict_boxes(predictor, [data.read_image("street.jpg", 3)])
+        found.corners[found.scores >= 0.5]  # left, top, right and bottom in pixels
+        ```
+    """
+    if predictor.task.kind != "boxes":
+        raise ValueError(
+            "Boxes need a model that was trained with task boxes, or a YOLOS. "
+            f"Received: a model of {predictor.task.kind}"
+        )
+    options, remaining = options or TileOptions(), iter(pictures)
+    levels = predictor.preprocessing.levels
+    while chunk := [at_levels(x, levels) for x in itertools.islice(remaining, options.batch)]:
+        if options.tiles:
+            yield from (_from_tiles(predictor, np.asarray(x), options) for x in chunk)
+            continue
+        size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
+        pixels = np.stack([data.resize(picture, size, preprocessing) for picture in chunk])
+        answers = predictor.as_probabilities(run_pixels(predictor, pixels, options.batch))
+        for picture, answer in zip(chunk, answers):
+            yield best_of(answer, _size(picture))
+
+
+def _size(picture):
+    """The width and height of a picture `(H, W, C)`."""
+    return picture.shape[1::-1]
+
+
+def _from_tiles(predictor, picture, options):
+    sides, tile = np.array(_size(picture)), predictor.input_shape[1::-1]
+    found, cut = [], []
+    for places, tiles in cut_tiles(picture, predictor.input_shape[:2], options):
+        outputs = run_pixels(predictor, tiles, options.batch)
+        for (top, left), answer in zip(places, predictor.as_probabilities(outputs)):
+            boxes, corner = best_of(answer, tile), np.tile([left, top], 2)
+            ends = [boxes.corners[:, :2] < EDGE, boxes.corners[:, 2:] > np.array(tile) - EDGE]
+            inner = [np.array([left, top]) > 0, np.array([left, top]) + tile < sides]
+            cut.append(np.logical_or(*(end & side for end, side in zip(ends, inner))).any(axis=-1))
+            found.append(boxes._replace(corners=boxes.corners + corner))
+    joined = Boxes(*map(np.concatenate, zip(*found)))
+    joined = joined._replace(corners=np.clip(joined.corners, 0, np.tile(sides, 2)))
+    seen = (joined.corners[:, 2:] > joined.corners[:, :2]).all(axis=-1)
+    return without_repeats(joined.chosen(seen), joined.scores[seen] - np.concatenate(cut)[seen])
+
+
+def certain(predicted: Boxes, task: Task, threshold: float | None = None) -> Boxes:
+    """Leaves out predictions below a threshold, by default that of their class, and sorts them."""
+    least = [task.threshold(k) if threshold is None else threshold for k in predicted.classes]
+    order = np.argsort(-predicted.scores, kind="stable")
+    return predicted.chosen(order[(predicted.scores >= np.array(least, "float32"))[order]])
+
+
+def best_box_thresholds(
+    true: Sequence[Boxes], predicted: Sequence[Boxes], num_classes: int
+) -> tuple[float, ...]:
+    """Returns, for each class, the score of the best F1 at an overlap of 0.5.
+
+    Precision and recall are those of pycocotools. A class without hits gets 0.5.
+
+    Args:
+        true: The objects of each picture, from `support.boxes.boxes_of`.
+        predicted: From `predict_boxes`.
+        num_classes: K.
+
+    Example:
+        >>> true = Boxes(np.array([0]), np.array([1.0]), np.array([[0.0, 0.0, 9.0, 9.0]]))
+        >>> best_box_thresholds([true], [true._replace(scores=np.array([0.75]))], 1)
+        (0.75,)
+    """
+    evaluation = coco_evaluation(true, predicted, num_classes)
+    recall = evaluation.params.recThrs
+    chosen = []
+    for k in range(num_classes):
+        precision, scores = (
+            evaluation.eval[name][0, :, k, 0, -1] for name in ("precision", "scores")
+        )
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        chosen.append(float(scores[f1.argmax()]) if f1.max() > 0 else 0.5)
+    return tuple(chosen)
+
+
+def match(true: Boxes, predicted: Boxes) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs objects and predictions of any class that overlap by at least 0.5, by SciPy.
+
+    Returns:
+        The indices of the paired objects, and of their predictions.
+    """
+    optimize = extras.require("scipy.optimize", extra="data", purpose="Matching boxes")
+    shared = overlaps(true.corners[:, None], predicted.corners[None])
+    pairs = optimize.linear_sum_assignment(np.where(shared >= HIT, shared, 0), maximize=True)
+    return tuple(places[shared[pairs] >= HIT] for places in pairs)  # type: ignore[return-value]
+
+
+def confuse(true: Boxes, predicted: Boxes, num_classes: int) -> np.ndarray:
+    """Counts the pairs of true and predicted classes of a picture.
+
+    Args:
+        true: The objects. Those that do not count, and what overlaps them, are left out.
+        predicted: The predictions that count as present.
+        num_classes: K.
+
+    Returns:
+        `(K + 1, K + 1)` int64; the last row counts false alarms, and the last column misses.
+    """
+    predicted = _countable(true, predicted)
+    true = true.chosen(true.scores > 0)
+    rows, columns = match(true, predicted)
+    matrix = np.zeros((num_classes + 1,) * 2, "int64")
+    np.add.at(matrix, (true.classes[rows], predicted.classes[columns]), 1)
+    count = lambda classes, matched: np.bincount(np.delete(classes, matched), minlength=len(matrix))
+    matrix[:, -1] += count(true.classes, rows)
+    matrix[-1] += count(predicted.classes, columns)
+    return matrix
+
+
+def _countable(true, predicted):
+    """Leaves out predictions that mostly lie in an object that does not count."""
+    crowds = true.corners[true.scores == 0]
+    inside = overlaps(predicted.corners[:, None], crowds[None], of_smaller=True) >= HIT
+    return predicted.chosen(~inside.any(axis=-1))
+
+
+def report_boxes(
+    true: Sequence[Boxes], predicted: Sequence[Boxes], class_names: Sequence[str], task: Task
+) -> dict[str, Any]:
+    """Judges boxes by pycocotools.
+
+    Args:
+        true: The objects of each picture, from `support.boxes.boxes_of`.
+        predicted: All predictions for each picture, from `predict_boxes`.
+        class_names: The K names.
+        task: Its thresholds say which predictions count as present.
+
+    Returns:
+        COCO's "ap", "ap50", "ap75", "ap_small", "ap_medium" and "ap_large", "images", "boxes" (for
+        each class its objects, AP and AP50, and its precision and recall at its threshold and an
+        overlap of 0.5) and the "confusion_matrix" of `confuse`. A figure without objects is None.
+
+    Raises:
+        ValueError: There are no pictures.
+
+    Example:
+        >>> true = Boxes(np.array([0]), np.array([1.0]), np.array([[0.0, 0.0, 9.0, 9.0]]))
+        >>> report_boxes([true], [true], ["cat"], Task("boxes"))["ap50"]
+        1.0
+    """
+    if not true:
+        raise ValueError(NO_IMAGES)
+    count = len(class_names)
+    evaluation = coco_evaluation(true, predicted, count)
+    present = [certain(boxes, task) for boxes in predicted]
+    matrix = np.zeros((count + 1,) * 2, "int64")
+    for pair in zip(true, present, strict=True):
+        matrix += confuse(*pair, count)
+    precisions = evaluation.eval["precision"][..., 0, -1]  # (overlaps, recalls, K)
+    rows = [
+        {
+            "name": str(name),
+            "objects": int(matrix[k].sum()),
+            "ap": _mean(precisions[:, :, k]),
+            "ap50": _mean(precisions[0, :, k]),
+            "precision": share_of(matrix[k, k], matrix[:, k].sum()),
+            "recall": share_of(matrix[k, k], matrix[k].sum()),
+            "threshold": task.threshold(k),
+        }
+        for k, name in enumerate(class_names)
+    ]
+    figures = coco_figures(evaluation)
+    return {**figures, "images": len(true), "boxes": rows, "confusion_matrix": matrix.tolist()}
+
+
+def _mean(precisions):
+    known = precisions[precisions > -1]
+    return float(known.mean()) if known.size else None
+
+
+def box_table(metrics: dict[str, Any]) -> str:
+    """Formats a report of boxes for a terminal: one line per class, then the means.
+
+    Example:
+        >>> true = Boxes(np.array([0]), np.array([1.0]), np.array([[0.0, 0.0, 9.0, 9.0]]))
+        >>> print(box_table(report_boxes([true], [true], ["cat"], Task("boxes"))))
+        class  objects       AP     AP50  precision   recall  threshold
+        cat          1  100.00%  100.00%    100.00%  100.00%        0.5
+        AP 100.00%, AP50 100.00%, AP75 100.00% of 1 images
+    """
+    most = max(7, *(len(str(row["objects"])) for row in metrics["boxes"]))
+    columns: Columns = {
+        "objects": ("objects", most, str),
+        **{name.upper(): (name, 7, percent) for name in ("ap", "ap50")},
+        **SHARES,
+        "threshold": ("threshold", 9, "{:.3g}".format),
+    }
+    lines = format_table("class", metrics["boxes"], columns)
+    return "\n".join([*lines, box_headline(metrics).replace(" held-out", "")])
+
+
+def box_headline(metrics: dict[str, Any]) -> str:
+    """Returns the last line of a run with boxes."""
+    figures = (f"{name.upper()} {percent(metrics[name])}" for name in ("ap", "ap50", "ap75"))
+    return f"{', '.join(figures)} of {metrics['images']} held-out images"
+
+
+def judge_boxes(
+    predictor: Predictor,
+    split: "data.Split",
+    class_names: Sequence[str],
+    options: TileOptions | None = None,
+) -> dict[str, Any]:
+    """Judges a predictor on a split, the boxes in the pixels of each picture.
+
+    Args:
+        predictor: A `Predictor` of boxes.
+        split: A split whose labels are boxes.
+        class_names: The K names.
+        options: How to predict pictures whose size is not the model's.
+
+    Returns:
+        A report; see `report_boxes`.
+
+    Raises:
+        ValueError: The predictor does not predict boxes, or the split is empty.
+
+    Example:
+        ```python
+        dataset = data.load("folder:shapes", channels=3)
+        metrics = evaluation.judge_boxes(predictor, dataset.split("test"), dataset.class_names)
+        print(f"AP50 {metrics['ap50']:.1%}")
+        ```
+    """
+    true, predicted = predict_split(predictor, split, options)
+    return report_boxes(true, predicted, class_names, predictor.task)
+
+
+def predict_split(
+    predictor: Predictor, split: "data.Split", options: TileOptions | None = None
+) -> tuple[list[Boxes], list[Boxes]]:
+    """Returns the objects in each picture of a split, and the predictions for it."""
+    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
+    true: list[Boxes] = []
+
+    def pictures():
+        for index in range(len(split)):
+            picture, label = split.example(index)
+            true.append(boxes_of(label, _size(picture)))
+            yield picture
+
+    with split.reading():
+        return true, [*predict_boxes(predictor, pictures(), options)]
+
+
+def draw_boxes(
+    picture: np.ndarray,
+    boxes: Boxes,
+    names: Sequence[str],
+    color: tuple[int, int, int] | None = None,
+) -> np.ndarray:
+    """Draws boxes with the names of their classes, and their scores below 1, on a picture.
+
+    Args:
+        picture: Pixels `(H, W, C)` from `data.read_image`.
+        boxes: The objects.
+        names: The K names.
+        color: Red, green and blue; None for a color of each class.
+
+    Returns:
+        `(H, W, 3)` uint8.
+
+    Example:
+        ```python
+        drawn = evaluation.draw_boxes(picture, found, predictor.class_names)
+        PIL.Image.fromarray(drawn).save("found.png")
+        ```
+    """
+    image, drawing, font = (
+        extras.require(f"PIL.{name}", extra="data", purpose="Drawing boxes")
+        for name in ("Image", "ImageDraw", "ImageFont")
+    )
+    pixels = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3))
+    drawn = image.fromarray(np.ascontiguousarray(pixels))
+    pen, points = drawing.Draw(drawn), max(10, max(drawn.size) // 50)
+    letters, colors = font.load_default(points), palette()[1:]
+    for k, score, corners in zip(*boxes):
+        ink = color or tuple(map(int, colors[k % len(colors)]))
+        left, top, *_ = corners
+        pen.rectangle([*map(float, corners)], outline=ink, width=max(1, points // 6))
+        text = names[k] if score == 1 else f"{names[k]} {score:.2f}"
+        place = (float(left), max(0.0, float(top) - points - 2))
+        pen.rectangle(pen.textbbox(place, text, letters), fill=ink)
+        pen.text(place, text, "black" if sum(ink) > 380 else "white", letters)
+    return np.asarray(drawn)
+
+
+def draw_box_sheet(rows: Iterable[tuple[np.ndarray, Boxes, Boxes]], names: Sequence[str]):
+    """Draws pictures beside their errors: misses red, false alarms yellow, and hits green.
+
+    Args:
+        rows: For each picture its pixels, its objects, and the predictions that count as present.
+        names: The K names.
+
+    Returns:
+        A `PIL.Image.Image` with two pictures per row. A hit of a wrong class is a miss and a false
+        alarm.
+
+    Example:
+        ```python
+        evaluation.draw_box_sheet([(picture, true, found)], names).save("predictions.png")
+        ```
+    """
+    panels = []
+    for picture, true, predicted in rows:
+        hits, misses, alarms = errors_of(true, predicted)
+        drawn = np.asarray(viewable(picture))
+        for boxes, color in ((hits, HITS), (misses, MISSED), (alarms, FALSE_ALARM)):
+            drawn = draw_boxes(drawn, boxes, names, color)
+        plain = draw_boxes(picture, true.chosen(true.scores > 0), names)
+        panels.append([data.thumbnail(pixels, 2 * SIDE) for pixels in (plain, drawn)])
+    return lay_out(panels)
+
+
+def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:
+    """Returns the hits among the predictions, the missed objects, and the false alarms."""
+    predicted = _countable(true, predicted)
+    true = true.chosen(true.scores > 0)
+    rows, columns = match(true, predicted)
+    same = true.classes[rows] == predicted.classes[columns]
+    without = lambda boxes, places: boxes.chosen(np.delete(np.arange(len(boxes.scores)), places))
+    hits = predicted.chosen(columns[same])
+    return hits, without(true, rows[same]), without(predicted, columns[same])

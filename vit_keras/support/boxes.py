@@ -1,0 +1,177 @@
+"""Boxes around objects: their corners and overlaps, and COCO's figures for them.
+
+A label is `(M, 5)` or `(M, 6)`: class, center x, center y, width and height as shares of the
+picture's sides, and a flag, which is 0 for objects that count. Rows of class −1 fill up.
+"""
+
+import contextlib
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vit_keras.support import extras
+
+COLUMNS = 5  # of a target: class, center x, center y, width, height
+HIT = 0.5  # the least overlap of a prediction with its object
+FIGURES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # COCO's first six
+
+
+class Boxes(NamedTuple):
+    """The objects in a picture.
+
+    Attributes:
+        classes: `(D,)` integers.
+        scores: `(D,)`, in 0..1.
+        corners: `(D, 4)`: left, top, right and bottom in pixels.
+    """
+
+    classes: np.ndarray
+    scores: np.ndarray
+    corners: np.ndarray
+
+    def chosen(self, rows: Any) -> "Boxes":
+        """The objects of some rows: a mask or an array of indices."""
+        return Boxes(*(column[rows] for column in self))
+
+
+def to_corners(boxes: np.ndarray) -> np.ndarray:
+    """Converts center x, center y, width and height, `(..., 4)`, to left, top, right and bottom."""
+    center, half = boxes[..., :2], boxes[..., 2:] / 2
+    return np.concatenate([center - half, center + half], axis=-1)
+
+
+def scored_corners(outputs: np.ndarray) -> np.ndarray:
+    """Converts the joined outputs of a detector to scores and corners.
+
+    Args:
+        outputs: `(..., K + 1 + 4)`: logits, the last of which means no object, and a box.
+
+    Returns:
+        `(..., K + 4)`: the probability of each class, then left, top, right and bottom.
+    """
+    logits = outputs[..., :-4]
+    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares = exponents / exponents.sum(axis=-1, keepdims=True)
+    return np.concatenate([shares[..., :-1], to_corners(outputs[..., -4:])], axis=-1)
+
+
+def best_of(answer: np.ndarray, size: Sequence[int]) -> Boxes:
+    """Returns a picture's predictions `(T, K + 4)` as boxes of their most likely classes.
+
+    Args:
+        answer: From `scored_corners`.
+        size: The picture's width and height in pixels, to which the boxes are clipped.
+    """
+    scores, corners = answer[:, :-4], np.clip(answer[:, -4:], 0, 1)
+    return Boxes(scores.argmax(axis=-1), scores.max(axis=-1), corners * np.tile(size, 2))
+
+
+def boxes_of(label: np.ndarray, size: Sequence[int]) -> Boxes:
+    """Returns the objects of a label; their scores are 1, or 0 for those that do not count."""
+    rows = label[label[:, 0] >= 0]
+    counts = 1.0 - (rows[:, COLUMNS:] != 0).any(axis=-1)
+    return Boxes(rows[:, 0].astype(int), counts, to_corners(rows[:, 1:COLUMNS]) * np.tile(size, 2))
+
+
+def overlaps(first: np.ndarray, second: np.ndarray, of_smaller: bool = False) -> np.ndarray:
+    """Computes the intersection over union of boxes.
+
+    Args:
+        first: `(..., 4)` corners.
+        second: `(..., 4)` corners, which broadcast with `first`.
+        of_smaller: Whether to divide by the smaller box instead of the union.
+
+    Example:
+        >>> overlaps(np.array([0, 0, 2, 2]), np.array([1, 0, 3, 2])).round(3)
+        np.float64(0.333)
+    """
+    low, high = (
+        np.maximum(first[..., :2], second[..., :2]),
+        np.minimum(first[..., 2:], second[..., 2:]),
+    )
+    shared = np.prod(np.maximum(high - low, 0), axis=-1)
+    areas = [np.prod(boxes[..., 2:] - boxes[..., :2], axis=-1) for boxes in (first, second)]
+    whole = np.minimum(*areas) if of_smaller else sum(areas) - shared
+    return shared / np.maximum(whole, 1e-12)
+
+
+def without_repeats(boxes: Boxes, ranks: np.ndarray, least: float = HIT) -> Boxes:
+    """Leaves out boxes that repeat one of their class with a higher rank.
+
+    Args:
+        boxes: The boxes.
+        ranks: `(D,)` numbers.
+        least: The least shared part of the smaller box, since a part of an object repeats it too.
+    """
+    boxes = boxes.chosen(np.argsort(-ranks, kind="stable"))
+    kept = np.ones(len(boxes.scores), bool)
+    for row, corners in enumerate(boxes.corners):
+        if kept[row]:
+            rest = slice(row + 1, None)
+            same = boxes.classes[rest] == boxes.classes[row]
+            kept[rest] &= ~(same & (overlaps(corners, boxes.corners[rest], True) >= least))
+    return boxes.chosen(kept)
+
+
+def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_classes: int) -> Any:
+    """Judges boxes by pycocotools.
+
+    Args:
+        true: The objects of each picture, from `boxes_of`.
+        predicted: The predictions for each picture. COCO counts the 100 most certain ones.
+        num_classes: K.
+
+    Returns:
+        The `COCOeval`, with its "eval" and its "stats".
+    """
+    purpose = {"extra": "train", "purpose": "Judging boxes"}
+    coco, judge = (
+        extras.require(f"pycocotools.{name}", **purpose) for name in ("coco", "cocoeval")
+    )
+    sides = [_coco_set(coco, boxes, num_classes) for boxes in (true, [*predicted])]
+    evaluation = judge.COCOeval(*sides, "bbox")
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation
+
+
+def _coco_set(coco, pictures, num_classes):
+    rows = [
+        {"image_id": picture, **row}
+        for picture, boxes in enumerate(pictures)
+        for row in coco_rows(boxes)
+    ]
+    made = coco.COCO()
+    made.dataset = {
+        "images": [{"id": picture} for picture in range(len(pictures))],
+        "annotations": [{"id": number, **row} for number, row in enumerate(rows, 1)],
+        "categories": [{"id": k} for k in range(num_classes)],
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        made.createIndex()
+    return made
+
+
+def coco_rows(boxes: Boxes) -> list[dict[str, Any]]:
+    """Describes boxes as COCO's JSON does; true ones that do not count are crowds."""
+    sizes = boxes.corners[:, 2:] - boxes.corners[:, :2]
+    return [
+        {
+            "category_id": int(k),
+            "bbox": [*map(float, corners[:2]), *map(float, size)],
+            "area": float(np.prod(size)),
+            "iscrowd": int(score == 0),
+            "score": float(score),
+        }
+        for k, score, corners, size in zip(*boxes, sizes)
+    ]
+
+
+def coco_figures(evaluation: Any) -> dict[str, float | None]:
+    """Returns `FIGURES` of an evaluation; None where there is no object of a size."""
+    known = lambda value: None if value < 0 else float(value)
+    return {name: known(value) for name, value in zip(FIGURES, evaluation.stats)}
