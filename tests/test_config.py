@@ -114,7 +114,7 @@ def test_faults_of_a_file_are_named(tmp_path, text, message):
         (["--model.options", "3"], "`model.options` must be a mapping or null. Received: 3"),
         (
             ["--task", "claszes"],
-            "classes, labels, numbers or masks. Received: claszes. Did you mean",
+            "numbers, masks or boxes. Received: claszes. Did you mean",
         ),
         (["--lora.layers", "[quer]"], "Did you mean query?"),
         (["--model", "B/16"], "`model` is a group of fields, such as model.variant. Received: B"),

@@ -16,6 +16,7 @@ KINDS = {
     "photos": "a folder for each of six classes",
     "tables": "labels.csv with six labels, a number, and the place of each picture",
     "masks": "pictures, and masks of six classes",
+    "boxes": "drawn shapes of four classes on photographs, and their boxes in YOLO's form",
     "places": "a folder for each place, to pre-train on",
     "photographs": "the two whole photographs",
 }

@@ -10,6 +10,7 @@ from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
+    from vit_keras.data.box_files import holds_boxes
     from vit_keras.data.dataset import Dataset, Split, from_arrays
     from vit_keras.data.datasets import DATASETS, load
     from vit_keras.data.files import read_layout

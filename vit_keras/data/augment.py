@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vit_keras.data import policies
+from vit_keras.data.boxes import boxes_in
 from vit_keras.data.transforms import (
     as_array,
     as_picture,
@@ -16,11 +17,14 @@ from vit_keras.data.transforms import (
     mirror,
     normalize_into,
     random_window,
+    seen_part,
     sides_of,
     squeeze,
     to_uint8,
 )
 from vit_keras.support import extras
+
+MIRRORED = (0.0, 1.0, 1.0, -1.0)  # the part of a picture that is its mirror image
 
 
 def turns(config) -> bool:
@@ -231,7 +235,8 @@ class Augmentation:
 
         Args:
             picture: A picture of `transforms`.
-            label: Its label; a mask, `(H, W)` uint8, changes with the picture.
+            label: Its label; a mask, `(H, W)` uint8, and boxes, `(M, 6)` float32, change with the
+                picture.
             rng: The example's generator.
 
         Returns:
@@ -242,19 +247,23 @@ class Augmentation:
                 without 3 channels.
         """
         config, is_mask = self.config, is_a_mask(label)
-        resized = self._resize(sides_of(picture), rng)
+        resized, *windows = self._resize(sides_of(picture), rng)
         picture = resized(picture, self.preprocessing)
         mask = (
             resized(as_picture(label[..., None]), nearest(self.preprocessing)) if is_mask else None
         )
         if config.flip and rng.random() < 0.5:
             picture, mask = mirror(picture), mirror(mask) if is_mask else None
+            windows.append(MIRRORED)
         pixels = as_array(self._change(picture, rng))
         if turns(config):
             drawn = draw_map(rng, self.size, config)
             pixels = warp(pixels.astype("float32"), drawn)
             mask = warp_mask(np.asarray(mask), drawn) if is_mask else None
-        return pixels, np.asarray(mask) if is_mask else label
+            windows.append(_window_of(drawn, self.size))
+        if is_mask:
+            return pixels, np.asarray(mask)
+        return pixels, boxes_in(label, *windows) if are_boxes(label) else label
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
         """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
@@ -267,18 +276,20 @@ class Augmentation:
         return self.mixing(images, targets, generators) if self.mixing else (images, targets)
 
     def _resize(self, sides, rng):
-        """Draws a function that brings a picture and its mask to the model's size."""
+        """Draws a function that brings a picture and its mask to the model's size, and the part."""
         if self.config.crop == "inception":
             window = random_window(sides, rng)
             return lambda picture, preprocessing: squeeze(
                 cut(picture, window), self.size, preprocessing
-            )
+            ), _shares(window, sides)
         if self.config.crop == "bit":
             resized, window = bit_crop(sides, self.size, rng)
             return lambda picture, preprocessing: cut(
                 squeeze(picture, resized, preprocessing), window
-            )
-        return lambda picture, preprocessing: fit(picture, self.size, preprocessing)
+            ), _shares(window, resized)
+        return lambda picture, preprocessing: fit(picture, self.size, preprocessing), seen_part(
+            sides, self.size, self.preprocessing
+        )
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which need RGB with whole levels."""
@@ -300,9 +311,25 @@ class Augmentation:
         return picture
 
 
+def _shares(window, sides):
+    """Returns a window in pixels as shares of the sides."""
+    return tuple(length / side for length, side in zip(window, (*sides, *sides)))
+
+
+def _window_of(map, size):
+    """Returns the part of a picture that a map without rotation shows, as shares of its sides."""
+    scale, corner = np.diag(map[:, :2]), (map[:, 2] + (1 - np.diag(map[:, :2])) / 2) / size
+    return *corner.tolist(), *scale.tolist()
+
+
 def is_a_mask(label) -> bool:
-    """Whether a label is a mask `(H, W)` rather than a class or labels `(K,)`."""
-    return np.ndim(label) == 2
+    """Whether a label is a mask `(H, W)` uint8."""
+    return np.ndim(label) == 2 and label.dtype == np.uint8
+
+
+def are_boxes(label) -> bool:
+    """Whether a label is the boxes `(M, 6)` float32 of a picture."""
+    return np.ndim(label) == 2 and label.dtype == np.float32
 
 
 def nearest(preprocessing):
@@ -310,8 +337,10 @@ def nearest(preprocessing):
     return dataclasses.replace(preprocessing, interpolation="nearest", antialias=False)
 
 
-def resized_label(label, image_size, preprocessing):
-    """Resizes a mask `(H, W)` as `preprocessing` resizes its picture; keeps other labels."""
+def resized_label(label, sides, image_size, preprocessing):
+    """Changes a mask or boxes as `preprocessing` resizes a picture; keeps other labels."""
+    if are_boxes(label):
+        return boxes_in(label, seen_part(sides, image_size, preprocessing))
     if not is_a_mask(label):
         return label
     return np.asarray(fit(as_picture(label[..., None]), image_size, nearest(preprocessing)))

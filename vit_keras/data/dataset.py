@@ -127,6 +127,8 @@ class Split:
             classes each mask has, `(N, K)`.
         groups: The group of each image, such as a patient; no group is split. Empty for an image
             without a group; None without groups.
+        sides: The height and width in pixels that annotations say, `(N, 2)`, with 0 for unknown
+            ones; None without annotations.
 
     Attributes:
         channels: The number of channels of encoded pictures; None keeps all channels of each file.
@@ -152,6 +154,7 @@ class Split:
         size=None,
         mask=None,
         groups=None,
+        sides=None,
     ):
         self.labels_are_known = not callable(labels)
         self._labels = labels if callable(labels) else as_labels(labels)
@@ -160,6 +163,7 @@ class Split:
         self.name: Any = name
         self.files: Any = files
         self.groups: Sequence[str] | None = groups
+        self.sides: np.ndarray | None = sides
         self.channels: int | None = None
         self.levels: float | None = None
         self.bands: tuple[int, ...] = ()
@@ -172,7 +176,7 @@ class Split:
     def labels(self) -> np.ndarray:
         """The class of each image, `(N,)` int32; or its labels or numbers, `(N, K)` float32.
 
-        For masks, the classes in each one, `(N, K)`.
+        For masks and boxes, the classes in each picture, `(N, K)`.
         """
         return self._labels() if callable(self._labels) else self._labels
 
@@ -210,7 +214,7 @@ class Split:
 
         Returns:
             The image, `(H, W, C)` of uint8, uint16, or float32, and the label: a scalar int32,
-            `(K,)` float32, or a mask `(H, W)` uint8.
+            `(K,)` float32, a mask `(H, W)` uint8, or boxes `(M, 6)` float32: see `Boxes`.
 
         Raises:
             UnreadableImageError: If an unreadable image stops the run, or if none is readable.
@@ -258,6 +262,7 @@ class Split:
             size=len(indices),
             mask=chosen(self._mask),
             groups=self.groups and [self.groups[i] for i in indices],
+            sides=None if self.sides is None else self.sides[indices],
         ).like(self)
 
     def like(self, other: "Split") -> "Split":
@@ -312,6 +317,7 @@ def joined(first: Split, second: Split) -> Split:
         size=count + len(second),
         mask=either(first._mask, second._mask),
         groups=first.groups and [*first.groups, *(second.groups or [""] * len(second))],
+        sides=None if first.sides is None else np.concatenate([first.sides, second.sides]),
     ).like(first)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
+from vit_keras.data.box_files import holds_boxes, read_boxes
+from vit_keras.data.boxes import Annotated, Boxes, clean
 from vit_keras.data.dataset import (
     HELD_OUT,
     Dataset,
@@ -43,6 +45,7 @@ class Rows:
         groups: The group of each picture, empty for a picture without one; None without groups.
         masks: The mask of each picture, relative to `root`.
         mask_code: Decodes the bytes of a file to a mask `(H, W)` uint8.
+        boxes: The boxes of the pictures.
         notes: What was found or guessed, one sentence each.
         warnings: What may spoil a result, one sentence each.
     """
@@ -56,6 +59,7 @@ class Rows:
     groups: list[str] | None = None
     masks: list[str] | None = None
     mask_code: MaskCode | None = None
+    boxes: Boxes | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -69,6 +73,7 @@ class Rows:
             splits=self.splits[rows],
             groups=take(self.groups),
             masks=take(self.masks),
+            boxes=self.boxes and self.boxes.part(rows),
         )
 
 
@@ -101,6 +106,18 @@ def with_masks(rows: Rows, masks: list[str], config: DataConfig) -> Rows:
     code = mask_code(rows.root, train, config)
     labels = no_labels(len(masks), "masks")._replace(names=code.names)
     return dataclasses.replace(rows, masks=masks, mask_code=code, labels=labels)
+
+
+def with_boxes(rows: Rows, pictures: Sequence[Annotated], names: Sequence[str]) -> Rows:
+    """Adds the boxes of each row, and the names of their classes."""
+    boxes, notes, warnings = clean(rows.root, pictures)
+    return dataclasses.replace(
+        rows,
+        boxes=boxes,
+        labels=Labels("boxes", tuple(names), boxes.present(len(names))),
+        notes=(*rows.notes, *notes),
+        warnings=(*rows.warnings, *warnings),
+    )
 
 
 def open_rows(rows: Rows, config: DataConfig) -> Dataset:
@@ -149,7 +166,7 @@ def _check_trained(rows: Rows, splits):
             f"The name of a class must be text on one line. Received: {broken[:5]} in "
             f"{rows.name!r}. Rename it; in a table, look for a quote that is not closed"
         )
-    if labels.kind == "masks" or not labels.names:
+    if labels.kind in ("masks", "boxes") or not labels.names:
         return
     counts = LABEL_KINDS[labels.kind].counts(labels.values[splits == "train"], labels.names)
     if untrained := [name for name, count in counts.items() if not count]:
@@ -172,12 +189,16 @@ def _open(rows: Rows) -> Split:
         extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
     places = [os.path.join(rows.root, path) for path in rows.files]
     masks = [os.path.join(rows.root, path) for path in rows.masks or ()]
-    files = lambda: [*zip(rows.files, places), *zip(rows.masks or (), masks)]
+    sources = [*dict.fromkeys(rows.boxes.sources if rows.boxes else ())]
+    beside = [*zip(sources, (os.path.join(rows.root, path) for path in sources))]
+    files = lambda: [*zip(rows.files, places), *zip(rows.masks or (), masks), *beside]
     options: dict[str, Any] = {"name": places.__getitem__, "files": files, "groups": rows.groups}
     if rows.mask_code:
         return mask_split(places, masks, rows.mask_code, **options)
-    labels = rows.labels.values
-    return Split(labels, encoded=lambda i: (read_file(places[i]), labels[i]), **options)
+    values = rows.labels.values
+    labels = rows.boxes or values
+    options |= {"sides": rows.boxes and rows.boxes.sides}
+    return Split(values, encoded=lambda i: (read_file(places[i]), labels[i]), **options)
 
 
 SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
@@ -186,11 +207,11 @@ SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
 def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
 
-    For pictures with masks, see `masks.holds_masks`. With `config.label_pattern`, the name of each
-    picture gives its class, at any depth. If pictures need not be `labeled`, a folder with another
-    layout, or with pictures beside the classes, has no classes: all pictures in it and in its
-    subfolders are one data set. If symbolic or hard links put a picture into several folders, these
-    folders are its labels.
+    For pictures with masks, see `masks.holds_masks`, and for boxes, `box_files.holds_boxes`. With
+    `config.label_pattern`, the name of each picture gives its class, at any depth. If pictures need
+    not be `labeled`, a folder with another layout, or with pictures beside the classes, has no
+    classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links
+    put a picture into several folders, these folders are its labels.
 
     The held-out split is a folder named test, validation, val, valid, or dev. Without one,
     `config.test_percent` of each class is held out. If `config.train_split` is not part of train, a
@@ -204,6 +225,8 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     """
     if task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path)):
         return open_rows(_with_masks(path, config), config)
+    if task == "boxes" or (task == "auto" and holds_boxes(path)):
+        return open_rows(_with_boxes(path), config)
     layout = read_layout(path, trains="train" in config.train_split)
     least = LABEL_KINDS["classes"].least
     classless = layout.problems or layout.loose or len(layout.classes) < least
@@ -257,6 +280,24 @@ def _with_masks(path, config) -> Rows:
     masks = {relative(i): relative(mask) for of in pairs.values() for i, mask in of.items()}
     rows = _rows(path, pairs)
     return with_masks(rows, [masks[image] for image in rows.files], config)
+
+
+def _with_boxes(path) -> Rows:
+    """Returns the rows of annotated pictures."""
+    pictures, names = read_boxes(path)
+    by_split: dict[str, dict[str, Annotated]] = {}
+    for picture in pictures:
+        of_split = by_split.setdefault(picture.split, {})
+        of_split[os.path.join(path, picture.file)] = picture
+    if twice := len(pictures) - sum(map(len, by_split.values())):
+        raise ValueError(
+            f"Annotations must list each picture once. Received: {path!r}, where {twice:,} are "
+            "listed again"
+        )
+    rows = _rows(path, by_split)
+    of_rows = zip(rows.splits, rows.files)
+    known = [by_split[split][os.path.join(path, file)] for split, file in of_rows]
+    return with_boxes(rows, known, names)
 
 
 @dataclasses.dataclass(frozen=True)

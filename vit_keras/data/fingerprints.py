@@ -14,7 +14,7 @@ from vit_keras.support.json_files import read_json, with_checksums
 FILE = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"
 MOST_READ_BYTES = 2**30  # in all pictures; reading them from memory takes 3 s
-IN_FILES = ("classes", "masks")  # kinds whose labels follow from file names and sizes
+IN_FILES = ("classes", "masks", "boxes")  # kinds whose labels follow from files
 
 
 class Recorded(TypedDict):

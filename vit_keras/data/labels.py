@@ -20,8 +20,8 @@ class LabelKind(NamedTuple):
             equally often.
         members: Maps labels to pairs of a picture's number and the number of one of its labels, as
             two arrays; a share of each label is held out.
-        target: Maps one picture's label to a model's target, `(K,)` float32 or, for a mask,
-            `(H, W)` int32, given a `Task` and K.
+        target: Maps one picture's label to a model's target, `(K,)` float32, for a mask `(H, W)`
+            int32, or for boxes `(M, 5)` float32, given a `Task` and K.
         text: Describes one picture's label, given the names of the outputs.
         least: The smallest number of outputs.
         unit: The whole that the held-out share refers to, for messages.
@@ -95,6 +95,21 @@ def _name_masks(label, names):
     return ", ".join(names[k] for k in present) or "none"
 
 
+def _learned_boxes(label, task, outputs):
+    """Drops the flags of boxes `(M, 6)`; objects with a flag get the class -1."""
+    target = label[:, :5].copy()
+    target[label[:, 5] != 0, 0] = NO_CLASS
+    return target
+
+
+def _name_boxes(label, names):
+    """Names the classes of boxes `(M, 5)` or `(M, 6)`, or those that are 1 in `(K,)`."""
+    label = np.asarray(label)
+    present = label if label.ndim == 1 else np.isin(np.arange(len(names)), label[:, 0])
+    return _name_masks(present, names)
+
+
+NO_CLASS = -1
 LABEL_KINDS = {
     "classes": LabelKind(
         counts=_count_classes,
@@ -132,12 +147,20 @@ LABEL_KINDS = {
         least=2,
         unit="the pictures",
     ),
+    "boxes": LabelKind(
+        counts=_count_labels,
+        strata=_rarest_label,
+        members=_rarer_values,
+        target=_learned_boxes,
+        text=_name_boxes,
+        least=1,
+        unit="the pictures of each class",
+    ),
 }
 
 
 YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 EMPTY = ("", "na", "n/a", "nan", "null", "none")  # as pandas and R write unknown values
-NO_CLASS = -1
 WHOLE = re.compile("0|-?[1-9][0-9]*")
 
 

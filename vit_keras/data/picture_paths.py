@@ -1,12 +1,16 @@
 """Finds the picture files that a command's arguments name."""
 
+import collections
 import fnmatch
 import functools
 import glob
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+from vit_keras.data.labels import text_of
 from vit_keras.data.pillow_images import SUFFIXES
 
 JUNK = {  # what systems and network drives leave among pictures, in lower case
@@ -210,3 +214,55 @@ def is_junk(name: str) -> bool:
 def is_picture(name: str) -> bool:
     """Whether a file of this name is a picture and not junk."""
     return os.path.splitext(name)[1].lower() in SUFFIXES and not is_junk(name)
+
+
+class PictureFiles:
+    """The pictures below a folder, which texts may spell differently.
+
+    Args:
+        root: The folder.
+    """
+
+    def __init__(self, root: str):
+        self.root = root
+        self.ending = functools.cache(self._ending)
+
+    @functools.cached_property
+    def known(self) -> dict[tuple[str, ...], list[str]]:
+        """Each picture below the root, by the parts of its path with and without a suffix."""
+        known = collections.defaultdict(list)
+        for folder, names in walk_once(self.root):
+            for name in names:
+                if is_picture(name):
+                    path = os.path.relpath(os.path.join(folder, name), self.root)
+                    *above, last = self._parts(path)
+                    for key in {last, os.path.splitext(last)[0]}:
+                        known[*above, key].append(path)
+        return known
+
+    def _ending(self, length: int) -> dict[tuple[str, ...], list[str]]:
+        """Pictures in deeper folders, by the last `length` parts of their paths."""
+        ending: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+        for steps, paths in self.known.items():
+            if len(steps) > length:
+                ending[steps[-length:]] += paths
+        return ending
+
+    @staticmethod
+    def _parts(path):
+        return [str(text_of(p)).casefold() for p in re.split(r"[\\/]+", path) if p not in ("", ".")]
+
+    def find(self, cell: Any) -> list[str]:
+        """Returns the pictures that a cell may mean, relative to the root: one, unless ambiguous.
+
+        A file fits if its path ends with the cell's path, or the other way around.
+        """
+        path = str(cell)
+        if path and os.path.isfile(os.path.join(self.root, path)):
+            return [path]
+        sought = tuple(self._parts(path))
+        if not sought:
+            return []
+        deeper = () if sought in self.known else self.ending(len(sought)).get(sought, ())
+        tails = (sought[i:] for i in range(len(sought)))
+        return [*deeper] or next((self.known[t] for t in tails if t in self.known), [])

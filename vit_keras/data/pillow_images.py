@@ -159,6 +159,19 @@ def open_encoded(data: bytes):
     return picture
 
 
+def picture_sides(data: bytes) -> tuple[int, int]:
+    """Returns the height and width of a picture file when it is upright, from its header if it can.
+
+    Raises:
+        ValueError: If the bytes are not a picture.
+        ImportError: As for `read_image`.
+    """
+    with contextlib.suppress(ValueError), open_encoded(data) as picture:
+        if picture.format not in TURNED_BY_PILLOW and b"eXIf" not in data:  # may follow the pixels
+            return picture.size[:: 1 if _exif_orientation(picture) > 4 else -1]
+    return as_array(decode(data, None)).shape[:2]
+
+
 @contextlib.contextmanager
 def _as_value_errors():
     """Turns any error that Pillow raises for a damaged picture into ValueError."""

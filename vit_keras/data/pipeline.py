@@ -14,7 +14,7 @@ from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pretext import Masking, Views
-from vit_keras.data.transforms import fit, normalize_into
+from vit_keras.data.transforms import fit, normalize_into, sides_of
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -153,7 +153,7 @@ def eval_batches(
         if isinstance(masking, Views):
             return masking.draw(picture, rng), *weights
         pixels = as_array(fit(picture, image_size, preprocessing))
-        label = resized_label(label, image_size, preprocessing)
+        label = resized_label(label, sides_of(picture), image_size, preprocessing)
         label = label if num_classes is None else target(label, task, num_classes)
         drawn = [masking.draw(rng)] if masking else []
         return (pixels, preprocessing), label, *weights, *drawn

@@ -2,12 +2,11 @@
 
 import collections
 import csv
-import functools
 import io
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, split_name
 from vit_keras.data.files import Rows, labels_in_names, open_rows, with_masks
 from vit_keras.data.labels import Labels, check_filled, no_labels, read_labels, text_of
-from vit_keras.data.picture_paths import is_picture, walk_once
+from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
 
@@ -78,9 +77,9 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         ImportError: If PyArrow is not installed and the file is Parquet.
     """
     table = read_table(path, config)
-    files = _Files(os.path.dirname(os.path.abspath(path)))
+    files = PictureFiles(os.path.dirname(os.path.abspath(path)))
     path_column = _path_column(table, config, files)
-    paths = files.paths(table, path_column)
+    paths = _paths(files, table, path_column)
     splits, split_column = _splits(table)
     used = {path_column, split_column, config.group_column}
     masks = table.named(MASKS)[:1]
@@ -102,7 +101,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         warnings=() if groups else tuple(looking),
     )
     if labels.kind == "masks":
-        rows = with_masks(rows, files.paths(table, masks[0]), config)
+        rows = with_masks(rows, _paths(files, table, masks[0]), config)
     return open_rows(rows, config)
 
 
@@ -221,7 +220,7 @@ def _records(path, text, separator):
     return records or [[]]
 
 
-def _path_column(table: Table, config: DataConfig, files: "_Files") -> str:
+def _path_column(table: Table, config: DataConfig, files: PictureFiles) -> str:
     """Returns the column that names the pictures: by the configuration, its name, or its files."""
     if name := config.path_column:
         table.column(name, "path_column")
@@ -240,81 +239,34 @@ def _path_column(table: Table, config: DataConfig, files: "_Files") -> str:
     return chosen
 
 
-class _Files:
-    """The files of a table, even if the table spells their names differently."""
+def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
+    """Returns the file of each row.
 
-    def __init__(self, root: str):
-        self.root = root
-        self.ending = functools.cache(self._ending)
-
-    @functools.cached_property
-    def known(self) -> dict[tuple[str, ...], list[str]]:
-        """Each picture below the root, by the parts of its path with and without a suffix."""
-        known = collections.defaultdict(list)
-        for folder, names in walk_once(self.root):
-            for name in names:
-                if is_picture(name):
-                    path = os.path.relpath(os.path.join(folder, name), self.root)
-                    *above, last = self._parts(path)
-                    for key in {last, os.path.splitext(last)[0]}:
-                        known[*above, key].append(path)
-        return known
-
-    def _ending(self, length: int) -> dict[tuple[str, ...], list[str]]:
-        """Pictures in deeper folders, by the last `length` parts of their paths."""
-        ending: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
-        for steps, paths in self.known.items():
-            if len(steps) > length:
-                ending[steps[-length:]] += paths
-        return ending
-
-    @staticmethod
-    def _parts(path):
-        return [str(text_of(p)).casefold() for p in re.split(r"[\\/]+", path) if p not in ("", ".")]
-
-    def find(self, cell: Any) -> list[str]:
-        """Returns the files that a cell may mean, relative to the root: one, unless ambiguous.
-
-        A file fits if its path ends with the cell's path, or the other way around.
-        """
-        path = str(cell)
-        if path and os.path.isfile(os.path.join(self.root, path)):
-            return [path]
-        sought = tuple(self._parts(path))
-        if not sought:
-            return []
-        deeper = () if sought in self.known else self.ending(len(sought)).get(sought, ())
-        tails = (sought[i:] for i in range(len(sought)))
-        return [*deeper] or next((self.known[t] for t in tails if t in self.known), [])
-
-    def paths(self, table: Table, column: str) -> list[str]:
-        """Returns the file of each row.
-
-        Raises:
-            ValueError: If a file does not exist, or if a cell may mean more than one.
-        """
-        cells = [*map(text_of, table.columns[column])]
-        check_filled(table.path, column, cells)
-        choices = [self.find(cell) for cell in table.columns[column]]
-        if missing := [cell for cell, paths in zip(cells, choices) if not paths]:
-            raise ValueError(
-                f"The files of a table must exist. Received: {table.path!r}, which names "
-                f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to "
-                f"{self.root!r}; data.path_column names another column than {column!r}"
-            )
-        if doubt := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) > 1]:
-            cell, paths = doubt[0]
-            raise ValueError(
-                "A table must name one file in each row. "
-                f"Received: {table.path!r} with {cell!r}, which may be any of {sorted(paths)[:5]}"
-            )
-        paths = [path for (path,) in choices]
-        if other := [(cell, path) for cell, path in zip(cells, paths) if path != cell]:
-            table.notes.append(
-                f"{len(other):,} of {len(paths):,} files have other names than the table says, "
-                "such as {1!r} for {0!r}".format(*other[0])
-            )
-        return paths
+    Raises:
+        ValueError: If a file does not exist, or if a cell may mean more than one.
+    """
+    cells = [*map(text_of, table.columns[column])]
+    check_filled(table.path, column, cells)
+    choices = [files.find(cell) for cell in table.columns[column]]
+    if missing := [cell for cell, paths in zip(cells, choices) if not paths]:
+        raise ValueError(
+            f"The files of a table must exist. Received: {table.path!r}, which names "
+            f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to "
+            f"{files.root!r}; data.path_column names another column than {column!r}"
+        )
+    if doubt := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) > 1]:
+        cell, paths = doubt[0]
+        raise ValueError(
+            "A table must name one file in each row. "
+            f"Received: {table.path!r} with {cell!r}, which may be any of {sorted(paths)[:5]}"
+        )
+    paths = [path for (path,) in choices]
+    if other := [(cell, path) for cell, path in zip(cells, paths) if path != cell]:
+        table.notes.append(
+            f"{len(other):,} of {len(paths):,} files have other names than the table says, "
+            "such as {1!r} for {0!r}".format(*other[0])
+        )
+    return paths
 
 
 def _splits(table: Table) -> tuple[np.ndarray, str | None]:

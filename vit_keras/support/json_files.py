@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -190,7 +191,7 @@ def _fault_of_tuple(value, kinds, place):
 
 
 def _fault_of_record(value, kind, place):
-    fields = typing.get_type_hints(kind)
+    fields = _hints(kind)
     for key, of_key in fields.items():
         if key in value:
             if fault := _fault(value[key], of_key, _join(place, key)):
@@ -200,6 +201,9 @@ def _fault_of_record(value, kind, place):
     if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
         return f"{_place(place)} has no field {others[0]!r}"
     return ""
+
+
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _place(place):
