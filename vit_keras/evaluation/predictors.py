@@ -454,7 +454,9 @@ def _open_exported(path, image_size, features):
     num_outputs = exported.num_outputs
     if output == "mask" and names is not None:
         num_outputs, run = len(names), _one_hot(run, len(names))
-    task = Task(**({} if features else with_tuples((inside | manifest).get("task", {}))))
+    told = {} if features else with_tuples((inside | manifest).get("task", {}))
+    task = Task(**(told or ({"kind": "boxes"} if exported.gives_boxes else {})))
+    output = output or ("boxes" if exported.gives_boxes else None)
     final = output in (task.row.output, "mask") if output else _gives_probabilities(exported)
     return Predictor(
         run,

@@ -12,7 +12,8 @@ from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
 from vit_keras.layers.dense import refuse_quantized
-from vit_keras.models import preprocessing_of, task_of, with_image_size
+from vit_keras.models import preprocessing_of, task_of, with_image_size, with_one_output
+from vit_keras.runtimes import scores_and_corners
 from vit_keras.support import files
 from vit_keras.support.file_lock import claimed_output
 
@@ -38,12 +39,13 @@ def export(
 
     Args:
         model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`. Its task
-            (classes, labels, numbers or masks) decides what the files return.
+            (classes, labels, numbers, masks or boxes) decides what the files return. A detector
+            with the outputs "logits" and "boxes" counts as boxes.
         folder: A new folder, or the folder of an earlier export.
         images: Images to compare on, `(N, H, W, C)` in the model's depth: uint8, uint16 for more
             than 255 levels, or float32. Crops of two photographs by default.
-        labels: The classes of `images`, `(N,)`, or their labels, `(N, K)`. With them, accuracy is
-            measured too.
+        labels: The classes of `images`, `(N,)`, or their labels, `(N, K)`; for boxes, `(N, M, 5)`
+            as in `training.SetPrediction`. With them, accuracy is measured too, or COCO's AP.
         calibration: Images that set the ranges of static int8, shaped like `images`; by default the
             first 64 of `images`.
         image_size: The side, or height and width, of the exported model's images in pixels.
@@ -70,11 +72,12 @@ def export(
         ```
     """
     refuse_quantized(model, "An export")
+    model = with_one_output(model)
     if [len(x.shape) for x in model.inputs] != [4] or len(model.outputs) > 1:
         raise ValueError(
             "Exports are for images (B, H, W, C) and one output. Received: model "
             f"{model.name!r} with other inputs or outputs. Keras exports text towers and "
-            "detectors: model.export(path, format='onnx')"
+            "an OWL-ViT: model.export(path, format='onnx')"
         )
     plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
@@ -107,21 +110,31 @@ def _export(model, folder, plan, images, labels, calibration, threads, sensitivi
     return rows
 
 
+# What files may return beside their default, by the kind of label.
+OTHER_OUTPUTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("classes", "labels"), ("logits", "features")),
+    "numbers": ("features",),
+    "masks": ("mask", "logits", "features"),
+    "boxes": (),
+}
+OF_PLACES = ("masks", "boxes")
+
+
 def _with_output(model, options):
     """Adds the output of the model's task to the options of the plan."""
     task, output = task_of(model), options.get("output")
-    masks = ("mask",) if task.kind == "masks" else ()
-    logits = () if task.kind == "numbers" else ("logits",)
-    allowed = (task.row.output, *masks, *logits, "features")
-    if masks and options.get("token_merging"):
+    allowed = (task.row.output, *OTHER_OUTPUTS[task.kind])
+    if task.kind in OF_PLACES and options.get("token_merging"):
         raise ValueError(
-            "A model of masks needs the tokens of all patches. "
+            f"A model of {task.kind} needs the tokens of all patches. "
             f"Received: token_merging={options['token_merging']}"
         )
+    if task.kind == "boxes" and options.get("attention"):
+        raise ValueError("A file of boxes has no attention. Received: attention=True")
     if output not in (None, *allowed):
         raise ValueError(
-            f"`output` of a model of {task.kind} must be {', '.join(allowed[:-1])} or "
-            f"{allowed[-1]}. Received: output={output!r}"
+            f"`output` of a model of {task.kind} must be {' or '.join(allowed)}. "
+            f"Received: output={output!r}"
         )
     return {**options, "output": output or task.row.output}
 
@@ -155,7 +168,8 @@ def _reference(model, plan, inputs, labels):
 
 def _outputs(model, plan, inputs):
     served = serving_model(model, plan.graph_output, plan.raw)
-    return np.asarray(served.predict(inputs, verbose=0))
+    answers = served.predict(inputs, verbose=0)
+    return scores_and_corners(answers) if isinstance(answers, dict) else np.asarray(answers)
 
 
 def check_folder(folder: pathlib.Path) -> None:

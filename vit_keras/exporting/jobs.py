@@ -17,7 +17,7 @@ import numpy as np
 from vit_keras import runtimes
 from vit_keras.exporting import sensitivity, tflite_metadata, verification, weight_types
 from vit_keras.exporting.manifest import describe_file
-from vit_keras.exporting.model_card import output_text
+from vit_keras.exporting.model_card import BOX_OUTPUTS, output_text
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.models import class_names_of, preprocessing_of, task_of
@@ -222,7 +222,8 @@ def _attach_metadata(job, path):
         normalization = [[0.0], [255 / preprocessing.levels]]
     about = (names, job.model.input_shape[-1], normalization)
     description = output_text(job.model, job.plan.graph_output)
-    tflite_metadata.attach(path, job.model.name, *about, description)
+    outputs = BOX_OUTPUTS if job.plan.graph_output == "boxes" else None
+    tflite_metadata.attach(path, job.model.name, *about, description, outputs)
 
 
 def _verify(job, folder, key, path, layer_report):

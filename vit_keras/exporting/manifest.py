@@ -8,8 +8,8 @@ import pathlib
 
 import keras
 
-from vit_keras.exporting.model_card import card
-from vit_keras.exporting.verification import agreement_text
+from vit_keras.exporting.model_card import BOX_OUTPUTS, card
+from vit_keras.exporting.verification import accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.support.files import sha256
 
@@ -68,6 +68,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
             "preprocessing_is_inside": not plan.raw,
         },
         "output": plan.graph_output,
+        **({"outputs": BOX_OUTPUTS} if plan.graph_output == "boxes" else {}),
         "task": dataclasses.asdict(task_of(model)),
         "attention": list(patch_grid(model)) if plan.attention else None,
         "token_merging": {"r": plan.token_merging, "schedule": plan.merging_schedule},
@@ -94,9 +95,11 @@ def summary(row: dict) -> str:
         facts.append(f"largest difference from Keras {difference}")
     if "agreement" in row:
         facts.append(f"{row['agreement_is']} {agreement_text(row)}")
+    if "least_iou" in row:
+        facts.append(f"least IoU {row['least_iou']:.4f}")
     facts.append(f"{row['bytes'] / 1e6:.2f} MB")
     if "accuracy" in row:
-        facts.append(f"accuracy {row['accuracy']:.2%}")
+        facts.append(f"{accuracy_name(row)} {row['accuracy']:.2%}")
     facts += [f"{ms:.2f} ms with {n} thread(s)" for n, ms in row.get("latency_ms", {}).items()]
     if row.get("float_layers"):
         facts.append(f"{len(row['float_layers'])} layers left in float32")

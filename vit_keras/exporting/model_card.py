@@ -2,7 +2,7 @@
 
 import keras
 
-from vit_keras.exporting.verification import agreement_text, measures
+from vit_keras.exporting.verification import accuracy_name, agreement_text, measures
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 
 GRAY = " Pictures in color first become gray, as (299 R + 587 G + 114 B) / 1000."
@@ -11,6 +11,10 @@ MEDIAPIPE = (
     " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
 )
 
+BOX_OUTPUTS = {  # the outputs of a file of boxes
+    "boxes": "(N, T, 4): left, top, right and bottom as shares of the picture's width and height",
+    "scores": "(N, T, K): the probability of each class",
+}
 # The shape and description of each output, given the name of one output.
 OUTPUTS = {
     "softmax": ("`(N, K)`", "the probability of each {}"),
@@ -20,6 +24,9 @@ OUTPUTS = {
     "mask": ("`(N, H, W)`", "the number of the most likely {}"),
     "features": ("`(N, D)`", "the features of the image"),
 }
+
+
+COUNTED = {"labels": "A label", "boxes": "An object"}
 
 
 def card(model: keras.Model, manifest: dict) -> str:
@@ -34,7 +41,7 @@ def card(model: keras.Model, manifest: dict) -> str:
         _reference(manifest["reference"]),
         "",
         f"| file | bytes | largest difference {difference} | {agreement} "
-        "| accuracy | ms, 1 thread |",
+        f"| {accuracy_name(manifest['reference'])} | ms, 1 thread |",
         "|---|--:|--:|--:|--:|--:|",
         *(_line(row) for row in manifest["files"]),
         "",
@@ -69,7 +76,11 @@ def _colors(manifest, height, width, channels):
 
 def output_text(model: keras.Model, output: str) -> str:
     """Describes what an exported model returns, given the name of its graph's output."""
-    task, (shape, text) = task_of(model), OUTPUTS[output]
+    task = task_of(model)
+    if output == "boxes":
+        outputs = "; ".join(f"`{name}` {text}" for name, text in BOX_OUTPUTS.items())
+        return f"The outputs are {outputs}, in the order of `labels.txt`.{thresholds_text(model)}"
+    shape, text = OUTPUTS[output]
     if task.kind == "masks" and output != "features":
         shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
     sentence = f"The output {shape} is {text.format(task.row.one)}"
@@ -82,12 +93,12 @@ def output_text(model: keras.Model, output: str) -> str:
 
 
 def thresholds_text(model: keras.Model) -> str:
-    """Lists the probabilities from which labels count as present; empty for other tasks."""
+    """Lists the probabilities from which labels or objects count as present; empty for others."""
     task, names = task_of(model), enumerate(class_names_of(model))
-    if task.kind != "labels":
+    if task.kind not in COUNTED:
         return ""
     least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
-    return f" A label counts as present from this probability on: {least}."
+    return f" {COUNTED[task.kind]} counts as present from this probability on: {least}."
 
 
 def _reference(reference):
@@ -97,7 +108,8 @@ def _reference(reference):
     )
     if "accuracy" not in reference:
         return f"{compared}."
-    return f"{compared}, where Keras has an accuracy of {100 * reference['accuracy']:.2f} %."
+    name = accuracy_name(reference)
+    return f"{compared}, where Keras has an {name} of {100 * reference['accuracy']:.2f} %."
 
 
 def _line(row):

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-OUTPUTS = ("output", "attention")
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs
 

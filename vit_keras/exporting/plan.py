@@ -17,7 +17,8 @@ class Plan:
         formats: Names of rows of `TARGETS`.
         precisions: The precisions of each format; None for each format's default.
         output: "softmax" for classes and masks, "sigmoid" for labels, "values" for numbers, "mask"
-            for the most likely class of each pixel, "logits", or "features", the input of the head.
+            for the most likely class of each pixel, "boxes" with their scores, "logits", or
+            "features", the input of the head.
         raw: Whether the graph takes preprocessed float32 images and returns logits.
         batch: Images per call; None for each format's default, which is mostly any number.
         dynamic_batch: Whether every format takes any number of images.

@@ -6,7 +6,7 @@ from vit_keras.models import ends_in_softmax, preprocessing_of
 from vit_keras.models.description import copy_description
 from vit_keras.support.keras_internals import operation_of
 
-OUTPUTS = ("softmax", "sigmoid", "values", "mask", "logits", "features")
+OUTPUTS = ("softmax", "sigmoid", "values", "mask", "boxes", "logits", "features")
 FLOAT32 = {"dtype": "float32", "name": "probabilities"}
 ACTIVATIONS = {
     "softmax": lambda x: keras.layers.Softmax(**FLOAT32)(x),
@@ -31,6 +31,26 @@ class MostLikelyClass(keras.layers.Layer):
         return keras.KerasTensor(x.shape[:-1], "int32")
 
 
+@keras.saving.register_keras_serializable(package="vit_keras")
+class BoxesAndScores(keras.layers.Layer):
+    """Splits a detector's joined outputs `(B, T, K + 1 + 4)` into a dictionary.
+
+    "boxes" `(B, T, 4)` are left, top, right and bottom as shares of the image's sides, in 0..1, and
+    "scores" `(B, T, K)` the probability of each class.
+    """
+
+    def call(self, x):
+        ops = keras.ops
+        center, half = x[..., -4:-2], x[..., -2:] / 2
+        corners = ops.concatenate([center - half, center + half], axis=-1)
+        scores = ops.softmax(x[..., :-4], axis=-1)[..., :-1]
+        return {"boxes": ops.clip(corners, 0.0, 1.0), "scores": scores}
+
+    def compute_output_spec(self, x):
+        spec = lambda numbers: keras.KerasTensor((*x.shape[:-1], numbers), x.dtype)
+        return {"boxes": spec(4), "scores": spec(x.shape[-1] - 5)}
+
+
 def in_float32(model: keras.Model) -> keras.Model:
     """Copies `model` with every layer in float32, since runtimes have no mixed precision."""
 
@@ -50,7 +70,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     Args:
         model: A model in float32. A second output is kept.
         output: A name in `OUTPUTS`. "mask" is the most likely class of each pixel, `(B, H, W)`
-            int32. "values" are the model's unchanged outputs, and "features" the input of the head.
+            int32. "boxes" is the dictionary of `BoxesAndScores`. "values" are the model's
+            unchanged outputs, and "features" the input of the head.
         raw: Whether images are float32 and already preprocessed.
     """
     dtype = "float32" if raw else preprocessing_of(model).input_type
@@ -61,6 +82,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     x, *others = keras.tree.flatten(_with_output(model, output)(x))
     if output == "mask":
         x = MostLikelyClass(name="mask")(x)
+    if output == "boxes":
+        return keras.Model(images, BoxesAndScores(dtype="float32")(x), name=model.name)
     if output in ACTIVATIONS and not ends_in_softmax(model):
         x = ACTIVATIONS[output](x)
     return keras.Model(images, [x, *others] if others else x, name=model.name)

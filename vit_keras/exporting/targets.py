@@ -18,6 +18,7 @@ import keras
 from vit_keras.exporting import onnx_files, quantization
 from vit_keras.support.keras_internals import store_variables_once
 
+OUTPUTS = ("output", "attention")  # of ONNX files
 LARGEST = 2**40  # values of a constant that is folded: all of them
 
 
@@ -149,13 +150,14 @@ def write_onnx(model, path, batch):
     import torch
     from onnxscript import optimizer
 
+    is_split = isinstance(model.output, dict)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         program = torch.onnx.export(
             _torch_program(model, batch),
             dynamo=True,
             opset_version=20,
             input_names=["images"],
-            output_names=onnx_files.OUTPUTS[: len(model.outputs)],
+            output_names=list(model.output) if is_split else OUTPUTS[: len(model.outputs)],
             optimize=False,
             verbose=False,
         )
@@ -175,8 +177,11 @@ def write_coreml(model, path, batch, precision="fp32"):
 
     half = ct.precision.FLOAT16 if precision != "fp32" else ct.precision.FLOAT32
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        names = model.output if isinstance(model.output, dict) else ()
+        outputs = [ct.TensorType(name=name) for name in names] or None
         package = ct.convert(
             coreml_program(model, batch),
+            outputs=outputs,
             compute_precision=half,
             minimum_deployment_target=ct.target.iOS16,
         )

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from vit_keras import runtimes
+from vit_keras.support.boxes import best_of, boxes_of, coco_evaluation, coco_figures, overlaps
 from vit_keras.support.tasks import CLASSES, VOID, Task
 
 LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of `largest_difference`
 LEAST_AGREEMENT = 0.99  # of `agreement`, such as the share of equal classes, for fewer bits
 SAME_PIXELS = 0.999  # share of the pixels of a mask with the same class, for fp32 and fp16
 LARGEST_DROP = 0.005  # of accuracy, for fewer bits
+SAME_BOX = 0.999  # least overlap of a box with Keras', for fp32 and fp16
+SIMILAR_BOX = 0.9  # mean overlap, for fewer bits without labels
+LARGEST_DROP_OF_AP = 0.01  # for fewer bits
+SIDE = 100  # pixels of a picture in which AP is measured; sizes do not matter
 OUTPUT_SHOWN = 3000  # characters of a failed process
 
 
@@ -83,16 +88,19 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     Args:
         outputs: The file's outputs, `(N, K)`; for masks, `(N, H, W, K)` or `(N, H, W)`.
         expected: Keras' outputs, of the same shape.
-        output: A name in `serving.OUTPUTS`.
-        labels: The classes of the images, `(N,)`, or their labels, `(N, K)`.
+        output: A name in `serving.OUTPUTS`. "boxes" are scores and corners, `(N, T, K + 4)`.
+        labels: The classes of the images, `(N,)`, their labels, `(N, K)`, or boxes, `(N, M, 5)`.
         task: What the outputs are. Its thresholds decide which labels count as present.
 
     Returns:
         `images` (their number), `largest_difference` (of a logit, or of a number in standard
         deviations; not for the output "mask"), `agreement`, `agreement_is` (what it measures) and,
-        with labels except for numbers, `accuracy`.
+        with labels except for numbers, `accuracy`, which is COCO's AP for boxes. For boxes, also
+        `least_iou` and `mean_iou`, the overlaps with those of Keras that count as present.
     """
     row: dict[str, Any] = {"images": len(outputs)}
+    if output == "boxes":
+        return row | _compare_boxes(outputs, expected, labels, task)
     if output != "mask":
         difference = np.abs(as_logits(outputs, output) - as_logits(expected, output))
         if output == "values":
@@ -107,12 +115,36 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     return row
 
 
+def _compare_boxes(outputs, expected, labels, task):
+    """Compares boxes that count as present for Keras, or all if none does, place by place."""
+    scores, corners = expected[..., :-4], expected[..., -4:]
+    best = scores.argmax(axis=-1)
+    least = [task.threshold(k) for k in range(scores.shape[-1])]
+    present = scores.max(axis=-1) >= np.take(least, best)
+    present |= not present.any()
+    shared = overlaps(outputs[..., -4:], corners)[present]
+    row = {
+        "largest_difference": float(np.abs(outputs - expected).max()),
+        "agreement": float((outputs[..., :-4].argmax(axis=-1) == best)[present].mean()),
+        "agreement_is": MEASURES["boxes"][0],
+        "least_iou": float(shared.min()),
+        "mean_iou": float(shared.mean()),
+    }
+    if labels is None:
+        return row
+    true = [boxes_of(label, (SIDE, SIDE)) for label in labels]
+    predicted = [best_of(answer, (SIDE, SIDE)) for answer in outputs]
+    figures = coco_figures(coco_evaluation(true, predicted, scores.shape[-1]))
+    return row | {"accuracy": figures["ap"] or 0.0}
+
+
 # What `agreement` and `largest_difference` measure, by the output or the kind of label.
 MEASURES = {
     "classes": ("same class", "of a logit"),
     "labels": ("same labels", "of a logit"),
     "masks": ("same class of a pixel", "of a logit"),
     "numbers": ("R²", "of a number, in standard deviations"),
+    "boxes": ("same class of a box", "of a score or of a side"),
     "features": ("mean cosine", "of a feature"),
 }
 
@@ -135,11 +167,19 @@ def agreement_text(row: dict) -> str:
 
 def loses(row: dict, accuracy: float | None) -> bool:
     """Whether a file of fewer bits loses more than promised; `accuracy` comes from Keras."""
-    if row["agreement"] < LEAST_AGREEMENT:
+    drop = None
+    if accuracy is not None and "accuracy" in row:
+        drop = accuracy - row["accuracy"]
+    if "mean_iou" in row and drop is not None:
+        return drop > LARGEST_DROP_OF_AP
+    if row["agreement"] < LEAST_AGREEMENT or row.get("mean_iou", 1.0) < SIMILAR_BOX:
         return True
-    if accuracy is None or "accuracy" not in row:
-        return False
-    return row["accuracy"] < accuracy - LARGEST_DROP
+    return drop is not None and drop > LARGEST_DROP
+
+
+def accuracy_name(row: dict) -> str:
+    """Returns the name of `accuracy` in a result of `compare`: AP for boxes."""
+    return "AP" if "mean_iou" in row else "accuracy"
 
 
 def _unit(row):
@@ -160,6 +200,10 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         return f"agrees on {row['agreement']:.3%} of the pixels. The bound is {SAME_PIXELS:.1%}"
     if not np.isfinite(row.get("largest_difference", 0.0)):
         return f"answers {row['largest_difference']}"
+    if precision in LARGEST_DIFFERENCE and row.get("least_iou", 1.0) < SAME_BOX:
+        return f"has a box with IoU {row['least_iou']:.4f} to Keras'. The bound is {SAME_BOX}"
+    if precision in LARGEST_DIFFERENCE and "least_iou" in row and row["agreement"] < 1:
+        return f"gives the same class to {row['agreement']:.2%} of the boxes. The bound is 100 %"
     if precision in LARGEST_DIFFERENCE:
         bound = LARGEST_DIFFERENCE[precision]
         if row["largest_difference"] <= bound:
@@ -175,9 +219,10 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         f"{agreement_text(row)}. The bound is {LEAST_AGREEMENT}"
     )
     if "accuracy" in row:
+        drop = LARGEST_DROP_OF_AP if "mean_iou" in row else LARGEST_DROP
         message += (
-            f". Its accuracy is {row['accuracy']:.2%}, and Keras' is {accuracy:.2%}. "
-            f"The bound is {100 * LARGEST_DROP:.1f} points less"
+            f". Its {accuracy_name(row)} is {row['accuracy']:.2%}, and Keras' is {accuracy:.2%}. "
+            f"The bound is {100 * drop:.1f} points less"
         )
     return message
 

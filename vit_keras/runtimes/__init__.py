@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 SAVED_MODEL = "SavedModel"
+BOXES = ("scores", "boxes")  # the outputs of a file of boxes, in the order of `scores_and_corners`
 WARM_UP_CALLS = 2
 
 
@@ -26,12 +27,15 @@ WARM_UP_CALLS = 2
 class ExportedModel:
     """An opened file: call it with images `(N, H, W, C)` to get outputs `(N, K)`.
 
+    A file of boxes gives `scores_and_corners`, `(N, T, K + 4)`.
+
     Attributes:
         run: A function that does the same for exactly `batch` images.
         dtype: The type of the images, as NumPy names it.
         input_shape: (H, W, C).
         num_outputs: K; meaningless for a file that returns masks `(B, H, W)`.
         batch: The number of images that the file takes per call; None for any number.
+        gives_boxes: Whether the outputs are boxes and their scores.
     """
 
     run: Callable[[np.ndarray], np.ndarray]
@@ -39,6 +43,7 @@ class ExportedModel:
     input_shape: tuple[int, ...]
     num_outputs: int
     batch: int | None
+    gives_boxes: bool = False
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         if self.batch is None:
@@ -52,13 +57,27 @@ class ExportedModel:
         return np.concatenate(outputs)
 
 
-def _exported_model(run, dtype, input_shape, num_outputs):
+def scores_and_corners(answers) -> np.ndarray:
+    """Joins the outputs "scores" `(B, T, K)` and "boxes" `(B, T, 4)` to `(B, T, K + 4)`."""
+    return np.concatenate([np.asarray(answers[name]) for name in BOXES], axis=-1)
+
+
+def _exported_model(run, dtype, input_shape, num_outputs, gives_boxes=False):
     """Makes an `ExportedModel`; B in `input_shape` is a name, None or -1 if it may be any size."""
     batch, *sides = input_shape
     is_fixed = isinstance(batch, (int, np.integer)) and batch > 0
     sides = tuple(int(side) for side in sides)
     outputs = int(num_outputs) if isinstance(num_outputs, (int, np.integer)) else 0
-    return ExportedModel(run, dtype, sides, outputs, int(batch) if is_fixed else None)
+    return ExportedModel(run, dtype, sides, outputs, int(batch) if is_fixed else None, gives_boxes)
+
+
+def _to_read(shapes) -> list[str]:
+    """The names of the outputs to read, of the shapes of all by name: `BOXES`, or the answer's."""
+    return [*BOXES] if {*BOXES} <= {*shapes} else [[*shapes][_place_of_answer(shapes.values())]]
+
+
+def _joined(arrays) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
 
 def _place_of_answer(shapes) -> int:
@@ -86,19 +105,21 @@ def saved_model(path, threads=None) -> ExportedModel:
     serve = loaded.signatures["serving_default"]
     ((name, source),) = serve.structured_input_signature[1].items()
     outputs = serve.structured_outputs
-    key = list(outputs)[_place_of_answer([output.shape for output in outputs.values()])]
+    keys = _to_read({key: output.shape for key, output in outputs.items()})
 
     def run(images, loaded=loaded):  # a reference to `loaded` keeps its variables alive
-        return serve(**{name: tf.constant(images)})[key].numpy()
+        answers = serve(**{name: tf.constant(images)})
+        return _joined([answers[key].numpy() for key in keys])
 
-    return _exported_model(run, source.dtype.name, source.shape, outputs[key].shape[-1])
+    count = outputs[keys[0]].shape[-1]
+    return _exported_model(run, source.dtype.name, source.shape, count, len(keys) > 1)
 
 
 def litert(path, threads=None) -> ExportedModel:
     """Opens a TFLite file in LiteRT's interpreter with XNNPACK, the default on phones."""
     interpreter = litert_interpreter(path, threads)
-    source, targets = interpreter.get_input_details()[0], interpreter.get_output_details()
-    target = targets[_place_of_answer([target["shape"] for target in targets])]
+    source, outputs = interpreter.get_input_details()[0], _litert_outputs(interpreter)
+    targets = [outputs[n] for n in _to_read({n: o["shape"] for n, o in outputs.items()})]
 
     def run(images):
         if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # if any batch is allowed
@@ -106,10 +127,17 @@ def litert(path, threads=None) -> ExportedModel:
             interpreter.allocate_tensors()
         interpreter.set_tensor(source["index"], images)
         interpreter.invoke()
-        return interpreter.get_tensor(target["index"])
+        return _joined([interpreter.get_tensor(target["index"]) for target in targets])
 
-    dtype = np.dtype(source["dtype"]).name
-    return _exported_model(run, dtype, source["shape_signature"], target["shape"][-1])
+    dtype, count = np.dtype(source["dtype"]).name, targets[0]["shape"][-1]
+    return _exported_model(run, dtype, source["shape_signature"], count, len(targets) > 1)
+
+
+def _litert_outputs(interpreter):
+    """The details of the outputs by their names in the file's signature, if it has one."""
+    if interpreter.get_signature_list():
+        return interpreter.get_signature_runner().get_output_details()
+    return {detail["name"]: detail for detail in interpreter.get_output_details()}
 
 
 def litert_interpreter(path, threads=None, allocate=True):
@@ -138,12 +166,12 @@ def onnx(path, threads=None) -> ExportedModel:
     session = onnxruntime.InferenceSession(
         os.fspath(path), options, providers=["CPUExecutionProvider"]
     )
-    source, targets = session.get_inputs()[0], session.get_outputs()
-    target = targets[_place_of_answer([target.shape for target in targets])]
-    run = lambda images: session.run([target.name], {source.name: images})[0]
+    source, outputs = session.get_inputs()[0], {o.name: o.shape for o in session.get_outputs()}
+    names = _to_read(outputs)
+    run = lambda images: _joined(session.run(names, {source.name: images}))
     dtype = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if dtype == "float" else dtype
-    return _exported_model(run, dtype, source.shape, target.shape[-1])
+    return _exported_model(run, dtype, source.shape, outputs[names[0]][-1], len(names) > 1)
 
 
 def openvino(path, threads=None) -> ExportedModel:
@@ -153,11 +181,18 @@ def openvino(path, threads=None) -> ExportedModel:
     if threads:
         options["INFERENCE_NUM_THREADS"] = threads
     model = core.compile_model(os.fspath(path), "CPU", options)
-    run = lambda images: model(images)[0]
-    source, target = model.input(0), model.output(0).partial_shape
+    shapes = {o.get_any_name(): o.partial_shape for o in model.outputs}
+    names = _to_read(shapes)
+
+    def run(images):
+        answers = model(images)
+        return _joined([answers[name] for name in names])
+
+    source, target = model.input(0), shapes[names[0]]
     shape = [side.get_length() if side.is_static else None for side in source.partial_shape]
     dtype = np.dtype(source.element_type.to_dtype()).name
-    return _exported_model(run, dtype, shape, target[len(target) - 1].get_length())
+    count = target[len(target) - 1].get_length()
+    return _exported_model(run, dtype, shape, count, len(names) > 1)
 
 
 def pt2(path, threads=None) -> ExportedModel:
@@ -168,14 +203,16 @@ def pt2(path, threads=None) -> ExportedModel:
     program = torch.export.load(os.fspath(path))
     module, graph = program.module(), program.graph_module.graph
     source = graph.find_nodes(op="placeholder")[-1].meta["val"]
-    target = graph.output_node().args[0][-1].meta["val"]
+    outputs = graph.output_node().args[0]  # boxes come before scores
+    target, gives_boxes = outputs[-1].meta["val"], len(outputs) > 1
 
     def run(images):
         with torch.no_grad():
-            return module(torch.tensor(images)).numpy()
+            answers = module(torch.tensor(images))
+        return scores_and_corners(answers) if gives_boxes else answers.numpy()
 
     dtype = str(source.dtype).removeprefix("torch.")
-    return _exported_model(run, dtype, source.shape, target.shape[-1])
+    return _exported_model(run, dtype, source.shape, target.shape[-1], gives_boxes)
 
 
 RUNTIMES = {
