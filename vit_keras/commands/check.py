@@ -85,7 +85,8 @@ def run(options: argparse.Namespace) -> None:
     machine.prepare()
     review, out = data.Review(), options.suffixes
     kind, _, path = options.run.dataset.partition(":")
-    if kind == "folder" and os.path.isdir(path) and not data.holds_masks(path):
+    others = data.holds_masks, data.holds_boxes
+    if kind == "folder" and os.path.isdir(path) and not any(holds(path) for holds in others):
         layout = data.read_layout(path)
         data.review_files(review, layout)
         review.problems += layout.problems
@@ -111,7 +112,9 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}, see above")
     if ".png" in out:
         images, targets, names, task = experiments.first_training_images(options.run)
-        sheet = data.draw_contact_sheet(images, data.captions_of(targets, names, task))
+        boxes = targets if task.kind == "boxes" else None
+        captions = data.captions_of(targets, names, task)
+        sheet = data.draw_contact_sheet(images, captions, boxes, names)
         with replacing(out[".png"]) as temporary:
             sheet.save(temporary, format="png")
         print(f"written: {out['.png']}")
@@ -145,6 +148,7 @@ def _look(options, review):
     bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
     pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
     data.review_pictures(review, pictures, stop=run.data.on_corrupt == "stop")
+    data.review_sides(review, splits, pictures)
     if run.model.weights and run.model.channels not in (None, 1, 3):
         review.warnings.append(
             "weights of RGB have 3 channels: their patch kernels are repeated in turn, and "

@@ -100,7 +100,8 @@ class AugmentConfig:
         shift: largest shift along each axis, as a fraction of the side
         flip: mirror left to right half of the time
         crop: resize the whole picture; crop 5 to 100 % of the area with a ratio of sides from 3/4
-            to 4/3 (inception); or resize and crop by the BiT-HyperRule (bit)
+            to 4/3 (inception); resize and crop by the BiT-HyperRule (bit); or crop so that an
+            object keeps a random share of itself and of the crop, as SSD does (objects)
         randaugment_layers: number of RandAugment operations per image; 0 for none
         randaugment_magnitude: strength of these operations, 0 to 30 as published
         policy: augment each image by AutoAugment's policy for ImageNet or by TrivialAugment instead
@@ -115,7 +116,7 @@ class AugmentConfig:
     scale: float = 0.0
     shift: float = 0.0
     flip: bool = False
-    crop: Literal["resize", "inception", "bit"] = "resize"
+    crop: Literal["resize", "inception", "bit", "objects"] = "resize"
     randaugment_layers: int = 0
     randaugment_magnitude: float = 10.0
     policy: Literal["none", "autoaugment", "trivialaugment"] = "none"

@@ -274,6 +274,8 @@ def check_task(run: Any) -> None:
             f"`loss` must be {' or '.join(losses)} with `task` {run.task}. Received: {run.loss}"
         )
     check_defaults(run, UNUSED[run.task], f"`task` {run.task}")
+    if run.augment.crop == "objects" and run.task != "boxes":
+        raise ValueError(f"`augment.crop` objects needs `task` boxes. Received: task={run.task}")
     if run.loss == "sigmoid" and run.task == "classes" and run.balance == "weights":
         raise ValueError(
             "`balance` weights of classes needs `loss` softmax, focal or logit_adjusted. "

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         review_labels,
         review_pairs,
         review_pictures,
+        review_sides,
     )
     from vit_keras.data.shards.packing import pack_shards
     from vit_keras.data.survey import complete_levels, find_pairs, splits_of_run, survey_pictures

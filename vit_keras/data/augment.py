@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vit_keras.data import policies
-from vit_keras.data.boxes import boxes_in
+from vit_keras.data.boxes import boxes_in, object_window
 from vit_keras.data.transforms import (
     as_array,
     as_picture,
@@ -247,7 +247,7 @@ class Augmentation:
                 without 3 channels.
         """
         config, is_mask = self.config, is_a_mask(label)
-        resized, *windows = self._resize(sides_of(picture), rng)
+        resized, *windows = self._resize(sides_of(picture), label, rng)
         picture = resized(picture, self.preprocessing)
         mask = (
             resized(as_picture(label[..., None]), nearest(self.preprocessing)) if is_mask else None
@@ -275,10 +275,11 @@ class Augmentation:
         """Mixes images `(B, H, W, C)` and targets `(B, K)`, given a generator for each pair."""
         return self.mixing(images, targets, generators) if self.mixing else (images, targets)
 
-    def _resize(self, sides, rng):
+    def _resize(self, sides, label, rng):
         """Draws a function that brings a picture and its mask to the model's size, and the part."""
-        if self.config.crop == "inception":
-            window = random_window(sides, rng)
+        if self.config.crop in ("inception", "objects"):
+            is_free = self.config.crop == "inception"
+            window = random_window(sides, rng) if is_free else object_window(sides, label, rng)
             return lambda picture, preprocessing: squeeze(
                 cut(picture, window), self.size, preprocessing
             ), _shares(window, sides)

@@ -4,12 +4,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
-
-import numpy as np
+from xml.etree import ElementTree
 
 from vit_keras.config.sources import read_yaml
-from vit_keras.data.boxes import CROWD, Annotated
-from vit_keras.data.dataset import HELD_OUT, split_name
+from vit_keras.data.boxes import CROWD, DIFFICULT, Annotated, known_sides
+from vit_keras.data.dataset import HELD_OUT, read_file, split_name
+from vit_keras.data.labels import as_number
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
 from vit_keras.support.annotated import is_number, is_text, short
 from vit_keras.support.files import read_text
@@ -17,14 +17,18 @@ from vit_keras.support.json_files import read_json
 
 LARGEST_COCO_BYTES = 2**30  # the training pictures of COCO have 2**29
 HEAD_BYTES = 2**16  # in which a JSON file shows what it is
+LARGEST_XML_BYTES = 2**20
+CODE_IN_XML = re.compile(rb"<!DOCTYPE|<!ENTITY|\0", re.IGNORECASE)  # zeros are in UTF-16
+COCO_FIELDS = rb'"(images|annotations|categories)"\s*:\s*\['
+VOC_TAGS = ("name", "difficult", *(f"bndbox/{edge}" for edge in ("xmin", "ymin", "xmax", "ymax")))
 REMEDY = "Repair it, or write it again"
 
 
 class Annotations(NamedTuple):
-    """The annotated pictures of a folder, and the names of the classes."""
+    """The annotated pictures of a folder, and the names of the classes, if the files order them."""
 
     pictures: list[Annotated]
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 def holds_boxes(path: str) -> bool:
@@ -34,7 +38,7 @@ def holds_boxes(path: str) -> bool:
         >>> holds_boxes("photos")  # which has a folder for each class
         False
     """
-    return os.path.isdir(path) and any(row.files(path) for row in FORMATS.values())
+    return os.path.isdir(path) and any(next(row.files(path), "") for row in FORMATS.values())
 
 
 def read_boxes(path: str) -> Annotations:
@@ -46,7 +50,7 @@ def read_boxes(path: str) -> Annotations:
             and the place.
     """
     for row in FORMATS.values():
-        if files := row.files(path):
+        if files := [*row.files(path)] if os.path.isdir(path) else []:
             pictures, names = row.read(path, files)
             if len({*names}) < len(names) or not any(picture.objects for picture in pictures):
                 raise ValueError(
@@ -59,22 +63,16 @@ def read_boxes(path: str) -> Annotations:
     raise ValueError(f"A folder of boxes needs the files of {forms}. Received: {path!r}")
 
 
-def _annotation_files(root, suffixes, holds: str) -> list[str]:
-    """Returns files in `root` and its folders of annotations or splits that hold a pattern."""
-    if not os.path.isdir(root):
-        return []
-    folders = (entry.name for entry in os.scandir(root) if is_folder(entry))
-    inside = [n for n in folders if n.lower() == "annotations" or split_in(n, "") in SPLITS]
-    files = []
-    for place in (root, *(os.path.join(root, name) for name in sorted(inside))):
-        for name in sorted(os.listdir(place)):
-            file = os.path.join(place, name)
-            if name.lower().endswith(suffixes) and not is_junk(name) and os.path.isfile(file):
-                with open(file, "rb") as opened:
-                    head = opened.read(HEAD_BYTES)
-                if re.search(holds.encode(), head, re.MULTILINE):
-                    files.append(file)
-    return files
+def _annotation_files(root, suffixes, holds: bytes, depth: int = 2) -> Iterator[str]:
+    """Yields files in `root` and its folders of annotations or splits that hold a pattern."""
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        if is_folder(entry):
+            if depth and (entry.name.lower() == "annotations" or split_in(entry.name, "")):
+                yield from _annotation_files(entry.path, suffixes, holds, depth - 1)
+        elif entry.name.lower().endswith(suffixes) and entry.is_file() and not is_junk(entry.name):
+            with open(entry.path, "rb") as file:
+                if re.search(holds, file.read(HEAD_BYTES), re.MULTILINE):
+                    yield entry.path
 
 
 SPLITS = ("train", *HELD_OUT)
@@ -88,22 +86,22 @@ def split_in(text: str, default: str = "train") -> str:
 
 def _yolo(root, files) -> Annotations:
     content = read_yaml(files[0])
-    names = content["names"]
+    names = content.get("names")
     if isinstance(names, Mapping):
         names = [names.get(k) for k in range(len(names))]
     if not isinstance(names, list) or not all(is_text(n) or type(n) is int for n in names):
         raise ValueError(
             f"{files[0]!r} must name all classes from 0 on, as texts in quotes. Received: "
-            f"names={short(content['names'])}"
+            f"names={short(names)}"
         )
-    pictures = []
+    pictures, names = [], tuple(map(str, names))
     for split in ("train", "val", "test"):
         for picture in _yolo_pictures(root, content, split):
             source = _yolo_labels(picture)
-            objects = _yolo_objects(source, len(names)) if os.path.isfile(source) else []
+            objects = _yolo_objects(source, names) if os.path.isfile(source) else []
             file, beside = (os.path.relpath(path, root) for path in (picture, source))
             pictures.append(Annotated(file, beside, split, objects))
-    return Annotations(pictures, tuple(map(str, names)))
+    return Annotations(pictures, names)
 
 
 def _yolo_pictures(root, content, split) -> Iterator[str]:
@@ -128,30 +126,28 @@ def _yolo_labels(picture: str) -> str:
     return f"{before}{images and f'{os.sep}labels{os.sep}'}{after}.txt"
 
 
-def _yolo_objects(path, num_classes) -> list[list[float]]:
+def _yolo_objects(path, names) -> list[tuple]:
     objects = []
     for number, line in enumerate(read_text(path, REMEDY).split("\n"), 1):
         if not (cells := line.split()):
             continue
-        try:
-            kind, *numbers = map(float, cells)
-        except ValueError:
-            kind, numbers = -1.0, []
+        row: list[Any] = [*map(as_number, cells)]
+        kind, *numbers = row
         is_polygon = len(numbers) >= 6 and len(numbers) % 2 == 0
-        fits = np.isfinite(numbers).all() and (len(numbers) == 4 or is_polygon)
-        if not fits or kind not in range(num_classes):
+        fits = None not in numbers and (len(numbers) == 4 or is_polygon)
+        if not fits or kind not in range(len(names)):
             raise ValueError(
-                f"Line {number} of {path!r} must hold a class from 0 to {num_classes - 1}, center "
+                f"Line {number} of {path!r} must hold a class from 0 to {len(names) - 1}, center "
                 "x, center y, width and height as shares of the sides, or a polygon. Received: "
                 f"{short(line)}"
             )
         if is_polygon:
             xs, ys = numbers[::2], numbers[1::2]
-            corners = [min(xs), min(ys), max(xs), max(ys)]
+            corners = min(xs), min(ys), max(xs), max(ys)
         else:
             x, y, width, height = numbers
-            corners = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
-        objects.append([kind, *corners, 0])
+            corners = x - width / 2, y - height / 2, x + width / 2, y + height / 2
+        objects.append((names[int(kind)], *corners, 0))
     return objects
 
 
@@ -185,37 +181,36 @@ def _coco(root, files) -> Annotations:
     pictures, names, place = list[Annotated](), tuple[str, ...](), PictureFiles(root)
     for file in instances or files:
         content = read_json(file, _Coco, REMEDY, LARGEST_COCO_BYTES)
-        kinds = sorted(content["categories"], key=lambda kind: kind["id"])
-        names = names or tuple(kind["name"] for kind in kinds)
-        if names != tuple(kind["name"] for kind in kinds):
+        kinds = {kind["id"]: kind["name"] for kind in content["categories"]}
+        of_file = tuple(kinds[key] for key in sorted(kinds))
+        if (names and names != of_file) or len({*of_file}) < len(content["categories"]):
             raise ValueError(
-                f"All files of a data set must have the same categories. Received: {file!r} with "
-                f"{short([kind['name'] for kind in kinds])} beside {short(names)}"
+                "Categories must have different ids and names, the same in all files. Received: "
+                f"{file!r} with {short(content['categories'])}"
             )
-        source, objects = os.path.relpath(file, root), _coco_objects(file, content, kinds)
+        names, source = of_file, os.path.relpath(file, root)
+        objects = _coco_objects(file, content, kinds)
         split = split_in(source)
         for image in content["images"]:
-            sides = image.get("height", 0), image.get("width", 0)
-            known = sides if min(sides) >= 1 else None
+            sides = known_sides(image.get("height", 0), image.get("width", 0))
             picture = _picture(place, source, split, image["file_name"])
-            pictures.append(Annotated(picture, source, split, objects[image["id"]], known))
+            pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
     return Annotations(pictures, names)
 
 
-def _coco_objects(file, content, kinds) -> dict[Any, list[list[float]]]:
+def _coco_objects(file, content, kinds) -> dict[Any, list[tuple]]:
     """Returns the objects of each picture by its id."""
-    numbers = {kind["id"]: k for k, kind in enumerate(kinds)}
     objects: dict[Any, list] = {image["id"]: [] for image in content["images"]}
     for place, item in enumerate(content["annotations"]):
         box, of = item["bbox"], objects.get(item["image_id"])
         if len(box) != 4 or not all(map(is_number, box)) or of is None:
             rule = "bbox must be four finite numbers, and image_id the id of an image"
-        elif item["category_id"] not in numbers:
+        elif item["category_id"] not in kinds:
             rule = "category_id must be the id of a category"
         else:
             x, y, width, height = box
             flag = CROWD if item.get("iscrowd") else 0
-            of.append([numbers[item["category_id"]], x, y, x + width, y + height, flag])
+            of.append((kinds[item["category_id"]], x, y, x + width, y + height, flag))
             continue
         known = {key: item[key] for key in ("image_id", "category_id", "bbox")}
         raise ValueError(f"In annotations[{place}] of {file!r}, {rule}. Received: {known}")
@@ -241,21 +236,60 @@ def _picture(files: PictureFiles, source, split, *names) -> str:
     return paths[0]
 
 
+def _voc(root, files) -> Annotations:
+    place, pictures, sets = PictureFiles(root), list[Annotated](), dict[str, str]()
+    for name in ("trainval", "train", "val", "test"):  # later ones over earlier ones
+        file = os.path.join(root, "ImageSets", "Main", f"{name}.txt")
+        lines = read_text(file, REMEDY).split("\n") if os.path.isfile(file) else []
+        split = name.removesuffix("val") or name
+        sets |= {line.split()[0]: split for line in lines if line.split()}
+    for file in files:
+        source, stem = os.path.relpath(file, root), os.path.splitext(os.path.basename(file))[0]
+        if split := sets.get(stem, "") if sets else split_in(os.path.dirname(source)):
+            name, objects, sides = _voc_objects(file)
+            picture = _picture(place, source, split, stem, name or stem)
+            pictures.append(Annotated(picture, source, split, objects, sides))
+    return Annotations(pictures)
+
+
+def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
+    """Returns the name of a picture, its objects, and its sides."""
+    data = read_file(file)
+    try:
+        if len(data) > LARGEST_XML_BYTES or CODE_IN_XML.search(data):
+            raise ValueError(f"it must have up to {LARGEST_XML_BYTES} bytes, without definitions")
+        tree = ElementTree.fromstring(data)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise ValueError(f"{file!r} cannot be read as XML ({error}). {REMEDY}") from error
+    objects = []
+    for number, item in enumerate(tree.iter("object"), 1):
+        name, difficult, *texts = (item.findtext(tag, "").strip() for tag in VOC_TAGS)
+        corners = [*map(as_number, texts)]
+        if not name or None in corners:
+            raise ValueError(
+                f"Object {number} of {file!r} must have a name, and numbers xmin, ymin, xmax and "
+                f"ymax. Received: {short([name, *texts])}"
+            )
+        objects.append((name, *corners, DIFFICULT if difficult == "1" else 0))
+    sides = [as_number(tree.findtext(f"size/{side}", "")) or 0 for side in ("height", "width")]
+    return tree.findtext("filename", "").strip(), objects, known_sides(*sides)
+
+
 class Format(NamedTuple):
     """A form of annotations: its files in a folder, and their reader."""
 
-    files: Callable[[str], list[str]]
+    files: Callable[[str], Iterator[str]]
     read: Callable[[str, Sequence[str]], Annotations]
 
 
 FORMATS = {
     "YOLO (data.yaml)": Format(
-        lambda root: _annotation_files(root, (".yaml", ".yml"), r"^names\s*:"), _yolo
+        lambda root: _annotation_files(root, (".yaml", ".yml"), rb"^names\s*:", 0), _yolo
     ),
     "COCO (annotations/*.json)": Format(
-        lambda root: _annotation_files(
-            root, ".json", r'"(images|annotations|categories)"\s*:\s*\['
-        ),
-        _coco,
+        lambda root: _annotation_files(root, ".json", COCO_FIELDS), _coco
+    ),
+    "Pascal VOC (Annotations/*.xml)": Format(
+        lambda root: _annotation_files(root, ".xml", rb"<annotation\b"), _voc
     ),
 }

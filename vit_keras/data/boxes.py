@@ -1,20 +1,24 @@
 """Boxes: where the objects of a picture are, and how they change with the picture."""
 
 import dataclasses
-import os
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras.data.dataset import read_file
+from vit_keras.data.labels import sorted_names
 from vit_keras.data.pillow_images import picture_sides
 from vit_keras.data.threads import read_ahead
+from vit_keras.data.transforms import Window
+from vit_keras.support.annotated import is_number
 
 CROWD, DIFFICULT = 1, 2  # flags of objects that are not learned; 0 for all others
 SLACK = 1e-3  # of a side, by which rounded boxes may leave a picture
+LARGEST_SHARE = 1.5  # no box in pixels has smaller numbers alone
+FLAGGED = {CROWD: ("iscrowd", "isgroupof"), DIFFICULT: ("difficult", "isdifficult")}  # columns
 NAMED, AHEAD = 5, 256  # files that a message names, and pictures to read in advance
 
+OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # of `RandomIoUCrop`
 Part = tuple[float, float, float, float]  # top, left, height, and width as shares of the sides
 WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
@@ -26,7 +30,7 @@ class Annotated(NamedTuple):
         file: The picture, relative to the folder of the data set.
         source: The annotation file.
         split: The split of the picture.
-        objects: For each object its class, left, top, right, bottom, and flag.
+        objects: For each object the name of its class, left, top, right, bottom, and flag.
         sides: The height and width in the unit of the objects, (1, 1) for shares; None if only the
             picture says.
     """
@@ -34,8 +38,13 @@ class Annotated(NamedTuple):
     file: str
     source: str
     split: str
-    objects: Sequence[Sequence[float]]
-    sides: tuple[float, float] | None = (1, 1)
+    objects: Sequence[tuple[Any, ...]]
+    sides: tuple[float, ...] | None = (1, 1)
+
+
+def known_sides(*sides: float) -> tuple[float, ...] | None:
+    """Returns the height and width that an annotation gives, or None if it gives none."""
+    return sides if all(is_number(side) and side > 1 for side in sides) else None
 
 
 @dataclasses.dataclass
@@ -78,32 +87,68 @@ class Boxes:
 FILL = np.array([-1, 0, 0, 0, 0, 0], "float32")
 
 
-def clean(root: str, pictures: Sequence[Annotated]) -> tuple[Boxes, list[str], list[str]]:
+class Cleaned(NamedTuple):
+    """The boxes of a data set, the names of the classes, and what there is to say about them."""
+
+    boxes: Boxes
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def clean(
+    pictures: Sequence[Annotated],
+    read: Callable[[int], bytes],
+    names: Sequence[str] = (),
+    is_sure: bool = True,
+) -> Cleaned:
     """Cuts boxes at the edges of their pictures, and leaves out those without an area.
 
     Args:
-        root: The folder that the files of the pictures are relative to.
         pictures: What is annotated.
-
-    Returns:
-        The boxes, notes, and warnings about boxes that were changed.
+        read: Returns the bytes of the picture with a number, whose annotation gives no sides.
+        names: The names of the classes; empty to sort those of the objects.
+        is_sure: Whether boxes end with right and bottom. If not, these may be width and height,
+            unless more boxes lie in their pictures otherwise.
     """
-    counts = [len(picture.objects) for picture in pictures]
-    owner = np.repeat(np.arange(len(pictures)), counts)
-    rows = np.array([row for p in pictures for row in p.objects], "float64").reshape(-1, 6)
-    sides = np.array([*read_ahead(lambda p: p.sides or _sides(root, p), pictures, AHEAD)], float)
-    corners = rows[:, 1:5] / np.tile(sides[:, ::-1], 2)[owner]  # left, top, right, bottom
-    outside = (abs(corners - 0.5) > 0.5 + SLACK).any(axis=1)
-    low, high = corners[:, :2].clip(0, 1), corners[:, 2:].clip(0, 1)
+    kinds = [row[0] for p in pictures for row in p.objects]
+    names = tuple(names or sorted_names({*kinds}))
+    numbers = {name: number for number, name in enumerate(names)}
+    owner = np.repeat(np.arange(len(pictures)), [len(p.objects) for p in pictures])
+    rows = np.array([row[1:] for p in pictures for row in p.objects], "float64").reshape(-1, 5)
+    corners, notes = rows[:, :4], []
+    unit = np.array([p.sides or (0, 0) for p in pictures], "float64").reshape(-1, 2)
+    if (unit != 1).any() and len(rows) and corners.max() < LARGEST_SHARE:
+        unit[:] = 1
+        notes.append("boxes are shares of the sides, since all their numbers are small")
+    unknown = np.flatnonzero((unit < 1).any(axis=1))
+    unit[unknown] = [*read_ahead(lambda i: _sides(read, i), unknown, AHEAD)] or 0
+    limits = np.tile(unit[:, ::-1], 2)[owner]  # (T, 4): width, height, width, height
+    if not is_sure and len(rows):
+        ends = corners[:, :2] + corners[:, 2:]
+        fits = (ends <= limits[:, :2] * (1 + SLACK)).all(axis=1).mean()
+        if are_sizes := fits >= (corners[:, 2:] > corners[:, :2]).all(axis=1).mean():
+            corners = np.concatenate([corners[:, :2], ends], axis=1)
+        ends = "width and height" if are_sizes else "right and bottom"
+        notes.append(f"boxes are left, top, {ends}, since most lie in their pictures that way")
+    classes = np.array([numbers[kind] for kind in kinds], "float32")
+    shares = np.column_stack([classes, corners / limits, rows[:, 4]])
+    return _cleaned(pictures, names, owner, shares, notes)
+
+
+def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
+    """Makes the boxes of rows `(T, 6)`: class, left, top, right, bottom, and flag."""
+    outside = (abs(rows[:, 1:5] - 0.5) > 0.5 + SLACK).any(axis=1)
+    low, high = rows[:, 1:3].clip(0, 1), rows[:, 3:5].clip(0, 1)
     columns = rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]
-    boxes = np.concatenate(columns, axis=1).astype("float32")
-    empty = (boxes[:, 3:5] <= 0).any(axis=1)
-    _, first = np.unique(np.column_stack([owner, boxes]), axis=0, return_index=True)
+    rows = np.concatenate(columns, axis=1).astype("float32")
+    empty = (rows[:, 3:5] <= 0).any(axis=1)
+    _, first = np.unique(np.column_stack([owner, rows]), axis=0, return_index=True)
     again = ~empty & ~np.isin(np.arange(len(rows)), first)
     kept = ~empty & ~again
-    objects = np.split(boxes[kept], np.searchsorted(owner[kept], np.arange(1, len(pictures))))
+    objects = np.split(rows[kept], np.searchsorted(owner[kept], np.arange(1, len(pictures))))
     warnings = [
-        f"{what} ({marked.sum():,}): {_named(pictures, owner[marked])}"
+        f"{what} ({marked.sum():,}), in {_named(pictures, owner[marked])}"
         for what, marked in (
             ("boxes that leave their picture are cut at its edge", outside & ~empty),
             ("boxes without an area in their picture are left out", empty),
@@ -111,16 +156,69 @@ def clean(root: str, pictures: Sequence[Annotated]) -> tuple[Boxes, list[str], l
         )
         if marked.any()
     ]
-    flags = [f"{(boxes[kept, 5] == f).sum():,} {what}" for f, what in FLAGS.items()]
-    nothing = sum(not len(rows) for rows in objects)
-    notes = [
+    flags = [f"{(rows[kept, 5] == f).sum():,} {what}" for f, what in FLAGS.items()]
+    nothing = sum(not len(of_one) for of_one in objects)
+    notes.append(
         f"{kept.sum():,} objects, of which {' and '.join(flags)} are not learned; {nothing:,} of "
         f"{len(pictures):,} pictures have none"
-    ]
+    )
     said = [p.sides if p.sides not in (None, (1, 1)) else (0, 0) for p in pictures]
-    most = max(1, *map(len, objects))
     sources = [picture.source for picture in pictures]
-    return Boxes(objects, most, np.array(said), sources), notes, warnings
+    boxes = Boxes(objects, max(1, *map(len, objects)), np.array(said), sources)
+    return Cleaned(boxes, names, tuple(notes), tuple(warnings))
+
+
+FLAGS = {CROWD: "crowds", DIFFICULT: "difficult ones"}
+
+
+def _sides(read, index) -> tuple[int, int]:
+    """Returns the sides in a picture's header; any sides if it is unreadable, which a run says."""
+    try:
+        return picture_sides(read(index))
+    except (OSError, ValueError):
+        return (1, 1)
+
+
+def _named(pictures, owner):
+    names = [*dict.fromkeys(pictures[i].file for i in owner)]
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Generator) -> Window:
+    """Draws a part of a picture around objects, as SSD and torchvision's `RandomIoUCrop` do.
+
+    The part has 30 to 100 % of each side, and a ratio of sides up to 2. It holds the center of an
+    object, and of the objects with centers in it, one has at least a drawn IoU with the part. If no
+    draw fits, or the drawn IoU is 1, it is the whole picture.
+
+    Args:
+        sides: The picture's height and width in pixels.
+        label: The objects, `(M, 6)`.
+        rng: Draws the part.
+    """
+    whole = (0, 0, *sides)
+    boxes = label[label[:, 0] >= 0, 1:5] * np.tile(sides[::-1], 2)
+    for least in rng.choice(OVERLAPS, ROUNDS) if len(boxes) else ():
+        if least == 1:
+            return whole
+        for share, place in rng.random((TRIES, 2, 2)):
+            height, width = (np.multiply(sides, 0.3 + 0.7 * share)).astype(int).tolist()
+            top, left = (place * np.subtract(sides, (height, width))).astype(int).tolist()
+            if 0.5 * height <= width <= 2 * height and height:
+                part = np.array([left + width / 2, top + height / 2, width, height])
+                inside = (abs(boxes[:, :2] - part[:2]) < part[2:] / 2).all(axis=1)
+                if (inside & (_iou(boxes, part) >= least)).any():
+                    return top, left, height, width
+    return whole
+
+
+def _iou(boxes, other):
+    """Returns the intersection over union of boxes `(M, 4)` with another, `(M,)`."""
+    high = np.minimum(boxes[:, :2] + boxes[:, 2:] / 2, other[:2] + other[2:] / 2)
+    low = np.maximum(boxes[:, :2] - boxes[:, 2:] / 2, other[:2] - other[2:] / 2)
+    shared = (high - low).clip(0).prod(axis=1)
+    return shared / (boxes[:, 2:].prod(axis=1) + other[2:].prod() - shared)
 
 
 def boxes_in(label: np.ndarray, *windows: Part) -> np.ndarray:
@@ -139,20 +237,3 @@ def boxes_in(label: np.ndarray, *windows: Part) -> np.ndarray:
         columns = label[:, :1], (low + high) / 2, high - low, label[:, 5:]
         label = np.where(inside, np.concatenate(columns, axis=1), FILL)
     return label
-
-
-FLAGS = {CROWD: "crowds", DIFFICULT: "difficult ones"}
-
-
-def _sides(root, picture) -> tuple[int, int]:
-    """Returns the sides in a picture's header; any sides if it is unreadable, which a run says."""
-    try:
-        return picture_sides(read_file(os.path.join(root, picture.file)))
-    except (OSError, ValueError):
-        return (1, 1)
-
-
-def _named(pictures, owner):
-    names = [*dict.fromkeys(pictures[i].file for i in owner)]
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"

@@ -108,13 +108,14 @@ def with_masks(rows: Rows, masks: list[str], config: DataConfig) -> Rows:
     return dataclasses.replace(rows, masks=masks, mask_code=code, labels=labels)
 
 
-def with_boxes(rows: Rows, pictures: Sequence[Annotated], names: Sequence[str]) -> Rows:
+def with_boxes(rows: Rows, pictures: Sequence[Annotated], names: Sequence[str] = ()) -> Rows:
     """Adds the boxes of each row, and the names of their classes."""
-    boxes, notes, warnings = clean(rows.root, pictures)
+    read = lambda i: read_file(os.path.join(rows.root, rows.files[i]))
+    boxes, names, notes, warnings = clean(pictures, read, names)
     return dataclasses.replace(
         rows,
         boxes=boxes,
-        labels=Labels("boxes", tuple(names), boxes.present(len(names))),
+        labels=Labels("boxes", names, boxes.present(len(names))),
         notes=(*rows.notes, *notes),
         warnings=(*rows.warnings, *warnings),
     )

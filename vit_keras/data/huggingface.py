@@ -1,21 +1,27 @@
 """`hf:NAME`: data sets of the Hugging Face Hub, read by index with the library `datasets`."""
 
 import dataclasses
+import itertools
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from vit_keras.config import DataConfig
+from vit_keras.data.boxes import FLAGGED, Annotated, Cleaned, clean, known_sides
 from vit_keras.data.dataset import Dataset, Split, as_labels, read_file
 from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.labels import NO_CLASS, Labels, no_labels, read_labels, text_of
 from vit_keras.support import extras
+from vit_keras.support.annotated import is_number, short
 from vit_keras.support.files import check_arrived
 
 SAVED = ("dataset_dict.json", "state.json")  # files of `save_to_disk`
 IMAGE, LABELS = "image", ("label", "labels")
+KINDS = ("category", "categories", "label", "labels", "class", "classes")  # of objects
+SIDES = ("height", "width")
 NOTHING = "\0"  # no cell holds it
 
 
@@ -41,11 +47,17 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
     """
     opened = _opened(name)
     features = next(iter(opened.values())).features
-    image, columns = _image_column(name, features), _label_columns(name, features, config, labeled)
-    sizes = [len(split) for split in opened.values()]
-    labels = _labels(name, opened, columns, config, task, labeled)
-    splits = {}
-    for (key, rows), values in zip(opened.items(), np.split(labels.values, np.cumsum(sizes)[:-1])):
+    image, boxed = _image_column(name, features), _object_column(name, features, config, task)
+    columns = () if boxed else _label_columns(name, features, config, labeled)
+    boxes, end, splits, warnings = None, 0, {}, tuple[str, ...]()
+    if boxed:
+        boxes, names, notes, warnings = _boxes(name, opened, image, boxed)
+        labels = Labels("boxes", names, boxes.present(len(names)), notes)
+    else:
+        labels = _labels(name, opened, columns, config, task, labeled)
+    for key, rows in opened.items():
+        numbers = np.arange(end, end := end + len(rows))
+        values = labels.values[numbers]
         known = values != NO_CLASS if values.ndim == 1 else ~np.isnan(values).all(axis=1)
         if labeled and not known.any():
             continue  # a test split whose labels are withheld
@@ -59,11 +71,13 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
         groups = config.group_column and [
             str(text_of(cell) or "") for cell in _cells(rows, config.group_column)
         ]
-        splits[key] = _split(f"hf:{name} {key}", rows, image, values, groups)
+        of_split = boxes and boxes.part(numbers)
+        splits[key] = _split(f"hf:{name} {key}", rows, image, values, groups, of_split)
     splits, held_out_by = hold_out_of(
         splits, "no held-out split", labels.kind, config, bool(labels.names)
     )
     known = {"held_out_by": held_out_by, "kind": labels.kind, "notes": labels.notes}
+    known |= {"warnings": warnings}
     return Dataset(f"hf:{name}", splits, labels.names, **known)
 
 
@@ -147,10 +161,61 @@ def _labels(name, opened, columns, config, task, labeled) -> Labels:
     return labels
 
 
-def _split(name, split, image, labels, groups) -> Split:
-    """Makes the split of a data set; the names of its pictures begin with `name`."""
+def _object_column(name, features, config, task) -> str | None:
+    """Returns the column of lists of objects with a field bbox; None for another task."""
+    if task not in ("auto", "boxes") or (task == "auto" and config.label_columns):
+        return None
+    kinds = {key: _element(kind) for key, kind in features.items()}
+    columns = [key for key, kind in kinds.items() if isinstance(kind, dict) and "bbox" in kind]
+    if task == "boxes" and not columns:
+        raise ValueError(f"A column must hold objects with a bbox. {_received(name, features)}")
+    return next(iter(columns), None)
+
+
+def _boxes(name, opened, image, column) -> Cleaned:
+    """Reads the boxes of the pictures of all splits in order."""
+    pictures, places = list[Annotated](), list[tuple]()
+    for key, rows in opened.items():
+        fields, sides = (
+            _element(rows.features[column]),
+            SIDES if {*SIDES} <= {*rows.features} else (),
+        )
+        kind = next((field for field in KINDS if field in fields), "")
+        order = getattr(_element(fields.get(kind)), "names", ())
+        places += zip(itertools.repeat(_pictures(rows, image)), range(len(rows)))
+        for i, (cell, *said) in enumerate(zip(*(_cells(rows, c) for c in (column, *sides)))):
+            where = f"hf:{name} {key}[{i}]"
+            objects = [_object(where, item, kind, order) for item in _items(cell)]
+            pictures.append(Annotated(where, "", key, objects, known_sides(*said or (0,))))
+    read = lambda number: places[number][0](places[number][1])
+    return clean(pictures, read, order, is_sure=False)
+
+
+def _items(cell) -> list[dict]:
+    """Returns the objects in a cell, which is a list of records or a record of lists."""
+    if isinstance(cell, list):
+        return cell
+    return [dict(zip(cell, values)) for values in zip(*cell.values())] if cell else []
+
+
+def _object(where, item, kind, order) -> tuple:
+    """Returns the class, the four numbers, and the flag of an object."""
+    box, value = item["bbox"] or [], item.get(kind)
+    if order and isinstance(value, int):
+        value = order[value] if value in range(len(order)) else None
+    if len(box) != 4 or not all(map(is_number, box)) or value is None:
+        raise ValueError(
+            "An object must have a class and four numbers in bbox. Received: "
+            f"{short(item)} in {where}"
+        )
+    flat = {key.replace("_", "").lower(): value for key, value in item.items()}
+    flags = (flag for flag, names in FLAGGED.items() for name in names if flat.get(name))
+    return str(text_of(value)), *box, next(flags, 0)
+
+
+def _pictures(split, image) -> Callable[[int], bytes]:
+    """Returns a function that reads the bytes of the picture at an index."""
     pictures = split.select_columns([image]).cast_column(image, _library().Image(decode=False))
-    labels = as_labels(labels)
 
     def picture(i):
         value = pictures[i][image] or {}
@@ -160,11 +225,19 @@ def _split(name, split, image, labels, groups) -> Split:
             raise ValueError("the row has no picture")
         return read_file(value["path"])
 
+    return picture
+
+
+def _split(name, split, image, values, groups, boxes) -> Split:
+    """Makes the split of a data set; the names of its pictures begin with `name`."""
+    values, picture = as_labels(values), _pictures(split, image)
+    labels = boxes or values
     paths = [file["filename"] for file in split.cache_files]
     return Split(
-        labels,
+        values,
         encoded=lambda i: (picture(i), labels[i]),
         name=lambda i: f"{name}[{i}]",
         files=lambda: [(os.path.basename(path), path) for path in paths],
         groups=groups,
+        sides=boxes and boxes.sides,
     )

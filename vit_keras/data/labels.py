@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,7 +231,7 @@ def _guess(values, config):
     column = ", ".join(map(repr, values)) if len(values) < 6 else f"{len(values)} columns"
     if any(isinstance(cell, list) for *_, cell in cells):
         return "labels", f"{column} holds lists"
-    numbers = {cell: _number(cell) for _, _, cell in cells}
+    numbers = {cell: as_number(cell) for _, _, cell in cells}
     if not several:
         if None not in numbers.values() and any((n or 0) % 1 for n in numbers.values()):
             return "numbers", f"{column} holds fractions"
@@ -248,7 +248,7 @@ def _guess(values, config):
         return "labels", f"{column} hold 0 and 1" + (hint if (ones == 1).all() else "")
     name, row, cell = other
     hint = f"; if it stands for unknown, give --task labels --data.unknown={cell}"
-    return "numbers", f"{name!r} holds {cell!r} in row {row + 1}{hint if _number(cell) else ''}"
+    return "numbers", f"{name!r} holds {cell!r} in row {row + 1}{hint if as_number(cell) else ''}"
 
 
 def _known(values):
@@ -259,8 +259,13 @@ def _known(values):
                 yield name, row, cell
 
 
-def _number(text) -> float | None:
-    """Returns a text as a number; None if it is not one."""
+def as_number(text: str) -> float | None:
+    """Returns a text as a finite number; None if it is not one.
+
+    Example:
+        >>> as_number("1e3"), as_number("nan"), as_number("ten")
+        (1000.0, None, None)
+    """
     try:
         number = float(text)
     except ValueError:
@@ -275,8 +280,7 @@ def _classes(where, values, config, order):
     check_filled(where, column, ["?" if c is None and config.unknown else c for c in cells])
     texts = {*cells} - {None}
     if not order:
-        whole = all(map(WHOLE.fullmatch, texts))
-        order = sorted(texts, key=int if whole else str)
+        order = sorted_names(texts)
     numbers = {None: NO_CLASS} | {name: i for i, name in enumerate(order)}
     if unknown := sum(cell is None for cell in cells):
         left = f"{unknown:,} of {len(cells):,} rows without a class are left out"
@@ -286,6 +290,16 @@ def _classes(where, values, config, order):
         np.array([numbers[cell] for cell in cells], "int32"),
         (left,) if unknown else (),
     )
+
+
+def sorted_names(texts: Collection[str]) -> list[str]:
+    """Sorts names of classes; whole numbers by their size.
+
+    Example:
+        >>> sorted_names({"10", "9"}), sorted_names({"10", "9", "a"})
+        (['9', '10'], ['10', '9', 'a'])
+    """
+    return sorted(texts, key=int if all(map(WHOLE.fullmatch, texts)) else str)
 
 
 def _one_of_columns(where, values):
@@ -337,7 +351,9 @@ def _names_in(cell, separator):
 
 
 def _numbers(where, values, config, order):
-    return Labels("numbers", tuple(values), _numeric(where, values, "a number or nothing", _number))
+    return Labels(
+        "numbers", tuple(values), _numeric(where, values, "a number or nothing", as_number)
+    )
 
 
 def _numeric(where, values, rule, parse):

@@ -184,7 +184,8 @@ def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> 
         texts.append(_block(f"{head}:", [*errors.values()]))
     readable = [picture for picture in pictures if not picture.error]
     left = {(p.split, p.class_name) for p in readable}
-    lost = sorted({(p.split, p.class_name) for p in pictures} - left)
+    is_one = review.facts.get("kind", "classes") == "classes"  # others have sets of classes
+    lost = sorted({(p.split, p.class_name) for p in pictures} - left) if is_one else []
     review.problems += [f"no picture of {name!r} in {split!r} can be read" for split, name in lost]
     if readable:
         width, height = np.array([(p.width, p.height) for p in readable]).T
@@ -194,6 +195,30 @@ def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> 
             f(p.levels[i] for p in readable) for i, f in enumerate((min, max))
         ]
         review.facts["kinds"] = dict(collections.Counter(p.kind for p in readable).most_common())
+
+
+def review_sides(review: Review, splits: dict[str, Split], pictures: Sequence[Picture]) -> None:
+    """Adds the pictures that have other sides than their annotations say.
+
+    Args:
+        review: The review to add to.
+        splits: The splits by name.
+        pictures: All their pictures, in order, from `survey_pictures`.
+    """
+    no_sides = lambda split: np.zeros((len(split), 2)) if split.sides is None else split.sides
+    said = np.concatenate([no_sides(split) for split in splits.values()]).tolist()
+    known = [(p, *of) for p, of in zip(pictures, said, strict=True) if any(of) and not p.error]
+    other = {
+        p.name: (p.width, p.height) == (h, w) for p, h, w in known if (p.height, p.width) != (h, w)
+    }
+    turned = [name for name, is_turned in other.items() if is_turned]
+    what = "pictures whose annotations give their sides before they are turned upright"
+    review.warn(
+        turned, what, ", so their boxes lie elsewhere. Turn the files, or annotate them anew"
+    )
+    others = [name for name, is_turned in other.items() if not is_turned]
+    what = "pictures that have other sides than their annotations say"
+    review.warn(others, what, ". Their boxes are scaled; look at them with --out sheet.png")
 
 
 def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
@@ -305,12 +330,20 @@ def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CL
     ]
 
 
-def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
+def draw_contact_sheet(
+    images: np.ndarray,
+    captions: Sequence[str],
+    boxes: np.ndarray | None = None,
+    class_names: Sequence[str] = (),
+):
     """Draws images in rows, with a line of text below each.
 
     Args:
         images: `(N, H, W, C)`, made viewable by `depth.viewable`.
         captions: N lines; a line wider than its image is cut.
+        boxes: The objects in the images, `(N, M, 5)`: class, center x, center y, width and height
+            as shares of the sides; class -1 for none.
+        class_names: The names of the classes, to write beside the boxes.
 
     Returns:
         A `PIL.Image.Image` in RGB. Image i stands at `place(i, N, H, W)`, and is enlarged by
@@ -338,6 +371,8 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
         sheet[top : top + height, left : left + width] = image
     picture = pillow.fromarray(sheet)
     draw = ImageDraw.Draw(picture)
+    for corner, rows in zip(places, () if boxes is None else boxes):
+        _draw_boxes(draw, corner, (width, height), rows[rows[:, 0] >= 0], class_names)
     for (left, top), caption in zip(places, map(drawable, captions), strict=True):
         while sum(draw.textlength(text, font=font) for text, font in _pieces(caption)) > width:
             caption = f"{caption.removesuffix('…')[:-1]}…"
@@ -346,6 +381,19 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
             draw.text((start, top + height + 1), text, fill="black", font=font)
             start += draw.textlength(text, font=font)
     return picture
+
+
+def _draw_boxes(draw, corner, size, rows, class_names):
+    """Draws objects `(n, 5)` and their names into the image at a corner of a sheet."""
+    for kind, *box in rows[:, :5].tolist():
+        center, half = np.multiply(box[:2], size) + corner, np.multiply(box[2:], size) / 2
+        low, high = center - half, np.maximum(center + half - 1, center - half)
+        color = f"hsl({kind * 137.5 % 360:.0f}, 90%, 45%)"
+        draw.rectangle((*low, *high), outline=color, width=2)
+        for text, font in _pieces(drawable(class_names[int(kind)])):
+            style = {"fill": "white", "stroke_fill": color, "stroke_width": 2}
+            draw.text(low.tolist(), text, font=font, **style)
+            low[0] += draw.textlength(text, font=font)
 
 
 def _pieces(caption):

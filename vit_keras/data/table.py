@@ -11,9 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
+from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
 from vit_keras.data.dataset import Dataset, split_name
-from vit_keras.data.files import Rows, labels_in_names, open_rows, with_masks
-from vit_keras.data.labels import Labels, check_filled, no_labels, read_labels, text_of
+from vit_keras.data.files import Rows, labels_in_names, open_rows, with_boxes, with_masks
+from vit_keras.data.labels import (
+    YES_OR_NO,
+    Labels,
+    as_number,
+    check_filled,
+    no_labels,
+    read_labels,
+    text_of,
+)
 from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
@@ -27,8 +36,13 @@ PATHS = (
     *("imgpath", "imgname", "img", "imageid", "idcode", "picture", "photo", "id", "name"),
 )
 MASKS = ("mask", "maskpath", "maskfile", "masks", "segmentation")
-LABELS = ("label", "labels", "class", "classname", "category", "target")
+LABELS = ("label", "labels", "class", "classname", "labelname", "category", "target")
 SPLITS = ("split", "splits", "subset", "partition", "usage", "phase", "set")
+EDGES = (
+    *(("xmin", "x1", "left"), ("ymin", "y1", "top")),
+    *(("xmax", "x2", "right"), ("ymax", "y2", "bottom")),
+)
+SIDES = (("height", "imageheight"), ("width", "imagewidth"))
 NUMBERED = {"0": "train", "1": "test"}, {"0": "train", "1": "validation", "2": "test"}
 GROUPS = (
     *("patient", "subject", "person", "participant", "animal", "individual", "scene", "video"),
@@ -67,8 +81,9 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     order. `config` may name the columns. The columns path, label, mask and split are also found by
     their usual names in either case; the data set's notes list them. If a table spells a file name
     differently, the only file that fits is taken. A column mask without a column of labels holds
-    masks: see `masks.mask_code`. Without a column split, or if it has no held-out rows,
-    `config.test_percent` of each class is held out.
+    masks: see `masks.mask_code`. Columns xmin, ymin, xmax and ymax hold boxes, a row for each
+    object; a row without a class and numbers is a picture without objects. Without a column split,
+    or if it has no held-out rows, `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
@@ -83,7 +98,12 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     splits, split_column = _splits(table)
     used = {path_column, split_column, config.group_column}
     masks = table.named(MASKS)[:1]
-    labels, groups = _labels(table, paths, config, task, labeled, used, masks), None
+    edges = [name for names in EDGES for name in table.named(names)[:1]]
+    is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
+    has_boxes = task == "boxes" or (task == "auto" and is_long)
+    labels, groups = no_labels(len(paths)), None
+    if not has_boxes:
+        labels = _labels(table, paths, config, task, labeled, used, masks)
     if config.group_column:
         groups = [
             str(text_of(cell) or "") for cell in table.column(config.group_column, "group_column")
@@ -102,6 +122,8 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     )
     if labels.kind == "masks":
         rows = with_masks(rows, _paths(files, table, masks[0]), config)
+    if has_boxes:
+        rows = _with_boxes(rows, table, edges, config)
     return open_rows(rows, config)
 
 
@@ -312,6 +334,47 @@ def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
         table.notes.append(f"column of the labels: {named[0]}")
     columns = {name: table.column(name, "label_columns") for name in named}
     return read_labels(table.path, columns, config, task)
+
+
+def _with_boxes(rows: Rows, table: Table, edges, config: DataConfig) -> Rows:
+    """Joins the rows of each picture, which hold an object each, or nothing."""
+    kinds = [*config.label_columns, *table.named(LABELS)][:1]
+    if len(edges) < len(EDGES) or not kinds:
+        raise ValueError(
+            f"{table.path!r} needs the columns xmin, ymin, xmax, ymax and class. Received: "
+            f"{list(table.columns)}"
+        )
+    take = lambda names: [
+        str(text_of(cell) or "")
+        for name in names[:1]
+        for cell in table.column(name, "label_columns")
+    ]
+    flags = np.zeros(len(rows.files))
+    for flag, names in FLAGGED.items():
+        for row, text in enumerate(take(table.named(names))):
+            flags[row] = flag if YES_OR_NO.get(text.casefold()) else flags[row]
+    objects = collections.defaultdict[str, list[tuple]](list)
+    cells = zip(*(take([name]) for name in (*kinds, *edges)))
+    for row, (file, (kind, *texts)) in enumerate(zip(rows.files, cells)):
+        corners = [*map(as_number, texts)]
+        if bool(kind) != any(texts) or (kind and None in corners):
+            raise ValueError(
+                f"Each row of {table.path!r} must hold a class and numbers in {edges}, or none of "
+                f"them. Received: {[kind, *texts]} in row {row + 1}"
+            )
+        objects[file] += [(kind, *corners, flags[row])] if kind else []
+    first = {file: row for row, file in reversed([*enumerate(rows.files)])}
+    if wrong := [f for f, split in zip(rows.files, rows.splits) if split != rows.splits[first[f]]]:
+        raise ValueError(f"A picture must be in one split. Received: {wrong[0]!r} in several")
+    sides = [[as_number(text) or 0 for text in take(table.named(names))] for names in SIDES]
+    source = os.path.basename(table.path)
+    numbers = sorted(first.values())
+    pictures = [
+        Annotated(rows.files[i], source, rows.splits[i], objects[rows.files[i]], said)
+        for i in numbers
+        for said in [known_sides(*(of[i] if of else 0 for of in sides))]
+    ]
+    return with_boxes(rows.part(np.array(numbers)), pictures)
 
 
 def _look_like_groups(table: Table, used):
