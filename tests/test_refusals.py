@@ -31,7 +31,8 @@ from vit_keras.config import (
 )
 from vit_keras.experiments import planning
 from vit_keras.support import resizing
-from vit_keras.training import SGD, AdamW, build_optimizer
+from vit_keras.support.tasks import Task
+from vit_keras.training import SGD, AdamW, SetPrediction, build_optimizer
 
 pytestmark = pytest.mark.once
 
@@ -43,6 +44,11 @@ GRID = (2, 3)
 @functools.cache
 def vit(**options):
     return models.VisionTransformer(**{**BASE, **options})
+
+
+@functools.cache
+def detector():
+    return models.with_joined_boxes(models.detector(vit(), 3, num_tokens=4))
 
 
 @functools.cache
@@ -216,6 +222,23 @@ RUNS = [
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]
 USES = [
+    (
+        lambda: SetPrediction()(np.zeros((1, 4, 5)), np.zeros((1, 3, 7))),
+        "a prediction for each object.*4 objects for 3 predictions. Give a larger model.num_boxes",
+    ),
+    (
+        lambda: [*evaluation.predict_boxes(evaluation.make_predictor(vit()), [])],
+        "trained with task boxes, or a YOLOS. Received: a model of classes",
+    ),
+    (
+        lambda: evaluation.report(np.zeros((1, 2, 7)), np.zeros((1, 1, 6)), "ab", Task("boxes")),
+        "judged in the pixels of their pictures. Received: task boxes",
+    ),
+    (
+        lambda: exporting.export(detector(), "files", attention=True),
+        "A file of boxes has no attention",
+    ),
+    (lambda: exporting.export(detector(), "files", output="logits"), "must be boxes. .*'logits'"),
     (lambda: evaluation.TileOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
     (
         lambda: evaluation.predict_mask(evaluation.make_predictor(vit()), np.zeros((8, 8, 3))),

@@ -73,6 +73,9 @@ OTHERS = {
     "hybrid": lambda: models.HybridViT(32, (1, 1), 0.5, 1, **SIZES),
     "for_inference": lambda: exporting.for_inference(vit(), with_attention=True),
     "for_inference_map": lambda: exporting.for_inference(vit(classifier="map")),
+    "boxes": lambda: serving_model(
+        models.with_joined_boxes(models.detector(vit(), 3, num_tokens=4)), "boxes"
+    ),
     "mask": lambda: serving_model(models.segmenter(vit(), 3, "linear"), "mask"),
 }
 WHOLE_H5 = ("classes_focal", "labels", "numbers", "masks", "for_inference_map", "version_0")

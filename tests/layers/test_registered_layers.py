@@ -27,6 +27,9 @@ OTHERS = {
     base.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
     inference_model.ClassTokenBlock: Case(BLOCK, TOKENS, (2, 1, 12), 16),
     attention_output.Rollout: Case({"grid": GRID}, [(2, 7, 7), (2, 1, 7)], (2, 2, 3), trains=False),
+    serving.BoxesAndScores: Case(
+        {}, (2, 5, 9), {"boxes": (2, 5, 4), "scores": (2, 5, 4)}, trains=False
+    ),
     serving.MostLikelyClass: Case({}, (2, 4, 6, 5), (2, 4, 6), trains=False),
     token_merging.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
     text.PairLogits: Case(

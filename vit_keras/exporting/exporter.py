@@ -133,7 +133,8 @@ def _with_output(model, options):
         raise ValueError("A file of boxes has no attention. Received: attention=True")
     if output not in (None, *allowed):
         raise ValueError(
-            f"`output` of a model of {task.kind} must be {' or '.join(allowed)}. "
+            f"`output` of a model of {task.kind} must be "
+            f"{' or '.join(filter(None, [', '.join(allowed[:-1]), allowed[-1]]))}. "
             f"Received: output={output!r}"
         )
     return {**options, "output": output or task.row.output}

@@ -1,0 +1,186 @@
+"""A run on boxes from a folder to a report, a prediction and exported files."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import vit_keras
+from tests.helpers import randomize
+from tests.training.small import assert_same_run, killed_after_a_save
+from vit_keras import commands, data, evaluation, exporting, models, runtimes
+from vit_keras.config import parse_config
+from vit_keras.experiments import train_run
+from vit_keras.support.boxes import overlaps, scored_corners
+from vit_keras.training import checkpoints
+
+SIZE = (24, 32)
+FIELDS = {
+    "model.image_size": "[24,32]",
+    "model.patch_size": 8,
+    "model.hidden_size": 16,
+    "model.num_layers": 2,
+    "model.num_heads": 2,
+    "model.mlp_dim": 24,
+    "model.classifier": "gap",
+    "augment.flip": "true",
+    "augment.shift": 0.1,
+    "batch": 4,
+    "batch_eval": 3,
+    "total_steps": 6,
+    "eval_every": 3,
+    "checkpoint_every": 2,
+    "kernels": "default",
+    "optimizer.learning_rate": 0.01,
+    "optimizer.ema_decay": 0.5,
+}
+NAMES = ["cat", "dog"]
+
+
+def train(folder, photos, **fields):
+    fields = FIELDS | {"dataset": f"folder:{photos}", "workdir": folder} | fields
+    arguments = [f"--{name}={value}" for name, value in fields.items()]
+    return train_run(parse_config(arguments, default=""))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A YOLO folder of gray and white rectangles on pictures of the model's size."""
+    root, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(3)
+    for split, count in (("train", 16), ("val", 6)):
+        (root / "images" / split).mkdir(parents=True)
+        (root / "labels" / split).mkdir(parents=True)
+        for number in range(count):
+            picture, lines = np.zeros((*SIZE, 3), "uint8"), []
+            for left in (1, 17)[: rng.integers(1, 3)]:
+                kind, top, height, width = rng.integers((0, 0, 6, 6), (2, 10, 15, 15))
+                picture[top : top + height, left : left + width] = 120 * (kind + 1)
+                shares = (left + width / 2, top + height / 2, width, height) / np.tile(
+                    SIZE[::-1], 2
+                )
+                lines.append(" ".join(map(str, (kind, *shares.tolist()))))
+            Image.fromarray(picture).save(root / "images" / split / f"p{number}.png")
+            (root / "labels" / split / f"p{number}.txt").write_text("\n".join(lines))
+    text = "train: images/train\nval: images/val\nnames: [cat, dog]\n"
+    (root / "data.yaml").write_text(text)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, photos):
+    """A run that is never stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "straight"
+    return folder, train(folder, photos)
+
+
+@pytest.mark.nightly_on("tensorflow")
+def test_a_killed_run_ends_with_the_same_bits(trained, photos, tmp_path):
+    """It dies after the checkpoint of update 2, which lies between two evaluations."""
+    folder, report = trained
+    with killed_after_a_save():
+        train(tmp_path / "run", photos)
+    assert checkpoints.newest(tmp_path / "run" / "checkpoints").name == "step_000000002"
+    again = train(tmp_path / "run", photos)
+    rows = assert_same_run(folder, tmp_path / "run", 6)
+    assert again == report
+    # Pictures have the model's size, so both see the same boxes; the weights are averaged.
+    assert rows[-1]["val_ap"] == pytest.approx(report["ap"], abs=1e-6)
+
+
+@pytest.mark.on("torch")
+def test_thresholds_of_the_development_split_go_into_the_model(photos, tmp_path):
+    fields = {"data.dev_percent": 40, "model.dtype": "mixed_bfloat16", "model.detector": "tokens"}
+    report = train(tmp_path / "run", photos, **fields, **{"model.num_boxes": 5})
+    model = vit_keras.open(tmp_path / "run")
+    assert model.output_shape == (None, 5, 2 + 1 + 4)
+    assert report["images_chose"] == "thresholds"
+    assert model.task.thresholds == tuple(row["threshold"] for row in report["boxes"])
+
+
+def learned():
+    """A detector whose weights are far from zero."""
+    base = models.VisionTransformer(SIZE, 8, 16, 2, 2, 24, num_classes=5)
+    model = models.detector(base, num_classes=2, head="patches")
+    model.class_names = NAMES
+    return randomize(model, np.random.default_rng(5))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, photos):
+    folder, model = tmp_path_factory.mktemp("files") / "export", learned()
+    split = data.load(f"folder:{photos}", 3).split("test")
+    images, labels = map(np.stack, zip(*(split.example(index) for index in range(len(split)))))
+    options = {"images": images, "labels": labels, "threads": (), "precisions": ["fp32"]}
+    formats = ["litert", "onnx", "savedmodel", "pt2"]
+    return folder, exporting.export(model, folder, formats=formats, **options), images, model
+
+
+@pytest.mark.nightly_on("jax", "tensorflow")
+def test_exported_files_answer_as_keras_does(exported, photos, tmp_path):
+    folder, rows, images, model = exported
+    joined = evaluation.make_predictor(model)
+    expected = scored_corners(joined.run(joined.preprocessing.normalize(images)))
+    expected[..., -4:] = expected[..., -4:].clip(0, 1)
+    assert {*expected[..., :2].argmax(axis=-1).ravel()} == {0, 1}
+    for row in rows:
+        opened = runtimes.open(folder / row["file"])
+        outputs = opened(images)
+        assert opened.gives_boxes and opened.num_outputs == 2
+        np.testing.assert_allclose(outputs, expected, atol=1e-4)
+        assert overlaps(outputs[..., 2:], expected[..., 2:]).min() > 0.999
+        assert row["least_iou"] > 0.999 and 0 <= row["accuracy"] <= 1
+        predictor, _ = evaluation.open_predictor(folder / row["file"])
+        (found,) = evaluation.predict_boxes(predictor, images[:1])
+        (other,) = evaluation.predict_boxes(joined, images[:1])
+        np.testing.assert_array_equal(found.classes, other.classes)
+        np.testing.assert_allclose(found.corners, other.corners, atol=0.01)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["outputs"]["boxes"].startswith("(N, T, 4): left, top, right")
+    alone = tmp_path / "alone.tflite"
+    alone.write_bytes((folder / "model.tflite").read_bytes())
+    predictor, _ = evaluation.open_predictor(alone)
+    assert predictor.task.kind == "boxes" and predictor.class_names == tuple(NAMES)
+    alone = tmp_path / "alone.pt2"
+    alone.write_bytes((folder / "model.pt2").read_bytes())
+    assert evaluation.open_predictor(alone)[0].task.kind == "boxes"
+
+
+@pytest.mark.on("torch")
+def test_commands_evaluate_and_predict(trained, photos, tmp_path, capsys):
+    folder, report = trained
+    commands.run(["evaluate", str(folder), "--out", str(tmp_path / "report")])
+    shown = capsys.readouterr().out
+    assert f"AP {100 * report['ap']:.2f}%" in shown
+    assert Image.open(tmp_path / "report" / "predictions.png").width > 0
+    again = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert again == report
+    pictures = str(photos / "images" / "val")
+    arguments = ["predict", str(folder), pictures, "--threshold", "0.1", "--out"]
+    commands.run([*arguments, str(tmp_path / "boxes.csv")])
+    commands.run([*arguments, str(tmp_path / "boxes.json")])
+    rows = [*csv.DictReader((tmp_path / "boxes.csv").open())]
+    coco = json.loads((tmp_path / "boxes.json").read_text())
+    assert len(coco["images"]) == 6 and len(coco["annotations"]) == len(rows) == 6 * 12
+    predictor, _ = evaluation.open_predictor(folder)
+    (found,) = evaluation.predict_boxes(predictor, [data.read_image(rows[0]["path"], 3)])
+    assert float(rows[0]["score"]) == pytest.approx(float(found.scores.max()), rel=1e-5)
+    commands.run([*arguments, str(tmp_path / "drawn"), "--tiles"])
+    assert len([*(tmp_path / "drawn").iterdir()]) == 6
+    capsys.readouterr()
+    commands.run(["info", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out)["task"]["kind"] == "boxes"
+
+
+@pytest.mark.on("torch")
+def test_with_image_size_moves_the_boxes_of_patches(rng):
+    joined = models.with_joined_boxes(learned())
+    larger = models.with_image_size(joined, (48, 64))
+    images = rng.normal(size=(2, *SIZE, 3)).astype("float32")
+    outputs = larger.predict(keras.ops.image.resize(images, (48, 64)), verbose=0)
+    assert outputs.shape == (2, 48, 7) and larger.task.kind == "boxes"
+    grid = larger.get_layer("boxes").grid
+    centers = 1 / (1 + np.exp(-larger.get_layer("boxes").logits[:, :2]))
+    np.testing.assert_allclose(centers[0], (1 / grid[1], 1 / grid[0]), atol=1e-3)
