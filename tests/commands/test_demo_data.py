@@ -15,6 +15,7 @@ COUNTS = {
     "photos": [*("--count", "24"), *("--test_count", "12")],
     "tables": [*("--count", "40"), *("--test_count", "20")],
     "masks": [*("--count", "30"), *("--test_count", "10")],
+    "boxes": [*("--count", "30"), *("--test_count", "10")],
     "places": ["--count", "300"],
     "photographs": [],
 }
@@ -107,6 +108,24 @@ def test_the_classes_of_a_mask_are_those_of_the_photograph(made):
             inside.append(redness[mask == 0].mean())
             outside.append(redness[mask == 1].mean())
     assert len(inside) > 3 and np.min(np.subtract(inside, outside)) > 30
+
+
+def test_a_box_holds_a_shape_of_one_color_up_to_its_edges(made):
+    dataset = data.load(f"folder:{made / 'boxes'}", 3)
+    assert dataset.class_names == ("circle", "cross", "square", "triangle")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 30, "val": 10}
+    split, filled = dataset.split("train"), {}
+    for picture, label in map(split.example, range(30)):
+        for kind, x, y, width, height, _ in label[label[:, 0] >= 0] * [1, *[64] * 4, 1]:
+            corners = np.round([y - height / 2, y + height / 2, x - width / 2, x + width / 2])
+            top, bottom, left, right = corners.astype(int)
+            inside = picture[top:bottom, left:right].astype(float)
+            color = inside[len(inside) // 2, inside.shape[1] // 2]
+            alike = abs(inside - color).max(axis=-1) < 60  # a JPEG blurs colors
+            filled.setdefault(int(kind), []).append(alike.mean())
+            assert min(alike.any(axis=axis).mean() for axis in (0, 1)) > 0.7
+    shares = [np.median(filled[kind]) for kind in range(4)]
+    np.testing.assert_allclose(shares, [np.pi / 4, 5 / 9, 1, 1 / 2], atol=0.12)
 
 
 def test_a_seed_gives_the_same_pictures_and_another_seed_others(made, tmp_path):

@@ -12,6 +12,7 @@ import vit_keras
 from tests.data.deep_pictures import tiff
 from tests.helpers import randomize
 from vit_keras import applications, config, models, variants, weights
+from vit_keras.data import demo
 from vit_keras.support.tasks import Task
 
 # What lies under each name: a variant, its format, and what the constructor is told.
@@ -112,6 +113,7 @@ def write_pictures(folder: pathlib.Path, rng: np.random.Generator) -> None:
             path.write_bytes(tiff(bands, photometric="minisblack", planarconfig="contig"))
     for copy in ("pets", "imagenet", "others", "labeled"):
         shutil.copytree(folder / "photos", folder / copy)
+    demo.make("boxes", str(folder / "objects"), 8, 4, seed=0)
 
 
 def write_models(folder: pathlib.Path, rng: np.random.Generator) -> None:

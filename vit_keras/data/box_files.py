@@ -1,9 +1,10 @@
 """Folders of pictures with boxes: YOLO's, COCO's and Pascal VOC's files."""
 
+import collections
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 from xml.etree import ElementTree
 
 from vit_keras.config.sources import read_yaml
@@ -15,7 +16,7 @@ from vit_keras.support.annotated import is_number, is_text, short
 from vit_keras.support.files import read_text
 from vit_keras.support.json_files import read_json
 
-LARGEST_COCO_BYTES = 2**30  # the training pictures of COCO have 2**29
+LARGEST_COCO_BYTES = 2**29  # COCO's largest file has 0.9 of that
 HEAD_BYTES = 2**16  # in which a JSON file shows what it is
 LARGEST_XML_BYTES = 2**20
 CODE_IN_XML = re.compile(rb"<!DOCTYPE|<!ENTITY|\0", re.IGNORECASE)  # zeros are in UTF-16
@@ -24,11 +25,7 @@ VOC_TAGS = ("name", "difficult", *(f"bndbox/{edge}" for edge in ("xmin", "ymin",
 REMEDY = "Repair it, or write it again"
 
 
-class Annotations(NamedTuple):
-    """The annotated pictures of a folder, and the names of the classes, if the files order them."""
-
-    pictures: list[Annotated]
-    names: tuple[str, ...] = ()
+Annotations = tuple[list[Annotated], tuple[str, ...]]  # pictures, and names if files order them
 
 
 def holds_boxes(path: str) -> bool:
@@ -38,11 +35,14 @@ def holds_boxes(path: str) -> bool:
         >>> holds_boxes("photos")  # which has a folder for each class
         False
     """
-    return os.path.isdir(path) and any(next(row.files(path), "") for row in FORMATS.values())
+    return os.path.isdir(path) and any(next(_files(path, *r[1:]), "") for r in FORMATS.values())
 
 
 def read_boxes(path: str) -> Annotations:
     """Reads the annotations of a folder.
+
+    Returns:
+        The pictures, and the names of the classes; no names if they are to be sorted.
 
     Raises:
         FileNotFoundError: If a picture or a folder of pictures does not exist.
@@ -50,25 +50,27 @@ def read_boxes(path: str) -> Annotations:
             and the place.
     """
     for row in FORMATS.values():
-        if files := [*row.files(path)] if os.path.isdir(path) else []:
-            pictures, names = row.read(path, files)
-            if len({*names}) < len(names) or not any(picture.objects for picture in pictures):
+        if files := [*_files(path, *row[1:])] if os.path.isdir(path) else []:
+            pictures, names = row[0](path, files)
+            listed = collections.Counter((picture.split, picture.file) for picture in pictures)
+            count = sum(len(picture.objects) for picture in pictures)
+            if not count or len({*names}) < len(names) or max(listed.values()) > 1:
                 raise ValueError(
-                    "A data set of boxes needs objects, and a name for each class. Received: "
-                    f"{files[0]!r} with {sum(len(p.objects) for p in pictures)} objects and the "
-                    f"classes {short(names)}"
+                    "A data set of boxes needs objects, a name for each class, and each picture "
+                    f"once. Received: {files[0]!r} with {count} objects, the classes "
+                    f"{short(names)}, and {listed.most_common(1)}"
                 )
-            return Annotations(pictures, names)
+            return pictures, names
     forms = ", ".join(FORMATS)
     raise ValueError(f"A folder of boxes needs the files of {forms}. Received: {path!r}")
 
 
-def _annotation_files(root, suffixes, holds: bytes, depth: int = 2) -> Iterator[str]:
+def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
     """Yields files in `root` and its folders of annotations or splits that hold a pattern."""
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if is_folder(entry):
             if depth and (entry.name.lower() == "annotations" or split_in(entry.name, "")):
-                yield from _annotation_files(entry.path, suffixes, holds, depth - 1)
+                yield from _files(entry.path, suffixes, holds, depth - 1)
         elif entry.name.lower().endswith(suffixes) and entry.is_file() and not is_junk(entry.name):
             with open(entry.path, "rb") as file:
                 if re.search(holds, file.read(HEAD_BYTES), re.MULTILINE):
@@ -101,7 +103,7 @@ def _yolo(root, files) -> Annotations:
             objects = _yolo_objects(source, names) if os.path.isfile(source) else []
             file, beside = (os.path.relpath(path, root) for path in (picture, source))
             pictures.append(Annotated(file, beside, split, objects))
-    return Annotations(pictures, names)
+    return pictures, names
 
 
 def _yolo_pictures(root, content, split) -> Iterator[str]:
@@ -151,77 +153,74 @@ def _yolo_objects(path, names) -> list[tuple]:
     return objects
 
 
-class _Image(TypedDict):
-    id: int | str
-    file_name: str
-    width: NotRequired[float]
-    height: NotRequired[float]
-
-
-class _Object(TypedDict):
-    image_id: int | str
-    category_id: int
-    bbox: list[float]
-    iscrowd: NotRequired[int]
-
-
-class _Category(TypedDict):
-    id: int
-    name: str
-
-
-class _Coco(TypedDict):
-    images: list[_Image]
-    annotations: list[_Object]
-    categories: list[_Category]
+COCO: dict[
+    str, dict[str, tuple[type, ...]]
+] = {  # the fields of COCO's records that are read, and their types
+    "images": {"id": (int, str), "file_name": (str,)},
+    "categories": {"id": (int,), "name": (str,)},
+    "annotations": {"image_id": (int, str), "category_id": (int,), "bbox": (list,)},
+}
 
 
 def _coco(root, files) -> Annotations:
     instances = [file for file in files if os.path.basename(file).startswith("instances")]
     pictures, names, place = list[Annotated](), tuple[str, ...](), PictureFiles(root)
     for file in instances or files:
-        content = read_json(file, _Coco, REMEDY, LARGEST_COCO_BYTES)
-        kinds = {kind["id"]: kind["name"] for kind in content["categories"]}
+        images, categories, rows = _coco_records(file)
+        kinds = {kind["id"]: kind["name"] for kind in categories}
+        objects: dict[Any, list[tuple]] = {image["id"]: [] for image in images}
         of_file = tuple(kinds[key] for key in sorted(kinds))
-        if (names and names != of_file) or len({*of_file}) < len(content["categories"]):
+        is_clear = len({*of_file}) == len(categories) and len(objects) == len(images)
+        if not is_clear or (names and names != of_file):
             raise ValueError(
-                "Categories must have different ids and names, the same in all files. Received: "
-                f"{file!r} with {short(content['categories'])}"
+                "Images must have different ids, and categories different ids and names, the same "
+                f"in all files. Received: {file!r} with {short(categories)}"
             )
-        names, source = of_file, os.path.relpath(file, root)
-        objects = _coco_objects(file, content, kinds)
+        for number, row in enumerate(rows):
+            item = _coco_object(row, kinds, objects, f"annotations[{number}] of {file!r}")
+            objects[row["image_id"]].append(item)
+        names, source, picture = of_file, os.path.relpath(file, root), ""
         split = split_in(source)
-        for image in content["images"]:
+        for image in images:
             sides = known_sides(image.get("height", 0), image.get("width", 0))
-            picture = _picture(place, source, split, image["file_name"])
+            beside = os.path.dirname(source), os.path.dirname(picture)
+            picture = _picture(place, source, split, beside, image["file_name"])
             pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
-    return Annotations(pictures, names)
+    return pictures, names
 
 
-def _coco_objects(file, content, kinds) -> dict[Any, list[tuple]]:
-    """Returns the objects of each picture by its id."""
-    objects: dict[Any, list] = {image["id"]: [] for image in content["images"]}
-    for place, item in enumerate(content["annotations"]):
-        box, of = item["bbox"], objects.get(item["image_id"])
-        if len(box) != 4 or not all(map(is_number, box)) or of is None:
-            rule = "bbox must be four finite numbers, and image_id the id of an image"
-        elif item["category_id"] not in kinds:
-            rule = "category_id must be the id of a category"
-        else:
-            x, y, width, height = box
-            flag = CROWD if item.get("iscrowd") else 0
-            of.append((kinds[item["category_id"]], x, y, x + width, y + height, flag))
-            continue
-        known = {key: item[key] for key in ("image_id", "category_id", "bbox")}
-        raise ValueError(f"In annotations[{place}] of {file!r}, {rule}. Received: {known}")
-    return objects
+def _coco_records(file) -> list[list[dict]]:
+    """Returns the lists of COCO's file after a check of their types."""
+    content = read_json(file, dict, REMEDY, LARGEST_COCO_BYTES)
+    for field, types in COCO.items():
+        rows = content.get(field)
+        for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+            fits = isinstance(row, dict) and all(isinstance(row.get(k), types[k]) for k in types)
+            if not fits:
+                raise ValueError(
+                    f"{field}[{number}] of {file!r} must be an object with {', '.join(types)}. "
+                    f"Received: {short(row)}"
+                )
+    return [content[field] for field in COCO]
 
 
-def _picture(files: PictureFiles, source, split, *names) -> str:
-    """Returns the picture that an annotation file means: beside it, or the only one that fits."""
-    near = os.path.join(os.path.dirname(source), names[-1])
-    if os.path.isfile(os.path.join(files.root, near)):
-        return near
+def _coco_object(row, kinds, objects, where) -> tuple:
+    box, is_known = row["bbox"], row["image_id"] in objects and row["category_id"] in kinds
+    if not is_known or len(box) != 4 or not all(map(is_number, box)):
+        raise ValueError(
+            f"{where} must have the ids of an image and of a category, and four finite numbers as "
+            f"bbox. Received: {short([row[key] for key in COCO['annotations']])}"
+        )
+    left, top, width, height = box
+    flag = CROWD if row.get("iscrowd") else 0
+    return kinds[row["category_id"]], left, top, left + width, top + height, flag
+
+
+def _picture(files: PictureFiles, source, split, beside, *names) -> str:
+    """Returns the picture that an annotation file means: in a folder, or the only one that fits."""
+    for near in (os.path.join(files.root, folder, names[-1]) for folder in beside):
+        if os.path.isfile(near):
+            return os.path.relpath(near, files.root)
     paths = next(filter(None, map(files.find, names)), [])
     for fits in (
         lambda path: split_in(os.path.dirname(path), split) == split,
@@ -233,7 +232,7 @@ def _picture(files: PictureFiles, source, split, *names) -> str:
             f"An annotated picture must be one file below {files.root!r}. Received: "
             f"{names[-1]!r} in {source!r}, which may be {paths[:5] or 'none'}"
         )
-    return paths[0]
+    return os.path.normpath(paths[0])
 
 
 def _voc(root, files) -> Annotations:
@@ -244,12 +243,13 @@ def _voc(root, files) -> Annotations:
         split = name.removesuffix("val") or name
         sets |= {line.split()[0]: split for line in lines if line.split()}
     for file in files:
-        source, stem = os.path.relpath(file, root), os.path.splitext(os.path.basename(file))[0]
-        if split := sets.get(stem, "") if sets else split_in(os.path.dirname(source)):
+        folder, name = os.path.split(source := os.path.relpath(file, root))
+        stem = os.path.splitext(name)[0]
+        if split := sets.get(stem, "") if sets else split_in(folder):
             name, objects, sides = _voc_objects(file)
-            picture = _picture(place, source, split, stem, name or stem)
+            picture = _picture(place, source, split, (folder,), stem, name or stem)
             pictures.append(Annotated(picture, source, split, objects, sides))
-    return Annotations(pictures)
+    return pictures, ()
 
 
 def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
@@ -275,21 +275,9 @@ def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
     return tree.findtext("filename", "").strip(), objects, known_sides(*sides)
 
 
-class Format(NamedTuple):
-    """A form of annotations: its files in a folder, and their reader."""
-
-    files: Callable[[str], Iterator[str]]
-    read: Callable[[str, Sequence[str]], Annotations]
-
-
-FORMATS = {
-    "YOLO (data.yaml)": Format(
-        lambda root: _annotation_files(root, (".yaml", ".yml"), rb"^names\s*:", 0), _yolo
-    ),
-    "COCO (annotations/*.json)": Format(
-        lambda root: _annotation_files(root, ".json", COCO_FIELDS), _coco
-    ),
-    "Pascal VOC (Annotations/*.xml)": Format(
-        lambda root: _annotation_files(root, ".xml", rb"<annotation\b"), _voc
-    ),
+# The reader, the suffixes of its files, what they hold, and how deep their folders are.
+FORMATS: dict[str, tuple[Callable, tuple[str, ...], bytes, int]] = {
+    "YOLO (data.yaml)": (_yolo, (".yaml", ".yml"), rb"^names\s*:", 0),
+    "COCO (annotations/*.json)": (_coco, (".json",), COCO_FIELDS, 2),
+    "Pascal VOC (Annotations/*.xml)": (_voc, (".xml",), rb"<annotation\b", 2),
 }

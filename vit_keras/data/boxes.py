@@ -156,19 +156,15 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
         )
         if marked.any()
     ]
-    flags = [f"{(rows[kept, 5] == f).sum():,} {what}" for f, what in FLAGS.items()]
-    nothing = sum(not len(of_one) for of_one in objects)
+    flagged = (rows[kept, 5] > 0).sum()
     notes.append(
-        f"{kept.sum():,} objects, of which {' and '.join(flags)} are not learned; {nothing:,} of "
-        f"{len(pictures):,} pictures have none"
+        f"{kept.sum():,} objects, {flagged:,} of them crowds or difficult and not learned; "
+        f"{sum(not len(of) for of in objects):,} of {len(pictures):,} pictures have none"
     )
     said = [p.sides if p.sides not in (None, (1, 1)) else (0, 0) for p in pictures]
     sources = [picture.source for picture in pictures]
     boxes = Boxes(objects, max(1, *map(len, objects)), np.array(said), sources)
     return Cleaned(boxes, names, tuple(notes), tuple(warnings))
-
-
-FLAGS = {CROWD: "crowds", DIFFICULT: "difficult ones"}
 
 
 def _sides(read, index) -> tuple[int, int]:

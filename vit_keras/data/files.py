@@ -286,19 +286,12 @@ def _with_masks(path, config) -> Rows:
 def _with_boxes(path) -> Rows:
     """Returns the rows of annotated pictures."""
     pictures, names = read_boxes(path)
-    by_split: dict[str, dict[str, Annotated]] = {}
-    for picture in pictures:
-        of_split = by_split.setdefault(picture.split, {})
-        of_split[os.path.join(path, picture.file)] = picture
-    if twice := len(pictures) - sum(map(len, by_split.values())):
-        raise ValueError(
-            f"Annotations must list each picture once. Received: {path!r}, where {twice:,} are "
-            "listed again"
-        )
-    rows = _rows(path, by_split)
-    of_rows = zip(rows.splits, rows.files)
-    known = [by_split[split][os.path.join(path, file)] for split, file in of_rows]
-    return with_boxes(rows, known, names)
+    known = {(picture.split, picture.file): picture for picture in pictures}
+    of_split: dict[str, list[str]] = {}
+    for split, file in known:
+        of_split.setdefault(split, []).append(os.path.join(path, file))
+    rows = _rows(path, of_split)
+    return with_boxes(rows, [known[key] for key in zip(rows.splits.tolist(), rows.files)], names)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -251,8 +251,15 @@ def _has_masks_beside(root):
     for _, names in walk_once(root):
         stems = {os.path.splitext(name)[0] for name in names if is_picture(name)}
         if stems:
-            return 2.1 * sum(ENDS.sub("", s) in stems - {s} for s in stems) >= len(stems)
+            return 2.1 * len([*_without_ends(stems)]) >= len(stems)
     return False
+
+
+def _without_ends(stems) -> Iterator[tuple[str, str]]:
+    """Yields the masks among the names of files, with the names of their pictures."""
+    for stem in stems:
+        if (picture := ENDS.sub("", stem)) != stem and picture in stems:
+            yield stem, picture
 
 
 def find_masks(root: str) -> list[tuple[str, str]]:
@@ -267,7 +274,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
         named = {stem: ENDS.sub("", stem) for stem in masks.keys() - images.keys()}
     elif _has_masks_beside(root):
         images = _by_stem(root)
-        named = {s: ENDS.sub("", s) for s in images if ENDS.sub("", s) in images.keys() - {s}}
+        named = dict(_without_ends(images))
         masks = {stem: images.pop(stem) for stem in named}
     else:
         missing = [name for name, of in zip(("images", "masks"), folders) if not of]

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -191,7 +190,7 @@ def _fault_of_tuple(value, kinds, place):
 
 
 def _fault_of_record(value, kind, place):
-    fields = _hints(kind)
+    fields = typing.get_type_hints(kind)
     for key, of_key in fields.items():
         if key in value:
             if fault := _fault(value[key], of_key, _join(place, key)):
@@ -201,9 +200,6 @@ def _fault_of_record(value, kind, place):
     if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
         return f"{_place(place)} has no field {others[0]!r}"
     return ""
-
-
-_hints = functools.cache(typing.get_type_hints)
 
 
 def _place(place):
