@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import randomize
+from tests.helpers import GOLDEN, randomize
 from tests.training.small import assert_same_run, killed_after_a_save
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import parse_config
 from vit_keras.experiments import train_run
-from vit_keras.support.boxes import overlaps, scored_corners
+from vit_keras.support.boxes import best_of, overlaps, scored_corners
 from vit_keras.training import checkpoints
 
 SIZE = (24, 32)
@@ -172,6 +172,29 @@ def test_commands_evaluate_and_predict(trained, photos, tmp_path, capsys):
     capsys.readouterr()
     commands.run(["info", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out)["task"]["kind"] == "boxes"
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("name", ["hf_yolos", "hf_yolos_mid_positions"])
+def test_a_yolos_of_transformers_is_predicted_with_and_exported(name, tmp_path):
+    """Softmax without its last class, its best class, and corners, as transformers' processor."""
+    source = GOLDEN / "boxes" / name
+    predictor, _ = evaluation.open_predictor(source)
+    with np.load(source / "io.npz") as file:
+        images, logits, boxes = (file[key] for key in ("images", "logits", "boxes"))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    center, half = boxes[..., :2], boxes[..., 2:] / 2
+    expected = np.concatenate([center - half, center + half], axis=-1) * (300, 200, 300, 200)
+    answers = predictor.as_probabilities(np.asarray(predictor.run(images)))
+    for row, answer in enumerate(answers):
+        found = best_of(answer, (300, 200))
+        np.testing.assert_array_equal(found.classes, shares[row, :, :-1].argmax(axis=-1))
+        np.testing.assert_allclose(found.scores, shares[row, :, :-1].max(axis=-1), rtol=1e-4)
+        inside = expected[row].clip(0, (300, 200, 300, 200))
+        np.testing.assert_allclose(found.corners, inside, atol=0.02)
+    options = {"formats": ["onnx"], "precisions": ["fp32"], "threads": ()}
+    (row,) = exporting.export(vit_keras.open(source), tmp_path / "files", **options)
+    assert row["least_iou"] > 0.999 and row["agreement"] == 1
 
 
 @pytest.mark.on("torch")

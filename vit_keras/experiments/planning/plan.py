@@ -19,6 +19,7 @@ from vit_keras.experiments.planning.memory import (
     repeated_blocks,
     split_bytes,
 )
+from vit_keras.experiments.starting_point import WITH_HEAD
 from vit_keras.inspection import abstract_model, flops
 from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
@@ -295,9 +296,7 @@ def plan(
     _check(config, row, devices, utilization)
     if epoch_images is not None:
         config = config.count_steps(epoch_images)
-    model = abstract_model(
-        lambda: from_model_config(config.model, num_classes=num_classes, seed=config.seed)
-    )
+    model = abstract_model(lambda: _planned_model(config, num_classes))
     choices = tuple(
         _choice(model, config, row, devices, utilization, again, accumulation_steps)
         for again in (False, True)
@@ -306,7 +305,19 @@ def plan(
     return Plan(config, row, devices, num_classes, utilization, updates, choices)
 
 
+def _planned_model(config, num_classes):
+    with_head = WITH_HEAD.get(config.task)
+    classes = None if with_head else num_classes
+    model = from_model_config(config.model, num_classes=classes, seed=config.seed)
+    return with_head(model, num_classes, config) if with_head else model
+
+
 def _check(config, device, devices, utilization):
+    if config.task in WITH_HEAD and device.flops is None:
+        raise ValueError(
+            "A plan for a processor is for a head of one layer. Received: a run with "
+            f"task {config.task}. Measure one update of this run instead"
+        )
     if devices < 1 or config.batch % devices:
         raise ValueError(
             "`devices` must be positive and divide `batch`. "
