@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.peers import peer
-from vit_keras import data
+from vit_keras import commands, data
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.data.augment import MIRRORED
 from vit_keras.data.boxes import boxes_in, object_window
@@ -347,7 +347,7 @@ def test_crops_around_objects_are_those_of_torchvision():
     """The share of whole pictures, and the mean sides of the others, of many draws."""
     torch, tv_tensors = map(peer, ("torch", "torchvision.tv_tensors"))
     v2 = peer("torchvision.transforms.v2")
-    height, width, draws = 90, 120, 500
+    height, width, draws = 90, 120, 300
     corners = np.array([[10, 12, 50, 70], [60, 5, 112, 40], [80, 60, 96, 82.0]])
     drawn = {"theirs": [], "ours": []}
     boxes = tv_tensors.BoundingBoxes(corners, format="XYXY", canvas_size=(height, width))
@@ -435,6 +435,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), "Line 3 of"),
     "yolo: infinite": (yolo("0 inf 0.5 0.2 0.2"), "Line 1 of"),
     "yolo: another class": (yolo("1 0.5 0.5 0.2 0.2"), "Line 1 of .* must hold a class from 0 to 0"),
+    "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: none of 1 has one, in images/a.png"),
     "yolo: half a class": (yolo("0.5 0.5 0.5 0.2 0.2"), "Line 1 of"),
     "yolo: a probability": (yolo("0 0.5 0.5 0.2 0.2 0.9"), "Line 1 of"),
     "yolo: two points": (yolo("0 0.5 0.5 0.2"), "Line 1 of"),
@@ -474,7 +475,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "voc: nan": (voc(VOC_OBJECT.format("cat", 0, "nan", 2, 3, 4)), "Object 1 of .*numbers xmin, ymin, xmax"),
     "voc: no box": (voc("<object><name>cat</name></object>"), "Object 1 of"),
     "voc: deep": (voc("<a>" * 10**5 + "</a>" * 10**5), "needs objects"),
-    "table: nan": (table("a.png,1,nan,3,4,cat,train"), "Each row of .*rows.csv' must hold a class and numbers.*nan.* in row 2"),
+    "table: nan": (table("a.png,1,nan,3,4,cat,train"), "Each row of .*rows.csv' must hold a class and numbers in .*'', '3', '4'. in row 2"),
     "table: half": (table("a.png,1,,3,4,cat,train"), "in row 2"),
     "table: no class": (table("a.png,1,2,3,4,,train"), "in row 2"),
     "table: two splits": (table("a.png,1,2,3,4,cat,test"), "must be in one split. Received: 'a.png'"),
@@ -497,6 +498,7 @@ def test_damaged_annotations_are_named(tmp_path, case):
         ({"bbox": [[1.0, 2.0, 3.0]], "label": ["cat"]}, "four numbers in bbox. Received: .* in hf:.* train.0."),
         ({"bbox": [[1.0, 2.0, 3.0, float("nan")]], "label": ["cat"]}, "four numbers in bbox"),
         ({"bbox": [[1.0, 2.0, 3.0, 4.0]], "label": [None]}, "must have a class"),
+        ({"bbox": [[1.0, 2.0, 3.0, 4.0]], "label": []}, "must have equal lengths. Received: .* in hf:"),
         ({"boxes": [[1.0, 2.0, 3.0, 4.0]], "label": ["cat"]}, "A column must hold objects with a bbox"),
     ],
 )  # fmt: skip
@@ -554,7 +556,7 @@ def test_boxes_that_are_wrong_are_cut_or_left_out_and_counted(tmp_path):
         [0, 0, 1e9, 1e9],
     ]
     lines = [",".join(map(str, ["a.png", *box, "cat"])) for box in boxes]
-    text = "\n".join(["image,xmin,ymin,xmax,ymax,class", *lines, "empty.png,,,,,"])
+    text = "\n".join(["image,xmin,ymin,xmax,ymax,class", *lines, "empty.png,nan,NaN,,,"])
     (tmp_path / "rows.csv").write_text(text)
     dataset = data.load(f"table:{tmp_path / 'rows.csv'}", 3, DataConfig(test_percent=0))
     assert dataset.warnings == (
@@ -662,3 +664,18 @@ def test_boxes_are_refused_where_they_do_not_fit(truth, tmp_path):
             Config(task=task, augment=AugmentConfig(**changes))
     with pytest.raises(ValueError, match="A folder of boxes needs the files of YOLO"):
         data.load(f"folder:{tmp_path / 'train'}", 3, task="boxes")
+
+
+def test_check_reports_and_draws_boxes(truth, tmp_path):
+    write_yolo(tmp_path / "data", truth)
+    path = tmp_path / "data/train/labels/train0.txt"
+    path.write_text(path.read_text() + "0 0.9 0.5 0.4 0.2\n")
+    options = ["--model.variant", "Ti/16", "--model.image_size", "32", "--augment.flip", "true"]
+    out = [f"--out={tmp_path / name}" for name in ("sheet.png", "report.json")]
+    commands.run(["check", str(tmp_path / "data"), *options, *out])
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["kind"] == "boxes" and report["classes"] == list(NAMES)
+    first = "boxes that leave their picture are cut at its edge (1), in train/images/train0.png"
+    assert first in report["warnings"] and not report["problems"]
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"), int)
+    assert (np.ptp(sheet[:, :, :], axis=-1) > 60).mean() > 0.01  # colored lines on gray pictures

@@ -146,6 +146,12 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
     _, first = np.unique(np.column_stack([owner, rows]), axis=0, return_index=True)
     again = ~empty & ~np.isin(np.arange(len(rows)), first)
     kept = ~empty & ~again
+    if len(rows) and not kept.any():
+        raise ValueError(
+            "Boxes must have an area in their pictures. Received: none of "
+            f"{len(rows):,} has one, in {_named(pictures, owner)}. Boxes of YOLO are shares of the "
+            "sides, and those of other forms pixels"
+        )
     objects = np.split(rows[kept], np.searchsorted(owner[kept], np.arange(1, len(pictures))))
     warnings = [
         f"{what} ({marked.sum():,}), in {_named(pictures, owner[marked])}"
@@ -193,28 +199,23 @@ def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Gene
         label: The objects, `(M, 6)`.
         rng: Draws the part.
     """
-    whole = (0, 0, *sides)
-    boxes = label[label[:, 0] >= 0, 1:5] * np.tile(sides[::-1], 2)
-    for least in rng.choice(OVERLAPS, ROUNDS) if len(boxes) else ():
+    rows = label[(label[:, 0] >= 0) & (label[:, 5] == 0)]
+    centers, lengths = rows[:, 2:0:-1] * sides, rows[:, 4:2:-1] * sides  # (n, 2): y, x
+    for least in rng.choice(OVERLAPS, ROUNDS) if len(rows) else (1,):
         if least == 1:
-            return whole
-        for share, place in rng.random((TRIES, 2, 2)):
-            height, width = (np.multiply(sides, 0.3 + 0.7 * share)).astype(int).tolist()
-            top, left = (place * np.subtract(sides, (height, width))).astype(int).tolist()
-            if 0.5 * height <= width <= 2 * height and height:
-                part = np.array([left + width / 2, top + height / 2, width, height])
-                inside = (abs(boxes[:, :2] - part[:2]) < part[2:] / 2).all(axis=1)
-                if (inside & (_iou(boxes, part) >= least)).any():
-                    return top, left, height, width
-    return whole
-
-
-def _iou(boxes, other):
-    """Returns the intersection over union of boxes `(M, 4)` with another, `(M,)`."""
-    high = np.minimum(boxes[:, :2] + boxes[:, 2:] / 2, other[:2] + other[2:] / 2)
-    low = np.maximum(boxes[:, :2] - boxes[:, 2:] / 2, other[:2] - other[2:] / 2)
-    shared = (high - low).clip(0).prod(axis=1)
-    return shared / (boxes[:, 2:].prod(axis=1) + other[2:].prod() - shared)
+            break
+        share, place = rng.random((2, TRIES, 1, 2))
+        size = (sides * (0.3 + 0.7 * share)).astype(int)
+        corner = (place * (sides - size)).astype(int)
+        inside = ((centers > corner) & (centers < corner + size)).all(axis=-1)  # (TRIES, n)
+        high = np.minimum(centers + lengths / 2, corner + size)
+        shared = (high - np.maximum(centers - lengths / 2, corner)).clip(0).prod(axis=-1)
+        overlaps = shared >= least * (lengths.prod(axis=-1) + size.prod(axis=-1) - shared)
+        fits = (inside & overlaps & (2 * size >= size[..., ::-1]).all(axis=-1)).any(axis=-1)
+        if fits.any():
+            top, left, height, width = np.hstack([corner, size])[fits.argmax()].ravel().tolist()
+            return top, left, height, width
+    return 0, 0, *sides
 
 
 def boxes_in(label: np.ndarray, *windows: Part) -> np.ndarray:

@@ -176,26 +176,29 @@ def _boxes(name, opened, image, column) -> Cleaned:
     """Reads the boxes of the pictures of all splits in order."""
     pictures, places = list[Annotated](), list[tuple]()
     for key, rows in opened.items():
-        fields, sides = (
-            _element(rows.features[column]),
-            SIDES if {*SIDES} <= {*rows.features} else (),
-        )
+        fields = _element(rows.features[column])
+        sides = SIDES if {*SIDES} <= {*rows.features} else ()
         kind = next((field for field in KINDS if field in fields), "")
         order = getattr(_element(fields.get(kind)), "names", ())
         places += zip(itertools.repeat(_pictures(rows, image)), range(len(rows)))
         for i, (cell, *said) in enumerate(zip(*(_cells(rows, c) for c in (column, *sides)))):
             where = f"hf:{name} {key}[{i}]"
-            objects = [_object(where, item, kind, order) for item in _items(cell)]
+            objects = [_object(where, item, kind, order) for item in _items(where, cell)]
             pictures.append(Annotated(where, "", key, objects, known_sides(*said or (0,))))
     read = lambda number: places[number][0](places[number][1])
     return clean(pictures, read, order, is_sure=False)
 
 
-def _items(cell) -> list[dict]:
+def _items(where, cell) -> list[dict]:
     """Returns the objects in a cell, which is a list of records or a record of lists."""
     if isinstance(cell, list):
-        return cell
-    return [dict(zip(cell, values)) for values in zip(*cell.values())] if cell else []
+        return [item for item in cell if item]
+    columns = {key: values or [] for key, values in (cell or {}).items()}
+    if len({*map(len, columns.values())}) > 1:
+        raise ValueError(
+            f"The lists of objects must have equal lengths. Received: {short(cell)} in {where}"
+        )
+    return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
 
 def _object(where, item, kind, order) -> tuple:

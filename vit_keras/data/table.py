@@ -15,6 +15,7 @@ from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
 from vit_keras.data.dataset import Dataset, split_name
 from vit_keras.data.files import Rows, labels_in_names, open_rows, with_boxes, with_masks
 from vit_keras.data.labels import (
+    EMPTY,
     YES_OR_NO,
     Labels,
     as_number,
@@ -344,10 +345,9 @@ def _with_boxes(rows: Rows, table: Table, edges, config: DataConfig) -> Rows:
             f"{table.path!r} needs the columns xmin, ymin, xmax, ymax and class. Received: "
             f"{list(table.columns)}"
         )
+    cells_of = lambda name: [str(text_of(c) or "") for c in table.column(name, "label_columns")]
     take = lambda names: [
-        str(text_of(cell) or "")
-        for name in names[:1]
-        for cell in table.column(name, "label_columns")
+        text * (text.casefold() not in EMPTY) for name in names[:1] for text in cells_of(name)
     ]
     flags = np.zeros(len(rows.files))
     for flag, names in FLAGGED.items():
