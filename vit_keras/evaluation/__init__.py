@@ -83,7 +83,6 @@ if TYPE_CHECKING:
         nearest_neighbors,
     )
     from vit_keras.evaluation.reports import (
-        OF_PICTURES,
         draw_report,
         evaluate,
         headline,

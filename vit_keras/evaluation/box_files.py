@@ -41,6 +41,12 @@ class BoxPrediction:
         boxes: The objects that reach the threshold, the most certain one first.
         error: Why the picture could not be read, or None.
         picture: The pixels `(H, W, C)`.
+
+    Example:
+        ```python
+        (row,) = evaluation.predict_box_files(predictor, ["street.jpg"])
+        names = [predictor.class_names[k] for k in row.boxes.classes]
+        ```
     """
 
     path: pathlib.Path

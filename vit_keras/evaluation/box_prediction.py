@@ -84,7 +84,7 @@ def _size(picture):
 
 def _from_tiles(predictor, picture, options):
     sides, tile = np.array(_size(picture)), predictor.input_shape[1::-1]
-    found, cut = [], []
+    kept, cut = [], []
     for places, tiles in cut_tiles(picture, predictor.input_shape[:2], options):
         outputs = run_pixels(predictor, tiles, options.batch)
         for (top, left), answer in zip(places, predictor.as_probabilities(outputs)):
@@ -92,15 +92,22 @@ def _from_tiles(predictor, picture, options):
             ends = [boxes.corners[:, :2] < EDGE, boxes.corners[:, 2:] > np.array(tile) - EDGE]
             inner = [np.array([left, top]) > 0, np.array([left, top]) + tile < sides]
             cut.append(np.logical_or(*(end & side for end, side in zip(ends, inner))).any(axis=-1))
-            found.append(boxes._replace(corners=boxes.corners + corner))
-    joined = Boxes(*map(np.concatenate, zip(*found)))
+            kept.append(boxes._replace(corners=boxes.corners + corner))
+    joined = Boxes(*map(np.concatenate, zip(*kept)))
     joined = joined._replace(corners=np.clip(joined.corners, 0, np.tile(sides, 2)))
     seen = (joined.corners[:, 2:] > joined.corners[:, :2]).all(axis=-1)
     return without_repeats(joined.chosen(seen), joined.scores[seen] - np.concatenate(cut)[seen])
 
 
 def certain(predicted: Boxes, task: Task, threshold: float | None = None) -> Boxes:
-    """Leaves out predictions below a threshold, by default that of their class, and sorts them."""
+    """Leaves out predictions below a threshold, by default that of their class, and sorts them.
+
+    Example:
+        >>> corners = np.array([[0.0, 0.0, 9.0, 9.0], [5.0, 5.0, 9.0, 9.0]])
+        >>> predicted = Boxes(np.array([0, 1]), np.array([0.4, 0.75]), corners)
+        >>> certain(predicted, Task("boxes")).classes
+        array([1])
+    """
     least = [task.threshold(k) if threshold is None else threshold for k in predicted.classes]
     order = np.argsort(-predicted.scores, kind="stable")
     return predicted.chosen(order[(predicted.scores >= np.array(least, "float32"))[order]])
@@ -111,7 +118,7 @@ def best_box_thresholds(
 ) -> tuple[float, ...]:
     """Returns, for each class, the score of the best F1 at an overlap of 0.5.
 
-    Precision and recall are those of pycocotools. A class without hits gets 0.5.
+    Precision and recall come from pycocotools. A class without hits gets 0.5.
 
     Args:
         true: The objects of each picture, from `support.boxes.boxes_of`.
@@ -291,7 +298,13 @@ def judge_boxes(
 def predict_split(
     predictor: Predictor, split: "data.Split", options: TileOptions | None = None
 ) -> tuple[list[Boxes], list[Boxes]]:
-    """Returns the objects in each picture of a split, and the predictions for it."""
+    """Returns the objects in each picture of a split, and the predictions for it.
+
+    Example:
+        ```python
+        true, predicted = evaluation.predict_split(predictor, dataset.split("test"))
+        ```
+    """
     split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
     true: list[Boxes] = []
 
@@ -375,7 +388,14 @@ def draw_box_sheet(rows: Iterable[tuple[np.ndarray, Boxes, Boxes]], names: Seque
 
 
 def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:
-    """Returns the hits among the predictions, the missed objects, and the false alarms."""
+    """Returns the hits among the predictions, the missed objects, and the false alarms.
+
+    Example:
+        >>> corners = np.array([[0.0, 0.0, 9.0, 9.0], [5.0, 5.0, 9.0, 9.0]])
+        >>> true = Boxes(np.array([0, 1]), np.ones(2), corners)
+        >>> [len(boxes.scores) for boxes in errors_of(true, true.chosen([0]))]
+        [1, 1, 0]
+    """
     predicted = _countable(true, predicted)
     true = true.chosen(true.scores > 0)
     rows, columns = match(true, predicted)

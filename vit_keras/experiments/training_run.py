@@ -17,6 +17,7 @@ import keras
 from vit_keras import data, evaluation, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.config.model import both_sides
+from vit_keras.evaluation.reports import OF_PICTURES
 from vit_keras.experiments.run_model import (
     build_compiled,
     choose_thresholds,
@@ -177,14 +178,13 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
-    if config.learns_labels and config.task in evaluation.OF_PICTURES:
+    if config.learns_labels and config.task in OF_PICTURES:
         options = evaluation.TileOptions(batch=config.batch_eval)
         if config.task == "boxes" and config.data.dev_percent:
             choose_thresholds(model, feed.dev, options)
             _save(model, run)
         predictor = evaluation.make_predictor(model)
-        judge = evaluation.OF_PICTURES[config.task]
-        report = judge(predictor, feed.test, described[0], options)
+        report = OF_PICTURES[config.task](predictor, feed.test, described[0], options)
     elif config.learns_labels:
         outputs, labels = evaluation.predict(
             model, data.eval_batches(feed.dev, **feed.eval_options)

@@ -11,7 +11,7 @@ MEDIAPIPE = (
     " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
 )
 
-BOX_OUTPUTS = {  # the outputs of a file of boxes
+BOX_OUTPUTS = {  # of a file that finds objects
     "boxes": "(N, T, 4): left, top, right and bottom as shares of the picture's width and height",
     "scores": "(N, T, K): the probability of each class",
 }
