@@ -12,7 +12,7 @@ from PIL import Image
 from tests.peers import peer
 from vit_keras import commands, data
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.data.augment import MIRRORED
+from vit_keras.data.augment import MIRRORED, draw_map, window_of
 from vit_keras.data.boxes import boxes_in, object_window
 from vit_keras.data.review import place
 from vit_keras.models import Preprocessing
@@ -86,6 +86,7 @@ def write_coco(root, truth):
         ]
         rows = [
             {
+                "id": 100 * i + number,
                 "image_id": 9 - i,
                 "category_id": int(kind) * 10 + 1,
                 "bbox": [int(left), int(top), int(right - left), int(bottom - top)],
@@ -93,7 +94,7 @@ def write_coco(root, truth):
                 "iscrowd": 0,
             }
             for i, (_, objects) in enumerate(chosen.values())
-            for kind, left, top, right, bottom in objects
+            for number, (kind, left, top, right, bottom) in enumerate(objects)
         ]
         kinds = [{"id": k * 10 + 1, "name": NAMES[k]} for k in (2, 0, 1)]
         content = {"info": {}, "images": images, "annotations": rows, "categories": kinds}
@@ -215,6 +216,27 @@ def test_each_format_gives_the_same_labels(truth, tmp_path, form):
             np.testing.assert_array_equal(read.labels[i], present)
 
 
+def test_objects_of_coco_are_those_of_its_own_reader(truth, tmp_path):
+    reader = pytest.importorskip("pycocotools.coco").COCO
+    dataset, count = data.load(write_coco(tmp_path, truth), 3), 0
+    for name in ("train", "test"):
+        split = dataset.split(name)
+        theirs = reader(str(tmp_path / f"annotations/instances_{name}2017.json"))
+        ids, images = sorted(theirs.getCatIds()), theirs.loadImgs(theirs.getImgIds())
+        numbers = {split.name(i).rsplit("/", 1)[-1]: i for i in range(len(split))}
+        for image in images:
+            ours = split.example(numbers[image["file_name"]])[1]
+            rows = theirs.loadAnns(theirs.getAnnIds(imgIds=image["id"]))
+            ours, count = ours[ours[:, 0] >= 0], count + len(rows)
+            assert ours[:, 0].tolist() == [ids.index(row["category_id"]) for row in rows]
+            sides = [image["width"], image["height"]]
+            for (x, y, width, height), row in zip(ours[:, 1:5] * np.tile(sides, 2), rows):
+                box = [x - width / 2, y - height / 2, width, height]
+                np.testing.assert_allclose(box, row["bbox"], atol=1e-4)
+        assert dataset.class_names == tuple(row["name"] for row in theirs.loadCats(ids))
+    assert count == sum(len(objects) for _, objects in truth.values())
+
+
 def in_corners(box):
     x, y, width, height = box.astype("float64")
     return np.array([x - width / 2, y - height / 2, x + width / 2, y + height / 2])
@@ -244,6 +266,18 @@ def test_a_part_of_a_picture_has_the_objects_with_centers_in_it(rng, mirrored):
                 expected[[0, 2]] = 1 - expected[[2, 0]]
             np.testing.assert_allclose(in_corners(changed[1:5]), expected, atol=1e-6)
             assert changed[0] == row[0] and changed[5] == row[5]
+
+
+def test_a_map_without_rotation_shows_a_part(rng):
+    """Compares with the map's own pixels, whose centers lie half a pixel inside."""
+    size = np.array([17, 29])
+    for _ in range(20):
+        drawn = draw_map(rng, tuple(size), AugmentConfig(scale=0.5, shift=0.3))
+        top, left, height, width = window_of(drawn, tuple(size))
+        for share in rng.random((5, 2)):
+            pixel = drawn @ [*(share * size - 0.5), 1]
+            expected = [top, left] + share * [height, width]
+            np.testing.assert_allclose((pixel + 0.5) / size, expected, atol=1e-9)
 
 
 COLORS = 200 * np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)])  # of the objects, on black

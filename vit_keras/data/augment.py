@@ -260,7 +260,7 @@ class Augmentation:
             drawn = draw_map(rng, self.size, config)
             pixels = warp(pixels.astype("float32"), drawn)
             mask = warp_mask(np.asarray(mask), drawn) if is_mask else None
-            windows.append(_window_of(drawn, self.size))
+            windows.append(window_of(drawn, self.size))
         if is_mask:
             return pixels, np.asarray(mask)
         return pixels, boxes_in(label, *windows) if are_boxes(label) else label
@@ -317,9 +317,10 @@ def _shares(window, sides):
     return tuple(length / side for length, side in zip(window, (*sides, *sides)))
 
 
-def _window_of(map, size):
+def window_of(map, size):
     """Returns the part of a picture that a map without rotation shows, as shares of its sides."""
-    scale, corner = np.diag(map[:, :2]), (map[:, 2] + (1 - np.diag(map[:, :2])) / 2) / size
+    scale = np.diag(map)
+    corner = (map[:, 2] + (1 - scale) / 2) / size
     return *corner.tolist(), *scale.tolist()
 
 
