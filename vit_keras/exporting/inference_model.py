@@ -25,7 +25,7 @@ from vit_keras.support.keras_internals import count_uses, operation_of, sublayer
 class ClassTokenBlock(EncoderBlock):
     """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`."""
 
-    def call(self, inputs, attention_mask=None, **_):  # type: ignore[override]
+    def call(self, inputs, attention_mask=None, **_):  # type: ignore[override]  # no flags
         normal, x = self.norm_0(inputs), inputs[:, :1]
         y = self.attention(normal[:, :1], normal, attention_mask=attention_mask)
         if self.norm_2 is None:  # in parallel
@@ -36,7 +36,7 @@ class ClassTokenBlock(EncoderBlock):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], 1, input_shape[-1])
 
-    def compute_output_spec(self, inputs, **_):  # type: ignore[override]
+    def compute_output_spec(self, inputs, **_):  # type: ignore[override]  # no flags
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)
 
 

@@ -151,7 +151,7 @@ class MergingBlock(EncoderBlock):
     def build(self, inputs_shape, size_shape=None):
         super().build(inputs_shape)
 
-    def call(self, inputs, size=None, **_):  # type: ignore[override]
+    def call(self, inputs, size=None, **_):  # type: ignore[override]  # no flags
         normal = self.norm_0(inputs)
         mask = None if size is None else size_bias(size)
         y = self.attention(normal, attention_mask=mask)
@@ -171,7 +171,7 @@ class MergingBlock(EncoderBlock):
         bias = None if key.bias is None else ops.mean(key.bias, axis=0)
         return linear(normal, ops.mean(key.kernel, axis=1), bias)
 
-    def compute_output_spec(self, inputs, size=None, **_):  # type: ignore[override]
+    def compute_output_spec(self, inputs, size=None, **_):  # type: ignore[override]  # no flags
         batch, tokens, width = inputs.shape
         shapes = (batch, tokens - self.merged, width), (batch, tokens - self.merged, 1)
         return tuple(keras.KerasTensor(shape, self.compute_dtype) for shape in shapes)
