@@ -38,6 +38,7 @@ SPELLINGS = {
     "Apache License": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
+    "FreeBSD": "BSD-2-Clause",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

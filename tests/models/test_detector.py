@@ -112,6 +112,6 @@ def test_other_backbones_and_arguments_are_refused():
 @pytest.mark.once
 @pytest.mark.parametrize("call", [evaluation.make_predictor, lambda m: exporting.export(m, "x")])
 def test_commands_that_need_one_output_say_so(call):
-    model = VisionTransformer(**SIZES, boxes="patches")
+    model = VisionTransformer(**SIZES, boxes="texts")
     with pytest.raises(ValueError, match="one output. Received: .*vision_transformer"):
         call(model)

@@ -306,7 +306,7 @@ SHOWN = 8  # pictures on a sheet
 def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`, for masks and boxes."""
     group = parser.add_argument_group("models of masks or boxes")
-    tiles = "predict in tiles of the model's size, at full resolution, instead of resizing"
+    tiles = "predict tiles of the model's size, at full resolution"
     group.add_argument("--tiles", action="store_true", help=tiles)
     overlap = "least share of a tile's side that neighbors have in common (0.25)"
     group.add_argument("--overlap", type=float, default=0.25, metavar="P", help=overlap)

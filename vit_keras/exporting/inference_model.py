@@ -17,6 +17,7 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models.description import copy_description
+from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.models.prefix import count_prefix
 from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
 
@@ -70,6 +71,8 @@ def for_inference(
         ```
     """
     refuse_quantized(model, "A copy for inference")
+    if lora_layers(model):
+        model = merge_lora(model)
     if with_attention:
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)

@@ -158,10 +158,15 @@ class MergingBlock(EncoderBlock):
         y = y + self.mlp(normal) if self.norm_2 is None else y
         x = inputs + self._scaled(y, self.layer_scale_0)
         size = ops.ones_like(x[..., :1]) if size is None else size
-        x, size = merge(x, size, self._mean_key(normal), self.merged, self.prefix)
+        x, size = self._merged(x, size, self._mean_key(normal))
         if self.norm_2 is not None:
             x = x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
         return x, size
+
+    def _merged(self, *tensors):
+        x, size, metric = (ops.cast(tensor, "float32") for tensor in tensors)
+        both = merge(x, size, metric, self.merged, self.prefix)
+        return [ops.cast(tensor, self.compute_dtype) for tensor in both]
 
     def _mean_key(self, normal):
         """The mean of the heads' keys, `(B, N, d)`; without norms, from the mean of the kernels."""
