@@ -71,8 +71,7 @@ def for_inference(
         ```
     """
     refuse_quantized(model, "A copy for inference")
-    if lora_layers(model):
-        model = merge_lora(model)
+    model = merge_lora(model) if lora_layers(model) else model
     if with_attention:
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
