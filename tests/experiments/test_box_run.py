@@ -10,7 +10,7 @@ from PIL import Image
 
 import vit_keras
 from tests.helpers import GOLDEN, randomize
-from tests.training.small import assert_same_run, killed_after_a_save
+from tests.training.small import OF_PLACES, assert_same_run, killed_after_a_save
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import parse_config
 from vit_keras.experiments import train_run
@@ -18,25 +18,7 @@ from vit_keras.support.boxes import best_of, overlaps, scored_corners
 from vit_keras.training import checkpoints
 
 SIZE = (24, 32)
-FIELDS = {
-    "model.image_size": "[24,32]",
-    "model.patch_size": 8,
-    "model.hidden_size": 16,
-    "model.num_layers": 2,
-    "model.num_heads": 2,
-    "model.mlp_dim": 24,
-    "model.classifier": "gap",
-    "augment.flip": "true",
-    "augment.shift": 0.1,
-    "batch": 4,
-    "batch_eval": 3,
-    "total_steps": 6,
-    "eval_every": 3,
-    "checkpoint_every": 2,
-    "kernels": "default",
-    "optimizer.learning_rate": 0.01,
-    "optimizer.ema_decay": 0.5,
-}
+FIELDS = OF_PLACES | {"model.image_size": "[24,32]", "model.patch_size": 8}
 NAMES = ["cat", "dog"]
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import confusion_matrix, jaccard_score
 import vit_keras
 from tests.data.mask_pictures import write_folder, write_pair
 from tests.helpers import open_elsewhere, randomize
-from tests.training.small import assert_same_run, killed_after_a_save
+from tests.training.small import OF_PLACES, assert_same_run, killed_after_a_save
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import parse_config
 from vit_keras.experiments import train_run
@@ -19,25 +19,7 @@ from vit_keras.exporting.serving import serving_model
 from vit_keras.training import checkpoints
 
 SIZE = (16, 24)
-FIELDS = {
-    "model.image_size": "[16,24]",
-    "model.patch_size": 4,
-    "model.hidden_size": 16,
-    "model.num_layers": 2,
-    "model.num_heads": 2,
-    "model.mlp_dim": 24,
-    "model.classifier": "gap",
-    "augment.flip": "true",
-    "augment.shift": 0.1,
-    "batch": 4,
-    "batch_eval": 3,
-    "total_steps": 6,
-    "eval_every": 3,
-    "checkpoint_every": 2,
-    "kernels": "default",
-    "optimizer.learning_rate": 0.01,
-    "optimizer.ema_decay": 0.5,
-}
+FIELDS = OF_PLACES | {"model.image_size": "[16,24]", "model.patch_size": 4}
 
 
 def train(folder, photos, **fields):

@@ -14,6 +14,24 @@ from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model, train
 
 CLASSES, SIDE, HELD_OUT = 3, 4, 48
+# A run on boxes or masks: six updates of a model of two blocks.
+OF_PLACES = {
+    "model.hidden_size": 16,
+    "model.num_layers": 2,
+    "model.num_heads": 2,
+    "model.mlp_dim": 24,
+    "model.classifier": "gap",
+    "augment.flip": "true",
+    "augment.shift": 0.1,
+    "batch": 4,
+    "batch_eval": 3,
+    "total_steps": 6,
+    "eval_every": 3,
+    "checkpoint_every": 2,
+    "kernels": "default",
+    "optimizer.learning_rate": 0.01,
+    "optimizer.ema_decay": 0.5,
+}
 RATE = 0.02
 
 

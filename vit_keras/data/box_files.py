@@ -153,9 +153,8 @@ def _yolo_objects(path, names) -> list[tuple]:
     return objects
 
 
-COCO: dict[
-    str, dict[str, tuple[type, ...]]
-] = {  # the fields of COCO's records that are read, and their types
+# The fields of COCO's records that are read, and their types.
+COCO: dict[str, dict[str, tuple[type, ...]]] = {
     "images": {"id": (int, str), "file_name": (str,)},
     "categories": {"id": (int,), "name": (str,)},
     "annotations": {"image_id": (int, str), "category_id": (int,), "bbox": (list,)},
