@@ -12,7 +12,7 @@ import vit_keras
 from tests.helpers import GOLDEN, randomize
 from tests.training.small import OF_PLACES, assert_same_run, killed_after_a_save
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
-from vit_keras.config import parse_config
+from vit_keras.config import UsageError, parse_config
 from vit_keras.experiments import train_run
 from vit_keras.support.boxes import best_of, overlaps, scored_corners
 from vit_keras.training import checkpoints
@@ -151,6 +151,11 @@ def test_commands_evaluate_and_predict(trained, photos, tmp_path, capsys):
     assert float(rows[0]["score"]) == pytest.approx(float(found.scores.max()), rel=1e-5)
     commands.run([*arguments, str(tmp_path / "drawn"), "--tiles"])
     assert len([*(tmp_path / "drawn").iterdir()]) == 6
+    for option in (["--top", "1"], ["--coverage", "0.9"], ["--abstain", "0.1"]):
+        with pytest.raises(UsageError, match=f"A model of boxes takes no {option[0]}"):
+            commands.run([*arguments, "c.csv", *option])
+    with pytest.raises(ValueError, match=r"`predictions` .* Received: a model of boxes"):
+        commands.run(["evaluate", str(folder), "--predictions", str(tmp_path / "c.csv")])
     capsys.readouterr()
     commands.run(["info", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out)["task"]["kind"] == "boxes"

@@ -21,15 +21,19 @@ EXAMPLES = (
     "find photos -newer last | vit-keras predict runs/digits - --format jsonl",
 )
 
+TOP = 3  # classes for each picture
+UNUSED = {  # options that a model of places cannot follow
+    "masks": ("top", "threshold", "coverage", "abstain", "attention"),
+    "boxes": ("top", "coverage", "abstain", "attention"),
+}
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", nargs="+", metavar="PICTURE", help=pictures)
-    add(
-        "--top", type=shared.count, default=3, metavar="N", help="most classes for each picture (3)"
-    )
+    add("--top", type=shared.count, metavar="N", help=f"most classes for each picture ({TOP})")
     threshold = "leave out what is less probable (0, or each label's own threshold)"
     add("--threshold", type=float, metavar="P", help=threshold)
     coverage = "add all that the true answer may be, at a rate such as 0.9"
@@ -74,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         predictor,
         paths,
         batch=options.batch,
-        top=options.top,
+        top=options.top or TOP,
         threshold=options.threshold,
         coverage=options.coverage,
         abstain=options.abstain,
@@ -88,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
             _watched(predictions, len(paths), unreadable, file),
             file,
             form,
-            top=options.top,
+            top=options.top or TOP,
             coverage=options.coverage,
             title=f"Predictions of {options.model}",
             numbers=_numbers(predictor),
@@ -155,6 +159,9 @@ def _check(options: argparse.Namespace) -> str:
 
 def _check_output(options, form, kind):
     """Checks that masks go to a folder, boxes anywhere, and others to rows or a page."""
+    for name in UNUSED.get(kind, ()):
+        if getattr(options, name) not in (None, False):
+            raise UsageError(f"A model of {kind} takes no --{name}. Leave it out")
     if kind == "boxes":
         return
     if kind != "masks" and form in ("", shared.COCO):

@@ -382,8 +382,9 @@ def evaluate(
         `real`, "real_accuracy" and "real_images".
 
     Raises:
-        ValueError: If the classes, the ReaL labels, or the file's suffix do not fit. All of them
-            are checked before the first image is read.
+        ValueError: If the classes, the ReaL labels, or the file's suffix do not fit, or if
+            `predictions` are of masks or boxes. All of them are checked before the first image is
+            read.
 
     Example:
         ```python
@@ -403,6 +404,11 @@ def evaluate(
     if real:
         real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
     if judge := OF_PICTURES.get(predictor.task.kind):
+        if predictions is not None:
+            raise ValueError(
+                "`predictions` are a row of probabilities or numbers for each picture. Received: a "
+                f"model of {predictor.task.kind}. `vit-keras predict` writes those"
+            )
         return judge(predictor, split, class_names, tiles)
     with split.reading():
         predicted = predictor.predict(predictor.batches(split, batch))
