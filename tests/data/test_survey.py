@@ -65,9 +65,9 @@ def test_every_picture_is_described(tmp_path, rng):
         if "deep" not in name:  # noise, whose hash hangs on the last bit
             pixels = Image.fromarray(data.read_image(path, 3))
             assert p.phash == integer(imagehash.phash(pixels))
-            assert f"{p.colorhash:048b}"[:42] == "".join(
-                str(int(bit)) for bit in imagehash.colorhash(pixels).hash.ravel()
-            )
+            halves = np.split(np.asarray(pixels, float), 2)
+            quarters = [q.mean(axis=(0, 1)) for h in halves for q in np.split(h, 2, axis=1)]
+            np.testing.assert_allclose(p.colors, np.ravel(quarters), atol=1)
     assert not seen
 
 
@@ -118,9 +118,9 @@ def test_the_distance_is_imagehashs(rng, tmp_path):
     assert ours == theirs and not any(pair.is_exact for pair in pairs)
 
 
-def picture(name, split="train", class_name="a", phash=0, colorhash=0, digest=None, side=50):
+def picture(name, split="train", class_name="a", phash=0, colors=(0,) * 12, digest=None, side=50):
     digest = digest or hashlib.sha256(name.encode()).hexdigest()
-    return Picture(name, split, class_name, None, side, side, "RGB", digest, phash, colorhash)
+    return Picture(name, split, class_name, None, side, side, "RGB", digest, phash, colors)
 
 
 def found(pictures, distance=4):
@@ -133,7 +133,9 @@ def test_a_picture_is_paired_within_and_across_splits_and_classes():
         picture("other class", class_name="b", phash=1),
         picture("test", "test", phash=3),
         picture("far", phash=0b11111),
-        picture("other color", colorhash=0b11111),
+        picture("other color", colors=(*[16] * 11, 17)),
+        picture("light", colors=(200,) * 12),
+        picture("as light", "test", colors=(184,) * 12),
     ]
     assert found(pictures) == {
         ("first", "other class", 1),
@@ -141,6 +143,7 @@ def test_a_picture_is_paired_within_and_across_splits_and_classes():
         ("other class", "test", 1),  # another split and class
         ("other class", "far", 4),
         ("test", "far", 3),
+        ("light", "as light", 0),
     }
     assert found(pictures, 5) - found(pictures) == {("first", "far", 5)}
     with pytest.raises(ValueError, match="`distance` must be 0 to 16 of 64 bits. Received: .*17"):

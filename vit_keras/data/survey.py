@@ -17,24 +17,23 @@ from vit_keras.data.deep_images import type_in_header
 from vit_keras.data.depth import LEAST_OF_16, as_array, as_picture, at_levels, viewable
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.labels import LABEL_KINDS
-from vit_keras.data.pillow_images import SUFFIXES, decode, open_encoded
+from vit_keras.data.pillow_images import SUFFIXES, decode, open_encoded, pillow_image
 from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
 
 AHEAD = 256  # pictures to examine in advance
 
 
-# Pixels: pictures are reduced to one or two times this side before they are hashed.
-PHASHED, COLORHASHED = 128, 64
+HASHED = 128  # pixels: pictures are reduced to one or two times this side before they are hashed
 
 
-BITS = 64  # of a phash
+BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
 
 
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
 
 
-COLOR_DISTANCE = 4  # bits of a colorhash that a copy of another size or quality may change
+COLOR_DISTANCE = 16  # levels that a quarter's mean color may differ by in a copy
 
 
 DEPTHS = {"uint8": "8 bits", "uint16": "16 bits", "float32": "floats"}
@@ -67,8 +66,8 @@ class Picture(NamedTuple):
         kind: A description such as "RGB", "grayscale", "with transparency", or "16 bits of 6
             channels".
         digest: The SHA-256 of its bytes.
-        phash: The 64 bits of `imagehash.phash`.
-        colorhash: The 42 bits of `imagehash.colorhash`.
+        phash: The 64 bits of the perceptual hash.
+        colors: The mean RGB levels of each quarter.
         levels: The lowest and the highest level of its file.
     """
 
@@ -81,7 +80,7 @@ class Picture(NamedTuple):
     kind: str = ""
     digest: str = ""
     phash: int = 0
-    colorhash: int = 0
+    colors: tuple[int, ...] = (0,) * 12
     levels: tuple[float, float] = (0, 0)
 
 
@@ -151,7 +150,7 @@ def _read(split, index):
         label = split.decoded(index)[1]
     channels = split.channels
     if channels == 1 and not split.bands:
-        channels = 3  # for the color hash
+        channels = 3  # to compare colors
     return as_array(decode(data, channels, None, split.bands)), data, label
 
 
@@ -166,26 +165,29 @@ def _kind(data, pixels):
     return f"{DEPTHS[str(pixels.dtype)]} of {color}"
 
 
-def hashes(pixels: np.ndarray) -> tuple[int, int]:
-    """Computes `imagehash.phash` and `imagehash.colorhash` of pixels `(H, W, C)` as integers.
+def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
+    """Returns the perceptual hash and the mean colors of the quarters of pixels `(H, W, C)`.
 
-    The first hash distinguishes shapes, the second one colors. The picture is reduced by an integer
-    factor first, which changes few bits and saves time.
+    The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether it
+    is above their median. The package imagehash computes the same (`phash`), but brings PyWavelets.
+    The picture is reduced by an integer factor first, which changes few bits and saves time.
     """
-    imagehash = extras.require("imagehash", extra="data", purpose="Comparing pictures")
+    dctn = extras.require("scipy.fft", extra="data", purpose="Comparing pictures").dctn
     picture = as_picture(viewable(pixels)).convert("RGB")
-    picture = picture.reduce(max(1, min(picture.size) // PHASHED))
-    colors = picture.reduce(max(1, min(picture.size) // COLORHASHED))
-    bits = lambda hash_: np.packbits(hash_.hash.astype(bool)).tobytes()
-    phash, colorhash = bits(imagehash.phash(picture)), bits(imagehash.colorhash(colors))
-    return int.from_bytes(phash, "big"), int.from_bytes(colorhash, "big")
+    picture = picture.reduce(max(1, min(picture.size) // HASHED))
+    resampling = pillow_image("Comparing pictures").Resampling
+    gray = picture.convert("L").resize((SIDE, SIDE), resampling.LANCZOS)
+    lowest = dctn(np.asarray(gray, "float64"))[:8, :8]
+    bits = np.packbits(lowest > np.median(lowest)).tobytes()
+    quarters = np.asarray(picture.resize((2, 2), resampling.BOX))
+    return int.from_bytes(bits, "big"), tuple(quarters.ravel().tolist())
 
 
 class Pair(NamedTuple):
     """Two pictures that look alike, the earlier one first.
 
     Attributes:
-        distance: The number of bits in which their `imagehash.phash` differs, 0 to 64.
+        distance: The number of bits in which their perceptual hashes differ, 0 to 64.
     """
 
     first: Picture
@@ -228,11 +230,12 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
     if not 0 <= distance <= 16:
         raise ValueError(f"`distance` must be 0 to 16 of 64 bits. Received: distance={distance}")
     readable = [picture for picture in pictures if picture.error is None]
-    rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 2)
+    rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 13)
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    colors = unique[:, 1:].astype("int64")
     alike = collections.defaultdict(list)  # by row of `unique`, the similar rows
     for first, second, bits in near_hashes(unique[:, 0], distance):
-        if np.bitwise_count(unique[first, 1] ^ unique[second, 1]) <= COLOR_DISTANCE:
+        if abs(colors[first] - colors[second]).max() <= COLOR_DISTANCE:
             alike[first].append((bits, second))
             alike[second].append((bits, first))
     earliest: dict[int, dict[tuple, int]] = {}  # by row of `unique`, and by split and class
@@ -250,8 +253,8 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
 
 def _hashes(picture):
     if min(picture.width, picture.height) < SMALLEST:
-        return int(picture.digest[:16], 16), 0
-    return picture.phash, picture.colorhash
+        return int(picture.digest[:16], 16), *Picture._field_defaults["colors"]
+    return picture.phash, *picture.colors
 
 
 def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]:
