@@ -48,7 +48,7 @@ def test_an_unknown_backend_is_one_sentence(name, hint, program):
     done = run_script(*program, check=False, backend=name)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "must be tensorflow, jax or torch. Received: " in last and hint in last
+    assert "must be tensorflow, jax, torch or openvino. Received: " in last and hint in last
     assert done.stderr.count("\n") == 1 or program[0] == "-c"
 
 

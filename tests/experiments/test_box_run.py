@@ -96,7 +96,7 @@ def exported(tmp_path_factory, photos):
     split = data.load(f"folder:{photos}", 3).split("test")
     images, labels = map(np.stack, zip(*(split.example(index) for index in range(len(split)))))
     options = {"images": images, "labels": labels, "threads": (), "precisions": ["fp32"]}
-    formats = ["litert", "onnx", "savedmodel", "pt2"]
+    formats = ["litert", "onnx", "savedmodel", "pt2", "openvino"]
     return folder, exporting.export(model, folder, formats=formats, **options), images, model
 
 

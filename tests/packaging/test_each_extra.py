@@ -136,7 +136,16 @@ CASES = [
         },
     ),
     (
-        ["export", "torch"],
+        ["openvino"],
+        "openvino",
+        {
+            "predict small.keras photos/cat": None,
+            "embed small.keras photos --out features.parquet": None,
+            "evaluate small.keras --dataset folder:photos --out report": None,
+        },
+    ),
+    (
+        ["onnx"],
         "torch",
         {
             "export small.keras --out files --format onnx --precision fp32 int8": None,

@@ -9,11 +9,15 @@ import keras
 import numpy as np
 
 from vit_keras.layers import backends
+from vit_keras.support import keras_internals
 from vit_keras.support.annotated import fits, short
 from vit_keras.support.keras_internals import is_jax_state, is_torch_optimizer, operation_of
 from vit_keras.support.preprocessing import Preprocessing, as_inputs, with_tuples
 from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
+
+if keras.backend.backend() == "openvino":
+    keras_internals.compute_in_float32()
 
 
 def check_images(model: keras.Model, images: Any) -> None:
@@ -260,7 +264,6 @@ def predict_array(model, images, batch_size: int | None):
     Keras makes a loader, an iterator and callbacks for each call, and more for each batch. For a
     small image this adds a twentieth of the model's time on torch, a fifth on JAX, and twice the
     model's time on TensorFlow.
-    TensorFlow it takes twice the model's time.
 
     Returns:
         The outputs, or None if Keras has to predict: `images` is not a float32 array, or a

@@ -10,6 +10,7 @@ from vit_keras.support import extras
 from vit_keras.support.json_files import read_json
 
 BACKENDS = ("tensorflow", "jax", "torch")
+SERVING = ("openvino",)  # predicts, and does not train
 
 
 class KerasFile(TypedDict):
@@ -21,20 +22,22 @@ class KerasFile(TypedDict):
 def choose() -> None:
     """Sets `KERAS_BACKEND` to an installed backend if Keras' default is not installed.
 
-    A backend that the user names in `KERAS_BACKEND`, or that Keras already uses, is kept.
+    A backend that the user names in `KERAS_BACKEND`, or that Keras already uses, is kept. OpenVINO
+    is used only if it is named.
 
     Raises:
-        ValueError: If the backend is not one of the three.
+        ValueError: If the backend is unknown.
         ImportError: If the backend in `KERAS_BACKEND` is not installed, or if none is.
     """
     if "keras" in sys.modules:
         return
     requested = os.environ.get("KERAS_BACKEND")
-    if name() not in BACKENDS:
-        near = difflib.get_close_matches(name(), BACKENDS, n=1)
+    if name() not in (*BACKENDS, *SERVING):
+        near = difflib.get_close_matches(name(), (*BACKENDS, *SERVING), n=1)
         place = "`KERAS_BACKEND`, or else `backend` in Keras' keras.json,"
         hint = f". Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{place} must be tensorflow, jax or torch. Received: {name()!r}{hint}")
+        names = "tensorflow, jax, torch or openvino"
+        raise ValueError(f"{place} must be {names}. Received: {name()!r}{hint}")
     if requested:
         extras.check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
     elif not extras.is_installed(_default()):

@@ -291,3 +291,25 @@ def store_variables_once(archive: keras.export.ExportArchive) -> None:
     tracked = archive._tf_trackable
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         setattr(tracked, name, [variable.value for variable in getattr(tracked, name)])
+
+
+def compute_in_float32() -> None:
+    """Gives models on Keras' OpenVINO backend float32 arithmetic, as on the other backends.
+
+    Without it, OpenVINO computes in bfloat16 on processors with AMX, whatever the model's dtype.
+    """
+    check_keras()
+    import openvino
+    from keras.src.backend.openvino import trainer
+
+    class Float32:
+        """The module `openvino`, whose models compute in float32."""
+
+        compile_model = functools.partial(
+            openvino.compile_model, config={"INFERENCE_PRECISION_HINT": "f32"}
+        )
+
+        def __getattr__(self, name):
+            return getattr(openvino, name)
+
+    trainer.ov = Float32()

@@ -1,0 +1,61 @@
+"""Keras' OpenVINO backend, which predicts, embeds and evaluates without the other backends."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+import vit_keras
+from tests.helpers import randomize, run_script
+from vit_keras import commands, models
+
+pytestmark = pytest.mark.once
+COMMANDS = (
+    "predict small.keras photos --top 3 --out {0}.jsonl",
+    "embed small.keras photos --out {0}.parquet",
+    "evaluate small.keras --dataset folder:photos --out {0}",
+)
+ALONE = """
+import sys
+sys.modules["tensorflow"] = None  # Keras imports it where it is installed
+from vit_keras.commands import main
+for line in sys.argv[1:]:
+    code = main(line.split())
+    if code:
+        raise SystemExit(code)
+"""
+
+
+def test_commands_answer_as_on_another_backend(tmp_path, rng, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = models.VisionTransformer(16, 8, 32, 2, 2, 48, num_classes=3)
+    randomize(model, rng).class_names = ["cat", "dog", "owl"]
+    vit_keras.weights.save(model, "small.keras")
+    for number in range(12):
+        path = tmp_path / "photos" / model.class_names[number % 3] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype="uint8")).save(path)
+    for line in COMMANDS:
+        commands.run(line.format("ours").split())
+    lines = [line.format("theirs") for line in COMMANDS]
+    run_script("-c", ALONE, *lines, backend="openvino", cwd=tmp_path)
+
+    answers = [(tmp_path / f"{name}.jsonl").read_text() for name in ("ours", "theirs")]
+    rows = [[json.loads(line) for line in text.splitlines()] for text in answers]
+    for row, other in zip(*rows, strict=True):
+        assert [c["name"] for c in row["classes"]] == [c["name"] for c in other["classes"]]
+        shares = [[c["probability"] for c in r["classes"]] for r in (row, other)]
+        np.testing.assert_allclose(*shares, atol=1e-5)
+    tables = [parquet.read_table(f"{name}.parquet") for name in ("ours", "theirs")]
+    features, expected = (np.array(table["embedding"].to_pylist()) for table in tables)
+    np.testing.assert_allclose(features, expected, atol=1e-5 * abs(expected).max())
+    reports = [json.loads((tmp_path / n / "report.json").read_text()) for n in ("ours", "theirs")]
+    assert reports[0]["confusion_matrix"] == reports[1]["confusion_matrix"]
+    assert reports[0]["ece"] == pytest.approx(reports[1]["ece"], abs=1e-5)
+
+    train = "train --dataset folder:photos --model.weights small.keras --workdir run"
+    done = run_script("-c", ALONE, train, backend="openvino", cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert "KERAS_BACKEND=openvino predicts, embeds and evaluates" in done.stderr
