@@ -17,6 +17,12 @@ COMMANDS = (
     "embed small.keras photos --out {0}.parquet",
     "evaluate small.keras --dataset folder:photos --out {0}",
 )
+REFUSED = {
+    "train --dataset folder:photos --model.weights small.keras --workdir run": (
+        "KERAS_BACKEND=openvino predicts, embeds and evaluates"
+    ),
+    "visualize small.keras photos/cat/0.png --out views": "which openvino does not compute",
+}
 ALONE = """
 import sys
 sys.modules["tensorflow"] = None  # Keras imports it where it is installed
@@ -55,7 +61,6 @@ def test_commands_answer_as_on_another_backend(tmp_path, rng, monkeypatch):
     assert reports[0]["confusion_matrix"] == reports[1]["confusion_matrix"]
     assert reports[0]["ece"] == pytest.approx(reports[1]["ece"], abs=1e-5)
 
-    train = "train --dataset folder:photos --model.weights small.keras --workdir run"
-    done = run_script("-c", ALONE, train, backend="openvino", cwd=tmp_path, check=False)
-    assert done.returncode == 1
-    assert "KERAS_BACKEND=openvino predicts, embeds and evaluates" in done.stderr
+    for line, message in REFUSED.items():
+        done = run_script("-c", ALONE, line, backend="openvino", cwd=tmp_path, check=False)
+        assert done.returncode == 1 and message in done.stderr

@@ -40,14 +40,19 @@ def explain(
         own place or, in a model without one, the mean of the patches' rows.
 
     Raises:
-        ValueError: If the model has no `EncoderBlock`, or one that attends within windows; or if
-            `class_index` is not one of its classes.
+        ValueError: If the model has no `EncoderBlock`, or one that attends within windows; if
+            `class_index` is not one of its classes; or if the backend computes no gradients.
 
     Example:
         >>> model = vit_keras.applications.ViTTi16(image_size=32, classes=3, weights=None)
         >>> vit_keras.models.explain(model, np.ones((2, 32, 32, 3), "float32"), 1).shape
         (2, 2, 2)
     """
+    if lookup("gradients") is None:
+        raise ValueError(
+            f"Relevance needs gradients, which {keras.backend.backend()} does not compute. Use the "
+            "backend jax, torch or tensorflow, or draw other --views"
+        )
     backbone = backbone_of(model)
     weighted, wrappers = with_attention_weights(model, "Explanations")
     chosen = None if class_index is None else np.broadcast_to(class_index, len(images))
