@@ -18,7 +18,7 @@ PROJECT = "vit-keras"
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 TABLE = re.compile(r"(<!-- dependencies -->\n).*?(<!-- end -->)", re.DOTALL)
-NOT_INSTALLED = ("coreml",)  # extras that `make` leaves out
+NOT_INSTALLED = ("coreml", "executorch")  # extras that `make` leaves out
 
 # Licenses under which Apache-2.0 code may use a package: permissive ones, and MPL-2.0, which asks
 # for changes to the package's own files alone.

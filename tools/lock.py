@@ -32,7 +32,7 @@ TORCH = re.compile(r"(nvidia-|cuda-|triton$|torch$)")
 # The build for CPUs is not on PyPI: Python 3.11 on x86-64 Linux.
 CPU_BUILD = "torch==2.13.0+cpu"
 CPU_HASH = "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"
-NOT_LOCKED = ("coreml",)  # extras that `make` does not install
+NOT_LOCKED = ("coreml", "executorch")  # extras that `make` does not install
 COMMAND = (
     *("uv", "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes"),
     *("--no-header", "--quiet"),

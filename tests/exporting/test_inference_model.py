@@ -6,7 +6,7 @@ import pytest
 from tests.helpers import assert_close, randomize
 from vit_keras import applications
 from vit_keras.exporting import for_inference
-from vit_keras.exporting.targets import coreml_program
+from vit_keras.exporting.targets import _torch_program, coreml_program, with_folded_constants
 from vit_keras.models import HybridViT, VisionTransformer, intermediates
 
 SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
@@ -89,3 +89,18 @@ def test_core_ml_gets_the_same_numbers_by_operations_that_it_knows(rng, options)
         if node.op == "call_function" and str(node.target).startswith("aten")
     }
     assert "add" in names and not names & {"multiply", "subtract", "divide", "alias"}
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("options", [{}, {"classifier": "map"}])
+def test_executorch_gets_products_with_stored_matrices(rng, options):
+    """XNNPACK takes these alone."""
+    import torch
+
+    model = randomize(VisionTransformer((8, 12), 4, **SIZES, **options), rng)
+    images = rng.normal(size=(1, 8, 12, 3)).astype("float32")
+    module = with_folded_constants(_torch_program(for_inference(model), 1))
+    assert_close(module(torch.from_numpy(images)).detach().numpy(), model.predict_on_batch(images))
+    products = module.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
+    stored = [[source.op for source in node.all_input_nodes].count("get_attr") for node in products]
+    assert len(stored) > 8 and {*stored} == {2}  # a matrix and a bias

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import operator
 import os
 import pathlib
 from collections.abc import Callable
@@ -142,6 +143,41 @@ def write_pt2(model, path, batch):
     pathlib.Path(path).write_bytes(memory.getbuffer())
 
 
+def write_executorch(model, path, batch):
+    """Writes a program for ExecuTorch, whose XNNPACK takes products with stored matrices alone."""
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    module = with_folded_constants(_torch_program(model, batch))
+    example = torch.zeros((batch, *model.input_shape[1:]), dtype=getattr(torch, model.input.dtype))
+    program = torch.export.export(module, (example,))
+    lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    pathlib.Path(path).write_bytes(lowered.to_executorch().buffer)
+
+
+def with_folded_constants(program):
+    """Returns a torch program's module, in which all that depends on weights alone is stored."""
+    import torch
+
+    module, values = program.run_decompositions().module(), {}
+    for node in module.graph.nodes:
+        sources = node.all_input_nodes
+        if node.op == "get_attr":
+            values[node] = operator.attrgetter(node.target)(module)
+        elif node.op == "call_function" and sources and all(n in values for n in sources):
+            take = lambda arguments: torch.fx.node.map_arg(arguments, values.get)
+            values[node] = node.target(*take(node.args), **take(node.kwargs))
+    for number, (node, value) in enumerate(values.items()):
+        if node.op != "get_attr" and any(user not in values for user in node.users):
+            module.register_buffer(f"folded_{number}", value.detach().contiguous())
+            with module.graph.inserting_before(node):
+                node.replace_all_uses_with(module.graph.get_attr(f"folded_{number}"))
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
 def write_onnx(model, path, batch):
     """Writes opset 20, in which LayerNormalization and Gelu are single operations.
 
@@ -266,6 +302,15 @@ TARGETS = {
         backend="torch",
         packages=("torch",),
         extra="export,torch",
+    ),
+    "executorch": Target(
+        "model{}.pte",
+        {"fp32": Recipe(write_executorch)},
+        backend="torch",
+        packages=("torch", "executorch"),
+        extra="executorch",
+        batch=1,
+        dynamic=False,
     ),
     "coreml": Target(
         "model{}.mlpackage",

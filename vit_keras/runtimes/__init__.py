@@ -21,6 +21,7 @@ import numpy as np
 SAVED_MODEL = "SavedModel"
 BOXES = ("scores", "boxes")  # the outputs of a file of boxes, in the order of `scores_and_corners`
 WARM_UP_CALLS = 2
+SCALAR_TYPES = {0: "uint8", 6: "float32"}  # by PyTorch's numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,12 +216,31 @@ def pt2(path, threads=None) -> ExportedModel:
     return _exported_model(run, dtype, source.shape, target.shape[-1], gives_boxes)
 
 
+def executorch(path, threads=None) -> ExportedModel:
+    """Opens an ExecuTorch program; `threads` is ignored, since the runtime uses all cores."""
+    torch = _require("torch", "executorch", path)
+    runtime = _require("executorch.runtime", "executorch", path).Runtime.get()
+    program = runtime.load_program(os.fspath(path))
+    method = program.load_method("forward")
+    described = method.metadata
+    source, count = described.input_tensor_meta(0), described.num_outputs()
+    target = described.output_tensor_meta(count - 1)
+
+    def run(images, program=program):  # a reference to `program` keeps its weights alive
+        arrays = [array.numpy().copy() for array in method.execute([torch.tensor(images)])]
+        return _joined(arrays[::-1])  # boxes come before scores
+
+    dtype = SCALAR_TYPES[source.dtype()]
+    return _exported_model(run, dtype, source.sizes(), target.sizes()[-1], count > 1)
+
+
 RUNTIMES = {
     SAVED_MODEL: saved_model,
     ".tflite": litert,
     ".onnx": onnx,
     ".xml": openvino,
     ".pt2": pt2,
+    ".pte": executorch,
 }
 
 
@@ -236,7 +256,8 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
     """Opens an exported file in its runtime.
 
     Args:
-        path: A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file, or a SavedModel folder.
+        path: A `.tflite`, `.onnx`, `.xml` (OpenVINO), `.pt2` or `.pte` (ExecuTorch) file, or a
+            SavedModel folder.
         threads: The number of threads; None for the runtime's default.
 
     Returns:
