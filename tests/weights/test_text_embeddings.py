@@ -9,6 +9,7 @@ from PIL import Image
 import vit_keras
 from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
+from tests.weights.test_text_towers import OTHERS, open_clip_model, write_open_clip
 from vit_keras import commands, weights
 from vit_keras.evaluation import open_predictor
 from vit_keras.weights import TextEmbeddings, read_text_embeddings, write_text_embeddings
@@ -136,6 +137,42 @@ def test_several_templates_are_averaged_as_unit_vectors(folders):
     assert both.model == folders["softmax"].name and both.scale == pytest.approx(np.exp(1.5))
 
 
+@pytest.mark.parametrize("case", ["argmax", "last"])
+def test_labels_of_open_clip_are_embedded_as_it_does(rng, tmp_path, case):
+    """Of a CLIP, and of a SigLIP whose texts are lowercase and without punctuation."""
+    import torch
+
+    open_clip = peer("open_clip")
+    text, vision, fields = OTHERS[case]
+    named = {"hf_tokenizer_name": "any", "vocab_size": len(WORDS)}
+    clean = {"tokenizer_kwargs": {"clean": "canonicalize"}} if case == "last" else {}
+    theirs, config = open_clip_model({**text, **named, **clean}, vision, fields)
+    write_open_clip(theirs, config, tmp_path)
+    tokenizer(peer("transformers")).save_pretrained(tmp_path)
+    templates = ["a photo of a {} .", "the_small , {}!"] if clean else ["a  photo of a {} ."]
+    labels = ["Cat", "dog"] if clean else LABELS
+    tokenize = open_clip.get_tokenizer(f"local-dir:{tmp_path}")
+    ids = [tokenize([t.replace("{}", label) for t in templates]) for label in labels]
+    for rows, label in zip(ids, labels):
+        ours, _ = weights.TextTokenizer(tmp_path)([t.replace("{}", label) for t in templates])
+        np.testing.assert_array_equal(ours, rows)
+    with torch.no_grad():
+        means = [theirs.encode_text(rows, normalize=True).mean(dim=0).numpy() for rows in ids]
+    expected = np.stack([mean / np.linalg.norm(mean) for mean in means])
+    file, photo = str(tmp_path / "pets.npz"), rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    line = ["labels", *templates, *labels, "--weights", str(tmp_path), "--out", file]
+    commands.run(line)
+    texts = read_text_embeddings(file)
+    assert_close(texts.embeddings, expected, rtol=1e-5)
+    assert texts.kind == ("sigmoid" if clean else "softmax")
+    pixels = torch.from_numpy(photo.transpose(0, 3, 1, 2).copy())
+    with torch.no_grad():
+        images = theirs.encode_image(pixels, normalize=True).numpy()
+        scale, bias = theirs.logit_scale.exp().item(), (theirs.logit_bias or torch.zeros(()))
+    model = weights.with_text_head(vit_keras.open(tmp_path), file)
+    assert_close(model(photo), scale * images @ expected.T + bias.item(), rtol=1e-5)
+
+
 def test_saved_towers_keep_their_tokenizer(tmp_path, folders):
     folder, copy = folders["softmax"], tmp_path / "copy"
     weights.save(weights.image_text(folder), copy, format="huggingface")
@@ -205,13 +242,14 @@ def test_wrong_files_and_folders_are_refused(rng, tmp_path, folders):
             read_text_embeddings(tmp_path / f"{name}.npz")
     with pytest.raises(FileNotFoundError, match="no file of embeddings"):
         read_text_embeddings(tmp_path / "none.npz")
-    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+    with pytest.raises(FileNotFoundError, match="which has no weights"):
         weights.embed_labels(tmp_path, ["cat"])
     with pytest.raises(ValueError, match="must be texts in which {} stands for the label"):
         weights.embed_labels(folders["softmax"], ["cat"], ["a photo"])
-    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
-    with pytest.raises(ValueError, match="a 'vit' without a text tower"):
-        weights.embed_labels(tmp_path, ["cat"])
+    vit = vit_keras.models.VisionTransformer(16, 8, 24, 1, 3, 40, 7)
+    weights.save(vit, tmp_path / "vit", format="huggingface")
+    with pytest.raises(ValueError, match="must hold both towers of a CLIP or SigLIP"):
+        weights.embed_labels(tmp_path / "vit", ["cat"])
 
 
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid"])

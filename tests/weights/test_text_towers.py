@@ -157,16 +157,20 @@ def open_clip_logits(model, images, ids):
         return model.get_logits(pixels, torch.from_numpy(ids))[0].numpy()
 
 
+def write_open_clip(model, config, folder):
+    from safetensors.torch import save_file
+
+    state = {name: x.contiguous() for name, x in model.state_dict().items()}
+    save_file(state, folder / "open_clip_model.safetensors")
+    content = json.dumps({"model_cfg": config, "preprocess_cfg": {}})
+    (folder / "open_clip_config.json").write_text(content)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("case", OTHERS)
 def test_towers_equal_open_clip(rng, tmp_path, case):
-    from safetensors.torch import save_file
-
     theirs, config = open_clip_model(*OTHERS[case])
-    state = {name: x.contiguous() for name, x in theirs.state_dict().items()}
-    save_file(state, tmp_path / "open_clip_model.safetensors")
-    content = json.dumps({"model_cfg": config, "preprocess_cfg": {}})
-    (tmp_path / "open_clip_config.json").write_text(content)
+    write_open_clip(theirs, config, tmp_path)
     towers = weights.image_text(tmp_path)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     ids = rng.integers(6, 29, (3, 9))

@@ -127,6 +127,45 @@ def test_ids_are_those_of_transformers(tmp_path, case):
     assert tokenize.full == kind.startswith("siglip")
 
 
+def write_open_clip(folder, text):
+    content = {"model_cfg": {"text_cfg": {"context_length": 20, **text}}}
+    (folder / "open_clip_config.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("clean", ["whitespace", "lower", "canonicalize"])
+def test_ids_are_those_of_open_clip(tmp_path, clean):
+    train("metaclip_2").save(str(tmp_path / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    write_open_clip(
+        tmp_path,
+        {"hf_tokenizer_name": "any", "tokenizer_kwargs": {"clean": clean}, "no_causal_mask": True},
+    )
+    texts = [*TEXTS[:3], "don't we'll\n I'm  1234.5% [x_y-z] {}~", "  ", TEXTS[-1]]
+    expected = peer("open_clip").get_tokenizer(f"local-dir:{tmp_path}")(texts)
+    tokenize = TextTokenizer(tmp_path)
+    np.testing.assert_array_equal(tokenize(texts)[0], expected)
+    assert tokenize.full and tokenize.context_length == 20
+    write_open_clip(tmp_path, {"tokenizer_mode": "clips"})
+    with pytest.raises(ValueError, match="Received: tokenizer_mode in open_clip_config.json"):
+        TextTokenizer(tmp_path)
+
+
+def test_ids_without_the_name_of_a_tokenizer_are_those_of_openais(tmp_path):
+    theirs = peer("open_clip").tokenizer.SimpleTokenizer(context_length=20)
+    named = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    vocabulary = {named.get(word, word): i for word, i in theirs.encoder.items()}
+    merges = list(theirs.bpe_ranks)
+    made = peer("transformers").CLIPTokenizer(vocab=vocabulary, merges=merges)
+    made.save_pretrained(tmp_path)
+    write_open_clip(tmp_path, {})
+    tokenize = TextTokenizer(tmp_path)
+    np.testing.assert_array_equal(
+        tokenize(TEXTS[:-2] + TEXTS[-1:])[0], theirs(TEXTS[:-2] + TEXTS[-1:])
+    )
+    assert not tokenize.full
+
+
 def test_folders_without_a_tokenizer_are_refused(tmp_path):
     write(tmp_path, *CASES["clip"])
     path = tmp_path / "tokenizer.json"

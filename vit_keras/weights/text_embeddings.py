@@ -13,14 +13,13 @@ import numpy as np
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models.zero_shot import TASKS, head_from_text
-from vit_keras.support.annotated import check_types
+from vit_keras.support.annotated import check_types, short
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import check_class_names
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import fits, named_errors
 from vit_keras.weights.text_towers import text_tower
 from vit_keras.weights.tokenizer import TextTokenizer
-from vit_keras.weights.weight_file import read_config
 
 PLACE = "{}"  # the place of a label in a template
 BATCH = 64  # texts per pass
@@ -129,19 +128,26 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
         return TextEmbeddings(labels, arrays["embeddings"], **fields)
 
 
-def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
+def with_text_head(
+    model: keras.Model,
+    path: str | os.PathLike,
+    names: Sequence[str] | None = None,
+    **adapter: Any,
+) -> keras.Model:
     """Makes a classifier from an image tower and a file of embeddings.
 
     Args:
         model: The image tower, as in `models.head_from_text`.
         path: The file, as in `read_text_embeddings`.
+        names: The labels to take from the file, in the order of the outputs; None for all.
+        **adapter: `adapter_dim` and `seed`, as in `models.head_from_text`.
 
     Returns:
         The classifier.
 
     Raises:
         FileNotFoundError, ValueError: As in these two functions; messages name the model that made
-            the embeddings.
+            the embeddings. Or the file lacks a name.
 
     Example:
         ```python
@@ -150,9 +156,16 @@ def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
         ```
     """
     texts = read_text_embeddings(path)
-    values = texts.embeddings, texts.scale, texts.bias, texts.labels, texts.kind
+    names = texts.labels if names is None else names
+    if missing := [name for name in names if name not in texts.labels]:
+        raise ValueError(
+            f"The labels in {os.fspath(path)!r} must hold all names of the classes. Received: "
+            f"{short(list(texts.labels))}, without {short(missing)}"
+        )
+    embeddings = texts.embeddings[[texts.labels.index(name) for name in names]]
+    values = texts.scale, texts.bias, names, texts.kind
     try:
-        return head_from_text(model, *values)
+        return head_from_text(model, embeddings, *values, **adapter)
     except ValueError as error:
         made_by = f", of {texts.model!r}" if texts.model else ""
         raise ValueError(f"{os.fspath(path)!r}{made_by}: {error}") from error
@@ -167,7 +180,8 @@ def embed_labels(
     averaged, as in CLIP (arXiv 2103.00020, Section 3.1.4).
 
     Args:
-        folder: A transformers folder with both towers and the tokenizer, as in `TextTokenizer`.
+        folder: A folder of transformers or OpenCLIP with both towers and the tokenizer, as in
+            `TextTokenizer`.
         labels: The names.
         templates: Texts in which `{}` stands for the name.
 
@@ -185,7 +199,6 @@ def embed_labels(
         ```
     """
     folder = os.fspath(folder)
-    _check_towers(folder)
     if not labels:
         raise ValueError("There must be at least one label. Received: none")
     if not templates or any(PLACE not in template for template in templates):
@@ -211,18 +224,3 @@ def embed_labels(
 
 def _unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def _check_towers(folder):
-    path = os.path.join(folder, "config.json")
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"Embedding texts needs a transformers folder. Received: {folder!r}, which has no "
-            "config.json"
-        )
-    config = read_config(folder)
-    if "text_config" not in config:
-        raise ValueError(
-            "Embedding texts needs a CLIP or SigLIP of transformers with both towers. Received: "
-            f"{folder!r}, a {config.get('model_type')!r} without a text tower"
-        )

@@ -6,26 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.layers.base import check_positive
+from vit_keras.layers.base import check_choice, check_positive
 from vit_keras.support import extras
 from vit_keras.weights.containers import checks
-from vit_keras.weights.formats.text import KINDS, SIGLIP, kind_of, text_config
+from vit_keras.weights.formats.open_clip import CONFIG
+from vit_keras.weights.formats.text import KINDS, SIGLIP, kind_of, open_clip_text, text_config
 from vit_keras.weights.weight_file import read_config
 
 PADS = {"clip": "<|endoftext|>", "siglip": "</s>"}  # others pad with "<pad>"
 GEMMA = ("Gemma", "Siglip2")  # how classes with the defaults of SigLIP 2 are called
+# What happens to texts before a tokenizer, by OpenCLIP's name or the kind of the tower.
+CLEANED = {"siglip2": ("lower",), "whitespace": ("spaces", "strip")}
+CLEANED["lower"] = ("lower", *CLEANED["whitespace"])
+CLEANED["canonicalize"] = ("underscores", "punctuation", *CLEANED["lower"])
+UNREAD = ("strip_sep_token", "tokenizer_mode", "language", "reduction_mask")
+PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
 FILES = ("special_tokens_map.json", "tokenizer_config.json")  # the later one counts
 
 
 class TextTokenizer:
-    """The tokenizer in a folder of transformers, which gives the ids of its `AutoTokenizer`.
+    """The tokenizer in a folder of transformers or OpenCLIP, which gives the ids of their own.
 
-    Texts are padded and cut to one length. Those for a SigLIP 2 become lowercase.
+    Texts are padded and cut to one length. Those for a SigLIP 2 become lowercase; those for an
+    OpenCLIP are cleaned as `open_clip_config.json` says, but not repaired by ftfy.
 
     Args:
-        folder: A folder with `config.json`, `tokenizer.json` and, usually, `tokenizer_config.json`.
-        context_length: The number of ids of each text; None for what `config.json` says.
+        folder: A folder with `config.json` or `open_clip_config.json`, `tokenizer.json` and,
+            usually, `tokenizer_config.json`.
+        context_length: The number of ids of each text; None for what the configuration says.
 
     Attributes:
         context_length: The number of ids of each text.
@@ -53,24 +62,56 @@ class TextTokenizer:
                 "writes one: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
         with checks.named_errors(path):
-            kind = kind_of(config)
-            self.full = KINDS[kind][1] is SIGLIP
-            length = text_config(config).get("max_position_embeddings", 64 if self.full else 77)
+            kind, length, pad_id = self._read(config)
             self.context_length = length if context_length is None else context_length
             check_positive(context_length=self.context_length)
             with checks.readable(f"{path!r} is damaged"):
                 self.tokenizer = library.Tokenizer.from_file(path)
             settings = _settings(folder)
             style = settings.get("tokenizer_class") or ""
-            if kind == "siglip2" or style.startswith("Siglip2"):  # whatever the file says
-                steps = [self.tokenizer.normalizer] if self.tokenizer.normalizer else []
-                lower = library.normalizers.Lowercase()
-                self.tokenizer.normalizer = library.normalizers.Sequence([lower, *steps])
+            if kind in KINDS and style.startswith("Siglip2"):  # whatever the file says
+                kind = "siglip2"
+            self._clean(library, CLEANED.get(kind, ()))
+            if pad_id is not None:
+                settings["pad_token"] = self.tokenizer.id_to_token(pad_id)
             like = "siglip2" if style.startswith(GEMMA) else kind
             side, held = "left" if like == "siglip2" else "right", self.tokenizer.padding or {}
             settings.setdefault("pad_token", held.get("pad_token") or PADS.get(like, "<pad>"))
             settings.setdefault("padding_side", held.get("direction") or side)
             self._configure(settings)
+
+    def _read(self, config) -> tuple[str, int, int | None]:
+        """Returns the kind or, in OpenCLIP, the cleaning of texts; the length; perhaps a pad."""
+        if (text := open_clip_text(config)) is None or "model_type" in config:
+            kind = kind_of(config)
+            self.full = KINDS[kind][1] is SIGLIP
+            length = text_config(config).get("max_position_embeddings", 64 if self.full else 77)
+            return kind, length, None
+        self.full, options = bool(text.get("no_causal_mask")), text.get("tokenizer_kwargs") or {}
+        held = {**text, **options}
+        if unread := [name for name in UNREAD if held.get(name)]:
+            raise ValueError(
+                "OpenCLIP's tokenizers are read without other changes of texts and ids. Received: "
+                f"{', '.join(unread)} in {CONFIG}"
+            )
+        default, pad_id = ("whitespace", None) if text.get("hf_tokenizer_name") else ("lower", 0)
+        kind = options.get("clean", default)
+        check_choice(kind, CLEANED, "clean")
+        return kind, text.get("context_length", 77), pad_id
+
+    def _clean(self, library, names):
+        """Puts steps before the tokenizer's own."""
+        make, before = library.normalizers, self.tokenizer.normalizer
+        steps = {
+            "underscores": make.Replace("_", " "),
+            "punctuation": make.Replace(library.Regex(PUNCTUATION), ""),
+            "lower": make.Lowercase(),
+            "spaces": make.Replace(library.Regex(r"\s+"), " "),
+            "strip": make.Strip(),
+        }
+        chosen = [steps[name] for name in names] + ([before] if before else [])
+        if names:
+            self.tokenizer.normalizer = make.Sequence(chosen)
 
     def _configure(self, settings):
         """Sets special tokens, padding and truncation as transformers' classes do."""

@@ -206,9 +206,17 @@ def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
 POOLINGS = {"argmax": "largest", "eos": "end", "last": "last", "first": "first"}
 
 
+def open_clip_text(config: dict) -> dict[str, Any] | None:
+    """Returns the text tower's configuration in `open_clip_config.json`; None without one."""
+    return config.get(open_clip.CONFIG, {}).get("model_cfg", {}).get("text_cfg")
+
+
 def infer_open_clip(shapes: dict, config: dict) -> dict:
-    content = config.get(open_clip.CONFIG, {})
-    text = content.get("model_cfg", {}).get("text_cfg", {})
+    content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
+    if text.get("use_pad_mask") and text.get("no_causal_mask"):
+        raise UnreadModel(
+            "Text towers of OpenCLIP must attend to padding. Received: use_pad_mask=true"
+        )
     sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)
     known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
     check_choice(pooling, POOLINGS, "pool_type")
