@@ -78,6 +78,7 @@ CASES = {
     "CorruptTokens": Case({}, MASKED, TOKENS, 1, trains=False),
     "DropClassToken": Case({"keep": 3}, TOKENS, (2, 3, 12)),
     "EncoderBlock": Case({**BLOCK, **RATES}, TOKENS, TOKENS, 16, ATTENTION + MLP, seeds=6),
+    "FeatureAdapter": Case({"mlp_dim": 8}, (2, 12), (2, 12), 2, 2 * 12 * 8),
     "LayerScale": Case({"initial_value": 0.1}, TOKENS, TOKENS, 1),
     "GroupNorm": Case({"groups": 8}, MAP, MAP, 2),
     "MAPHead": Case(BLOCK, TOKENS, (2, 12), 15, (2 + 2 * 6) * 12 * 12 + 2 * 6 * 12 + MLP // 6),

@@ -10,7 +10,10 @@ from vit_keras.support.annotated import Rule, check_rules
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
 # Fields that are not arguments of a constructor.
-NO_ARGUMENTS = ("weights", "decoder", "detector", "num_boxes", "options", "antialias", "rounding")
+NO_ARGUMENTS = (
+    *("weights", "decoder", "detector", "num_boxes", "options", "antialias", "rounding"),
+    *("labels", "adapter_dim"),
+)
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # The meaning of null in a model that does not start from weights.
 DEFAULTS = {
@@ -85,6 +88,10 @@ class ModelConfig:
         rematerialize: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it sets the architecture, and the head is new
+        labels: file of `vit-keras labels` whose embeddings become the head, so that training starts
+            from the answers without training; `weights` are the image tower beside the texts' tower
+        adapter_dim: hidden units of an adapter between the tower and these embeddings
+            (CLIP-Adapter), such as a quarter of their numbers; null for none
     """
 
     variant: str | None = None
@@ -120,9 +127,16 @@ class ModelConfig:
     rounding: Literal["none", "torchvision", "transformers"] | None = None
     rematerialize: bool = False
     weights: str | None = None
+    labels: str | None = None
+    adapter_dim: int | None = None
 
     def __post_init__(self):
         check_rules(self, "model", MODEL_RULES)
+        for name, needed in (("labels", "weights"), ("adapter_dim", "labels")):
+            if getattr(self, name) and not getattr(self, needed):
+                raise ValueError(
+                    f"`model.{name}` needs `model.{needed}`. Received: {getattr(self, name)} alone"
+                )
         if self.weights is None:
             if not any(getattr(self, size) for size in SIZES):
                 fill(self, {"variant": variants.DEFAULT})
@@ -197,7 +211,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ("image_size", *_SIDES),
     ("patch_size", *_SIDES),
     *((name, *_SIZE) for name in ("channels", "hidden_size", "num_layers", "num_heads", "mlp_dim")),
-    ("num_boxes", *_SIZE),
+    *((name, *_SIZE) for name in ("num_boxes", "adapter_dim")),
     ("resnet_layers", _is_positive, "units of at least 1 in each stage"),
     ("resnet_width", lambda value: value > 0, "above 0"),
     ("representation_size", _is_positive, "at least 1, or null for no such layer"),

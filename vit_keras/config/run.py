@@ -252,15 +252,16 @@ RULES: tuple[Rule, ...] = (
 
 
 # Fields that must keep their defaults with a kind of label.
+NO_TEXTS = ("lora.rank", "pretext.objective", "distill.teacher", "model.head_bias")
 NOT_CLASSES = ("label_smoothing", "fewshot_every")
 UNUSED = {
     "classes": (),
     "labels": NOT_CLASSES,
-    "numbers": (*NOT_CLASSES, "balance", "calibrate"),
+    "numbers": (*NOT_CLASSES, "balance", "calibrate", "model.labels"),
     "masks": (
         *(*NOT_CLASSES, "balance", "calibrate", "distill.teacher", "cache_features"),
         *("augment.randaugment_layers", "augment.policy", "augment.erasing"),
-        *("augment.mixup_alpha", "augment.cutmix_alpha"),
+        *("augment.mixup_alpha", "augment.cutmix_alpha", "model.labels"),
     ),
 }
 UNUSED["boxes"] = (*UNUSED["masks"], "augment.rotation_degrees")
@@ -274,6 +275,8 @@ def check_task(run: Any) -> None:
             f"`loss` must be {' or '.join(losses)} with `task` {run.task}. Received: {run.loss}"
         )
     check_defaults(run, UNUSED[run.task], f"`task` {run.task}")
+    if run.model.labels:
+        check_defaults(run, NO_TEXTS, "`model.labels`")
     if run.augment.crop == "objects" and run.task != "boxes":
         raise ValueError(f"`augment.crop` objects needs `task` boxes. Received: task={run.task}")
     if run.loss == "sigmoid" and run.task == "classes" and run.balance == "weights":

@@ -100,6 +100,17 @@ def _detector(model, num_classes, config):
     return models.with_joined_boxes(made)
 
 
+def _of_texts(config, class_names, options):
+    """The tower of the weights below the embeddings of `model.labels`."""
+    path = runs.find_weights(config.model.weights, config.model.variant)
+    with open_weight_file(path) as file:
+        held = {"head_use_bias": True, "num_classes": None, **file.infer()}
+    options |= {name: held[name] for name in ("head_use_bias", "num_classes")}
+    tower = weights.load(models.from_model_config(config.model, **options), path)
+    adapter = {"adapter_dim": config.model.adapter_dim, "seed": config.seed}
+    return weights.with_text_head(tower, config.model.labels, class_names, **adapter)
+
+
 WITH_HEAD = {"masks": _segmenter, "boxes": _detector}  # kinds whose head is not one layer
 # A hybrid or a ResNet of other sizes takes its constructor from one of these variants.
 HYBRID, RESNET = "R50+B/16", "R50x1"
@@ -117,10 +128,13 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
     with_head = WITH_HEAD.get(task.kind) if config.learns_labels and class_names else None
     num_classes = None if headless or with_head else len(class_names)
     options = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
-    model = models.from_model_config(config.model, **options)
-    if config.model.weights:
-        path = runs.find_weights(config.model.weights, config.model.variant)
-        weights.load(model, path, head="drop")  # the run's own head starts at zero
+    if config.model.labels:
+        model = _of_texts(config, class_names, options)
+    else:
+        model = models.from_model_config(config.model, **options)
+        if config.model.weights:
+            path = runs.find_weights(config.model.weights, config.model.variant)
+            weights.load(model, path, head="drop")  # the run's own head starts at zero
     resize = {name: getattr(config.model, name) for name in ("antialias", "rounding")}
     chosen: dict[str, Any] = {n: value for n, value in resize.items() if value is not None}
     chosen |= {"levels": config.data.white or 255.0, "bands": config.data.bands}

@@ -276,6 +276,7 @@ RULES: dict[type, Rule] = {
     layers.MultiHeadDotProductAttention: _attention,
     layers.MultiHeadSelfAttention: _self_attention,
     layers.RelativeLogits: _relative_logits,
+    layers.FeatureAdapter: _mlp,
     layers.MlpBlock: _mlp,
     layers.SwiGLU: _mlp,
     layers.EncoderBlock: _block,

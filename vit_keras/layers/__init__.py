@@ -11,7 +11,7 @@ from vit_keras.layers.blocks import EncoderBlock, LayerScale, WithAttentionWeigh
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.boxes import PatchBoxes
 from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
-from vit_keras.layers.mlp import MlpBlock, SwiGLU
+from vit_keras.layers.mlp import FeatureAdapter, MlpBlock, SwiGLU
 from vit_keras.layers.patches import PatchEmbedding
 from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
@@ -50,6 +50,7 @@ __all__ = [
     "CorruptTokens",
     "DropClassToken",
     "EncoderBlock",
+    "FeatureAdapter",
     "GroupNorm",
     "LayerScale",
     "MAPHead",

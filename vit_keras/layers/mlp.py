@@ -184,4 +184,57 @@ class SwiGLU(_TwoLayers):
         return self._from_hidden(hidden, training)
 
 
+@keras.saving.register_keras_serializable(package="vit_keras")
+class FeatureAdapter(SeededLayer):
+    """x + Dense_1(ReLU(Dense_0(x))): adapts features, and starts as the identity.
+
+    This is CLIP-Adapter (arXiv 2110.04544) with a last kernel that starts at zero, so that training
+    begins with the features as they are. The dense layers have no biases.
+
+    Args:
+        mlp_dim: The number of hidden units.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, D)`.
+
+    Output shape:
+        `(B, D)`.
+
+    Raises:
+        ValueError: If `mlp_dim` is not a positive int.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(2, 512)).astype("float32")
+        >>> bool(keras.ops.all(vit_keras.layers.FeatureAdapter(mlp_dim=128)(x) == x))
+        True
+    """
+
+    norm = None  # of the hidden units, for the cost rule of MLPs
+
+    def __init__(self, mlp_dim: int, **kwargs):
+        super().__init__(**kwargs)
+        check_positive(mlp_dim=mlp_dim)
+        self.mlp_dim = mlp_dim
+
+    def build(self, input_shape):
+        width, options = input_shape[-1], {"use_bias": False, "dtype": self.dtype_policy}
+        kernel = xavier_uniform(width, self.mlp_dim, self.fold_in("Dense_0/kernel"))
+        self.dense_0 = Dense(
+            self.mlp_dim, "relu", kernel_initializer=kernel, name="Dense_0", **options
+        )
+        self.dense_1 = Dense(width, kernel_initializer="zeros", name="Dense_1", **options)
+        self.dense_0.build(input_shape)
+        self.dense_1.build((*input_shape[:-1], self.mlp_dim))
+
+    def call(self, x):
+        return x + self.dense_1(self.dense_0(x))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "mlp_dim": self.mlp_dim}
+
+
 MLPS = {"gelu": MlpBlock, "swiglu": SwiGLU}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from vit_keras.layers import FeatureAdapter
 from vit_keras.layers.base import check_choice
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
@@ -21,6 +22,8 @@ def head_from_text(
     bias: float = 0.0,
     labels: Sequence[str] | None = None,
     activation: str = "softmax",
+    adapter_dim: int | None = None,
+    seed: int | None = None,
 ) -> ImageModel:
     """Builds a classifier whose classes are texts (CLIP, arXiv 2103.00020, Section 3.1.2).
 
@@ -40,6 +43,9 @@ def head_from_text(
         activation: "softmax" if exactly one of the texts fits an image, as in CLIP, or "sigmoid" if
             any number of them may, as in SigLIP (arXiv 2303.15343). It determines the model's
             `task`.
+        adapter_dim: The hidden units of a `FeatureAdapter` on the image embeddings, called
+            `adapter`, whose training starts from the classifier without it; None for no adapter.
+        seed: The seed of the adapter.
 
     Returns:
         An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`. Of an OWL-ViT
@@ -70,6 +76,8 @@ def head_from_text(
         finder.class_names = labels
         return finder
     dtype = keras.dtype_policies.get(model.dtype_policy).variable_dtype
+    if adapter_dim is not None:
+        x = FeatureAdapter(adapter_dim, seed=seed, dtype=dtype, name="adapter")(x)
     x = keras.layers.UnitNormalization(dtype=dtype, name="unit_length")(x)
     head = keras.layers.Dense(len(texts), dtype=dtype, name="head")
     classifier = ImageModel(model.input, head(x), name=model.name)
