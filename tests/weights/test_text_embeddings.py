@@ -1,5 +1,6 @@
 """Classifiers from transformers' text towers give transformers' own probabilities."""
 
+import csv
 import sys
 
 import numpy as np
@@ -171,6 +172,18 @@ def test_labels_of_open_clip_are_embedded_as_it_does(rng, tmp_path, case):
         scale, bias = theirs.logit_scale.exp().item(), (theirs.logit_bias or torch.zeros(()))
     model = weights.with_text_head(vit_keras.open(tmp_path), file)
     assert_close(model(photo), scale * images @ expected.T + bias.item(), rtol=1e-5)
+    if clean:  # a search compares with the projection, though there is a bias
+        table, out = str(tmp_path / "features.parquet"), str(tmp_path / "nearest.csv")
+        pixels = rng.integers(0, 256, (16, 16, 3), dtype="uint8")
+        (tmp_path / "photos").mkdir()
+        Image.fromarray(pixels).save(tmp_path / "photos" / "0.png")
+        line = ["embed", str(tmp_path), str(tmp_path / "photos"), "--out", table]
+        commands.run([*line, "--layer", "head"])
+        commands.run(["search", "the_small dog!", table, "--out", out])
+        row = weights.embed_labels(tmp_path, ["the_small dog!"]).embeddings[0]
+        image = weights.image_text(tmp_path).image
+        similar = to_numpy(image(image.preprocessing.normalize(pixels[None]))) @ row
+        assert float(read_csv(out)[0]["similarity"]) == pytest.approx(float(similar[0]), abs=1e-5)
 
 
 def test_saved_towers_keep_their_tokenizer(tmp_path, folders):
@@ -252,11 +265,14 @@ def test_wrong_files_and_folders_are_refused(rng, tmp_path, folders):
         weights.embed_labels(tmp_path / "vit", ["cat"])
 
 
+def read_csv(path):
+    with open(path) as file:
+        return [*csv.DictReader(file)]
+
+
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
 def test_a_table_is_searched_in_words(rng, tmp_path, folders, kind):
     """By cosines of the two towers' embeddings, as transformers computes them."""
-    import csv
-
     pixels = rng.integers(0, 256, (7, 16, 16, 3), dtype="uint8")
     for i, picture in enumerate(pixels):
         (tmp_path / "photos").mkdir(exist_ok=True)
@@ -275,8 +291,7 @@ def test_a_table_is_searched_in_words(rng, tmp_path, folders, kind):
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     images = to_numpy(towers.image(towers.image.preprocessing.normalize(pixels)))
     expected = images @ queries.T
-    with open(out) as file:
-        rows = [*csv.DictReader(file)]
+    rows = read_csv(out)
     for number, text in enumerate(("a cat", "the small dog")):
         answers = [row for row in rows if row["query"] == text]
         similarities = [float(row["similarity"]) for row in answers]

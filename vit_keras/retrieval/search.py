@@ -16,6 +16,7 @@ from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
 from vit_keras.retrieval.neighbors import NeighborIndex, exact_neighbors
 from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable, file_reader
 from vit_keras.support.command_line import on_one_line
+from vit_keras.weights.weight_file import open_weight_file
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
 AHEAD = 4  # answers whose pictures are read ahead for a page
@@ -188,8 +189,10 @@ def search_texts(
     check_searchable(table)
     open_query_embedder(table, model)  # the model that made the table, or an error
     made = table.description
-    embedded = weights.embed_labels(model or made["model"], [*texts, *without])
-    layer = "head" if embedded.kind == "softmax" else None
+    path = model or made["model"]
+    with open_weight_file(path) as file:
+        layer = "head" if file.infer().get("num_classes") else None  # a projection
+    embedded = weights.embed_labels(path, [*texts, *without])
     if (made["layer"], made["tokens"]) != (layer, "pool"):
         option = "with --layer head" if layer else "without --layer and --tokens"
         raise ValueError(
