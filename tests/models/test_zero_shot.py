@@ -7,7 +7,7 @@ import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import inspection
 from vit_keras.models import VisionTransformer, head_from_text, task_of
-from vit_keras.weights import save_model
+from vit_keras.weights import save, save_model
 
 pytestmark = pytest.mark.on("torch")
 
@@ -40,6 +40,13 @@ def test_logits_are_scaled_cosines(rng, tmp_path, design, activation):
     assert_close(again(images), expected, rtol=2e-6)
     assert again.class_names == labels and again.preprocessing.mean == (0.25,)
     assert task_of(again).row.output == activation
+
+
+def test_no_other_format_drops_the_cosines(rng, tmp_path):
+    model = head_from_text(build(rng, **SIGLIP), np.eye(24), 1.0)
+    with pytest.raises(ValueError, match="timm files have no place for unit_length of model"):
+        save(model, tmp_path / "timm.safetensors", format="timm")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_projection_and_head_cost_their_products(rng):

@@ -30,7 +30,8 @@ def head_from_text(
     The logit of a class is `scale` times the cosine between the image's and the text's embeddings,
     plus `bias`. All of this becomes the weights of an ordinary linear `head`, so the classifier is
     saved, evaluated and exported like any other. An OWL-ViT (arXiv 2205.06230) finds the texts: its
-    patches have scales and shifts of their own, so `scale`, `bias` and `activation` have no effect.
+    patches have scales and shifts of their own, so `scale`, `bias`, `activation` and `adapter_dim`
+    have no effect.
 
     Args:
         model: The image tower, whose outputs `(B, E)` are image embeddings: CLIP's with its
