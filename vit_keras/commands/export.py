@@ -10,7 +10,10 @@ from typing import Any
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 
-FORMATS = ("savedmodel", "litert", "onnx", "openvino", "pt2", "executorch", "coreml")
+FORMATS = (
+    *("savedmodel", "litert", "onnx", "huggingface_onnx", "openvino", "pt2", "executorch"),
+    "coreml",
+)
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static")
 EXAMPLES = (
     "vit-keras export runs/digits                             # SavedModel, TFLite and int8",

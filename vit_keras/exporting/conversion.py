@@ -11,21 +11,23 @@ import sys
 
 from vit_keras import weights
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.exporting.serving import serving_model
+from vit_keras.exporting.serving import with_tokens
 from vit_keras.exporting.targets import TARGETS
 
 
 def main(job_file: str) -> None:
     job = json.loads(pathlib.Path(job_file).read_text())
     model, (token_merging, merging_schedule) = weights.open(job["model"]), job["merging"]
+    if job["output"] == "features" and any(TARGETS[row[0]].prepared for row in job["files"]):
+        model = with_tokens(model)
     rewritten = for_inference(
         model, token_merging, merging_schedule, with_attention=job["attention"]
     )
-    model = serving_model(rewritten, job["output"], job["raw"])
     for format, precision, path, batch in job["files"]:
         fault = ""
         try:
-            TARGETS[format].precisions[precision].make(model, path, batch)
+            served = TARGETS[format].graph(rewritten, job["output"], job["raw"])
+            TARGETS[format].precisions[precision].make(served, path, batch)
         except Exception as error:  # each converter raises its own errors
             fault = f"{type(error).__name__}: {error}"
         with open(job["told"], "a") as told:

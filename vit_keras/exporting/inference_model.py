@@ -75,7 +75,8 @@ def for_inference(
     if with_attention:
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
-    last = None if with_attention else _block_read_for_its_class_token(model)
+    every = with_attention or len(model.outputs) > 1
+    last = None if every else _block_read_for_its_class_token(model)
     sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 

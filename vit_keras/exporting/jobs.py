@@ -113,14 +113,22 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tu
             with failures.noting(key):
                 _describe(job, key[0], path)
                 rows[key] = _verify(job, folder, key, path, layer_reports.get(key, ([], {})))
-    names = {key: path.relative_to(folder) for key, path in requested.items() if key in failures}
-    lines = [f"{name}: {' '.join(failures[key].split())[:SHOWN]}" for key, name in names.items()]
+    failed = {key: path for key, path in requested.items() if key in failures}
+    lines = [
+        f"{path.relative_to(folder)}: {' '.join(failures[key].split())[:SHOWN]}"
+        for key, path in failed.items()
+    ]
     if not rows:
         raise ValueError("The export failed:\n" + "\n".join(lines))
-    for top in (folder / name.parts[0] for name in names.values()):
+    for top in map(_whole, failed.values()):
         shutil.rmtree(top) if top.is_dir() else top.unlink(missing_ok=True)
     _time(job, {key: requested[key] for key in rows}, [*rows.values()], threads)
     return [*rows.values()], lines
+
+
+def _whole(path):
+    """The file or folder that a file consists of: OpenVINO's is one of two in a folder."""
+    return path.parent if path.suffix == ".xml" else path
 
 
 def _describe(job, format, path):
@@ -231,7 +239,7 @@ def _verify(job, folder, key, path, layer_report):
     (format, precision), (float_layers, report) = key, layer_report
     name = path.relative_to(folder)
     row = {"file": name.as_posix(), "format": format, "precision": precision}
-    row |= {"batch": job.plan.batch_of(format), **describe_file(folder / name.parts[0])}
+    row |= {"batch": job.plan.batch_of(format), **describe_file(_whole(path))}
     row |= {"float_layers": float_layers} | ({"sensitivity": report} if report else {})
     if not float_layers and (broken := weight_types.missed(precision, path)):
         raise ValueError(broken)

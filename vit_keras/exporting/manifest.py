@@ -9,9 +9,11 @@ import pathlib
 import keras
 
 from vit_keras.exporting.model_card import BOX_OUTPUTS, card
+from vit_keras.exporting.targets import TARGETS
 from vit_keras.exporting.verification import accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.support.files import sha256
+from vit_keras.weights.formats.huggingface.config import graph_files
 
 PACKAGES = (
     "keras",
@@ -59,16 +61,19 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         reference: The reference that the files were compared with.
         rows: A dictionary for each file.
     """
+    graph = {"name": "pixel_values", "axes": "(N, C, H, W)"} if is_for_transformers(plan) else {}
+    outputs = BOX_OUTPUTS if plan.graph_output == "boxes" and not graph else {}
     return {
         "model": model.name,
         "input": {
             "shape": list(model.input_shape[1:]),
+            **graph,
             "type": "float32" if plan.raw else preprocessing_of(model).input_type,
             "preprocessing": dataclasses.asdict(preprocessing_of(model)),
             "preprocessing_is_inside": not plan.raw,
         },
         "output": plan.graph_output,
-        **({"outputs": BOX_OUTPUTS} if plan.graph_output == "boxes" else {}),
+        **({"outputs": outputs} if outputs else {}),
         "task": dataclasses.asdict(task_of(model)),
         "attention": list(patch_grid(model)) if plan.attention else None,
         "token_merging": {"r": plan.token_merging, "schedule": plan.merging_schedule},
@@ -78,10 +83,21 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
     }
 
 
+def is_for_transformers(plan) -> bool:
+    """Whether the files have the input and the outputs of transformers' ONNX files."""
+    return any(TARGETS[format].prepared for format in plan.formats)
+
+
 def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) -> None:
-    """Writes `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`."""
+    """Writes `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
+
+    Beside files for transformers, it also writes `config.json` and `preprocessor_config.json`.
+    """
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     (folder / "model_card.md").write_text(card(model, manifest))
+    if "axes" in manifest["input"]:
+        for name, content in graph_files(model, manifest["output"]).items():
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     if manifest["output"] != "features":
         names = class_names_of(model)
         (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names))

@@ -24,8 +24,7 @@ OUTPUTS = {
     "mask": ("`(N, H, W)`", "the number of the most likely {}"),
     "features": ("`(N, D)`", "the features of the image"),
 }
-
-
+AS_TRANSFORMERS = "The class that `config.json` names has the same outputs, by name."
 COUNTED = {"labels": "A label", "boxes": "An object"}
 
 
@@ -33,6 +32,8 @@ def card(model: keras.Model, manifest: dict) -> str:
     """Returns a Markdown page about the files: input, output, comparison, and a table."""
     agreement, difference = measures(manifest["output"], task_of(model))
     output = output_text(model, manifest["output"])
+    if "axes" in manifest["input"]:
+        output = AS_TRANSFORMERS + thresholds_text(model)
     lines = [
         f"# {model.name}",
         "",
@@ -60,8 +61,11 @@ def _input(model, manifest):
     fit = "are resized to it"
     if crop is not None:
         fit = f"are cropped to a square of {crop} of their shorter side, then resized"
+    shape = f"(N, {height}, {width}, {channels})"
+    if "axes" in source:
+        shape = f"(N, {channels}, {height}, {width})"
     return (
-        f"The input is `(N, {height}, {width}, {channels})` {source['type']}: {pixels}. "
+        f"The input is `{shape}` {source['type']}: {pixels}. "
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
         + _colors(manifest, height, width, channels)
     )

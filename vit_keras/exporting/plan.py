@@ -73,6 +73,13 @@ class Plan:
             raise ValueError(
                 f"Attention can be an output of {', '.join(others)}. Received: format={format!r}"
             )
+        refused = not self.raw or len(set(self.formats)) > 1 or self.output == "mask"
+        if target.prepared and refused:
+            raise ValueError(
+                f"The format {format} has raw=True, stands alone and gives logits, boxes or "
+                f"features. Received: raw={self.raw}, formats={[*self.formats]}, "
+                f"output={self.output!r}"
+            )
         if self.dynamic_batch and not target.dynamic:
             raise ValueError(
                 f"The format {format} needs a fixed `batch`, 1 by default. "

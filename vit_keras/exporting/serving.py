@@ -89,6 +89,44 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     return keras.Model(images, [x, *others] if others else x, name=model.name)
 
 
+def with_tokens(model: keras.Model) -> keras.Model:
+    """Returns `model` as its features and its normalized tokens `(B, N, D)`.
+
+    A model without a last normalization gives its features as the only token.
+    """
+    features = _with_output(model, "features").output
+    norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
+    tokens = norm.output if norm else keras.layers.Reshape((1, features.shape[-1]))(features)
+    return copy_description(keras.Model(model.input, [features, tokens]), model)
+
+
+def transformers_model(model: keras.Model, output: str, raw: bool = True) -> keras.Model:
+    """Returns `model` with the names and the order of axes of transformers' ONNX files.
+
+    Args:
+        model: A model in float32; for "features", one of `with_tokens`.
+        output: A name in `OUTPUTS`.
+        raw: Ignored. The input "pixel_values" `(B, C, H, W)` is always prepared.
+
+    Returns:
+        A model of a dictionary: "logits" `(B, K)`, or for masks `(B, K, H, W)`; for "boxes",
+        "logits" `(B, T, K + 1)`, the last of which means no object, and "pred_boxes" `(B, T, 4)`,
+        which are center x, center y, width and height in 0..1; for "features", "last_hidden_state"
+        `(B, N, D)` and "pooler_output" `(B, D)`.
+    """
+    height, width, channels = model.input_shape[1:]
+    pixels = keras.Input((channels, height, width), dtype="float32", name="pixel_values")
+    x = keras.layers.Permute((2, 3, 1), name="channels_last")(pixels)
+    x, *tokens = keras.tree.flatten(_with_output(model, output)(x))
+    if tokens:
+        outputs = {"last_hidden_state": tokens[0], "pooler_output": x}
+    elif output == "boxes":
+        outputs = {"logits": x[..., :-4], "pred_boxes": x[..., -4:]}
+    else:
+        outputs = {"logits": keras.layers.Permute((3, 1, 2))(x) if len(x.shape) == 4 else x}
+    return keras.Model(pixels, outputs, name=model.name)
+
+
 def _with_output(model, output):
     answer, *others = model.outputs
     last = operation_of(answer)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import keras
 
 from vit_keras.exporting import onnx_files, quantization
+from vit_keras.exporting.serving import serving_model, transformers_model
 from vit_keras.support.keras_internals import store_variables_once
 
 OUTPUTS = ("output", "attention")  # of ONNX files
@@ -55,6 +56,8 @@ class Target:
         dynamic: Whether a file can take any number of images.
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
+        graph: `graph(model, output, raw)` gives the files' input and outputs.
+        prepared: Whether the graph takes prepared images alone, as transformers' do.
     """
 
     file: str
@@ -67,6 +70,8 @@ class Target:
     dynamic: bool = True
     attention: bool = False
     is_readable: bool = True
+    graph: Callable = serving_model
+    prepared: bool = False
 
     def name(self, precision: str) -> str:
         """Returns the name of the file or folder for a precision."""
@@ -192,7 +197,7 @@ def write_onnx(model, path, batch):
             _torch_program(model, batch),
             dynamo=True,
             opset_version=20,
-            input_names=["images"],
+            input_names=[model.input.name],
             output_names=list(model.output) if is_split else OUTPUTS[: len(model.outputs)],
             optimize=False,
             verbose=False,
@@ -286,6 +291,17 @@ TARGETS = {
             "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
         },
         attention=True,
+    ),
+    "huggingface_onnx": _onnx(
+        "onnx/model{}.onnx",
+        {
+            "fp32": Recipe(write_onnx),
+            "int8": Recipe(quantization.onnx_int8, "huggingface_onnx", quantization.layers),
+            "fp16": Recipe(onnx_files.store_in_half, "huggingface_onnx", onnx_files.large_weights),
+        },
+        default=("fp32", "fp16", "int8"),
+        graph=transformers_model,
+        prepared=True,
     ),
     "openvino": _onnx(
         "openvino{}/model.xml",

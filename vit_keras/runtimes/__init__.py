@@ -20,6 +20,7 @@ import numpy as np
 
 SAVED_MODEL = "SavedModel"
 BOXES = ("scores", "boxes")  # the outputs of a file of boxes, in the order of `scores_and_corners`
+DETR = ("logits", "pred_boxes")  # those of transformers' files of boxes
 WARM_UP_CALLS = 2
 SCALAR_TYPES = {0: "uint8", 6: "float32"}  # by PyTorch's numbers
 
@@ -74,7 +75,10 @@ def _exported_model(run, dtype, input_shape, num_outputs, gives_boxes=False):
 
 def _to_read(shapes) -> list[str]:
     """The names of the outputs to read, of the shapes of all by name: `BOXES`, or the answer's."""
-    return [*BOXES] if {*BOXES} <= {*shapes} else [[*shapes][_place_of_answer(shapes.values())]]
+    for names in (BOXES, DETR):
+        if {*names} <= {*shapes}:
+            return [*names]
+    return [[*shapes][_place_of_answer(shapes.values())]]
 
 
 def _joined(arrays) -> np.ndarray:
@@ -160,7 +164,10 @@ def delegate_partitions(path) -> int:
 
 
 def onnx(path, threads=None) -> ExportedModel:
-    """Opens an ONNX file in ONNX Runtime on the CPU."""
+    """Opens an ONNX file in ONNX Runtime on the CPU.
+
+    A file for transformers takes prepared images `(N, H, W, C)` here, as others do.
+    """
     onnxruntime = _require("onnxruntime", "runtimes", path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
@@ -170,9 +177,29 @@ def onnx(path, threads=None) -> ExportedModel:
     source, outputs = session.get_inputs()[0], {o.name: o.shape for o in session.get_outputs()}
     names = _to_read(outputs)
     run = lambda images: _joined(session.run(names, {source.name: images}))
+    if source.name == "pixel_values":
+        shape = [source.shape[place] for place in (0, 2, 3, 1)]
+        answer, gives_boxes = outputs[names[0]], len(names) > 1
+        count = answer[-1] - 1 if gives_boxes else answer[1]
+        return _exported_model(_channels_last(run), "float32", shape, count, gives_boxes)
     dtype = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if dtype == "float" else dtype
     return _exported_model(run, dtype, source.shape, outputs[names[0]][-1], len(names) > 1)
+
+
+def _channels_last(run):
+    """Turns the function of a file for transformers into one of images `(N, H, W, C)`."""
+    from vit_keras.support.boxes import scored_corners
+
+    def run_last(images):
+        answers = run(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+        if answers.ndim != 3:
+            return answers.transpose(0, 2, 3, 1) if answers.ndim == 4 else answers
+        scored = scored_corners(answers)
+        scored[..., -4:] = scored[..., -4:].clip(0, 1)
+        return scored
+
+    return run_last
 
 
 def openvino(path, threads=None) -> ExportedModel:

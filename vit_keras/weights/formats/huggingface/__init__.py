@@ -140,11 +140,11 @@ def check(arch: VisionTransformerArchitecture) -> None:
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
     row = type_for(arch, numerics.resizing.positions == NAFLEX and is_square(arch))
-    config = write_config(arch, row, numerics)
-    return {
-        "config.json": config,
-        PROCESSOR: write_processor(arch, numerics.preprocessing, row.processor),
-    }
+    sizes, pixels = (arch.image_size, arch.channels), numerics.preprocessing
+    processor = write_processor(*sizes, pixels, row.processor)
+    if row.processor == "Siglip2ImageProcessor":
+        processor |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
+    return {"config.json": write_config(arch, row, numerics), PROCESSOR: processor}
 
 
 FORMAT = Format(

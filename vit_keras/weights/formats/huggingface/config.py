@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import keras
+
+from vit_keras import models
 from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
@@ -120,11 +123,52 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         outer = {"model_type": row.whole, "vision_config": config}
     if head == "classifier":
         names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
-        outer["id2label"] = {str(i): name for i, name in enumerate(names)}
-        outer["label2id"] = {name: i for i, name in enumerate(names)}
-        if numerics.task.kind in PROBLEMS:
-            outer["problem_type"] = PROBLEMS[numerics.task.kind]
+        outer |= _labels(names, numerics.task.kind)
     return {"architectures": [row.classes[arch.classifier, head]], **outer, "dtype": "float32"}
+
+
+def _labels(names, kind):
+    problem = {"problem_type": PROBLEMS[kind]} if kind in PROBLEMS else {}
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+        **problem,
+    }
+
+
+# The type, the class and the processor whose pipelines run a graph, by its output or kind of label.
+VIT_GRAPH = ("vit", "ViTForImageClassification", "ViTImageProcessor")
+GRAPHS = {
+    "features": ("vit", "ViTModel", "ViTImageProcessor"),
+    "masks": ("segformer", "SegformerForSemanticSegmentation", "SegformerImageProcessor"),
+    "boxes": ("yolos", "YolosForObjectDetection", "YolosImageProcessor"),
+}
+
+
+def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
+    """Describes an ONNX graph of any architecture to transformers.js and Optimum.
+
+    Args:
+        model: The model of the graph.
+        output: The graph's output, such as "logits" or "features".
+
+    Returns:
+        The content of `config.json` and `preprocessor_config.json`. The type is one whose pipelines
+        read the outputs; the sizes of the layers are left out.
+    """
+    kind = "features" if output == "features" else models.task_of(model).kind
+    (height, width, channels), row = model.input_shape[1:], GRAPHS.get(kind, VIT_GRAPH)
+    names = () if kind == "features" else models.class_names_of(model)
+    config = {
+        "architectures": [row[1]],
+        "model_type": row[0],
+        "image_size": height if height == width and kind != "boxes" else [height, width],
+        "num_channels": channels,
+        **_labels(names, kind),
+    }
+    pixels = models.preprocessing_of(model)
+    processor = write_processor((height, width), channels, pixels, row[2])
+    return {"config.json": config, "preprocessor_config.json": processor}
 
 
 PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
@@ -199,17 +243,20 @@ def _shorter_side(size):
     return size.get("shortest_edge") or min(size.get("height", 0), size.get("width", 0))
 
 
-def write_processor(arch, pixels: Preprocessing, processor: str) -> dict:
+def write_processor(
+    image_size: tuple[int, int], channels: int, pixels: Preprocessing, processor: str
+) -> dict:
     """Returns the content of `preprocessor_config.json`.
 
     Args:
-        arch: The architecture of the model.
+        image_size: The height and width of the model's images.
+        channels: Their channels.
         pixels: The preprocessing of the model.
         processor: The class of the model type. If this class cannot express the crop, as DeiT's,
             which first resizes to a square, CLIP's class is written.
     """
     check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
-    height, width = arch.image_size
+    height, width = image_size
     crops = pixels.crop_fraction is not None
     config = {
         "image_processor_type": processor if not crops or processor in CROP else CROP[0],
@@ -219,12 +266,10 @@ def write_processor(arch, pixels: Preprocessing, processor: str) -> dict:
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
-        "image_std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
+        "image_mean": list(pixels.mean) * (channels if len(pixels.mean) == 1 else 1),
+        "image_std": list(pixels.std) * (channels if len(pixels.std) == 1 else 1),
         "do_center_crop": crops,
     }
-    if processor == "Siglip2ImageProcessor":
-        config |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
     if pixels.crop_fraction is not None:
         config["size"] = {"shortest_edge": pixels.side_before_crop(min(height, width))}
         config["crop_size"] = {"height": height, "width": width}
