@@ -9,24 +9,24 @@ const browser = await puppeteer.launch({
   protocolTimeout: PATIENCE,
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: [
-    "--no-sandbox",
+    ...["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"],
     "--use-fake-ui-for-media-stream",
     "--use-fake-device-for-media-stream",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
   ],
 });
 
-/** What the page shows, with the brightness of each picture at the center of each patch. */
+/** What the page shows, with colors of each picture: at the center of cells, and left of boxes. */
 function shown() {
-  const brightness = (view) => {
-    const grid = Math.sqrt(window.answers[0].attention.length);
+  const colorsOf = (view, { attention, boxes }) => {
+    const grid = attention ? Math.sqrt(attention.length) : 16;
+    const center = (i) => [((i % grid) + 0.5) / grid, (Math.floor(i / grid) + 0.5) / grid];
+    const left = ({ box }) => [box[0], (box[1] + box[3]) / 2];
+    const points = boxes ? boxes.map(left) : Array.from({ length: grid * grid }, (_, i) => center(i));
     const context = view.getContext("2d");
-    return Array.from({ length: grid * grid }, (_, i) => {
-      const x = ((i % grid) + 0.5) * (view.width / grid);
-      const y = (Math.floor(i / grid) + 0.5) * (view.height / grid);
-      const [r, g, b] = context.getImageData(x, y, 1, 1).data;
-      return 0.299 * r + 0.587 * g + 0.114 * b;
-    });
+    return points.map(([x, y]) =>
+      Array.from(context.getImageData(x * view.width, y * view.height, 1, 1).data.slice(0, 3)),
+    );
   };
   const texts = (element, selector) =>
     [...element.querySelectorAll(selector)].map((child) => child.innerText);
@@ -38,7 +38,7 @@ function shown() {
       rows: texts(card, "li"),
       bars: [...card.querySelectorAll(".bar")].map((bar) => bar.style.width),
       latency: card.querySelector(".latency").innerText,
-      brightness: brightness(card.querySelector("canvas")),
+      colors: colorsOf(card.querySelector("canvas"), window.answers[i]),
     })),
   };
 }
@@ -52,31 +52,36 @@ try {
   page.on("console", (line) => line.type() === "error" && console.error(line.text()));
   await page.setViewport({ width: 480, height: 860 });
 
-  const answered = (precision) =>
+  const answered = (run) =>
     page.waitForFunction(
       (count, expected) =>
-        window.answers?.length === count && window.answers.every((answer) => answer.precision === expected),
+        window.answers?.length === count &&
+        window.answers.every(({ precision, device }) => `${precision}, ${device}` === expected),
       {},
       pictures.length,
-      precision,
+      run,
     );
   async function choose() {
     await page.waitForSelector("#choose:not([disabled])");
     const [chooser] = await Promise.all([page.waitForFileChooser(), page.click("#choose")]);
     await chooser.accept(pictures);
-    await answered(await page.$eval("input[name=file]:checked", (button) => button.value));
+    await answered(await page.$eval("input[name=file]:checked", ({ value }) => value));
     return page.evaluate(shown);
   }
 
   await page.goto(url);
   const answers = { chosen: await choose() };
-  await page.click("#attention");
-  answers.withoutAttention = await page.evaluate(shown);
-  await page.click("#attention");
-  for (const precision of await page.$$eval("input[name=file]", (all) => all.map(({ value }) => value))) {
-    await page.click(`input[value=${precision}]`);
-    await answered(precision);
-    answers[precision] = await page.evaluate(shown);
+  const boxes = await page.$$eval("label:not([hidden]) > [type=checkbox]", (all) =>
+    all.map(({ id }) => `#${id}`),
+  );
+  for (const box of boxes) await page.click(box);
+  answers.plain = await page.evaluate(shown);
+  for (const box of boxes) await page.click(box);
+  const runs = await page.$$eval("input[name=file]", (all) => all.map(({ value }) => value));
+  for (const run of runs) {
+    if (runs.length > 1) await page.click(`input[value="${run}"]`);
+    await answered(run);
+    answers[run] = await page.evaluate(shown);
   }
   await page.screenshot({ path: screenshot });
 

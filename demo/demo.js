@@ -1,11 +1,12 @@
-// The page: shows classes, latency and attention for pictures that are chosen, dropped or filmed.
+// The page: shows what a model says of pictures that are chosen, dropped or filmed.
 import { Card } from "./card.js";
-import { open } from "./classifier.js";
+import { open } from "./model.js";
 import { GRADIENT } from "./colors.js";
 
 const at = (id) => document.getElementById(id);
+const PLACES = { masks: "Masks", boxes: "Boxes" };
 const cards = []; // the newest first, as on the page
-let classifier, file, stream;
+let model, run, stream;
 let last = Promise.resolve();
 
 /** Runs jobs one after another: a model answers one picture at a time. */
@@ -20,16 +21,21 @@ function say(text, error = false) {
   at("status").classList.toggle("error", error);
 }
 
+const shows = () => ({ attention: at("attention").checked, places: at("places").checked });
+
 function draw() {
-  cards.forEach((card) => card.draw(at("attention").checked));
+  cards.forEach((card) => card.draw(shows()));
 }
+
+/** The name of a file on a device, as on its button. */
+const nameOf = ({ precision, device }) => `${precision}, ${device}`;
 
 /** Writes the median of a file's milliseconds over all pictures beside its name. */
 function time() {
   const times = cards.filter((card) => card.answer).map((card) => card.answer.milliseconds);
   times.sort((a, b) => a - b);
   const middle = times[times.length >> 1];
-  if (middle) at(file.file).textContent = `${middle.toFixed(1)} ms`;
+  if (middle) at(nameOf(run)).textContent = `${middle.toFixed(1)} ms`;
   window.answers = cards.map(({ name, answer }) => ({ name, ...answer })); // for the console
 }
 
@@ -40,12 +46,12 @@ function add(card) {
 }
 
 async function look(card) {
-  await card.ask(file);
-  card.draw(at("attention").checked);
+  await card.ask(run);
+  card.draw(shows());
 }
 
 async function lookAtFile(source) {
-  const card = new Card(at("card"), classifier);
+  const card = new Card(at("card"), model);
   try {
     const picture = await createImageBitmap(source);
     card.take(picture, picture.width, picture.height, source.name);
@@ -75,9 +81,9 @@ async function startCamera() {
   }
   const video = Object.assign(document.createElement("video"), { srcObject: stream, muted: true });
   await video.play();
-  at("camera").textContent = "Stop the camera";
+  at("camera").textContent = "Stop camera";
   say("Camera");
-  const card = new Card(at("card"), classifier);
+  const card = new Card(at("card"), model);
   add(card);
   while (stream?.active) {
     await inTurn(async () => {
@@ -92,38 +98,40 @@ async function startCamera() {
 function stopCamera() {
   stream?.getTracks().forEach((track) => track.stop());
   stream = null;
-  at("camera").textContent = "Use the camera";
+  at("camera").textContent = "Camera";
 }
 
-/** Lets another of the exported files answer for all pictures. */
+/** Lets another of the exported files, or another device, answer for all pictures. */
 async function choose(other) {
   say(`Loading ${other.file} …`);
   const began = performance.now();
-  await classifier.load(other);
+  await model.load(other);
   const seconds = ((performance.now() - began) / 1000).toFixed(1);
-  file = other;
+  run = other;
   for (const card of cards) await look(card);
   time();
-  say(`${file.file}, ${(file.bytes / 1e6).toFixed(2)} MB, loaded in ${seconds} s`);
+  say(`${run.file}, ${(run.bytes / 1e6).toFixed(2)} MB, loaded in ${seconds} s`);
 }
 
 function offer(other) {
   const label = document.createElement("label");
-  const input = { type: "radio", name: "file", value: other.precision, checked: other === file };
+  const input = { type: "radio", name: "file", value: nameOf(other), checked: other === run };
   const button = Object.assign(document.createElement("input"), input);
   button.onchange = () => inTurn(() => choose(other)).catch((error) => say(error.message, true));
-  const latency = Object.assign(document.createElement("span"), { id: other.file });
-  label.append(button, ` ${other.precision} `, latency);
+  const latency = Object.assign(document.createElement("span"), { id: nameOf(other) });
+  label.append(button, ` ${nameOf(other)} `, latency);
   return label;
 }
 
 async function main() {
   navigator.serviceWorker?.register("offline.js");
-  classifier = await open("model");
-  await choose(classifier.files[0]);
-  at("files").append(...classifier.files.map(offer));
-  at("files").hidden = classifier.files.length < 2;
-  at("overlay").hidden = !classifier.manifest.attention;
+  model = await open("model");
+  await choose(model.runs[0]);
+  at("files").append(...model.runs.map(offer));
+  at("files").hidden = model.runs.length < 2;
+  at("overlay").hidden = !model.manifest.attention;
+  at("overplaces").hidden = !PLACES[model.task.kind];
+  at("kind").textContent = PLACES[model.task.kind] ?? "";
   at("legend").style.background = GRADIENT;
   at("choose").disabled = at("camera").disabled = at("clear").disabled = false;
 }
@@ -137,7 +145,7 @@ at("clear").onclick = () => {
   at("pictures").replaceChildren();
   at("hint").hidden = false;
 };
-at("attention").onchange = draw;
+at("attention").onchange = at("places").onchange = draw;
 at("drop").ondragover = (event) => {
   event.preventDefault();
   at("drop").classList.add("over");
@@ -147,6 +155,6 @@ at("drop").ondrop = (event) => {
   event.preventDefault();
   at("drop").classList.remove("over");
   const sources = [...event.dataTransfer.files];
-  if (sources.length && classifier) lookAtFiles(sources);
+  if (sources.length && model) lookAtFiles(sources);
 };
 main().catch((error) => say(error.message, true));

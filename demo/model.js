@@ -1,87 +1,105 @@
-// Runs exported TFLite files in LiteRT.js: picture -> classes and attention.
-import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
+// Runs exported ONNX files in ONNX Runtime Web: picture -> classes, attention, a mask or boxes.
+import { resized, seenPart } from "./pixels.js";
 
-const WASM = "./node_modules/@litertjs/core/wasm/";
+const RUNTIME = "./node_modules/onnxruntime-web/dist/ort";
+const THREADS = 4; // more gain little with one picture
 
 async function read(path) {
   const response = await fetch(path);
-  if (!response.ok) throw new Error(`${path} is missing: export with --format litert`);
+  if (!response.ok) throw new Error(`${path} is missing: export with --format onnx`);
   return response;
 }
 
-/** Opens an exported folder, whose TFLite files are then `files`, the smallest first. */
+/** Opens an exported folder. Its `runs` are the pairs of an ONNX file, the smallest first, and a device. */
 export async function open(folder) {
   const manifest = await (await read(`${folder}/manifest.json`)).json();
+  const files = manifest.files.filter((file) => file.format === "onnx");
+  if (!files.length || manifest.input.type !== "uint8" || manifest.output === "features")
+    throw new Error("The page needs an export of 8-bit pictures with --format onnx, without --raw");
   const names = (await (await read(`${folder}/labels.txt`)).text()).trimEnd().split("\n");
-  const files = manifest.files.filter((file) => file.format === "litert" && file.batch === 1);
-  if (!files.length || !manifest.input.preprocessing_is_inside || manifest.output !== "softmax")
-    throw new Error("The page needs an export with --format litert, without --raw or --output");
   files.sort((a, b) => a.bytes - b.bytes);
-  await loadLiteRt(WASM, { threads: crossOriginIsolated });
-  return new Classifier(folder, manifest, files, names);
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  const runtime = await import(adapter ? `${RUNTIME}.webgpu.min.mjs` : `${RUNTIME}.wasm.min.mjs`);
+  runtime.env.logLevel = "error"; // it warns of operations that stay on the processor
+  runtime.env.wasm.numThreads = crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, THREADS) : 1;
+  const devices = adapter ? ["webgpu", "wasm"] : ["wasm"];
+  const runs = devices.flatMap((device) => files.map((file) => ({ ...file, device })));
+  return new Model(folder, manifest, runs, names, runtime);
 }
 
-class Classifier {
-  models = new Map();
+class Model {
+  sessions = new Map();
 
-  constructor(folder, manifest, files, names) {
-    Object.assign(this, { folder, manifest, files, names });
+  constructor(folder, manifest, runs, names, runtime) {
+    Object.assign(this, { folder, manifest, runs, names, runtime, task: manifest.task });
     [this.height, this.width, this.channels] = manifest.input.shape;
-    this.canvas = new OffscreenCanvas(this.width, this.height);
+    this.size = [this.height, this.width];
   }
 
-  /** Loads a file once, and runs it once, so that no picture pays for the first run. */
-  async load(file) {
-    if (this.models.has(file)) return;
-    const model = await loadAndCompile(`${this.folder}/${file.file}`, { accelerator: "wasm" });
-    this.models.set(file, model);
-    await this.classify(new Uint8Array(this.height * this.width * this.channels), file);
+  /** Loads a file on a device once, and runs it once, so that no picture pays for the first run. */
+  async load(run) {
+    if (this.sessions.has(run)) return;
+    const options = { executionProviders: [run.device] };
+    const path = `${this.folder}/${run.file}`;
+    this.sessions.set(run, await this.runtime.InferenceSession.create(path, options));
+    await this.ask(new Uint8Array(this.height * this.width * this.channels), run);
   }
 
   /** The left, top, width and height of the part of a picture that the model sees. */
-  crop(width, height) {
-    const fraction = this.manifest.input.preprocessing.crop_fraction;
-    if (fraction === null) return [0, 0, width, height];
-    const side = Math.round(fraction * Math.min(width, height));
-    return [(width - side) / 2, (height - side) / 2, side, side];
+  seen(width, height) {
+    return seenPart([height, width], this.size, this.manifest.input.preprocessing);
   }
 
-  /** The picture's pixels as the model takes them: (1, H, W, C) uint8. */
-  pixels(picture, width, height) {
-    const context = this.canvas.getContext("2d", { willReadFrequently: true });
-    const { antialias } = this.manifest.input.preprocessing;
-    context.imageSmoothingQuality = antialias ? "high" : "low";
-    context.fillStyle = "white"; // behind transparent pixels
-    context.fillRect(0, 0, this.width, this.height);
-    context.drawImage(picture, ...this.crop(width, height), 0, 0, this.width, this.height);
-    const { data } = context.getImageData(0, 0, this.width, this.height);
-    const pixels = new Uint8Array(this.height * this.width * this.channels);
-    for (let i = 0; i < this.height * this.width; i++) {
-      const [r, g, b] = data.subarray(4 * i, 4 * i + 3);
-      if (this.channels === 1) pixels[i] = Math.round(0.299 * r + 0.587 * g + 0.114 * b);
-      else pixels.set([r, g, b], 3 * i);
-    }
-    return pixels;
+  /** The pixels that the model takes, of a picture as `ImageData`: (H, W, C) uint8. */
+  pixels(picture) {
+    return resized(picture, this.size, this.channels, this.manifest.input.preprocessing);
   }
 
   /**
-   * The classes, most likely first, the attention or null, and the milliseconds of the model alone.
-   * The rank of an output tells which one it is.
+   * The answer to pixels, and the milliseconds of the model alone. It has `attention`, if the file
+   * gives it, and one of `classes`, the most likely first; `mask`, a class for each pixel of the
+   * model's size; or `boxes`, the objects above their thresholds, with corners in 0..1.
    */
-  async classify(pixels, file) {
-    const model = this.models.get(file);
-    const ranks = model.getOutputDetails().map((output) => output.shape.length);
+  async ask(pixels, run) {
+    const shape = [1, this.height, this.width, this.channels];
     const began = performance.now();
-    const images = new Tensor(pixels, [1, this.height, this.width, this.channels]);
-    const outputs = await model.run(images);
-    const data = await Promise.all(outputs.map((output) => output.data()));
+    const images = new this.runtime.Tensor("uint8", pixels, shape);
+    const outputs = await this.sessions.get(run).run({ images });
     const milliseconds = performance.now() - began;
-    const classes = Array.from(data[ranks.indexOf(2)], (probability, i) => ({
-      name: this.names[i],
-      probability,
-    })).sort((a, b) => b.probability - a.probability);
-    const attention = this.manifest.attention && Array.from(data[ranks.indexOf(3)]);
-    for (const tensor of [images, ...outputs]) tensor.delete();
-    return { classes, attention, milliseconds, precision: file.precision };
+    const { attention = null, output, boxes, scores } = outputs;
+    const { precision, device } = run;
+    return {
+      ...{ milliseconds, precision, device },
+      attention: attention && Array.from(attention.data),
+      ...(boxes ? { boxes: this.objects(boxes.data, scores.data) } : this.answer(output)),
+    };
+  }
+
+  answer({ data, dims }) {
+    if (dims.length === 2) {
+      const classes = Array.from(data, (value, k) => ({ name: this.names[k], probability: value }));
+      return { classes: classes.sort((a, b) => b.probability - a.probability) };
+    }
+    const count = this.names.length;
+    const best = (at) => {
+      let most = at * count;
+      for (let k = most; k < (at + 1) * count; k++) if (data[k] > data[most]) most = k;
+      return most - at * count;
+    };
+    if (dims.length === 3) return { mask: Array.from(data) };
+    return { mask: Array.from({ length: data.length / count }, (_, at) => best(at)) };
+  }
+
+  objects(corners, scores) {
+    const count = this.names.length;
+    const objects = [];
+    for (let i = 0; i < scores.length / count; i++) {
+      const row = scores.subarray(i * count, (i + 1) * count);
+      const k = row.indexOf(Math.max(...row));
+      if (row[k] < (this.task.thresholds?.[k] ?? 0.5)) continue;
+      const box = Array.from(corners.subarray(4 * i, 4 * i + 4));
+      objects.push({ name: this.names[k], class: k, probability: row[k], box });
+    }
+    return objects.sort((a, b) => b.probability - a.probability);
   }
 }

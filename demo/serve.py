@@ -1,6 +1,6 @@
 """Serves the page and an exported model on this machine: `python demo/serve.py EXPORT`.
 
-EXPORT is a folder that `vit-keras export MODEL --format litert --attention` wrote. The command
+EXPORT is a folder that `vit-keras export MODEL --format onnx --attention` wrote. The command
 `npm ci --prefix demo` installs the page's runtime.
 """
 
@@ -16,9 +16,11 @@ import sys
 import urllib.parse
 
 PAGE = pathlib.Path(__file__).resolve().parent
-SCRIPTS = ("demo.js", "card.js", "classifier.js", "colors.js", "offline.js")
+SCRIPTS = (
+    *("demo.js", "card.js", "model.js", "pixels.js", "drawing.js", "colors.js", "offline.js"),
+)
 FILES = ("index.html", "style.css", *SCRIPTS)
-RUNTIME = "node_modules/@litertjs"
+RUNTIME = "node_modules/onnxruntime-web/dist"
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",  # threads need both policies
     "Cross-Origin-Embedder-Policy": "require-corp",
@@ -70,6 +72,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     extensions_map = {  # noqa: RUF012
         **http.server.SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
+        ".mjs": "text/javascript",
         ".wasm": "application/wasm",
     }
 
@@ -135,12 +138,12 @@ def server(export: pathlib.Path, port: int) -> Server:
     """A server of the page and the folder `export`, on 127.0.0.1 alone.
 
     Raises:
-        ValueError: If `export` holds no TFLite export, or the page's runtime is not installed.
+        ValueError: If `export` holds no ONNX export, or the page's runtime is not installed.
     """
-    if not list(export.glob("*.tflite")) or not (export / "manifest.json").is_file():
+    if not list(export.glob("*.onnx")) or not (export / "manifest.json").is_file():
         raise ValueError(
-            f"EXPORT must be a folder with an exported TFLite file. Received: {str(export)!r}. "
-            "Make one with `vit-keras export MODEL --format litert --attention --out DIR`"
+            f"EXPORT must be a folder with an exported ONNX file. Received: {str(export)!r}. "
+            "Make one with `vit-keras export MODEL --format onnx --attention --out DIR`"
         )
     if not (PAGE / RUNTIME).is_dir():
         raise ValueError("The page's runtime is not installed. Run `npm ci --prefix demo`")

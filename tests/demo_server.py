@@ -13,12 +13,12 @@ SECRET = b"a secret of this machine"
 def write_page(root: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes the folders of the page and of the export, and the secret; returns the two folders."""
     page, export = root / "page", root / "export"
-    (page / serve.RUNTIME / "core").mkdir(parents=True)
+    (page / serve.RUNTIME).mkdir(parents=True)
     export.mkdir()
     for name in serve.FILES:
         (page / name).write_text(name)
-    (page / serve.RUNTIME / "core/a.wasm").write_bytes(b"\0asm")
-    for name in ("model.tflite", "manifest.json"):
+    (page / serve.RUNTIME / "a.wasm").write_bytes(b"\0asm")
+    for name in ("model.onnx", "manifest.json"):
         (export / name).write_text(name)
     (root / "secret").write_bytes(SECRET)
     (export / "link").symlink_to(root / "secret")

@@ -1,5 +1,6 @@
 """The demo's page in headless Chromium, first with its server and then without."""
 
+import contextlib
 import json
 import os
 import re
@@ -13,9 +14,10 @@ from PIL import Image
 from scipy.stats import spearmanr
 
 from tests.helpers import ROOT, randomize, run_script
-from vit_keras import exporting, runtimes
+from vit_keras import data, exporting, models, runtimes
 from vit_keras.exporting import samples
-from vit_keras.models import VisionTransformer
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 DEMO = ROOT / "demo"
@@ -23,22 +25,28 @@ NEEDED = ("chromium", "node", "npm")
 MISSING = [program for program in NEEDED if shutil.which(program) is None]
 
 
+NAMES = ["ant", "bee", "crab", "deer", "elk", "fox", "gnu"]
+RULE = Preprocessing(crop_fraction=0.875, interpolation="bicubic")
+
+
+def encoder(num_classes=None):
+    model = VisionTransformer(64, 16, 24, 2, 3, 48, num_classes)
+    return randomize(model, np.random.default_rng(0))
+
+
+def write_export(model, folder, **options):
+    images = samples.photographs((64, 64, 3), 8)
+    options = {"formats": ["onnx"], "precisions": ["fp32"], "threads": (), **options}
+    exporting.export(model, folder, images=images, **options)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
-    model = VisionTransformer(64, 16, 24, 2, 3, 48, 7)
-    randomize(model, np.random.default_rng(0))
-    model.class_names = ["ant", "bee", "crab", "deer", "elk", "fox", "gnu"]
+    model = encoder(7)
+    model.class_names, model.preprocessing = NAMES, RULE
     folder = tmp_path_factory.mktemp("demo") / "export"
-    exporting.export(
-        model,
-        folder,
-        images=samples.photographs((64, 64, 3), 8),
-        formats=["litert"],
-        precisions=["fp32", "int8"],
-        attention=True,
-        threads=(),
-    )
-    return folder
+    return write_export(model, folder, precisions=["fp32", "int8"], attention=True)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +60,9 @@ def page():
             pytest.skip(f"npm cannot install the packages: {done.stderr[-300:]}")
 
 
-@pytest.fixture
-def served(page, export):
-    command = [sys.executable, str(DEMO / "serve.py"), str(export), "--port", "0"]
+@contextlib.contextmanager
+def serving(folder):
+    command = [sys.executable, str(DEMO / "serve.py"), str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield process, process.stdout.readline().strip()
@@ -64,40 +72,106 @@ def served(page, export):
         process.stdout.close()
 
 
-def test_choosing_pictures_shows_classes_and_attention(served, export, tmp_path):
-    server, url = served
-    pictures = [samples.photographs((64, 64, 3), 3)[2], np.zeros((64, 64, 3), "uint8")]
-    paths = [tmp_path / name for name in ("flower.png", "black.png")]
-    for picture, path in zip(pictures, paths):
+def click(folder, pictures):
+    """What the page shows of `{name: pixels}`, with its server and then without."""
+    paths = [folder / f"{name}.png" for name in pictures]
+    for picture, path in zip(pictures.values(), paths):
         Image.fromarray(picture).save(path)
-    command = ["node", DEMO / "click.js", url, tmp_path / "page.png", *paths]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    where = {**os.environ, "CHROMIUM": shutil.which("chromium")}
-    clicks = subprocess.Popen(list(map(str, command)), text=True, env=where, **pipes)
-    first = clicks.stdout.readline()
-    server.terminate()
-    server.wait()
-    rest, errors = clicks.communicate("go on\n", timeout=600)
-    assert clicks.returncode == 0, errors
-    answers, offline = json.loads(first), json.loads(rest)["offline"]
+    with serving(folder) as (server, url):
+        command = ["node", DEMO / "click.js", url, folder / "page.png", *paths]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        where = {**os.environ, "CHROMIUM": shutil.which("chromium")}
+        clicks = subprocess.Popen(list(map(str, command)), text=True, env=where, **pipes)
+        first = clicks.stdout.readline()
+        server.terminate()
+        server.wait()
+        rest, errors = clicks.communicate("go on\n", timeout=600)
+        assert clicks.returncode == 0, errors
+    answers = json.loads(first)
+    assert all(address.startswith(url) for address in answers["asked"])  # no other machine
+    return answers, json.loads(rest)["offline"]
+
+
+def flower(height, width):
+    return samples.photographs((height, width, 3), 3)[2]
+
+
+def test_choosing_pictures_shows_classes_and_attention(page, export):
+    pictures = {"flower": flower(90, 130), "black": np.zeros((64, 64, 3), "uint8")}
+    answers, offline = click(export, pictures)
     assert answers["chosen"]["threads"]
-    for file, precision in (("model.tflite", "fp32"), ("model_int8.tflite", "int8")):
-        check(answers[precision]["cards"], export / file, pictures[::-1], precision)
+    resized = [data.resize(picture, (64, 64), RULE) for picture in pictures.values()]
+    for file, precision in (("model.onnx", "fp32"), ("model_int8.onnx", "int8")):
+        check(answers[f"{precision}, wasm"]["cards"], export / file, resized[::-1], precision)
     check_latencies(answers)
     check_colors(answers)
     assert (answers["camera"], answers["cleared"]) == ("Camera", 0)
-    assert all(address.startswith(url) for address in answers["asked"])  # no other machine
     rows = [card["rows"] for card in answers["chosen"]["cards"]]
     assert [card["rows"] for card in offline["cards"]] == rows
-    assert Image.open(tmp_path / "page.png").size == (480, 860)
+    assert Image.open(export / "page.png").size == (480, 860)
+
+
+def test_masks_are_colored_and_measured(page, tmp_path):
+    model = randomize(models.segmenter(encoder(), 3), np.random.default_rng(1))
+    model.class_names = ["sky", "sea", "sand"]
+    folder = write_export(model, tmp_path / "out")
+    pictures = {"flower": flower(48, 100), "black": np.zeros((64, 64, 3), "uint8")}
+    answers, _ = click(folder, pictures)
+    shown = answers["fp32, wasm"]["cards"][::-1]  # the last comes first
+    for picture, card in zip(pictures.values(), shown, strict=True):
+        pixels = data.resize(picture, (64, 64), model.preprocessing).astype("uint8")
+        shares = runtimes.open(folder / "model.onnx")(pixels[None])[0].reshape(-1, 3)
+        clear = np.diff(np.sort(shares, axis=-1)[:, -2:], axis=-1)[:, 0] > 1e-3
+        mask = np.array(card["mask"])
+        np.testing.assert_array_equal(mask[clear], shares.argmax(axis=-1)[clear])
+        assert clear.mean() > 0.99
+        counts = np.bincount(mask, minlength=3) / mask.size
+        expected = [
+            f"{model.class_names[k]} {100 * counts[k]:.1f} %"
+            for k in np.argsort(-counts, kind="stable")
+            if counts[k]
+        ]
+        assert [" ".join(row.split()) for row in card["rows"]] == expected
+    cells = np.array(shown[1]["mask"]).reshape(64, 64)[2::4, 2::4].ravel()
+    seen = np.array(shown[1]["colors"])  # of the black picture
+    assert len(np.unique(cells)) > 1 and seen.max() > 100
+    for k in np.unique(cells):  # one color for each class, and only one
+        assert np.ptp(seen[cells == k], axis=0).max() <= 2
+    assert len(np.unique(seen // 8, axis=0)) == len(np.unique(cells))
+    assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
+
+
+def test_boxes_are_drawn_from_their_thresholds_on(page, tmp_path):
+    joined = models.with_joined_boxes(models.detector(encoder(), num_classes=3))
+    model = randomize(joined, np.random.default_rng(3))
+    model.class_names = ["cat", "dog", "cow"]
+    model.task = Task("boxes", thresholds=(0.4, 0.5, 0.6))
+    folder = write_export(model, tmp_path / "out")
+    pictures = {"flower": flower(48, 100), "black": np.zeros((64, 64, 3), "uint8")}
+    answers, _ = click(folder, pictures)
+    shown = answers["fp32, wasm"]["cards"][::-1]
+    for picture, card in zip(pictures.values(), shown, strict=True):
+        pixels = data.resize(picture, (64, 64), model.preprocessing).astype("uint8")
+        answer = runtimes.open(folder / "model.onnx")(pixels[None])[0]
+        scores, best = answer[:, :3].max(axis=-1), answer[:, :3].argmax(axis=-1)
+        kept = np.flatnonzero(scores >= np.take(model.task.thresholds, best))
+        kept = kept[np.argsort(-scores[kept], kind="stable")]
+        assert [row["class"] for row in card["boxes"]] == list(best[kept])
+        told = [[row["probability"], *row["box"]] for row in card["boxes"]]
+        expected = np.column_stack([scores[kept], answer[kept, 3:]])
+        np.testing.assert_allclose(told, expected, atol=1e-4)
+        assert 1 < len(kept) < len(scores)
+    seen = [max(color) for color in shown[1]["colors"]]  # left of the boxes, on black
+    assert np.mean(np.array(seen) > 50) > 0.5  # others lie under a name or at the border
+    assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
 
 
 def check(cards, file, pictures, precision):
-    """Compares the page's answers with the same file in LiteRT for Python; the last comes first."""
+    """Compares the page's answers with the same file in Python; the last comes first."""
     assert [card["name"] for card in cards] == ["black.png", "flower.png"]
     names = np.array((file.parent / "labels.txt").read_text().split())
     for card, picture in zip(cards, pictures, strict=True):
-        expected = runtimes.open(file)(picture[None])[0]
+        expected = runtimes.open(file)(picture[None].astype("uint8"))[0]
         order = np.argsort(-expected)
         assert [row["name"] for row in card["classes"]] == list(names[order])
         probabilities = [row["probability"] for row in card["classes"]]
@@ -113,29 +187,30 @@ def check(cards, file, pictures, precision):
 
 def check_latencies(answers):
     """Each file that was chosen has its median time beside its name, and each card its own."""
-    int8, both = answers["chosen"], answers["fp32"]
+    int8, both = answers["chosen"], answers["fp32, wasm"]
     assert [card["precision"] for card in int8["cards"]] == ["int8", "int8"]  # the smallest file
     labels = [label.strip() for label in int8["files"]]
-    assert re.fullmatch(r"int8 [\d.]+ ms", labels[0]) and labels[1] == "fp32"
+    assert re.fullmatch(r"int8, wasm [\d.]+ ms", labels[0]) and labels[1] == "fp32, wasm"
     slower = max(card["milliseconds"] for card in both["cards"])  # the median of two
-    expected = [labels[0], f"fp32 {slower:.1f} ms"]
+    expected = [labels[0], f"fp32, wasm {slower:.1f} ms"]
     assert [label.strip() for label in both["files"]] == expected
-    latencies = [f"fp32, {card['milliseconds']:.1f} ms" for card in both["cards"]]
+    latencies = [f"fp32, wasm, {card['milliseconds']:.1f} ms" for card in both["cards"]]
     assert [card["latency"] for card in both["cards"]] == latencies
 
 
 def check_colors(answers):
     """On a black picture, more attention is brighter, and it vanishes with its checkbox."""
-    for card in answers["fp32"]["cards"][:1]:
-        attention, brightness = np.array(card["attention"]), np.array(card["brightness"])
+    for card in answers["fp32, wasm"]["cards"][:1]:
+        attention = np.array(card["attention"])
+        brightness = np.array(card["colors"]) @ [0.299, 0.587, 0.114]
         assert spearmanr(attention, brightness).statistic > 0.9
         assert brightness[attention.argmax()] > 100  # of 255
-    assert max(answers["withoutAttention"]["cards"][0]["brightness"]) == 0
+    assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
 
 
 def test_a_folder_without_an_export_is_not_served(tmp_path):
     done = run_script("demo/serve.py", tmp_path, check=False)
     assert (
         done.returncode
-        and "EXPORT must be a folder with an exported TFLite file. Received" in done.stderr
+        and "EXPORT must be a folder with an exported ONNX file. Received" in done.stderr
     )

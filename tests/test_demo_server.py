@@ -45,9 +45,9 @@ def ask(port, path, method="GET", host=None):
         ("/", b"index.html"),
         ("/demo.js", b"demo.js"),
         ("/demo.js?v=2", b"demo.js"),
-        ("/model/model.tflite", b"model.tflite"),
+        ("/model/model.onnx", b"model.onnx"),
         ("/model/%6danifest.json", b"manifest.json"),
-        ("/node_modules/@litertjs/core/a.wasm", b"\0asm"),
+        ("/node_modules/onnxruntime-web/dist/a.wasm", b"\0asm"),
     ],
 )
 def test_the_page_and_the_export_are_served(port, path, body):
@@ -77,8 +77,8 @@ def test_the_page_and_the_export_are_served(port, path, body):
         "//etc/passwd",
         "/click.js",
         "/serve.py",
-        "/node_modules/@litertjs/link.js",
-        "/node_modules/@litertjs/",
+        "/node_modules/onnxruntime-web/dist/link.js",
+        "/node_modules/onnxruntime-web/",
         "/node_modules/",
         "/model/" + "a" * 4000,
         "/nothing",
@@ -110,17 +110,17 @@ def test_other_methods_are_refused(port, method):
 
 
 def test_what_takes_the_place_of_a_file_later_is_not_served(port, tmp_path):
-    model = tmp_path / "export" / "model.tflite"
+    model = tmp_path / "export" / "model.onnx"
     model.unlink()
-    assert ask(port, "/model/model.tflite")[0] == 404
+    assert ask(port, "/model/model.onnx")[0] == 404
     model.symlink_to(tmp_path / "secret")
-    assert ask(port, "/model/model.tflite")[0] == 404
+    assert ask(port, "/model/model.onnx")[0] == 404
     model.unlink()
     model.mkdir()
-    assert ask(port, "/model/model.tflite")[0] == 404
+    assert ask(port, "/model/model.onnx")[0] == 404
     model.rmdir()
     os.mkfifo(model)
-    assert ask(port, "/model/model.tflite")[0] == 404
+    assert ask(port, "/model/model.onnx")[0] == 404
 
 
 def test_a_request_has_one_host(port):
@@ -132,12 +132,12 @@ def test_a_request_has_one_host(port):
 
 def test_a_part_or_a_second_request_gives_the_whole_first_file(port):
     """Ranges and pipelined requests may be ignored; the connection closes after one answer."""
-    head = f"GET /model/model.tflite HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+    head = f"GET /model/model.onnx HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     for extra in ("Range: bytes=2-3\r\n\r\n", f"Connection: keep-alive\r\n\r\n{head}\r\n"):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             connection.sendall((head + extra).encode())
             answer = b"".join(iter(lambda: connection.recv(4096), b""))
-        assert answer.startswith(b"HTTP/1.0 200") and answer.endswith(b"\r\n\r\nmodel.tflite")
+        assert answer.startswith(b"HTTP/1.0 200") and answer.endswith(b"\r\n\r\nmodel.onnx")
         assert answer.count(b"HTTP/1.0") == 1
 
 
@@ -145,10 +145,10 @@ def test_slow_and_vanished_clients_do_not_keep_others_waiting(port, capfd, tmp_p
     slow = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
     for connection in slow:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: ")  # and no more
-    (tmp_path / "export" / "model.tflite").write_bytes(bytes(2**24))
+    (tmp_path / "export" / "model.onnx").write_bytes(bytes(2**24))
     for _ in range(5):  # who leave in the middle of an answer
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            line = f"GET /model/model.tflite HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+            line = f"GET /model/model.onnx HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
             connection.sendall(line.encode())
             connection.recv(10)
             reset = struct.pack("ii", 1, 0)
@@ -170,5 +170,5 @@ def test_an_answer_is_not_cut_off_by_what_the_client_still_sends(port):
 
 def test_two_hundred_clients_at_once_are_answered(port):
     with concurrent.futures.ThreadPoolExecutor(200) as clients:
-        answers = list(clients.map(lambda _: ask(port, "/model/model.tflite"), range(200)))
-    assert {(status, body) for status, _, body in answers} == {(200, b"model.tflite")}
+        answers = list(clients.map(lambda _: ask(port, "/model/model.onnx"), range(200)))
+    assert {(status, body) for status, _, body in answers} == {(200, b"model.onnx")}

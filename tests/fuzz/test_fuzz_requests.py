@@ -56,7 +56,7 @@ def request(port, line, *headers, host=None):
 
 
 PATHS = st.one_of(
-    st.sampled_from(["/", "/demo.js", "/model/model.tflite", "/model/link", "/model//etc/passwd"]),
+    st.sampled_from(["/", "/demo.js", "/model/model.onnx", "/model/link", "/model//etc/passwd"]),
     st.lists(
         st.sampled_from(
             [
@@ -88,7 +88,7 @@ PATHS = st.one_of(
                 "a" * 300,
                 "http://127.0.0.1",
                 "index.html",
-                "node_modules/@litertjs",
+                "node_modules/onnxruntime-web/dist",
                 "proc/self/environ",
             ]
         ),
