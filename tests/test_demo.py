@@ -1,6 +1,8 @@
 """The demo's page in headless Chromium, first with its server and then without."""
 
 import contextlib
+import dataclasses
+import itertools
 import json
 import os
 import re
@@ -109,6 +111,46 @@ def test_choosing_pictures_shows_classes_and_attention(page, export):
     rows = [card["rows"] for card in answers["chosen"]["cards"]]
     assert [card["rows"] for card in offline["cards"]] == rows
     assert Image.open(export / "page.png").size == (480, 860)
+
+
+RESIZE = """
+import { resized } from "./pixels.js";
+import { readFileSync } from "node:fs";
+const cases = JSON.parse(readFileSync(0));
+const answers = cases.map(({ data, width, height, size, channels, rule }) =>
+  Array.from(resized({ data: Uint8Array.from(data), width, height }, size, channels, rule)));
+console.log(JSON.stringify(answers));
+"""
+RULES = [
+    Preprocessing(interpolation=method, crop_fraction=crop, rounding=rounding, antialias=smooth)
+    for method in ("bilinear", "bicubic")
+    for crop in (None, 0.9)
+    for rounding, smooth in (("torchvision", True), ("transformers", True), ("none", False))
+]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="not installed: node")
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_resized_as_in_training(rng, channels):
+    cases, expected = [], []
+    for rule, (height, width) in itertools.product(RULES, [(31, 45), (90, 61), (12, 9)]):
+        rgba = rng.integers(0, 256, (height, width, 4), dtype="uint8")
+        picture = np.asarray(
+            Image.fromarray(rgba[..., :3]).convert("L" if channels == 1 else "RGB")
+        )
+        pixels = data.resize(picture.reshape(height, width, channels), (24, 20), rule)
+        expected.append(np.rint(pixels).ravel())
+        case = {"data": rgba.ravel().tolist(), "width": width, "height": height}
+        fields = dataclasses.asdict(rule)
+        cases.append({**case, "size": [24, 20], "channels": channels, "rule": fields})
+    command = ["node", "--input-type=module", "-e", RESIZE]
+    asked = {"input": json.dumps(cases), "capture_output": True, "text": True, "cwd": DEMO}
+    done = subprocess.run(command, **asked)
+    assert done.returncode == 0, done.stderr
+    for case, told, pixels in zip(cases, json.loads(done.stdout), expected, strict=True):
+        is_exact = case["rule"]["rounding"] != "none"  # others round a sum of floats
+        bound = {"atol": 0 if is_exact else 1, "err_msg": str(case["rule"])}
+        np.testing.assert_allclose(told, pixels, **bound)
 
 
 def test_masks_are_colored_and_measured(page, tmp_path):
