@@ -153,6 +153,7 @@ def test_pictures_are_resized_as_in_training(rng, channels):
         np.testing.assert_allclose(told, pixels, **bound)
 
 
+@pytest.mark.nightly
 def test_masks_are_colored_and_measured(page, tmp_path):
     model = randomize(models.segmenter(encoder(), 3), np.random.default_rng(1))
     model.class_names = ["sky", "sea", "sand"]
@@ -183,6 +184,7 @@ def test_masks_are_colored_and_measured(page, tmp_path):
     assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
 
 
+@pytest.mark.nightly
 def test_boxes_are_drawn_from_their_thresholds_on(page, tmp_path):
     joined = models.with_joined_boxes(models.detector(encoder(), num_classes=3))
     model = randomize(joined, np.random.default_rng(3))
