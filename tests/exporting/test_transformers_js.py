@@ -83,6 +83,31 @@ def test_what_transformers_cannot_read_is_refused(rng, tmp_path, options):
 
 
 @pytest.mark.nightly
+def test_four_bits_hold_the_weights(rng, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    rows = write_folder(encoder(rng, 7), tmp_path / "out", precisions=["fp32", "int4"])
+    assert [row["file"] for row in rows] == ["onnx/model.onnx", "onnx/model_q4.onnx"]
+    graphs = [onnx.load(tmp_path / "out" / row["file"]).graph for row in rows]
+    exact, packed = (
+        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        for graph in graphs
+    )
+    nodes = [node for node in graphs[1].node if node.op_type == "MatMulNBits"]
+    for node in nodes:
+        kernel = exact[node.input[1].removesuffix("_Q4")]
+        stored, scales = packed[node.input[1]], packed[node.input[2]]
+        halves = np.stack([stored & 15, stored >> 4], axis=-1)  # the lower half comes first
+        values = halves.reshape(*stored.shape[:2], 32).astype("float32") - 8
+        scales = scales.reshape(*stored.shape[:2], 1)
+        values = (values * scales).reshape(len(stored), -1)
+        bound = np.repeat(np.abs(scales), 32, axis=-1).reshape(len(stored), -1)
+        matrix = kernel if kernel.shape[0] == len(stored) else kernel.T  # (outputs, inputs)
+        inputs = matrix.shape[1]
+        assert (np.abs(values[:, :inputs] - matrix) <= bound[:, :inputs] * 1.001).all()
+    assert len(nodes) >= 4
+
+
+@pytest.mark.nightly
 def test_the_pipelines_of_transformers_js_answer_as_keras(rng, tmp_path, picture):
     missing = [name for name in ("node", "chromium") if shutil.which(name) is None]
     if missing or not LIBRARY.is_dir():

@@ -138,3 +138,18 @@ def onnx_int8(source, path, excluded=(), calibration=None):
             op_types_to_quantize=["MatMul"],  # every Gemm is first rewritten as MatMul
             nodes_to_exclude=[*others, *(f"{name}_MatMul" for name in others)],
         )
+
+
+def onnx_int4(source, path, excluded=(), calibration=None):
+    """Stores the weights of products in 4 bits, one scale for 32 of them; computes in floats."""
+    from onnxruntime.quantization import matmul_nbits_quantizer, onnx_model
+
+    chosen, model = {*layers(source)} - {*excluded}, onnx_files.read_named(source)
+    onnx_model.ONNXModel(model).replace_gemm_with_matmul()
+    names = [node.name for node in model.graph.node]
+    others = [name for name in names if name.removesuffix("_MatMul") not in chosen]
+    options = {"block_size": 32, "is_symmetric": True, "nodes_to_exclude": others}
+    with _silence():
+        worker = matmul_nbits_quantizer.MatMulNBitsQuantizer(model, **options)
+        worker.process()
+        worker.model.save_model_to_file(path)

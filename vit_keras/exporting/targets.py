@@ -58,6 +58,7 @@ class Target:
         is_readable: Whether `runtimes` opens the files on this machine.
         graph: `graph(model, output, raw)` gives the files' input and outputs.
         prepared: Whether the graph takes prepared images alone, as transformers' do.
+        spellings: The precisions with another name in that of the file.
     """
 
     file: str
@@ -72,9 +73,11 @@ class Target:
     is_readable: bool = True
     graph: Callable = serving_model
     prepared: bool = False
+    spellings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def name(self, precision: str) -> str:
         """Returns the name of the file or folder for a precision."""
+        precision = self.spellings.get(precision, precision)
         return self.file.format("" if precision == "fp32" else f"_{precision.replace('-', '_')}")
 
 
@@ -297,11 +300,13 @@ TARGETS = {
         {
             "fp32": Recipe(write_onnx),
             "int8": Recipe(quantization.onnx_int8, "huggingface_onnx", quantization.layers),
+            "int4": Recipe(quantization.onnx_int4, "huggingface_onnx", quantization.layers),
             "fp16": Recipe(onnx_files.store_in_half, "huggingface_onnx", onnx_files.large_weights),
         },
         default=("fp32", "fp16", "int8"),
         graph=transformers_model,
         prepared=True,
+        spellings={"int4": "q4"},  # transformers.js'
     ),
     "openvino": _onnx(
         "openvino{}/model.xml",

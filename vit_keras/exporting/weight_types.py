@@ -72,7 +72,12 @@ def _onnx(path):
     import onnx
 
     name = lambda tensor: onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
-    return [(name(tensor), tensor.dims) for tensor in onnx.load(path).graph.initializer]
+    graph = onnx.load(path).graph
+    pairs = {node.input[1] for node in graph.node if node.op_type == "MatMulNBits"}  # in a byte
+    return [
+        ("int4", (2, *tensor.dims)) if tensor.name in pairs else (name(tensor), tensor.dims)
+        for tensor in graph.initializer
+    ]
 
 
 def _openvino(path):
