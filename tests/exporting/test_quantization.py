@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from tests.exporting.builds import small_model
 from tests.exporting.integer_products import check_products
@@ -15,6 +16,7 @@ from vit_keras.exporting import (
     onnx_files,
     quantization,
     sensitivity,
+    tflite_file,
     weight_types,
 )
 from vit_keras.exporting.serving import serving_model
@@ -84,7 +86,8 @@ def test_onnx_products_are_exact_where_sums_exceed_16_bits(tmp_path):
 CONVOLUTION = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 
-def test_every_constant_product_is_stored_in_8_bits(tmp_path):
+@pytest.mark.parametrize("make_int8", [quantization.onnx_int8, quantization.onnx_int8_static])
+def test_every_constant_product_is_stored_in_8_bits(tmp_path, make_int8):
     """Gemm with and without a bias and a transpose, convolutions of both kinds, without names."""
     rng, make = np.random.default_rng(0), onnx.helper.make_node
     weights = {name: rng.normal(size=(64, 64)).astype("float32") for name in "abc"}
@@ -107,13 +110,28 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path):
     layers = quantization.layers(source)
     assert len(set(layers)) == 5
     for excluded in ([], layers[:1], layers[3:], layers):
-        quantization.onnx_int8(source, path, excluded)
+        make_int8(source, path, excluded, x)
         left = sum(weights["abcde"[layers.index(name)]].size for name in excluded)
         counts = weight_types.count_weights(path)
         assert counts[32] < left + 64 + 4 * 64 + 8 + 8  # and the bias and the scales
         assert counts.get(8, 0) >= 3 * 64**2 + 2 * 144 - left
         error = np.sqrt(np.mean((runtimes.open(path)(x) - expected) ** 2))
         assert error < (0.03 if len(excluded) < 5 else 1e-6) * np.sqrt(np.mean(expected**2))
+
+
+def test_static_products_read_integers_of_a_symmetric_range(source, images, tmp_path):
+    """Each product reads DequantizeLinear alone, and QuantizeLinear has the zero point 0."""
+    path = str(tmp_path / "static.onnx")
+    quantization.onnx_int8_static(source, path, (), images)
+    graph = onnx.load(path).graph
+    makers = {name: node.op_type for node in graph.node for name in node.output}
+    read = [name for node in graph.node if node.op_type == "MatMul" for name in node.input]
+    assert [makers[name] for name in read] == ["DequantizeLinear"] * 4
+    stored = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    points = [stored[n.input[2]] for n in graph.node if n.op_type == "QuantizeLinear"]
+    assert len(points) >= 3 and all(p.dtype == "int8" and p == 0 for p in points)
+    scale = next(stored[n.input[1]] for n in graph.node if n.input[0] == "x")
+    np.testing.assert_allclose(scale, np.abs(images).max() / 127.5, rtol=0.01)
 
 
 @pytest.mark.on("torch")
@@ -177,8 +195,10 @@ def test_files_of_every_format_are_counted(tmp_path):
         assert weight_types.missed("int8", file).startswith("stores 0 of 3,")
         assert weight_types.missed("fp32", file) is None
     assert weight_types.missed("int8", tmp_path / "int8") is None
-    for precision in ("int8", "fp16", "int4"):
-        getattr(quantization, f"litert_{precision}")(floats, path)
+    images = np.random.default_rng(0).integers(0, 256, (16, 8, 12, 3), dtype="uint8")
+    for precision in ("int8", "fp16", "int4", "int8-static", "int8-static16"):
+        make = getattr(quantization, f"litert_{precision.replace('-', '_')}")
+        make(floats, path, (), images)
         assert weight_types.missed(precision, path) is None
         assert weight_types.missed("int4", path) is None or precision != "int4"
     const = "<layer type='Const'><data element_type='{}' shape='{}' size='8'/></layer>"
@@ -192,6 +212,22 @@ def test_files_of_every_format_are_counted(tmp_path):
     assert weight_types.missed("fp16", tmp_path / "a.xml") == (
         "stores 0 of 14 weights in 16 bits. A file called fp16 needs 50%"
     )
+
+
+def test_activations_of_16_bits_lose_less_than_those_of_8(tmp_path):
+    """Products, softmax and GELU compute in int16; images and outputs keep their types."""
+    rng = np.random.default_rng(0)
+    model = serving_model(for_inference(small_model(rng)), "logits")
+    images = rng.integers(0, 256, (32, 8, 12, 3), dtype="uint8")
+    floats, path = str(tmp_path / "a.tflite"), str(tmp_path / "b.tflite")
+    write_litert(model, floats, 1)
+    expected, losses = runtimes.open(floats)(images), []
+    for make in (quantization.litert_int8_static, quantization.litert_int8_static16):
+        make(floats, path, (), images)
+        losses.append(np.sqrt(np.mean((runtimes.open(path)(images) - expected) ** 2)))
+    assert losses[1] < losses[0] / 2 < 0.02 * expected.std()
+    assert set(tflite_file.float_operations(path)) <= {"CAST", "NEG", "SQUARED_DIFFERENCE"}
+    assert tflite_file.float_operations(floats)["FULLY_CONNECTED"] > 4
 
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
@@ -225,6 +261,26 @@ def test_large_weights_are_stored_in_float16(source, images, tmp_path):
     hard, easy = (weights[name].astype("float16").astype("float32") for name in ("hard", "easy"))
     expected = np.maximum(images @ hard, 0) @ easy
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_products_compute_in_float16(source, images, tmp_path):
+    """By ONNX's own evaluator, since ONNX Runtime computes it in float32 on a CPU."""
+    path, stored = str(tmp_path / "half.onnx"), onnx.load(source).graph.initializer
+    onnx_files.compute_in_half(source, path)
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in stored}
+    half = lambda x: x.astype("float16")
+    inner = np.maximum(half(images) @ half(weights["hard"]), 0)
+    expected = (inner @ half(weights["easy"])).astype("float32")
+    run = lambda x: ReferenceEvaluator(path).run(None, {"x": x})[0]
+    outputs = run(images)
+    assert outputs.dtype == "float32" and np.array_equal(outputs, expected)
+    np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=2e-2, atol=0.1)
+    onnx_files.compute_in_half(source, path, ["hard/MatMul"])
+    kept = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    assert np.array_equal(kept["hard"], weights["hard"]) and kept["easy"].dtype == "float16"
+    rounded = half(images).astype("float32")
+    inner = np.maximum(half(rounded @ weights["hard"]), 0)
+    np.testing.assert_allclose(run(images), inner @ half(weights["easy"]), rtol=2e-3)
 
 
 def test_weights_that_lose_too_much_in_float16_stay_in_float32(source, images, tmp_path):

@@ -14,7 +14,7 @@ FORMATS = (
     *("savedmodel", "litert", "onnx", "huggingface_onnx", "openvino", "pt2", "executorch"),
     "coreml",
 )
-PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static")
+PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static", "int8-static16", "fp16-compute")
 EXAMPLES = (
     "vit-keras export runs/digits                             # SavedModel, TFLite and int8",
     "vit-keras export runs/digits --format onnx --precision fp32 int8",

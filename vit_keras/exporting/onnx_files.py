@@ -114,3 +114,22 @@ def store_in_half(source, path, excluded=(), calibration=None) -> None:
     model.graph.initializer.extend(stored)
     model.graph.node.extend(nodes)
     onnx.save(model, path)
+
+
+def compute_in_half(source, path, excluded=(), calibration=None) -> None:
+    """Stores weights as float16 and computes in float16; a CPU casts them back at each operation.
+
+    Args:
+        source: A float32 ONNX file.
+        path: The file to write. Its inputs and outputs keep their types.
+        excluded: Names of nodes that compute in float32.
+        calibration: Ignored; all recipes have the same arguments.
+    """
+    import onnx
+    from onnxruntime.transformers import float16, onnx_model
+
+    half = float16.convert_float_to_float16(
+        read_named(source), keep_io_types=True, node_block_list=[*excluded]
+    )
+    onnx_model.OnnxModel(half).topological_sort()
+    onnx.save(half, path)

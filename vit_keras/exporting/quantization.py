@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 import re
+import types
 
 from vit_keras.exporting import onnx_files
 from vit_keras.runtimes import litert_interpreter
@@ -67,19 +68,31 @@ def litert_int8_static(source, path, excluded=(), calibration=None):
     _litert(source, path, excluded, "add_static_config", calibration, **bits)
 
 
-def _litert(source, path, excluded, config, calibration=None, **options):
+def litert_int8_static16(source, path, excluded=(), calibration=None):
+    """Quantizes weights to int8 and activations to int16 in every operation, for NPUs.
+
+    That includes attention and most of a normalization. The images and the outputs keep their
+    types. LiteRT has no fast kernels for these types on CPUs.
+    """
+    bits = {"activation_num_bits": 16, "weight_num_bits": 8, "operations": ("*",)}
+    _litert(source, path, excluded, "add_static_config", calibration, **bits)
+
+
+def _litert(
+    source, path, excluded, config, calibration=None, operations=PRODUCTS[".tflite"], **options
+):
     from ai_edge_quantizer import quantizer, recipe_manager
 
     recipe = recipe_manager.RecipeManager()
-    for operation in PRODUCTS[".tflite"]:
+    for operation in operations:
         getattr(recipe, config)(".*", operation, **options)
+    for operation in ("INPUT", "OUTPUT"):
+        recipe.add_quantization_config(".*", operation, algorithm_key="no_quantize")
     for layer in excluded:
         recipe.add_quantization_config(re.escape(layer), "*", algorithm_key="no_quantize")
     worker = quantizer.Quantizer(os.fspath(source), recipe.get_quantization_recipe())
     with _silence():
-        ranges = None
-        if worker.need_calibration:
-            ranges = worker.calibrate(_calibration_batches(source, calibration))
+        ranges = _ranges(source, calibration, recipe) if worker.need_calibration else None
         quantized = worker.quantize(ranges, enable_progress_report=False)
         quantized.export_model(os.fspath(path), overwrite=True)
 
@@ -101,6 +114,21 @@ def _silence():
         stack.enter_context(contextlib.redirect_stdout(nowhere))
         stack.enter_context(contextlib.redirect_stderr(nowhere))
         yield
+
+
+def _ranges(source, images, recipe):
+    """Returns the range of each tensor over all images; the quantizer's own averages lose the ends.
+
+    Ranges are 1 % wider, since LiteRT refuses sums in int16 whose scales are all powers of two.
+    """
+    from ai_edge_quantizer import calibrator
+    from ai_edge_quantizer.utils import qsv_utils
+
+    options = {"qsv_update_func": qsv_utils.min_max_update}
+    watcher = calibrator.Calibrator(os.fspath(source), **options)
+    watcher.calibrate(_calibration_batches(source, images), recipe)
+    ends = watcher.get_model_qsvs().items()
+    return {name: {end: 1.01 * value for end, value in range.items()} for name, range in ends}
 
 
 def _calibration_batches(source, images):
@@ -153,3 +181,27 @@ def onnx_int4(source, path, excluded=(), calibration=None):
         worker = matmul_nbits_quantizer.MatMulNBitsQuantizer(model, **options)
         worker.process()
         worker.model.save_model_to_file(path)
+
+
+def onnx_int8_static(source, path, excluded=(), calibration=None):
+    """Quantizes products and convolutions to int8 as TensorRT and QNN read them.
+
+    Each has QuantizeLinear and DequantizeLinear around it (QDQ), one scale per channel of its
+    weights, and a symmetric range of its activations, from the images in `calibration`.
+    """
+    from onnxruntime import quantization
+
+    chosen, model = {*layers(source)} - {*excluded}, onnx_files.read_named(source)
+    images = model.graph.input[0]
+    batch = images.type.tensor_type.shape.dim[0].dim_value or 1
+    starts = range(0, len(calibration) - batch + 1, batch)
+    batches = iter([{images.name: calibration[i : i + batch]} for i in starts])
+    with _silence():
+        quantization.quantize_static(
+            model,
+            path,
+            types.SimpleNamespace(get_next=lambda: next(batches, None)),
+            per_channel=True,
+            nodes_to_exclude=[node.name for node in model.graph.node if node.name not in chosen],
+            extra_options={"ActivationSymmetric": True},
+        )

@@ -280,6 +280,7 @@ TARGETS = {
             "fp16": _litert(quantization.litert_fp16),
             "int4": _litert(quantization.litert_int4),
             "int8-static": _litert(quantization.litert_int8_static),
+            "int8-static16": _litert(quantization.litert_int8_static16),
         },
         default=("fp32", "int8"),
         packages=("tensorflow", "ai_edge_litert"),
@@ -291,7 +292,9 @@ TARGETS = {
         {
             "fp32": Recipe(write_onnx),
             "int8": Recipe(quantization.onnx_int8, "onnx", quantization.layers),
+            "int8-static": Recipe(quantization.onnx_int8_static, "onnx", quantization.layers),
             "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
+            "fp16-compute": Recipe(onnx_files.compute_in_half, "onnx", quantization.layers),
         },
         attention=True,
     ),

@@ -1,5 +1,6 @@
 """Reads TFLite files as the tables of their schema, and packs changed tables into smaller files."""
 
+import collections
 import os
 
 import flatbuffers
@@ -50,3 +51,15 @@ def pack(model: schema.ModelT) -> bytes:
     builder = Builder(sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None))
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
+
+
+def float_operations(path: str | os.PathLike) -> dict[str, int]:
+    """Counts the operations of a TFLite file that return float32, by name, except DEQUANTIZE."""
+    model, counts = read(path), collections.Counter[str]()
+    names = {code: name for name, code in vars(schema.BuiltinOperator).items()}
+    codes = [max(c.builtinCode, c.deprecatedBuiltinCode) for c in model.operatorCodes]
+    for graph in model.subgraphs:
+        for node in graph.operators:
+            is_float = graph.tensors[node.outputs[0]].type == schema.TensorType.FLOAT32
+            counts[names[codes[node.opcodeIndex]]] += is_float
+    return {name: number for name, number in counts.items() if number and name != "DEQUANTIZE"}

@@ -8,7 +8,8 @@ import xml.etree.ElementTree
 
 # Bits per weight, by the formats' names of types. Wider integers are not weights.
 BITS = {"float32": 32, "f32": 32, "float16": 16, "f16": 16, "int8": 8, "uint8": 8, "int4": 4}
-PRECISIONS = {"fp16": 16, "int8": 8, "int8-static": 8, "int4": 4}
+PRECISIONS = {"fp16": 16, "fp16-compute": 16, "int8": 8, "int4": 4}
+PRECISIONS |= {"int8-static": 8, "int8-static16": 8}
 LEAST_SHARE = 0.5
 
 
