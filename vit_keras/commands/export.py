@@ -56,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     schedules = ("constant", "decreasing")
     text = "or decreasing (constant)"
     add("--merging_schedule", choices=schedules, default="constant", metavar="NAME", help=text)
+    add("--opset", type=int, metavar="N", help="of ONNX files: 20 to 23, with Attention (20)")
     shared.add_labels(parser)
     add("--attention", action="store_true", help="add an output: attention over the patches")
     add("--sensitivity", action="store_true", help="report what each layer loses in fewer bits")
@@ -93,6 +94,7 @@ def run(options: argparse.Namespace) -> None:
         "dynamic_batch": options.dynamic_batch,
         "token_merging": options.token_merging,
         "merging_schedule": options.merging_schedule,
+        "opset": options.opset,
         "attention": options.attention,
         **_compared(options, model, trained, size),
     }

@@ -27,7 +27,8 @@ def main(job_file: str) -> None:
         fault = ""
         try:
             served = TARGETS[format].graph(rewritten, job["output"], job["raw"])
-            TARGETS[format].precisions[precision].make(served, path, batch)
+            options = job["options"].get(format, {})
+            TARGETS[format].precisions[precision].make(served, path, batch, **options)
         except Exception as error:  # each converter raises its own errors
             fault = f"{type(error).__name__}: {error}"
         with open(job["told"], "a") as told:

@@ -183,6 +183,7 @@ def _convert(job, paths, scratch):
             "output": plan.graph_output,
             "raw": plan.raw,
             "attention": plan.attention,
+            "options": {"onnx": {"opset": plan.opset}} if plan.opset else {},
             "files": files,
             "told": str(told),
         }

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from vit_keras.exporting.serving import ACTIVATIONS, OUTPUTS
-from vit_keras.exporting.targets import TARGETS
+from vit_keras.exporting.targets import OPSETS, TARGETS
 from vit_keras.layers.base import check_choice, check_positive
 from vit_keras.support import extras
 
@@ -24,6 +24,7 @@ class Plan:
         dynamic_batch: Whether every format takes any number of images.
         token_merging: Pairs of tokens that each block merges.
         merging_schedule: "constant" or "decreasing".
+        opset: The opset of ONNX files, and of the files made from them; None for 20.
         attention: Whether the attention rollout `(B, h, w)` over the patches is a second output.
 
     Raises:
@@ -39,6 +40,7 @@ class Plan:
     dynamic_batch: bool = False
     token_merging: int = 0
     merging_schedule: str = "constant"
+    opset: int | None = None
     attention: bool = False
 
     def __post_init__(self):
@@ -50,6 +52,8 @@ class Plan:
                 "An export has either a fixed `batch` or a `dynamic_batch`. "
                 f"Received: batch={self.batch}, dynamic_batch=True"
             )
+        if self.opset is not None:
+            self._check_opset()
         for format in self.formats:
             check_choice(format, TARGETS, "format")
             self._check_format(format, TARGETS[format])
@@ -58,6 +62,19 @@ class Plan:
             packages = (*target.packages, *target.precisions[precision].packages)
             purpose = f"Exporting to {format} in {precision}"
             extras.check(*packages, extra=target.extra, purpose=purpose)
+
+    def _check_opset(self):
+        if "onnx" not in self.formats or self.opset not in OPSETS:
+            raise ValueError(
+                f"`opset` must be one that torch writes and ONNX Runtime runs, {OPSETS[0]} to "
+                f"{OPSETS[-1]}, for the format onnx. Received: opset={self.opset}, "
+                f"formats={list(self.formats)}"
+            )
+        if self.opset > OPSETS[0] and "int8-static" in (self.precisions or ()):
+            raise ValueError(
+                f"ONNX Runtime reads int8-static up to opset {OPSETS[0]}. Received: "
+                f"opset={self.opset}. Export int8-static without `opset`"
+            )
 
     def _check_format(self, format, target):
         for precision in self.precisions or ():

@@ -21,6 +21,7 @@ from vit_keras.exporting.serving import serving_model, transformers_model
 from vit_keras.support.keras_internals import store_variables_once
 
 OUTPUTS = ("output", "attention")  # of ONNX files
+OPSETS = range(20, 24)  # of ONNX files; 20 is written by default
 LARGEST = 2**40  # values of a constant that is folded: all of them
 
 
@@ -186,9 +187,10 @@ def with_folded_constants(program):
     return module
 
 
-def write_onnx(model, path, batch):
-    """Writes opset 20, in which LayerNormalization and Gelu are single operations.
+def write_onnx(model, path, batch, opset=OPSETS[0]):
+    """Writes opset 20, in which LayerNormalization and Gelu are single operations, or a later one.
 
+    From opset 23 on, Attention is a single operation too.
     Constants are folded, so that each product reads a stored matrix, as quantization needs.
     """
     import torch
@@ -199,7 +201,7 @@ def write_onnx(model, path, batch):
         program = torch.onnx.export(
             _torch_program(model, batch),
             dynamo=True,
-            opset_version=20,
+            opset_version=opset,
             input_names=[model.input.name],
             output_names=list(model.output) if is_split else OUTPUTS[: len(model.outputs)],
             optimize=False,
