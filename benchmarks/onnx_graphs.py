@@ -59,7 +59,7 @@ def main():
             rows[name] = [operations(path), fused, os.path.getsize(path)]
         times = take_turns(runs, options.rounds)
     first = next(iter(times.values()))
-    print("| file | nodes | fused | Attention | MB | ms | × |\n|---|--:|--:|--:|--:|--:|--:|")
+    print("| file | nodes | fused | Attention | MB | ms | x |\n|---|--:|--:|--:|--:|--:|--:|")
     for name, (nodes, fused, size) in rows.items():
         counts = f"{nodes.total()} | {fused.total()} | {fused['Attention']}"
         speed = f"{np.median(times[name]):.1f} | {quartiles(first / times[name])}"

@@ -2,6 +2,7 @@
 
 import shutil
 
+import keras
 import numpy as np
 import onnx
 import pytest
@@ -28,7 +29,7 @@ from vit_keras.exporting.targets import (
     write_saved_model_int8,
 )
 from vit_keras.exporting.targets import write_onnx as write_float
-from vit_keras.models import HybridViT, VisionTransformer, segmenter
+from vit_keras.models import HybridViT, VisionTransformer, preprocessing_of, segmenter
 
 pytestmark = pytest.mark.once
 INT8, HALF = (TARGETS["onnx"].precisions[precision] for precision in ("int8", "fp16"))
@@ -228,6 +229,24 @@ def test_activations_of_16_bits_lose_less_than_those_of_8(tmp_path):
     assert losses[1] < losses[0] / 2 < 0.02 * expected.std()
     assert set(tflite_file.float_operations(path)) <= {"CAST", "NEG", "SQUARED_DIFFERENCE"}
     assert tflite_file.float_operations(floats)["FULLY_CONNECTED"] > 4
+
+
+def test_every_token_of_a_file_for_npus_is_compared(tmp_path):
+    rng = np.random.default_rng(0)
+    model = small_model(rng)
+    model = keras.Model(model.input, model.get_layer("encoder_norm").output)
+    images = rng.integers(0, 256, (16, 8, 12, 3), dtype="uint8")
+    options = {"formats": ["litert"], "precisions": ["int8-static16"], "output": "features"}
+    (row,) = exporting.export(model, tmp_path / "out", images=images, threads=(), **options)
+    tokens = runtimes.open(tmp_path / "out" / row["file"])(images)
+    expected = model.predict_on_batch(preprocessing_of(model).normalize(images))
+    norms = np.linalg.norm(tokens, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosines = (tokens * expected).sum(axis=-1) / norms
+    assert cosines.shape == (16, 7)
+    assert row["agreement"] == pytest.approx(cosines.mean(), abs=1e-6) and row["agreement"] > 0.999
+    assert row["first_token"] == pytest.approx(cosines[:, 0].mean(), abs=1e-6)
+    assert "GELU" not in row["float_operations"] and "BATCH_MATMUL" not in row["float_operations"]
+    assert "`(N, T, D)`" in (tmp_path / "out" / "model_card.md").read_text()
 
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):

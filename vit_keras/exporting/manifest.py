@@ -111,6 +111,8 @@ def summary(row: dict) -> str:
         facts.append(f"largest difference from Keras {difference}")
     if "agreement" in row:
         facts.append(f"{row['agreement_is']} {agreement_text(row)}")
+    if "first_token" in row:
+        facts.append(f"of the first token {row['first_token']:.4f}")
     if "least_iou" in row:
         facts.append(f"least IoU {row['least_iou']:.4f}")
     facts.append(f"{row['bytes'] / 1e6:.2f} MB")

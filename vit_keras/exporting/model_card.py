@@ -23,6 +23,7 @@ OUTPUTS = {
     "logits": ("`(N, K)`", "a logit of each {}"),
     "mask": ("`(N, H, W)`", "the number of the most likely {}"),
     "features": ("`(N, D)`", "the features of the image"),
+    "tokens": ("`(N, T, D)`", "the features of each token"),
 }
 AS_TRANSFORMERS = "The class that `config.json` names has the same outputs, by name."
 COUNTED = {"labels": "A label", "boxes": "An object"}
@@ -84,7 +85,8 @@ def output_text(model: keras.Model, output: str) -> str:
     if output == "boxes":
         outputs = "; ".join(f"`{name}` {text}" for name, text in BOX_OUTPUTS.items())
         return f"The outputs are {outputs}, in the order of `labels.txt`.{thresholds_text(model)}"
-    shape, text = OUTPUTS[output]
+    is_of_tokens = output == "features" and len(model.output_shape) == 3
+    shape, text = OUTPUTS["tokens" if is_of_tokens else output]
     if task.kind == "masks" and output != "features":
         shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
     sentence = f"The output {shape} is {text.format(task.row.one)}"

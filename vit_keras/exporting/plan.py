@@ -53,7 +53,7 @@ class Plan:
                 f"Received: batch={self.batch}, dynamic_batch=True"
             )
         if self.opset is not None:
-            self._check_opset()
+            self._check_opset(self.opset)
         for format in self.formats:
             check_choice(format, TARGETS, "format")
             self._check_format(format, TARGETS[format])
@@ -63,17 +63,17 @@ class Plan:
             purpose = f"Exporting to {format} in {precision}"
             extras.check(*packages, extra=target.extra, purpose=purpose)
 
-    def _check_opset(self):
-        if "onnx" not in self.formats or self.opset not in OPSETS:
+    def _check_opset(self, opset):
+        if "onnx" not in self.formats or opset not in OPSETS:
             raise ValueError(
                 f"`opset` must be one that torch writes and ONNX Runtime runs, {OPSETS[0]} to "
-                f"{OPSETS[-1]}, for the format onnx. Received: opset={self.opset}, "
+                f"{OPSETS[-1]}, for the format onnx. Received: opset={opset}, "
                 f"formats={list(self.formats)}"
             )
-        if self.opset > OPSETS[0] and "int8-static" in (self.precisions or ()):
+        if opset > OPSETS[0] and "int8-static" in (self.precisions or ()):
             raise ValueError(
                 f"ONNX Runtime reads int8-static up to opset {OPSETS[0]}. Received: "
-                f"opset={self.opset}. Export int8-static without `opset`"
+                f"opset={opset}. Export int8-static without `opset`"
             )
 
     def _check_format(self, format, target):

@@ -95,7 +95,8 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     Returns:
         `images` (their number), `largest_difference` (of a logit, or of a number in standard
         deviations; not for the output "mask"), `agreement`, `agreement_is` (what it measures) and,
-        with labels except for numbers, `accuracy`, which is COCO's AP for boxes. For boxes, also
+        for features of tokens, `first_token` (its mean cosine); with labels except for numbers,
+        `accuracy`, which is COCO's AP for boxes. For boxes, also
         `least_iou` and `mean_iou`, the overlaps with those of Keras that count as present.
     """
     row: dict[str, Any] = {"images": len(outputs)}
@@ -110,6 +111,8 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
         row["largest_difference"] = float(difference.max())
     row["agreement"] = agreement(outputs, expected, output, task)
     row["agreement_is"] = measures(output, task)[0]
+    if output == "features" and outputs.ndim == 3:
+        row["first_token"] = agreement(outputs[:, 0], expected[:, 0], output, task)
     if labels is not None and output != "features" and task.kind != "numbers":
         row["accuracy"] = _accuracy(outputs, output, labels, task)
     return row
@@ -172,7 +175,8 @@ def loses(row: dict, accuracy: float | None) -> bool:
         drop = accuracy - row["accuracy"]
     if "mean_iou" in row and drop is not None:
         return drop > LARGEST_DROP_OF_AP
-    if row["agreement"] < LEAST_AGREEMENT or row.get("mean_iou", 1.0) < SIMILAR_BOX:
+    least = min(row["agreement"], row.get("first_token", 1.0))
+    if least < LEAST_AGREEMENT or row.get("mean_iou", 1.0) < SIMILAR_BOX:
         return True
     return drop is not None and drop > LARGEST_DROP
 
@@ -218,6 +222,8 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         f"compared with Keras on {row['images']} images, {row['agreement_is']} "
         f"{agreement_text(row)}. The bound is {LEAST_AGREEMENT}"
     )
+    if "first_token" in row:
+        message += f", of the first token {row['first_token']:.4f}"
     if "accuracy" in row:
         drop = LARGEST_DROP_OF_AP if "mean_iou" in row else LARGEST_DROP
         message += (
