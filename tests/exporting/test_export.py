@@ -112,10 +112,6 @@ def test_an_application_gets_no_second_softmax(rng):
         ({"batch": 2, "dynamic_batch": True}, "either a fixed `batch` or a `dynamic_batch`"),
         ({"formats": ["onnx"], "opset": 19}, "20 to 23, for the format onnx. Received: opset=19"),
         ({"formats": ["litert"], "opset": 23}, "for the format onnx. Received: opset=23"),
-        (
-            {"formats": ["onnx"], "opset": 21, "precisions": ["int8-static"]},
-            "int8-static up to opset 20. Received: opset=21",
-        ),
         ({"batch": 0}, "`batch` must be a positive int"),
         ({"output": "classes"}, "`output` of a model of classes must be softmax, logits or feat"),
         ({"token_merging": 4}, "at most half of its tokens"),
@@ -264,7 +260,7 @@ def test_the_zeros_that_bits_resnet_pools_stay_zeros_in_onnx(rng, tmp_path):
 @pytest.mark.once
 def test_attention_is_one_operation_from_opset_23_on(rng, tmp_path):
     """The file in int8 has it too, and both keep their promises."""
-    options = {"formats": ["onnx"], "precisions": ["fp32", "int8"], "opset": 23}
+    options = {"formats": ["onnx"], "precisions": ["fp32", "int8-static"], "opset": 23}
     rows = exporting.export(small_model(rng), tmp_path / "out", threads=(), **options)
     for row in rows:
         model = onnx.load(tmp_path / "out" / row["file"])

@@ -70,11 +70,6 @@ class Plan:
                 f"{OPSETS[-1]}, for the format onnx. Received: opset={opset}, "
                 f"formats={list(self.formats)}"
             )
-        if opset > OPSETS[0] and "int8-static" in (self.precisions or ()):
-            raise ValueError(
-                f"ONNX Runtime reads int8-static up to opset {OPSETS[0]}. Received: "
-                f"opset={opset}. Export int8-static without `opset`"
-            )
 
     def _check_format(self, format, target):
         for precision in self.precisions or ():
