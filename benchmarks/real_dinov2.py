@@ -45,7 +45,6 @@ FILES = (
     ("litert", "int8-static16"),
     ("onnx", "int8"),
     ("onnx", "int8-static"),
-    ("onnx", "fp16-compute"),
 )
 
 
