@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         learned_task,
         sample_images,
         train_batches,
+        with_texts,
     )
     from vit_keras.data.pretext import Masking, Views
     from vit_keras.data.review import (

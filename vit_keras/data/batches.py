@@ -124,7 +124,7 @@ class Batches(keras.utils.PyDataset):
         whole: bool = True,
     ):
         super().__init__()
-        self._make, self._count, self._whole = make, count, whole
+        self._make, self._count, self.whole = make, count, whole
         self._threads = machine.cores() if threads is None else threads
         self._lock = threading.Lock()
         self._begun: dict[int, Future] = {}
@@ -171,7 +171,7 @@ class Batches(keras.utils.PyDataset):
             return self
         import tensorflow as tf
 
-        spec = lambda x: tf.TensorSpec((len(x) if self._whole else None, *x.shape[1:]), x.dtype)
+        spec = lambda x: tf.TensorSpec((len(x) if self.whole else None, *x.shape[1:]), x.dtype)
         signature = keras.tree.map_structure(spec, self[0])
         me: Any = weakref.ref(self)  # TensorFlow keeps the generator's function forever
         dataset = tf.data.Dataset.from_generator(lambda: iter(me()), output_signature=signature)

@@ -102,6 +102,44 @@ def train_batches(
     return Batches(make, total_steps - start_step, threads)
 
 
+def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
+    """Adds texts to batches, for `models.contrastive_model`.
+
+    A table whose label column holds captions has a class for each different caption.
+
+    Args:
+        batches: From `train_batches` without mixing, or from `eval_batches`.
+        input_ids: The ids of the text of each class, `(K, T)`.
+
+    Returns:
+        Batches of (images, ids `(B, T)`) and classes `(B,)` int32, each as pure a function of its
+        number as the one that it comes from.
+
+    Raises:
+        ValueError: If an image of a batch belongs to two classes.
+
+    Example:
+        ```python
+        captions = data.load("table:captions.csv", channels=3)
+        ids, _ = weights.TextTokenizer("clip")(captions.class_names)
+        options = {"image_size": (224, 224), "preprocessing": towers.image.preprocessing}
+        batches = data.eval_batches(captions.split("test"), batch=64, **options)
+        images_and_texts, classes = data.with_texts(batches, ids)[0]
+        ```
+    """
+
+    def make(number, each):
+        images, targets = batches[number]
+        if targets.ndim > 1:
+            rows = np.arange(len(targets)), targets.argmax(axis=-1)
+            if (targets[rows] != 1).any():
+                raise ValueError("Texts need images of one class each. Received: mixed images")
+            targets = rows[1]
+        return (images, input_ids[targets]), targets.astype("int32")
+
+    return Batches(make, len(batches), threads=0, whole=batches.whole)
+
+
 def eval_batches(
     split: Split,
     *,

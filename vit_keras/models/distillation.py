@@ -10,6 +10,7 @@ from keras import ops
 from vit_keras.layers.initializers import default_seed, xavier_uniform
 from vit_keras.models.common import layer_options
 from vit_keras.models.description import preprocessing_of, task_of
+from vit_keras.models.image_model import JoinedModel
 from vit_keras.models.surgery import patch_grid
 
 TEACHER = "teacher"
@@ -61,7 +62,7 @@ def distillation_model(
     outputs = [*ours, *_Teacher(keras.Model(teacher.input, theirs))(images)]
     if config.kind == "features":
         outputs = _aligned(outputs, student, teacher, config)
-    model = keras.Model(
+    model = JoinedModel(
         student.input, ops.stack(outputs, axis=1), name=f"{student.name}_{config.kind}"
     )
     model.task = task_of(student)

@@ -283,6 +283,16 @@ def predict_array(model, images, batch_size: int | None):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
+class JoinedModel(keras.Model):
+    """A functional model of several models, whose variables may have the same paths."""
+
+    def zero_grad(self, set_to_none=True):
+        """On torch, forgets all gradients; Keras keeps some of those whose paths are the same."""
+        for variable in self.trainable_variables:
+            variable.value.grad = None
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and the meaning of its outputs.
 

@@ -14,7 +14,7 @@ from vit_keras.layers.block_options import BlockOptions
 from vit_keras.layers.initializers import default_seed, lecun_normal
 from vit_keras.models.common import layer_options, names_arguments
 from vit_keras.models.description import copy_description
-from vit_keras.models.image_model import ImageModel
+from vit_keras.models.image_model import ImageModel, JoinedModel
 
 LARGEST_SCALE = math.log(100)  # of a CLIP in training
 
@@ -234,7 +234,7 @@ def contrastive_model(towers: ImageText, seed: int | None = None) -> keras.Model
     )
     logits = PairLogits(towers.logit_scale, towers.logit_bias, dtype="float32", name="pair_logits")
     texts_out = towers.text(texts if len(texts) > 1 else texts[0])
-    return keras.Model([images, *texts], logits(towers.image(images), texts_out))
+    return JoinedModel([images, *texts], logits(towers.image(images), texts_out))
 
 
 def towers_of(model: keras.Model) -> ImageText:
