@@ -15,13 +15,7 @@ import keras
 import numpy as np
 
 from vit_keras import runtimes
-from vit_keras.exporting import (
-    sensitivity,
-    tflite_file,
-    tflite_metadata,
-    verification,
-    weight_types,
-)
+from vit_keras.exporting import sensitivity, tflite_metadata, verification, weight_types
 from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.model_card import BOX_OUTPUTS, output_text
 from vit_keras.exporting.plan import Plan
@@ -257,6 +251,8 @@ def _verify(job, folder, key, path, layer_report):
     if format == "litert":
         row["delegate_partitions"] = delegate_partitions(path)
         if precision.startswith("int8-static"):
+            from vit_keras.exporting import tflite_file  # which needs flatbuffers
+
             row["float_operations"] = tflite_file.float_operations(path)
     return row
 
