@@ -33,5 +33,7 @@ def test_a_torch_program_answers_any_batch_as_keras_does(program, rng):
 
 @pytest.mark.once
 def test_files_without_a_runtime_are_refused():
-    with pytest.raises(ValueError, match=r"an existing \.tflite, \.onnx, \.xml, \.pt2, \.pte file or the"):
+    with pytest.raises(
+        ValueError, match=r"an existing \.tflite, \.onnx, \.xml, \.pt2, \.pte file or the"
+    ):
         runtimes.open("model.mlpackage")

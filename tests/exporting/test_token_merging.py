@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.exporting.builds import export_files, softmax
+from tests.exporting.test_design_exports import check_graph
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
@@ -135,6 +136,7 @@ def test_files_merge_as_keras_does(rng, tmp_path, classifier):
     for row in rows:
         outputs = runtimes.open(tmp_path / "out" / row["file"])(images)
         assert_close(outputs, expected, rtol=1e-5, name=row["file"])
+    check_graph(tmp_path / "out" / "model.tflite")
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
     reference = json.loads((tmp_path / "out" / "manifest.json").read_text())["reference"]

@@ -73,10 +73,12 @@ def merge(x, size, metric, merged: int, prefix: int):
     _, partner = ops.top_k(_take_rows(scores, going), 1)  # TFLite has no argmax
     partner = ops.cast(partner[..., 0], "int32")  # (B, merged)
     means, sizes = _means(x, size, 2 * going, 2 * partner + 1)
+    odds = ops.arange(scores.shape[2], dtype="int32")
+    is_partner = ops.equal(ops.expand_dims(partner, axis=2), odds)  # (B, merged, odds)
     rows = x.shape[1] + ops.arange(merged, dtype="float32")  # of the means, after the tokens
-    rows = ops.one_hot(partner, scores.shape[2]) * ops.expand_dims(rows, axis=1)
+    rows = ops.cast(is_partner, "float32") * ops.expand_dims(rows, axis=1)
     rows = ops.cast(ops.max(rows, axis=1), "int32")  # (B, odds), 0 for a token without a pair
-    odd = ops.maximum(2 * ops.arange(scores.shape[2], dtype="int32") + 1, rows)
+    odd = ops.maximum(2 * odds + 1, rows)
     remaining = ops.concatenate([2 * staying, odd], axis=1)  # (B, N - merged)
     x, size = ops.concatenate([x, means], axis=1), ops.concatenate([size, sizes], axis=1)
     return _take_rows(x, remaining), _take_rows(size, remaining)
