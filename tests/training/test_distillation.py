@@ -182,3 +182,23 @@ def test_a_softmax_at_the_teachers_end_is_taken_off(rng):
     model = distillation_model(student, teacher, DistillConfig("teacher"))
     logits = to_numpy(model(images))[:, 2]
     assert_close(log_softmax(logits), expected, rtol=2e-6)
+
+
+@pytest.mark.on("torch")
+def test_keras_optimizers_take_the_gradient_of_each_update_alone(rng):
+    """Keras zeroes parameters by their paths, which student and teacher share."""
+    images, targets = rng.uniform(-1, 1, (6, 8, 8, 1)), np.eye(5)[rng.integers(0, 5, 6)]
+    labels = keras.losses.CategoricalCrossentropy(from_logits=True)
+
+    def trained(*rates):
+        student, teacher = (vit(np.random.default_rng(seed)) for seed in (1, 2))
+        model = distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
+        model.compile(keras.optimizers.SGD(), Distillation(labels, "soft", 0.5))
+        for rate in rates:
+            model.optimizer.learning_rate = rate
+            model.train_on_batch(images.astype("float32"), targets.astype("float32"))
+        return weights_by_path(student)
+
+    expected = trained(0.1)
+    for path, value in trained(0.0, 0.1).items():  # the first update changes nothing
+        assert_close(value, expected[path], rtol=2e-6, name=path)
