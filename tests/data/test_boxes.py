@@ -1,7 +1,6 @@
 # ruff: noqa: E501 - rows of tables of cases
-"""Boxes: five formats, hostile annotations, and pictures that change together with their boxes."""
+"""Boxes: five formats, and hostile annotations."""
 
-import csv
 import json
 import re
 
@@ -9,26 +8,26 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.peers import peer
+from tests.data.box_pictures import (
+    FORMATS,
+    NAMES,
+    PIXELS,
+    SIZES,
+    VOC_OBJECT,
+    batches,
+    expected_label,
+    in_corners,
+    objects_of,
+    picture_of,
+    write_coco,
+    write_yolo,
+)
 from vit_keras import commands, data
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.data.augment import MIRRORED, draw_map, window_of
-from vit_keras.data.boxes import boxes_in, object_window
 from vit_keras.data.review import place
-from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
-NAMES = ("bird", "car", "dog")
-SIZES = [(64, 48), (50, 70), (97, 33), (128, 128), (31, 45)]  # width and height
-PIXELS = Preprocessing(mean=(0.0,), std=(1 / 255,))
-
-
-def objects_of(rng, width, height, count):
-    """Rows of class, left, top, right and bottom, in whole pixels."""
-    low = rng.integers(0, (width - 9, height - 9), (count, 2))
-    high = rng.integers(low + 3, (width + 1, height + 1))
-    return np.column_stack([rng.integers(0, len(NAMES), count), low, high])
 
 
 @pytest.fixture(scope="module")
@@ -41,158 +40,6 @@ def truth():
         for i, count in enumerate(of)
         for size in [SIZES[i % len(SIZES)]]
     }
-
-
-def picture_of(size, objects):
-    """A gray picture in which each object has the level of its number."""
-    pixels = np.full((size[1], size[0], 3), 7, "uint8")
-    for number, (_, left, top, right, bottom) in enumerate(objects, 1):
-        pixels[top:bottom, left:right] = 40 * number
-    return Image.fromarray(pixels)
-
-
-def write_pictures(truth, place):
-    for (split, name), (size, objects) in truth.items():
-        path = place(split, f"{name}.png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        picture_of(size, objects).save(path)
-
-
-def write_yolo(root, truth):
-    write_pictures(truth, lambda split, name: root / split / "images" / name)
-    for (split, name), ((width, height), objects) in truth.items():
-        (root / split / "labels").mkdir(exist_ok=True)
-        lines = [
-            f"{kind} {(left + right) / 2 / width} {(top + bottom) / 2 / height} "
-            f"{(right - left) / width} {(bottom - top) / height}\n"
-            for kind, left, top, right, bottom in objects
-        ]
-        if lines:  # a picture without objects may have no file
-            (root / split / "labels" / f"{name}.txt").write_text("".join(lines))
-    (root / "data.yaml").write_text(
-        f"train: ../train/images\nval: test/images\nnc: 3\nnames: {json.dumps(NAMES)}\n"
-    )
-    return f"folder:{root}"
-
-
-def write_coco(root, truth):
-    write_pictures(truth, lambda split, name: root / f"{split}2017" / name)
-    (root / "annotations").mkdir()
-    for split in ("train", "test"):
-        chosen = {name: of for (s, name), of in truth.items() if s == split}
-        images = [
-            {"id": 9 - i, "file_name": f"{name}.png", "width": size[0], "height": size[1]}
-            for i, (name, (size, _)) in enumerate(chosen.items())
-        ]
-        rows = [
-            {
-                "id": 100 * i + number,
-                "image_id": 9 - i,
-                "category_id": int(kind) * 10 + 1,
-                "bbox": [int(left), int(top), int(right - left), int(bottom - top)],
-                "segmentation": [[1, 2, 3]],
-                "iscrowd": 0,
-            }
-            for i, (_, objects) in enumerate(chosen.values())
-            for number, (kind, left, top, right, bottom) in enumerate(objects)
-        ]
-        kinds = [{"id": k * 10 + 1, "name": NAMES[k]} for k in (2, 0, 1)]
-        content = {"info": {}, "images": images, "annotations": rows, "categories": kinds}
-        path = root / "annotations" / f"instances_{split}2017.json"
-        path.write_text(json.dumps(content))
-        (root / "annotations" / f"captions_{split}2017.json").write_text('{"images": []}')
-    return f"folder:{root}"
-
-
-VOC_OBJECT = """<object><name>{}</name><difficult>{}</difficult><bndbox><xmin>{}</xmin>
-<ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object>"""
-
-
-def write_voc(root, truth):
-    write_pictures(truth, lambda split, name: root / "JPEGImages" / name)
-    write_pictures(
-        truth, lambda split, name: root / "SegmentationClass" / name.replace("png", "bmp")
-    )
-    for folder in ("Annotations", "ImageSets/Main"):
-        (root / folder).mkdir(parents=True)
-    for (_, name), ((width, height), objects) in truth.items():
-        inside = "".join(VOC_OBJECT.format(NAMES[row[0]], 0, *row[1:]) for row in objects)
-        (root / "Annotations" / f"{name}.xml").write_text(
-            f"<annotation><filename>{name}.png</filename><size><width>{width}</width><height>"
-            f"{height}</height><depth>3</depth></size>{inside}</annotation>"
-        )
-    for split in ("train", "test"):
-        names = [name for s, name in truth if s == split]
-        (root / "ImageSets/Main" / f"{split}.txt").write_text("\n".join(names))
-    return f"folder:{root}"
-
-
-def table_rows(truth):
-    for (split, name), (_, objects) in truth.items():
-        for kind, *corners in objects:
-            yield [f"pictures/{name}.png", *corners, NAMES[kind], split]
-        if not len(objects):
-            yield [f"pictures/{name}.png", "", "", "", "", "", split]
-
-
-COLUMNS = ["filename", "xmin", "ymin", "xmax", "ymax", "class", "split"]
-
-
-def write_table(root, truth):
-    write_pictures(truth, lambda split, name: root / "pictures" / name)
-    with open(root / "boxes.csv", "w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *table_rows(truth)])
-    return f"table:{root / 'boxes.csv'}"
-
-
-def write_hub(root, truth, with_sides=True, as_corners=False):
-    import datasets
-
-    def row(name, size, objects):
-        boxes = [
-            [x, y, r if as_corners else r - x, b if as_corners else b - y]
-            for _, x, y, r, b in objects.tolist()
-        ]
-        cell = {"bbox": boxes, "category": [NAMES[k] for k in objects[:, 0]]}
-        sides = {"width": size[0], "height": size[1]} if with_sides else {}
-        return {"image": picture_of(size, objects), "objects": cell, **sides}
-
-    features = {
-        "image": datasets.Image(),
-        "objects": {
-            "bbox": datasets.List(datasets.List(datasets.Value("float64"))),
-            "category": datasets.List(datasets.ClassLabel(names=list(NAMES))),
-        },
-        **({s: datasets.Value("int32") for s in ("width", "height")} if with_sides else {}),
-    }
-    made = {}
-    for split in ("train", "test"):
-        rows = [row(name, *of) for (s, name), of in truth.items() if s == split]
-        made[split] = datasets.Dataset.from_list(rows, features=datasets.Features(features))
-    datasets.DatasetDict(made).save_to_disk(root)
-    return f"hf:{root}"
-
-
-FORMATS = {
-    "yolo": write_yolo,
-    "coco": write_coco,
-    "voc": write_voc,
-    "table": write_table,
-    "hf": write_hub,
-    "hf without sizes": lambda root, truth: write_hub(root, truth, with_sides=False),
-    "hf with corners": lambda root, truth: write_hub(root, truth, as_corners=True),
-}
-
-
-def expected_label(size, objects, most):
-    """The label by its definition, in float64."""
-    label = np.zeros((most, 6))
-    label[:, 0] = -1
-    for row, (kind, left, top, right, bottom) in zip(label, objects):
-        sides = np.array([size[0], size[1]] * 2)
-        box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        row[:] = [kind, *(box / sides), 0]
-    return label.astype("float32")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -235,185 +82,6 @@ def test_objects_of_coco_are_those_of_its_own_reader(truth, tmp_path):
                 np.testing.assert_allclose(box, row["bbox"], atol=1e-4)
         assert dataset.class_names == tuple(row["name"] for row in theirs.loadCats(ids))
     assert count == sum(len(objects) for _, objects in truth.values())
-
-
-def in_corners(box):
-    x, y, width, height = box.astype("float64")
-    return np.array([x - width / 2, y - height / 2, x + width / 2, y + height / 2])
-
-
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_a_part_of_a_picture_has_the_objects_with_centers_in_it(rng, mirrored):
-    """Compares with cutting corners in float64."""
-    for _ in range(20):
-        boxes = np.column_stack(
-            [rng.integers(0, 3, 40), rng.random((40, 4)), rng.integers(0, 3, 40)]
-        )
-        boxes[5:9] = [-1, 0, 0, 0, 0, 0]
-        boxes = boxes.astype("float32")
-        top, left, height, width = window = *rng.random(2) * 0.6, *(0.2 + rng.random(2))
-        part = boxes_in(boxes, window, *([MIRRORED] if mirrored else []))
-        for row, changed in zip(boxes, part, strict=True):
-            x0, y0, x1, y1 = in_corners(row[1:5])
-            low = np.array([(x0 - left) / width, (y0 - top) / height])
-            high = np.array([(x1 - left) / width, (y1 - top) / height])
-            center = (low + high) / 2
-            if row[0] < 0 or (center < 0).any() or (center >= 1).any():
-                assert changed.tolist() == [-1, 0, 0, 0, 0, 0]
-                continue
-            expected = np.clip([*low, *high], 0, 1)
-            if mirrored:
-                expected[[0, 2]] = 1 - expected[[2, 0]]
-            np.testing.assert_allclose(in_corners(changed[1:5]), expected, atol=1e-6)
-            assert changed[0] == row[0] and changed[5] == row[5]
-
-
-def test_a_map_without_rotation_shows_a_part(rng):
-    """Compares with the map's own pixels, whose centers lie half a pixel inside."""
-    size = np.array([17, 29])
-    for _ in range(20):
-        drawn = draw_map(rng, tuple(size), AugmentConfig(scale=0.5, shift=0.3))
-        top, left, height, width = window_of(drawn, tuple(size))
-        for share in rng.random((5, 2)):
-            pixel = drawn @ [*(share * size - 0.5), 1]
-            expected = [top, left] + share * [height, width]
-            np.testing.assert_allclose((pixel + 0.5) / size, expected, atol=1e-9)
-
-
-COLORS = 200 * np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)])  # of the objects, on black
-CHANGES = {
-    "none": {},
-    "flip": {"flip": True},
-    "inception": {"crop": "inception", "flip": True},
-    "bit": {"crop": "bit", "flip": True},
-    "objects": {"crop": "objects", "flip": True},
-    "scale and shift": {"scale": 0.4, "shift": 0.15, "flip": True},
-}
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    """Pictures of one rectangle in each quarter, of its own color, away from all edges."""
-    root, rng = tmp_path_factory.mktemp("shapes"), np.random.default_rng(3)
-    rows = []
-    for number in range(8):
-        pixels = np.zeros((80, 96, 3), "uint8")
-        for kind, (top, left) in enumerate([(0, 0), (0, 48), (40, 0), (40, 48)]):
-            y, x = top + rng.integers(6, 14), left + rng.integers(6, 18)
-            height, width = rng.integers(10, 20), rng.integers(12, 24)
-            pixels[y : y + height, x : x + width] = COLORS[kind]
-            rows.append([f"{number}.png", x, y, x + width, y + height, f"c{kind}", "train"])
-        Image.fromarray(pixels).save(root / f"{number}.png")
-    with open(root / "rows.csv", "w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *rows])
-    return data.load(f"table:{root / 'rows.csv'}", 3, DataConfig(test_percent=0)).split("train")
-
-
-def batches(split, changes, start=0, **options):
-    made = data.train_batches(
-        split,
-        image_size=(120, 144),
-        preprocessing=PIXELS,
-        batch=8,
-        augment_config=AugmentConfig(**changes),
-        seed=3,
-        start_step=start,
-        total_steps=6,
-        num_classes=4,
-        task=Task("boxes"),
-        **options,
-    )
-    return [np.concatenate(tensors) for tensors in zip(*made)]
-
-
-def compare_with_pixels(images, targets, slack_px):
-    """Compares boxes with the pixels of the color of their object, and returns how many."""
-    compared = 0
-    for image, rows in zip(images, targets):
-        size = np.array([image.shape[1], image.shape[0]] * 2)
-        boxes = {int(row[0]): in_corners(row[1:5]) * size for row in rows if row[0] >= 0}
-        for kind, color in enumerate(COLORS):
-            alike = (abs(image - color) < 20).all(axis=-1)
-            ys, xs = np.nonzero(alike)
-            if kind in boxes:
-                inner = boxes[kind] + [slack_px, slack_px, -slack_px, -slack_px]
-                x0, y0, x1, y1 = inner.round().astype(int)
-                if min(x1 - x0, y1 - y0) > 1:
-                    assert alike[y0:y1, x0:x1].all()
-            if len(ys) < 30:
-                continue
-            extent = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
-            cut = extent[[0, 1]].min() == 0 or (extent[2:] == size[:2]).any()
-            if kind in boxes:
-                assert abs(extent - boxes[kind]).max() <= slack_px
-                compared += 1
-            else:
-                assert cut  # a whole object is never lost
-    return compared
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_boxes_change_as_their_pictures_do(shapes, change):
-    images, targets = batches(shapes, CHANGES[change])
-    assert targets.shape == (48, 4, 5) and targets.dtype == np.float32
-    assert compare_with_pixels(images, targets, 4.5) > 40
-
-
-@pytest.mark.parametrize("change", ["objects", "scale and shift"])
-def test_batches_are_the_same_resumed_and_with_any_threads(shapes, change):
-    whole = batches(shapes, CHANGES[change], threads=0)
-    for options, first in (({"threads": 3}, 0), ({"start": 4, "threads": 2}, 32)):
-        for tensor, expected in zip(batches(shapes, CHANGES[change], **options), whole):
-            np.testing.assert_array_equal(tensor, expected[first:])
-
-
-@pytest.mark.parametrize("fraction", [None, 0.6])
-def test_an_evaluation_has_the_boxes_of_what_the_model_sees(shapes, fraction):
-    preprocessing = Preprocessing(mean=(0.0,), std=(1 / 255,), crop_fraction=fraction)
-    (images, labels), = data.eval_batches(
-        shapes, image_size=(120, 120), preprocessing=preprocessing, batch=8
-    )  # fmt: skip
-    assert labels.shape == (8, 4, 6)
-    assert compare_with_pixels(images, labels, 2.5) > 10
-
-
-def test_crops_around_objects_are_those_of_torchvision():
-    """The share of whole pictures, and the mean sides of the others, of many draws."""
-    torch, tv_tensors = map(peer, ("torch", "torchvision.tv_tensors"))
-    v2 = peer("torchvision.transforms.v2")
-    height, width, draws = 90, 120, 300
-    corners = np.array([[10, 12, 50, 70], [60, 5, 112, 40], [80, 60, 96, 82.0]])
-    drawn = {"theirs": [], "ours": []}
-    boxes = tv_tensors.BoundingBoxes(corners, format="XYXY", canvas_size=(height, width))
-    torch.manual_seed(0)
-    for _ in range(draws):
-        made = v2.RandomIoUCrop().make_params(
-            [boxes, tv_tensors.Image(torch.zeros(3, height, width))]
-        )
-        drawn["theirs"].append((made.get("height", height), made.get("width", width)))
-    shares = corners / [width, height, width, height]
-    label = np.zeros((4, 6), "float32")
-    label[:, 0] = [0, 1, 2, -1]
-    label[:3, 1:5] = np.hstack([(shares[:, :2] + shares[:, 2:]) / 2, shares[:, 2:] - shares[:, :2]])
-    rng = np.random.default_rng(0)
-    for _ in range(draws):
-        top, left, h, w = object_window((height, width), label, rng)
-        assert 0 <= top <= height - h and 0 <= left <= width - w
-        x, y = (corners[:, :2] + corners[:, 2:]).T / 2
-        center = np.stack([x - left, y - top], axis=1)
-        assert ((center > -1e-4) & (center < np.array([w, h]) + 1e-4)).all(axis=1).any()
-        drawn["ours"].append((h, w))
-    whole, sides = {}, {}
-    for name, sizes in drawn.items():
-        sizes = np.array(sizes, float)
-        is_whole = (sizes == [height, width]).all(axis=1)
-        whole[name], sides[name] = (
-            is_whole.mean(),
-            (sizes[~is_whole] / [height, width]).mean(axis=0),
-        )
-    assert abs(whole["ours"] - whole["theirs"]) < 0.08  # 3 deviations of the difference
-    np.testing.assert_allclose(sides["ours"], sides["theirs"], atol=0.04)
-    assert object_window((40, 30), np.full((2, 6), -1, "float32"), rng) == (0, 0, 40, 30)
 
 
 def coco(change=lambda content: content, text=None):
