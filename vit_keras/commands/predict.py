@@ -74,11 +74,12 @@ def run(options: argparse.Namespace) -> None:
         _report_unreadable(count, len(paths))
         print(f"written: {options.out}")
         return
+    top = options.top or TOP
     predictions = evaluation.predict_files(
         predictor,
         paths,
         batch=options.batch,
-        top=options.top or TOP,
+        top=top,
         threshold=options.threshold,
         coverage=options.coverage,
         abstain=options.abstain,
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
             _watched(predictions, len(paths), unreadable, file),
             file,
             form,
-            top=options.top or TOP,
+            top=top,
             coverage=options.coverage,
             title=f"Predictions of {options.model}",
             numbers=_numbers(predictor),

@@ -12,13 +12,13 @@ import sys
 from vit_keras import weights
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.serving import with_tokens
-from vit_keras.exporting.targets import TARGETS
+from vit_keras.exporting.targets import TARGETS, takes_prepared
 
 
 def main(job_file: str) -> None:
     job = json.loads(pathlib.Path(job_file).read_text())
     model, (token_merging, merging_schedule) = weights.open(job["model"]), job["merging"]
-    if job["output"] == "features" and any(TARGETS[row[0]].prepared for row in job["files"]):
+    if job["output"] == "features" and takes_prepared(row[0] for row in job["files"]):
         model = with_tokens(model)
     rewritten = for_inference(
         model, token_merging, merging_schedule, with_attention=job["attention"]

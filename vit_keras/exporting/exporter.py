@@ -11,7 +11,7 @@ from vit_keras.exporting import attention_output, jobs, manifest, samples, verif
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
-from vit_keras.exporting.targets import TARGETS
+from vit_keras.exporting.targets import takes_prepared
 from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size, with_one_output
 from vit_keras.runtimes import scores_and_corners
@@ -138,8 +138,7 @@ def _with_output(model, options):
             f"{' or '.join(filter(None, [', '.join(allowed[:-1]), allowed[-1]]))}. "
             f"Received: output={output!r}"
         )
-    prepared = any(getattr(TARGETS.get(f), "prepared", False) for f in options.get("formats", ()))
-    raw = options.get("raw", False) or prepared
+    raw = options.get("raw", False) or takes_prepared(options.get("formats", ()))
     return {**options, "raw": raw, "output": output or task.row.output}
 
 

@@ -9,7 +9,7 @@ import pathlib
 import keras
 
 from vit_keras.exporting.model_card import BOX_OUTPUTS, card
-from vit_keras.exporting.targets import TARGETS
+from vit_keras.exporting.targets import takes_prepared
 from vit_keras.exporting.verification import accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.support.files import sha256
@@ -61,8 +61,8 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         reference: The reference that the files were compared with.
         rows: A dictionary for each file.
     """
-    graph = {"name": "pixel_values", "axes": "(N, C, H, W)"} if is_for_transformers(plan) else {}
-    outputs = BOX_OUTPUTS if plan.graph_output == "boxes" and not graph else {}
+    prepared = takes_prepared(plan.formats)
+    graph = {"name": "pixel_values", "axes": "(N, C, H, W)"} if prepared else {}
     return {
         "model": model.name,
         "input": {
@@ -73,7 +73,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
             "preprocessing_is_inside": not plan.raw,
         },
         "output": plan.graph_output,
-        **({"outputs": outputs} if outputs else {}),
+        **({"outputs": BOX_OUTPUTS} if plan.graph_output == "boxes" and not graph else {}),
         "task": dataclasses.asdict(task_of(model)),
         "attention": list(patch_grid(model)) if plan.attention else None,
         "token_merging": {"r": plan.token_merging, "schedule": plan.merging_schedule},
@@ -81,11 +81,6 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         "versions": versions(),
         "files": rows,
     }
-
-
-def is_for_transformers(plan) -> bool:
-    """Whether the files have the input and the outputs of transformers' ONNX files."""
-    return any(TARGETS[format].prepared for format in plan.formats)
 
 
 def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) -> None:

@@ -12,7 +12,7 @@ import io
 import operator
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 
@@ -80,6 +80,11 @@ class Target:
         """Returns the name of the file or folder for a precision."""
         precision = self.spellings.get(precision, precision)
         return self.file.format("" if precision == "fp32" else f"_{precision.replace('-', '_')}")
+
+
+def takes_prepared(formats: Iterable[str]) -> bool:
+    """Whether files of these formats take prepared images alone, as transformers' ONNX files do."""
+    return any(format in TARGETS and TARGETS[format].prepared for format in formats)
 
 
 def signature(model, batch):

@@ -32,11 +32,12 @@ def choose() -> None:
     if "keras" in sys.modules:
         return
     requested = os.environ.get("KERAS_BACKEND")
-    if name() not in (*BACKENDS, *SERVING):
-        near = difflib.get_close_matches(name(), (*BACKENDS, *SERVING), n=1)
+    known = (*BACKENDS, *SERVING)
+    if name() not in known:
+        near = difflib.get_close_matches(name(), known, n=1)
         place = "`KERAS_BACKEND`, or else `backend` in Keras' keras.json,"
         hint = f". Did you mean {near[0]}?" if near else ""
-        names = "tensorflow, jax, torch or openvino"
+        names = f"{', '.join(known[:-1])} or {known[-1]}"
         raise ValueError(f"{place} must be {names}. Received: {name()!r}{hint}")
     if requested:
         extras.check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")

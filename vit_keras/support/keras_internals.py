@@ -8,6 +8,7 @@ checks that the names exist and accept the arguments passed to them.
 import contextlib
 import functools
 import io
+import types
 from collections.abc import Callable, Iterable
 
 import keras
@@ -302,14 +303,5 @@ def compute_in_float32() -> None:
     import openvino
     from keras.src.backend.openvino import trainer
 
-    class Float32:
-        """The module `openvino`, whose models compute in float32."""
-
-        compile_model = functools.partial(
-            openvino.compile_model, config={"INFERENCE_PRECISION_HINT": "f32"}
-        )
-
-        def __getattr__(self, name):
-            return getattr(openvino, name)
-
-    trainer.ov = Float32()
+    exact = functools.partial(openvino.compile_model, config={"INFERENCE_PRECISION_HINT": "f32"})
+    trainer.ov = types.SimpleNamespace(**vars(openvino) | {"compile_model": exact})
