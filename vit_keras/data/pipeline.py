@@ -133,7 +133,10 @@ def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
         if targets.ndim > 1:
             rows = np.arange(len(targets)), targets.argmax(axis=-1)
             if (targets[rows] != 1).any():
-                raise ValueError("Texts need images of one class each. Received: mixed images")
+                raise ValueError(
+                    "Texts need images of one class each. Received: mixed images. Leave mixup and "
+                    "CutMix out"
+                )
             targets = rows[1]
         return (images, input_ids[targets]), targets.astype("int32")
 

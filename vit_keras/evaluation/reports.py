@@ -406,8 +406,8 @@ def evaluate(
     if judge := OF_PICTURES.get(predictor.task.kind):
         if predictions is not None:
             raise ValueError(
-                "`predictions` are a row of probabilities or numbers for each picture. Received: a "
-                f"model of {predictor.task.kind}. `vit-keras predict` writes those"
+                "`predictions` holds a row of probabilities or numbers for each picture. Received: "
+                f"a model of {predictor.task.kind}. `vit-keras predict` writes those"
             )
         return judge(predictor, split, class_names, tiles)
     with split.reading():

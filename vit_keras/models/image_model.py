@@ -287,7 +287,7 @@ class JoinedModel(keras.Model):
     """A functional model of several models, whose variables may have the same paths."""
 
     def zero_grad(self, set_to_none=True):
-        """On torch, forgets all gradients; Keras keeps some of those whose paths are the same."""
+        """On torch, forgets all gradients; Keras forgets only one for each path."""
         for variable in self.trainable_variables:
             variable.value.grad = None
 
