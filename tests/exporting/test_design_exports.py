@@ -75,3 +75,5 @@ def check_graph(path):
     codes = {max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes}
     assert not codes & {schema.BuiltinOperator.BROADCAST_TO, schema.BuiltinOperator.GATHER_ND}
     assert schema.TensorType.INT64 not in {tensor.type for tensor in graph.tensors}
+    only_cast = {name: {} for name in tflite_file.DELEGATES} | {"gpu": {"CAST": 1}}
+    assert tflite_file.left_out(path) == only_cast

@@ -249,10 +249,11 @@ def _verify(job, folder, key, path, layer_report):
         if broken := verification.broken_promise(precision, row, job.accuracy):
             raise ValueError(broken)
     if format == "litert":
-        row["delegate_partitions"] = delegate_partitions(path)
-        if precision.startswith("int8-static"):
-            from vit_keras.exporting import tflite_file  # which needs flatbuffers
+        from vit_keras.exporting import tflite_file  # which needs flatbuffers
 
+        row["delegate_partitions"] = delegate_partitions(path)
+        row["left_out"] = tflite_file.left_out(path)
+        if precision.startswith("int8-static"):
             row["float_operations"] = tflite_file.float_operations(path)
     return row
 

@@ -29,7 +29,7 @@ import keras
 
 TABLE = {
     # layers
-    "layer_norm": {"torch": "torch.layer_norm"},
+    "layer_norm": {"torch": "torch.layer_norm", "tensorflow": "tensorflow.layer_norm"},
     "linear": {"torch": "torch.linear"},
     "affine": {"jax": "jax.affine"},
     "train_mlp": {

@@ -37,7 +37,8 @@ def layer_norm(x, gamma, beta, epsilon: float):
     def normalize(x, gamma, beta):
         def gradient(upstream):
             with tf.control_dependencies([upstream]):  # otherwise the forward pass keeps it
-                normal, scale = _normal(x, epsilon)
+                centered, scale = _centered(x, epsilon)
+            normal = centered * scale
             scaled = upstream * gamma
             mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
             common = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
@@ -46,17 +47,17 @@ def layer_norm(x, gamma, beta, epsilon: float):
             beta_gradient = tf.reduce_sum(upstream, rows)
             return (scaled - mean - normal * common) * scale, gamma_gradient, beta_gradient
 
-        return _normal(x, epsilon)[0] * gamma + beta, gradient
+        centered, scale = _centered(x, epsilon)
+        return centered * (scale * gamma) + beta, gradient
 
     exact = tf.float64 if x.dtype == tf.float64 else tf.float32
     return tf.cast(normalize(*(tf.cast(v, exact) for v in (x, gamma, beta))), x.dtype)
 
 
-def _normal(x, epsilon):
-    """`x` with mean 0 and variance 1 along the last axis, and 1 / its standard deviation."""
+def _centered(x, epsilon):
+    """`x` with mean 0 along the last axis, and 1 / its standard deviation."""
     x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + epsilon)
-    return x * scale, scale
+    return x, tf.math.rsqrt(tf.reduce_mean(x * x, axis=-1, keepdims=True) + epsilon)
 
 
 @compiled
