@@ -1,7 +1,7 @@
 """Resizes positions, biases and patch kernels with interpolation rules, in NumPy.
 
 A rule takes the old and the new number of points along one axis, and returns weights `(new, old)`.
-To add a rule, write such a function and add it to `INTERPOLATIONS`. Publishers resize position
+To add a rule, add such a function, or a `Rule`, to `INTERPOLATIONS`. Publishers resize position
 embeddings with different rules:
 
 - "bilinear" maps the ends to the ends: Google's ViT and big_vision.
@@ -36,29 +36,55 @@ import numpy as np
 from vit_keras.support.annotated import check_types
 
 
-def bilinear_matrix(old: int, new: int) -> np.ndarray:
-    """Linear interpolation that maps the end points to the end points.
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Weights of interpolation along one axis, `(old, new) -> (new, old)`.
 
-    The published code computes the same with `scipy.ndimage.zoom(order=1)` along each axis.
+    Attributes:
+        a: Of Keys' cubic convolution, -0.75 in PyTorch and -0.5 in PIL; None for linear weights.
+        antialias: Whether to stretch the kernel if there are fewer new points. Points outside the
+            image are then left out; without antialiasing, they take the border's value.
+        aligned: Whether the end points map to the end points; otherwise the points are the centers
+            of pixels, as PyTorch and PIL resize images.
+        offset: Added to the new number of points before the old number is divided by it.
     """
-    places = np.linspace(0, old - 1, new)  # positions of the new points among the old ones
-    left = np.clip(np.floor(places).astype(int), 0, max(old - 2, 0))
-    weights = np.zeros((new, old))
-    rows = np.arange(new)
-    weights[rows, left] = 1 - (places - left)
-    if old > 1:
-        weights[rows, left + 1] = places - left
-    return weights
 
+    a: float | None = None
+    antialias: bool = False
+    aligned: bool = False
+    offset: float = 0.0
 
-def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
-    """Cubic interpolation that maps end points to end points, as torchvision resizes positions."""
-    weights = np.zeros((new, old))
-    for row, center in enumerate(np.linspace(0, old - 1, new)):
-        points = np.floor(center) + np.arange(-1, 3)
-        values = cubic_kernel(-0.75)(points - center)
-        np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
-    return weights
+    def __call__(self, old: int, new, xp=np):
+        """Returns the weights as an array of `xp`.
+
+        Args:
+            old: The old number of points.
+            new: The new number of points, also one that is known only in a graph.
+            xp: NumPy, in float64, or `keras.ops`, in float32.
+        """
+        dtype = "float64" if xp is np else "float32"
+        index = xp.arange(new, dtype=dtype)
+        last = index[-1:]
+        centers = (index + 0.5) * old / (last + 1 + self.offset) - 0.5
+        if self.aligned:
+            centers = index * (old - 1) / xp.maximum(last, 1)
+        reach, stretch = (0, xp.maximum(old / (last + 1), 1)) if self.antialias else (2, 1)
+        points = xp.arange(-reach, old + reach, dtype=dtype)
+        weights = self._kernel(xp.abs(points - centers[:, None]) / stretch, xp)
+        if self.antialias or old == 1:
+            total = xp.sum(weights, axis=1, keepdims=True)
+            return weights / total if self.antialias else total
+        ends = (xp.sum(part, axis=1, keepdims=True) for part in (weights[:, :3], weights[:, -3:]))
+        left, right = ends
+        return xp.concatenate([left, weights[:, 3:-3], right], axis=1)
+
+    def _kernel(self, x, xp):
+        """The weights at distances of `x` points."""
+        if self.a is None:
+            return xp.maximum(1 - x, 0)
+        near = ((self.a + 2) * x - (self.a + 3)) * x * x + 1
+        far = self.a * (((x - 5) * x + 8) * x - 4)
+        return xp.where(x <= 1, near, xp.where(x < 2, far, xp.zeros_like(x)))
 
 
 def geometric_matrix(old: int, new: int) -> np.ndarray:
@@ -87,65 +113,14 @@ def geometric_matrix(old: int, new: int) -> np.ndarray:
     return np.stack([np.interp(targets, places, row) for row in np.eye(old)], axis=1)
 
 
-def half_pixel_rule(
-    kernel: Callable[[np.ndarray], np.ndarray],
-    support: float,
-    antialias: bool,
-    offset: float = 0.0,
-) -> Callable[[int, int], np.ndarray]:
-    """Makes a rule for pixels whose centers lie at halves, as PyTorch and PIL resize images.
-
-    Args:
-        kernel: The weight as a function of distance.
-        support: The distance beyond which the weight is zero.
-        antialias: Whether to stretch the kernel if there are fewer new points. Points outside the
-            image are then left out; without antialiasing, they take the border's value.
-        offset: Added to the new number of points before the old number is divided by it.
-    """
-
-    def matrix(old: int, new: int) -> np.ndarray:
-        stretch = max(old / new, 1.0) if antialias else 1.0
-        centers = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
-        reach = int(np.ceil(support * stretch)) + 1
-        weights = np.zeros((new, old))
-        for row, center in enumerate(centers):
-            points = np.arange(np.floor(center) - reach, np.floor(center) + reach + 1)
-            values = kernel((points - center) / stretch)
-            inside = (points >= 0) & (points < old)
-            if antialias:
-                points, values = points[inside], values[inside]
-                values = values / values.sum()
-            np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
-        return weights
-
-    return matrix
-
-
-def linear_kernel(x: np.ndarray) -> np.ndarray:
-    """The weight of linear interpolation at a distance of `x` points."""
-    return np.clip(1 - np.abs(x), 0, None)
-
-
-def cubic_kernel(a: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Keys' cubic convolution kernel; PyTorch uses a = -0.75 and PIL a = -0.5."""
-
-    def kernel(x):
-        x = np.abs(x)
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
-
-    return kernel
-
-
-INTERPOLATIONS = {
-    "bilinear": bilinear_matrix,
-    "bilinear_half_pixel": half_pixel_rule(linear_kernel, 1, antialias=False),
-    "bilinear_antialias": half_pixel_rule(linear_kernel, 1, antialias=True),
-    "bicubic": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False),
-    "bicubic_antialias": half_pixel_rule(cubic_kernel(-0.5), 2, antialias=True),
-    "bicubic_offset": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False, offset=0.1),
-    "bicubic_aligned": bicubic_aligned_matrix,
+INTERPOLATIONS: dict[str, Callable] = {
+    "bilinear": Rule(aligned=True),
+    "bilinear_half_pixel": Rule(),
+    "bilinear_antialias": Rule(antialias=True),
+    "bicubic": Rule(-0.75),
+    "bicubic_antialias": Rule(-0.5, antialias=True),
+    "bicubic_offset": Rule(-0.75, offset=0.1),
+    "bicubic_aligned": Rule(-0.75, aligned=True),
 }
 # Rules only for offsets between two places; numbers of offsets are odd.
 OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
