@@ -14,14 +14,15 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.exporting.builds import small_model, softmax
+from tests.exporting.builds import export_files, small_model, softmax
 from tests.helpers import ROOT, assert_close, randomize, to_numpy
 from vit_keras import applications, exporting, runtimes, weights
 from vit_keras.commands import main
+from vit_keras.evaluation import open_predictor
 from vit_keras.exporting import jobs
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import TARGETS
-from vit_keras.models import Preprocessing, ResNet, VisionTransformer
+from vit_keras.models import Preprocessing, ResNet, VisionTransformer, with_image_size
 
 FILES = {  # name: precision
     "saved_model": "fp32",
@@ -110,6 +111,11 @@ def test_an_application_gets_no_second_softmax(rng):
         ),
         ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
         ({"batch": 2, "dynamic_batch": True}, "either a fixed `batch` or a `dynamic_batch`"),
+        ({"dynamic_size": True}, "Files of savedmodel, onnx, openvino can take images of any size"),
+        (
+            {"formats": ["onnx"], "dynamic_size": True, "token_merging": 1},
+            "no attention and merge no tokens. Received: dynamic_size=True, attention=False, token",
+        ),
         ({"formats": ["onnx"], "opset": 19}, "20 to 23, for the format onnx. Received: opset=19"),
         ({"formats": ["litert"], "opset": 23}, "for the format onnx. Received: opset=23"),
         ({"batch": 0}, "`batch` must be a positive int"),
@@ -122,6 +128,26 @@ def test_impossible_plans_are_refused_before_any_work(rng, tmp_path, monkeypatch
     with pytest.raises(ValueError, match=re.escape(message)):
         exporting.export(small_model(rng), tmp_path / "out", **plan)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.once
+def test_files_take_images_of_any_size(rng, tmp_path):
+    model, options = small_model(rng), {"formats": ["savedmodel", "onnx"], "dynamic_size": True}
+    images = rng.integers(0, 256, (3, 8, 12, 3), dtype="uint8")
+    rows = export_files(model, tmp_path / "out", images, **options)
+    for row in rows:
+        assert row["image_sizes"] == [[8, 12], [12, 20]] and row["largest_difference"] < 1e-5
+        for size in [(8, 12), (16, 8)]:
+            pixels = rng.integers(0, 256, (2, *size, 3), dtype="uint8")
+            expected = to_numpy(with_image_size(model, size)(pixels / np.float32(127.5) - 1))
+            probabilities = runtimes.open(tmp_path / "out" / row["file"])(pixels)
+            assert_close(probabilities, softmax(expected))
+            predictor, _ = open_predictor(tmp_path / "out" / row["file"], size)
+            assert predictor.input_shape == (*size, 3)
+    assert open_predictor(tmp_path / "out" / "model.onnx")[0].input_shape == (8, 12, 3)
+    (tmp_path / "out" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="`image_size` is needed.*model.onnx"):
+        open_predictor(tmp_path / "out" / "model.onnx")
 
 
 @pytest.mark.once

@@ -67,6 +67,11 @@ class Case:
 BLOCK = {"num_heads": 3, "mlp_dim": 8}
 RATES = {"dropout_rate": 0.5, "attention_dropout_rate": 0.5, "stochastic_depth_rate": 0.5}
 CASES = {
+    "AddDynamicPositions": Case(
+        {"positions": layers.AddPositionEmbs(), "grid": (1, 2), "patch_size": 2},
+        *({"x_shape": TOKENS, "images_shape": (2, 4, 6, 3)}, TOKENS, 1),
+        trains=False,
+    ),
     "AddPositionEmbs": Case({}, TOKENS, TOKENS, 1),
     "AddPositionEmbs2D": Case({"grid": GRID}, TOKENS, TOKENS, 2),
     "AddResizedPositions": Case(

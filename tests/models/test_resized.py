@@ -78,6 +78,17 @@ def test_equal_counts_are_resized_where_the_grid_is_another(small):
     assert np.abs(before - after)[:, 1:].max() > 0.05
 
 
+@pytest.mark.parametrize("rule", INTERPOLATIONS)
+def test_a_model_of_any_size_interpolates_in_the_graph_as_copies_do(small, rng, rule):
+    dynamic = with_image_size(small, None, rule)
+    for size in [(16, 8), (8, 20), (24, 4)]:
+        images = rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
+        expected = to_numpy(with_image_size(small, size, rule)(images))
+        assert_close(dynamic(images), expected, rtol=5e-6)
+        cropped = np.pad(images, [(0, 0), (0, 3), (0, 2), (0, 0)], constant_values=1)
+        assert_close(dynamic(cropped), expected, rtol=5e-6)
+
+
 @pytest.mark.parametrize(("cover", "prefix"), [("all", 3), ("class", 1), ("patches", 0)])
 def test_positions_of_tokens_before_the_patches_stay(rng, cover, prefix):
     model = VisionTransformer((16, 8), 4, 24, 1, 3, 40, 5, num_registers=2, position_cover=cover)

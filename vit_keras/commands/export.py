@@ -44,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="images a call (1 on phones, else any)",
     )
     add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")
+    add("--dynamic_size", action="store_true", help="images of any size (savedmodel, onnx)")
     shared.add_image_size(parser)
     add(
         "--patch_sizes",
@@ -92,6 +93,7 @@ def run(options: argparse.Namespace) -> None:
         "raw": options.raw,
         "batch": options.static_batch,
         "dynamic_batch": options.dynamic_batch,
+        "dynamic_size": options.dynamic_size,
         "token_merging": options.token_merging,
         "merging_schedule": options.merging_schedule,
         "opset": options.opset,

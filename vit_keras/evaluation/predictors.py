@@ -283,10 +283,7 @@ def make_predictor(
         model = models.with_image_size(model, size)
     shape = (*(size or model.input_shape[1:3]), *model.input_shape[3:])
     if None in shape:
-        raise ValueError(
-            f"`image_size` is needed for a model that takes images of any size. Received: "
-            f"image_size=None for model {model.name!r}"
-        )
+        raise ValueError(NEEDS_SIZE.format(f"model {model.name!r}"))
     names = getattr(model, "class_names", None)
     return Predictor(
         model.predict_on_batch,
@@ -336,6 +333,10 @@ def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:
 
 REMEDY = "Restore it, or export the model again"
 NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
+NEEDS_SIZE = (
+    "`image_size` is needed for a model that takes images of any size. Received: image_size=None "
+    "for {}"
+)
 NEEDS_FEATURES = (
     "Embeddings need features. Received: {!r}, which gives classes. Export it again with --output "
     "features, or give the run or the checkpoint that it was made from"
@@ -353,6 +354,7 @@ class Input(TypedDict):
 
     preprocessing: NotRequired[Preprocessing]
     preprocessing_is_inside: NotRequired[bool]
+    shape: NotRequired[list[int]]
 
 
 class Manifest(TypedDict):
@@ -428,6 +430,11 @@ def _open_exported(path, image_size, features):
     fields = depth | source.get("preprocessing", {})
     preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
     shape, dtype = exported.input_shape, "float32" if prepared else preprocessing.input_type
+    if None in shape:
+        size = source.get("shape") if image_size is None else pair(image_size, "image_size")
+        if size is None:
+            raise ValueError(NEEDS_SIZE.format(repr(os.fspath(path))))
+        shape = (*size[:2], shape[-1])
     if exported.dtype != dtype or len(shape) != 3:
         raise ValueError(
             f"An exported file {'with this' if manifest else 'without a'} manifest.json must take "

@@ -13,6 +13,7 @@ from vit_keras import weights
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.serving import with_tokens
 from vit_keras.exporting.targets import TARGETS, takes_prepared
+from vit_keras.models import with_image_size
 
 
 def main(job_file: str) -> None:
@@ -23,6 +24,7 @@ def main(job_file: str) -> None:
     rewritten = for_inference(
         model, token_merging, merging_schedule, with_attention=job["attention"]
     )
+    rewritten = with_image_size(rewritten, None) if job["dynamic_size"] else rewritten
     for format, precision, path, batch in job["files"]:
         fault = ""
         try:

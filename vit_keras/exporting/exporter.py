@@ -12,6 +12,7 @@ from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
 from vit_keras.exporting.targets import takes_prepared
+from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size, with_one_output
 from vit_keras.runtimes import scores_and_corners
@@ -19,6 +20,7 @@ from vit_keras.support import files
 from vit_keras.support.file_lock import claimed_output
 
 CALIBRATION_IMAGES = 64
+RESIZED_IMAGES = 8
 
 
 def export(
@@ -83,6 +85,8 @@ def export(
     plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
         attention_output.check(model, plan.token_merging)
+    if plan.dynamic_size:
+        with_image_size(model, None)  # refuses models that have one size
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)
@@ -97,7 +101,9 @@ def _export(model, folder, plan, images, labels, calibration, threads, sensitivi
     inputs = _prepare(images, model, plan)
     expected, measured = _reference(model, plan, inputs, labels)
     reference = {"source": source, **measured}
-    job = jobs.Job(model, plan, inputs, expected, labels, reference.get("accuracy"), sensitivity)
+    resized = _resized(model, plan, inputs[:RESIZED_IMAGES]) if plan.dynamic_size else None
+    accuracy = reference.get("accuracy")
+    job = jobs.Job(model, plan, inputs, expected, labels, resized, accuracy, sensitivity)
     if calibration is None:
         calibrating = inputs[:CALIBRATION_IMAGES]
     else:
@@ -167,6 +173,13 @@ def _reference(model, plan, inputs, labels):
     if plan.token_merging:
         reference["without_merging"] = compare(whole)
     return expected, reference
+
+
+def _resized(model, plan, inputs):
+    """Returns the images with one more row and two more columns of patches, and Keras' outputs."""
+    height, width = next(x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
+    images = np.pad(inputs, [(0, 0), (0, height), (0, 2 * width), (0, 0)], mode="wrap")
+    return images, _outputs(with_image_size(in_float32(model), images.shape[1:3]), plan, images)
 
 
 def _outputs(model, plan, inputs):

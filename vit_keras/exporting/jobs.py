@@ -40,6 +40,7 @@ class Job:
         inputs: Images prepared for the graph, `(N, H, W, C)`.
         expected: Keras' outputs for `inputs`, `(N, K)`.
         labels: The classes of `inputs`, `(N,)`, their labels, `(N, K)`, or None.
+        resized: Images of another size and Keras' outputs for them, if files take any size.
         accuracy: Keras' accuracy on `inputs`, or None without labels.
         report_sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
     """
@@ -49,15 +50,23 @@ class Job:
     inputs: np.ndarray
     expected: np.ndarray
     labels: np.ndarray | None
+    resized: tuple[np.ndarray, np.ndarray] | None
     accuracy: float | None
     report_sensitivity: bool
 
     def compare(self, path) -> dict:
         """Compares the outputs of the file at `path`, in its own runtime, with those of Keras."""
-        with command_line.quiet():
-            outputs = runtimes.open(path)(self.inputs)
         output, task = self.plan.graph_output, task_of(self.model)
-        return verification.compare(outputs, self.expected, output, self.labels, task)
+        with command_line.quiet():
+            file = runtimes.open(path)
+            row = verification.compare(file(self.inputs), self.expected, output, self.labels, task)
+            if self.resized is None:
+                return row
+            images, expected = self.resized
+            other = verification.compare(file(images), expected, output, task=task)
+        sizes = [list(pictures.shape[1:3]) for pictures in (self.inputs, images)]
+        largest = max(each["largest_difference"] for each in (row, other))
+        return row | {"image_sizes": sizes, "largest_difference": largest}
 
     def is_good_enough(self, precision, path) -> bool:
         return verification.broken_promise(precision, self.compare(path), self.accuracy) is None
@@ -177,6 +186,7 @@ def _convert(job, paths, scratch):
             "output": plan.graph_output,
             "raw": plan.raw,
             "attention": plan.attention,
+            "dynamic_size": plan.dynamic_size,
             "options": {"onnx": {"opset": plan.opset}} if plan.opset else {},
             "files": files,
             "told": str(told),

@@ -67,6 +67,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         "model": model.name,
         "input": {
             "shape": list(model.input_shape[1:]),
+            "any_size": plan.dynamic_size,
             **graph,
             "type": "float32" if plan.raw else preprocessing_of(model).input_type,
             "preprocessing": dataclasses.asdict(preprocessing_of(model)),

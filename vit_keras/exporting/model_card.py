@@ -65,8 +65,12 @@ def _input(model, manifest):
     shape = f"(N, {height}, {width}, {channels})"
     if "axes" in source:
         shape = f"(N, {channels}, {height}, {width})"
+    sizes = ""
+    if source["any_size"]:
+        shape = f"(N, H, W, {channels})"
+        sizes = f"H and W may differ from the model's own {height} and {width}. "
     return (
-        f"The input is `{shape}` {source['type']}: {pixels}. "
+        f"The input is `{shape}` {source['type']}: {pixels}. {sizes}"
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
         + _colors(manifest, height, width, channels)
     )

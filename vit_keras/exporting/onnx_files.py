@@ -2,6 +2,7 @@
 
 import numpy as np
 
+AXES = ("batch", "height", "width", "channels")
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs
 
@@ -13,9 +14,9 @@ def finish(path) -> None:
     model = onnx.load(path)
     _keep_padding(model.graph)
     for value in (*model.graph.input, *model.graph.output):
-        axis = value.type.tensor_type.shape.dim[0]
-        if not axis.dim_value:
-            axis.dim_param = "batch"
+        for axis, name in zip(value.type.tensor_type.shape.dim, AXES):
+            if not axis.dim_value:
+                axis.dim_param = name
     for described in (model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
         del described.metadata_props[:]
     del model.graph.value_info[:]  # names axes differently; runtimes infer it again

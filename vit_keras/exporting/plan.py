@@ -22,6 +22,7 @@ class Plan:
         raw: Whether the graph takes preprocessed float32 images and returns logits.
         batch: Images per call; None for each format's default, which is mostly any number.
         dynamic_batch: Whether every format takes any number of images.
+        dynamic_size: Whether the files take images of any size, and interpolate their positions.
         token_merging: Pairs of tokens that each block merges.
         merging_schedule: "constant" or "decreasing".
         opset: The opset of ONNX files, and of the files made from them; None for 20.
@@ -38,6 +39,7 @@ class Plan:
     raw: bool = False
     batch: int | None = None
     dynamic_batch: bool = False
+    dynamic_size: bool = False
     token_merging: int = 0
     merging_schedule: str = "constant"
     opset: int | None = None
@@ -51,6 +53,11 @@ class Plan:
             raise ValueError(
                 "An export has either a fixed `batch` or a `dynamic_batch`. "
                 f"Received: batch={self.batch}, dynamic_batch=True"
+            )
+        if self.dynamic_size and (self.attention or self.token_merging):
+            raise ValueError(
+                "Files for images of any size have no attention and merge no tokens. Received: "
+                f"dynamic_size=True, attention={self.attention}, token_merging={self.token_merging}"
             )
         if self.opset is not None:
             self._check_opset(self.opset)
@@ -84,6 +91,12 @@ class Plan:
             others = [name for name in TARGETS if TARGETS[name].attention]
             raise ValueError(
                 f"Attention can be an output of {', '.join(others)}. Received: format={format!r}"
+            )
+        if self.dynamic_size and not target.sizes:
+            others = [name for name in TARGETS if TARGETS[name].sizes]
+            raise ValueError(
+                f"Files of {', '.join(others)} can take images of any size. Received: "
+                f"dynamic_size=True, format={format!r}"
             )
         refused = not self.raw or len(set(self.formats)) > 1 or self.output == "mask"
         if target.prepared and refused:

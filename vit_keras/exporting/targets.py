@@ -22,6 +22,7 @@ from vit_keras.support.keras_internals import store_variables_once
 
 OUTPUTS = ("output", "attention")  # of ONNX files
 OPSETS = range(20, 24)  # of ONNX files; 20 is written by default
+EXAMPLE = {"batch": 2, "height": 192, "width": 240}  # of sizes that a file leaves open
 LARGEST = 2**40  # values of a constant that is folded: all of them
 
 
@@ -55,6 +56,7 @@ class Target:
         extra: The extra of `vit-keras` that installs these packages.
         batch: Images per call, None for any number; fixed if a dynamic number costs speed.
         dynamic: Whether a file can take any number of images.
+        sizes: Whether a file can take images of any size.
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
         graph: `graph(model, output, raw)` gives the files' input and outputs.
@@ -70,6 +72,7 @@ class Target:
     extra: str = "export"
     batch: int | None = None
     dynamic: bool = True
+    sizes: bool = False
     attention: bool = False
     is_readable: bool = True
     graph: Callable = serving_model
@@ -137,10 +140,13 @@ def _torch_program(model, batch):
                 return model(images)
 
     dtype = getattr(torch, str(model.input.dtype))
-    example = torch.zeros((2 if batch is None else batch, *model.input_shape[1:]), dtype=dtype)
-    shapes = ({0: torch.export.Dim("batch")},) if batch is None else None
+    named = dict(zip(onnx_files.AXES, (batch, *model.input_shape[1:])))
+    free = {axis for axis in named if named[axis] is None}
+    example = torch.zeros([EXAMPLE.get(a) if a in free else named[a] for a in named], dtype=dtype)
+    shapes = ({place: torch.export.Dim.DYNAMIC for place, a in enumerate(named) if a in free},)
+    options = {"dynamic_shapes": shapes, "prefer_deferred_runtime_asserts_over_guards": True}
     with torch.no_grad():
-        program = torch.export.export(Served().eval(), (example,), dynamic_shapes=shapes)
+        program = torch.export.export(Served().eval(), (example,), **options if free else {})
     for node in program.graph.nodes:
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
             program.graph.erase_node(node)  # it would refuse weights of another type
@@ -278,6 +284,7 @@ TARGETS = {
         "saved_model{}",
         {"fp32": Recipe(write_saved_model), "int8": Recipe(write_saved_model_int8)},
         attention=True,
+        sizes=True,
     ),
     "litert": Target(
         "model{}.tflite",
@@ -304,6 +311,7 @@ TARGETS = {
             "fp16-compute": Recipe(onnx_files.compute_in_half, "onnx", quantization.layers),
         },
         attention=True,
+        sizes=True,
     ),
     "huggingface_onnx": _onnx(
         "onnx/model{}.onnx",
@@ -326,6 +334,7 @@ TARGETS = {
         },
         packages=("torch", "onnxscript", "onnx", "openvino"),
         extra="openvino",
+        sizes=True,
     ),
     "pt2": Target(
         "model{}.pt2",

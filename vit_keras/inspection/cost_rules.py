@@ -34,6 +34,7 @@ WEIGHTLESS: tuple[type, ...] = (
     keras.layers.UpSampling2D,
     layers.AddPositionEmbs,
     layers.AddPositionEmbs2D,
+    layers.AddDynamicPositions,
     layers.AddResizedPositions,
     layers.AddSinCosPositions,
     layers.ClassToken,

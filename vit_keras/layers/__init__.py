@@ -15,6 +15,7 @@ from vit_keras.layers.mlp import FeatureAdapter, MlpBlock, SwiGLU
 from vit_keras.layers.patches import PatchEmbedding
 from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
+    AddDynamicPositions,
     AddPositionEmbs,
     AddPositionEmbs2D,
     AddResizedPositions,
@@ -40,6 +41,7 @@ OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
 __getattr__ = lazy_names(__name__, {name: f"{__name__}.version_0:{name}" for name in OF_VERSION_0})
 
 __all__ = [
+    "AddDynamicPositions",
     "AddPositionEmbs",
     "AddPositionEmbs2D",
     "AddResizedPositions",

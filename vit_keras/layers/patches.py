@@ -1,5 +1,7 @@
 """The patches of images as tokens (Eq. 1)."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -20,7 +22,8 @@ class PatchEmbedding(SeededLayer):
         patch_size: The height and width of a patch in pixels; an int stands for both.
         use_bias: Whether to add a bias; CLIP has none.
         crop: Whether to ignore pixels at the right and bottom that do not fill a patch, like a
-            convolution without padding. Otherwise such images are refused.
+            convolution without padding. Otherwise such images, and images of an unknown height or
+            width, are refused.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -30,8 +33,8 @@ class PatchEmbedding(SeededLayer):
         `(B, N, D)` with N = ⌊H/p_h⌋ · ⌊W/p_w⌋, in raster order.
 
     Raises:
-        ValueError: If `patch_size` does not divide the image and `crop` is False, if the height or
-            width of the image is unknown, or if the layer was built for another number of channels.
+        ValueError: If `crop` is False and `patch_size` does not divide the image, or its height or
+            width is unknown; or if the layer was built for another number of channels.
 
     Example:
         >>> vit_keras.layers.PatchEmbedding(768, patch_size=16)(keras.Input((224, 224, 3))).shape
@@ -52,19 +55,23 @@ class PatchEmbedding(SeededLayer):
         self.patch_size = pair(patch_size, "patch_size")
 
     def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
-        """Returns the rows and columns of patches in an image of (height, width) pixels."""
-        if None in image_size:
+        """Returns the rows and columns of patches in an image of (height, width) pixels.
+
+        With `crop`, they are None where the height or the width is.
+        """
+        if None in image_size and not self.crop:
             raise ValueError(
                 "The height and width of the images must be known when a Vision Transformer is "
                 f"built; give them as `image_size`. Received: image_size={tuple(image_size)}"
             )
-        pairs = list(zip(image_size, self.patch_size))
+        pairs = [pair for pair in zip(image_size, self.patch_size) if pair[0] is not None]
         if any(size < patch if self.crop else size % patch for size, patch in pairs):
             raise ValueError(
                 f"`patch_size` must {'fit into' if self.crop else 'divide'} `image_size`. "
                 f"Received: patch_size={self.patch_size}, image_size={tuple(image_size)}"
             )
-        rows, columns = (size // patch for size, patch in zip(image_size, self.patch_size))
+        sizes = zip(image_size, self.patch_size)
+        rows, columns = (None if size is None else size // patch for size, patch in sizes)
         return rows, columns
 
     def build(self, input_shape):
@@ -90,7 +97,9 @@ class PatchEmbedding(SeededLayer):
     def call(self, images):
         channels = self.kernel.shape[2]
         self._check(images.shape, channels)
-        (rows, columns), (height, width) = self.grid(images.shape[1:3]), self.patch_size
+        self.grid(images.shape[1:3])
+        height, width = self.patch_size
+        rows, columns = (n // side for n, side in zip(ops.shape(images)[1:3], self.patch_size))
         if self.crop:
             images = images[:, : rows * height, : columns * width]
         # No tensor has more than four axes, which is all that many accelerators of phones take.
@@ -103,8 +112,8 @@ class PatchEmbedding(SeededLayer):
         return ops.reshape(x, (-1, rows * columns, self.hidden_size))
 
     def compute_output_shape(self, input_shape):
-        rows, columns = self.grid(input_shape[1:3])
-        return (input_shape[0], rows * columns, self.hidden_size)
+        grid = self.grid(input_shape[1:3])
+        return (input_shape[0], None if None in grid else math.prod(grid), self.hidden_size)
 
     def get_config(self):
         config = {

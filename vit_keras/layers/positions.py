@@ -14,7 +14,7 @@ from keras import ops
 from vit_keras.layers.base import SeededLayer, check_tokens, pair
 from vit_keras.layers.block_options import Rope
 from vit_keras.layers.initializers import Normal
-from vit_keras.support.resizing.interpolation import grid_matrices
+from vit_keras.support.resizing.interpolation import grid_matrices, interpolation_rule
 
 SINCOS_BASE = 10_000.0
 ROPE = Rope()
@@ -351,3 +351,88 @@ class AddResizedPositions(keras.layers.Layer):
         config = dict(config)
         config["positions"] = keras.saving.deserialize_keras_object(config["positions"])
         return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class AddDynamicPositions(keras.layers.Layer):
+    """Adds the position embeddings of another layer, interpolated to the grid of the images.
+
+    The grid is read from the images of each call, so that a model takes images of any size.
+
+    Args:
+        positions: The layer to interpolate, such as `AddPositionEmbs`.
+        grid: That layer's rows and columns (h, w) of patches.
+        patch_size: The height and width of a patch in pixels.
+        prefix: The number of tokens before the patches.
+        interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        The tokens `(B, N, D)`, and the images `(B, H, W, C)` that they come from.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: If `interpolation` is unknown.
+
+    Example:
+        >>> positions = vit_keras.layers.AddPositionEmbs()
+        >>> layer = vit_keras.layers.AddDynamicPositions(positions, (2, 2), 16)
+        >>> layer(np.zeros((1, 6, 384)), np.zeros((1, 48, 32, 3))).shape[1:]  # 3 x 2 patches
+        (6, 384)
+    """
+
+    def __init__(
+        self,
+        positions: keras.layers.Layer,
+        grid: int | tuple[int, int],
+        patch_size: int | tuple[int, int],
+        prefix: int = 0,
+        interpolation: str = "bilinear",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.positions, self.prefix, self.interpolation = positions, prefix, interpolation
+        self.grid, self.patch_size = pair(grid, "grid"), pair(patch_size, "patch_size")
+        interpolation_rule(interpolation)
+
+    def build(self, x_shape, images_shape):
+        self.table_shape = (1, self.prefix + math.prod(self.grid), x_shape[-1])
+        if not self.positions.built:
+            self.positions.build(self.table_shape)
+
+    def call(self, x, images):
+        table = ops.cast(self.positions(ops.zeros(self.table_shape, x.dtype)), x.dtype)
+        resized = ops.reshape(table[0, self.prefix :], (*self.grid, table.shape[-1]))
+        for axis, side in enumerate(self.patch_size):
+            matrix = self._matrix(self.grid[axis], ops.shape(images)[1 + axis] // side)
+            resized = ops.tensordot(ops.cast(matrix, x.dtype), resized, axes=(1, axis))
+        resized = ops.transpose(resized, (1, 0, 2))  # (w', h', D) -> (h', w', D)
+        resized = ops.reshape(resized, (1, -1, table.shape[-1]))
+        return x + ops.concatenate([table[:, : self.prefix], resized], axis=1)
+
+    def _matrix(self, old, new):
+        """`(new, old)`; a grid that does not change keeps its points, even with an offset."""
+        points, index = (ops.arange(count, dtype="float32") for count in (old, new))
+        is_same = ops.equal(index[-1:], old - 1)
+        unchanged = ops.cast(ops.equal(index[:, None], points), "float32")
+        return ops.where(is_same, unchanged, interpolation_rule(self.interpolation)(old, new, ops))
+
+    def compute_output_shape(self, x_shape, images_shape):
+        return x_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "positions": keras.saving.serialize_keras_object(self.positions),
+            "grid": self.grid,
+            "patch_size": self.patch_size,
+            "prefix": self.prefix,
+            "interpolation": self.interpolation,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        positions = keras.saving.deserialize_keras_object(config["positions"])
+        return cls(**{**config, "positions": positions})

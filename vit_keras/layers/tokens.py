@@ -14,6 +14,11 @@ class _TokenLayer(keras.layers.Layer):
         return super().get_config()
 
 
+def _more(tokens, count):
+    """`tokens + count`; None for images of any size."""
+    return None if tokens is None else tokens + count
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ClassToken(_TokenLayer):
     """Prepends one learned token, which starts at 0 (Eq. 1).
@@ -38,7 +43,7 @@ class ClassToken(_TokenLayer):
 
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
-        return (batch, tokens + 1, width)
+        return (batch, _more(tokens, 1), width)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -103,7 +108,7 @@ class DropClassToken(_TokenLayer):
 
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
-        return (batch, tokens - self.count if self.keep is None else self.keep, width)
+        return (batch, _more(tokens, -self.count) if self.keep is None else self.keep, width)
 
     def get_config(self):
         return {**super().get_config(), "count": self.count, "keep": self.keep}
@@ -152,7 +157,7 @@ class RegisterTokens(SeededLayer):
 
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
-        return (batch, tokens + self.num_registers, width)
+        return (batch, _more(tokens, self.num_registers), width)
 
     def get_config(self):
         config = {"num_registers": self.num_registers, "after": self.after}

@@ -1,8 +1,15 @@
 """Copies of a model for other image and patch sizes."""
 
+import math
+
 import keras
 
-from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
+from vit_keras.layers import (
+    AddDynamicPositions,
+    AddPositionEmbs,
+    AddPositionEmbs2D,
+    PatchEmbedding,
+)
 from vit_keras.layers.base import pair
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.lora import lora_layers, merge_lora
@@ -19,7 +26,7 @@ RELATIVE_TABLE = "/relative_2d/table"  # the end of the paths of BEiT's biases
 
 
 def with_image_size(
-    model: keras.Model, image_size: int | tuple[int, int], interpolation: str | None = None
+    model: keras.Model, image_size: int | tuple[int, int] | None, interpolation: str | None = None
 ) -> keras.Model:
     """Copies a model and its weights for images of another size (Section 3.2).
 
@@ -29,7 +36,9 @@ def with_image_size(
 
     Args:
         model: A functional model of this package.
-        image_size: Pixels, an int or (height, width).
+        image_size: Pixels, an int or (height, width). None makes a model for images of any size,
+            which interpolates its learned positions in every call and ignores the pixels at the
+            right and bottom that do not fill a patch.
         interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`. None uses
             `model.resizing.positions`, the rule of the weights' original code.
 
@@ -38,14 +47,19 @@ def with_image_size(
 
     Raises:
         ValueError: If the patch size, or a hybrid's total stride, does not divide `image_size` and
-            `model.resizing.crops` is False; if `interpolation` is unknown; or if the model has
-            "relative" position embeddings, which fit only one grid of patches.
+            `model.resizing.crops` is False; if `interpolation` is unknown; if the model has
+            "relative" position embeddings, which fit only one grid of patches; or if `image_size`
+            is None and the model has layers for one grid, such as windows or a segmentation head.
 
     Example:
         >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
         (None, 384, 384, 3)
+        >>> with_image_size(model, None).input_shape
+        (None, None, None, 3)
     """
     rules = resizing_of(model).replaced(interpolation)
+    if image_size is None:
+        return _of_any_size(model, rules.positions)
     return _resized(model, rules, image_size=pair(image_size, "image_size"))
 
 
@@ -126,6 +140,38 @@ def _resized(
     return copy_description(resized, model)
 
 
+def _of_any_size(model, interpolation):
+    _check_cuts_images(model)
+    model = merge_lora(model) if lora_layers(model) else model
+    fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in DYNAMIC]
+    if fixed:
+        raise ValueError(
+            "A model for images of any size needs learned positions, or none, and no layers for "
+            f"one grid of patches. Received: {model.name!r} with {', '.join(fixed)}"
+        )
+    grid, begins = patch_grid(model), next(layer for layer in model.layers if layer.weights)
+    images = keras.Input((None, None, model.input_shape[-1]), name=model.input.name)
+
+    def clone(layer):
+        copy = type(layer).from_config(
+            layer.get_config() | ({"crop": True} if layer is begins else {})
+        )
+        if type(layer) not in DYNAMIC:
+            return copy
+        options = {"name": layer.name, "dtype": layer.dtype_policy}
+        before = layer.get_build_config()["input_shape"][1] - math.prod(grid)
+        return AddDynamicPositions(copy, grid, begins.patch_size, before, interpolation, **options)
+
+    def call(layer, *args, **kwargs):
+        is_dynamic = isinstance(layer, AddDynamicPositions)
+        return layer(args[0], images) if is_dynamic else layer(*args, **kwargs)
+
+    options = {"clone_function": clone, "call_function": call}
+    copy = keras.models.clone_model(model, input_tensors=images, **options)
+    copy.set_weights(model.get_weights())
+    return copy_description(copy, model)
+
+
 def _grid(model):
     """The grid of patches, or None for a model without patches, whose weights all stay."""
     has_patches = any(isinstance(layer, PatchEmbedding) for layer in model.layers)
@@ -201,3 +247,4 @@ RESIZE = {
     AddPositionEmbs2D: _tables_of_axes,
     PatchEmbedding: _patch_kernel,
 }
+DYNAMIC = (AddPositionEmbs, AddPositionEmbs2D)

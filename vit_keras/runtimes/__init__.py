@@ -34,7 +34,7 @@ class ExportedModel:
     Attributes:
         run: A function that does the same for exactly `batch` images.
         dtype: The type of the images, as NumPy names it.
-        input_shape: (H, W, C).
+        input_shape: (H, W, C); H and W are None in a file for images of any size.
         num_outputs: K; meaningless for a file that returns masks `(B, H, W)`.
         batch: The number of images that the file takes per call; None for any number.
         gives_boxes: Whether the outputs are boxes and their scores.
@@ -42,7 +42,7 @@ class ExportedModel:
 
     run: Callable[[np.ndarray], np.ndarray]
     dtype: str
-    input_shape: tuple[int, ...]
+    input_shape: tuple[int | None, ...]
     num_outputs: int
     batch: int | None
     gives_boxes: bool = False
@@ -65,12 +65,11 @@ def scores_and_corners(answers) -> np.ndarray:
 
 
 def _exported_model(run, dtype, input_shape, num_outputs, gives_boxes=False):
-    """Makes an `ExportedModel`; B in `input_shape` is a name, None or -1 if it may be any size."""
-    batch, *sides = input_shape
-    is_fixed = isinstance(batch, (int, np.integer)) and batch > 0
-    sides = tuple(int(side) for side in sides)
-    outputs = int(num_outputs) if isinstance(num_outputs, (int, np.integer)) else 0
-    return ExportedModel(run, dtype, sides, outputs, int(batch) if is_fixed else None, gives_boxes)
+    """Makes an `ExportedModel`; an axis that may have any size is a name, None or -1."""
+    is_fixed = lambda axis: isinstance(axis, (int, np.integer)) and axis > 0
+    batch, *sides = (int(axis) if is_fixed(axis) else None for axis in input_shape)
+    outputs = int(num_outputs) if is_fixed(num_outputs) else 0
+    return ExportedModel(run, dtype, tuple(sides), outputs, batch, gives_boxes)
 
 
 def _to_read(shapes) -> list[str]:
