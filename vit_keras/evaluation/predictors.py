@@ -7,7 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -429,7 +429,8 @@ def _open_exported(path, image_size, features):
     depth = {name: inside[name] for name in ("levels", "bands") if name in inside}
     fields = depth | source.get("preprocessing", {})
     preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
-    shape, dtype = exported.input_shape, "float32" if prepared else preprocessing.input_type
+    shape: tuple[Any, ...] = exported.input_shape
+    dtype = "float32" if prepared else preprocessing.input_type
     if None in shape:
         size = source.get("shape") if image_size is None else pair(image_size, "image_size")
         if size is None:

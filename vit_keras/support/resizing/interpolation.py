@@ -126,9 +126,7 @@ INTERPOLATIONS: dict[str, Callable] = {
 OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
 
 
-def interpolation_rule(
-    name: str, argument: str = "interpolation"
-) -> Callable[[int, int], np.ndarray]:
+def interpolation_rule(name: str, argument: str = "interpolation") -> Callable[..., np.ndarray]:
     """Returns the rule called `name`.
 
     Args:
