@@ -150,7 +150,8 @@ def _of_any_size(model, interpolation):
             f"one grid of patches. Received: {model.name!r} with {', '.join(fixed)}"
         )
     grid, begins = patch_grid(model), next(layer for layer in model.layers if layer.weights)
-    images = keras.Input((None, None, model.input_shape[-1]), name=model.input.name)
+    shape = (None, None, model.input_shape[-1])
+    images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
 
     def clone(layer):
         copy = type(layer).from_config(
