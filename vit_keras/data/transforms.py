@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_keras.data.depth import Picture, as_array, as_picture, check_axes, pixels_at, to_levels
 from vit_keras.data.pillow_images import pillow_image
+from vit_keras.support.resizing.interpolation import Rule
 
 if TYPE_CHECKING:
     from vit_keras.support.preprocessing import Preprocessing
@@ -307,11 +308,4 @@ def _sampled(pixels, length, axis, interpolation):
     return np.moveaxis(total, 0, axis)
 
 
-def _keys_cubic(x):
-    """The cubic convolution kernel with a = -0.5 (Keys 1981)."""
-    near = (1.5 * x - 2.5) * x**2 + 1
-    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
-    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
-
-
-KERNELS = {"bilinear": (2, lambda x: np.maximum(1 - x, 0)), "bicubic": (4, _keys_cubic)}
+KERNELS = {"bilinear": (2, Rule().kernel), "bicubic": (4, Rule(-0.5).kernel)}

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support.annotated import check_types
+from vit_keras.support.annotated import check_choice, check_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Rule:
             centers = index * (old - 1) / xp.maximum(last, 1)
         reach, stretch = (0, xp.maximum(old / (last + 1), 1)) if self.antialias else (2, 1)
         points = xp.arange(-reach, old + reach, dtype=dtype)
-        weights = self._kernel(xp.abs(points - centers[:, None]) / stretch, xp)
+        weights = self.kernel(xp.abs(points - centers[:, None]) / stretch, xp)
         if self.antialias or old == 1:
             total = xp.sum(weights, axis=1, keepdims=True)
             return weights / total if self.antialias else total
@@ -78,8 +78,8 @@ class Rule:
         left, right = ends
         return xp.concatenate([left, weights[:, 3:-3], right], axis=1)
 
-    def _kernel(self, x, xp):
-        """The weights at distances of `x` points."""
+    def kernel(self, x, xp=np):
+        """Returns the weights at distances of `x` points, which are not negative."""
         if self.a is None:
             return xp.maximum(1 - x, 0)
         near = ((self.a + 2) * x - (self.a + 3)) * x * x + 1
@@ -137,11 +137,7 @@ def interpolation_rule(name: str, argument: str = "interpolation") -> Callable[.
         ValueError: If there is no such rule.
     """
     rules = {**INTERPOLATIONS, **OFFSET_RULES}
-    if name not in rules:
-        raise ValueError(
-            f"`{argument}` must be one of {', '.join(map(repr, rules))}. "
-            f"Received: {argument}={name!r}"
-        )
+    check_choice(name, rules, argument)
     return rules[name]
 
 
