@@ -77,9 +77,9 @@ def test_the_later_of_two_ways_to_say_it_counts(tmp_path):
 
 
 def test_both_ways_at_once_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"only one of `epochs` and `total_steps`.*3.*7"):
+    with pytest.raises(UsageError, match="`epochs` and `total_steps`: give only one of them.*3.*7"):
         parse(tmp_path, "--epochs=3", "--total_steps=7")
-    with pytest.raises(UsageError, match=r"Only one of `optimizer\.warmup_steps` and"):
+    with pytest.raises(UsageError, match="warmup_steps` and .*fraction`: give only one"):
         parse(tmp_path, "--optimizer.warmup_steps=3", "--optimizer.warmup_fraction=0.1")
 
 

@@ -204,15 +204,18 @@ RUNS = [
     (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of float32, bfloat16"),
     (
         lambda: Config(loss="sigmoid", label_smoothing=0.1),
-        "`label_smoothing` must be 0 with",
+        "`label_smoothing` and `loss`: the first must be 0 unless",
     ),
     (
         lambda: Config(optimizer=OptimizerConfig(accumulation_steps=3)),
-        "must divide `batch`.*accumulation_steps=3, batch=512",
+        "accumulation_steps`: the second must divide the first. Received: 512 and 3",
     ),
-    (lambda: Config(total_steps=13, steps_per_execution=2), "must divide `total_steps`"),
+    (
+        lambda: Config(total_steps=13, steps_per_execution=2),
+        "`total_steps` and .*second must divide",
+    ),
     (lambda: Config(fewshot_every=-1), "`fewshot_every` must be at least 0. Received: -1"),
-    (lambda: Config(folds=1), "needs `folds` of at least 2, and no `sweep`. Received: folds=1"),
+    (lambda: Config(folds=1), "`folds` must be 0 or at least 2. Received: 1"),
     (lambda: DataConfig(fold=(5, 5)), r"`data.fold` must be \[i, k\] with i from 0 to k - 1"),
     (lambda: data.load("vtab:dt", 3), "`vtab:` must be followed by one of caltech101, .*vtab:dt"),
     (lambda: plan({"device": "h1000"}), r"one of a100, h100, .*'h1000'. Did you mean h100\?"),

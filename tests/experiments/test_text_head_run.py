@@ -131,8 +131,8 @@ def test_a_run_is_evaluated_predicted_and_exported(place, tmp_path, capsys, targ
 @pytest.mark.once
 def test_wrong_configurations_are_refused(place):
     for fields, message in (
-        ({"model.weights": "null"}, "`model.labels` needs `model.weights`"),
-        ({"model.labels": "null"}, "`model.adapter_dim` needs `model.labels`. Received: 5 alone"),
+        ({"model.weights": "null"}, "`model.labels` and `model.weights`: the first needs"),
+        ({"model.labels": "null"}, "the first needs the second. Received: 5 and None"),
         (
             {"lora.rank": 2, "cache_features": "false"},
             "`lora.rank` must be null with `model.labels`",

@@ -137,7 +137,7 @@ BAD = [
     (
         {**TEACHER, "kind": "features", "patches": True},
         {"model": ModelConfig("Ti/16", patch_keep_rate=0.5)},
-        r"needs all patches, so `model.patch_keep_rate` must be 1. Received: 0.5",
+        r"`model.patch_keep_rate` must be 1.0 with `distill.patches`.*patch_keep_rate=0.5",
     ),
 ]
 

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Literal
 
-from vit_keras.support.annotated import Rule, check_rules
+from vit_keras.support.annotated import ONE_OF_TWO, Rule, check_rules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +81,7 @@ class DataConfig:
                 texts = map(str.strip, str(value).split(","))
                 values = tuple(kind(part) for part in texts if part)
                 object.__setattr__(self, field, values)
-        if self.mask_values and self.mask_colors:
-            raise ValueError("Only one of `data.mask_values` and `data.mask_colors` may be given.")
+        check_rules(self, "data", [(("mask_values", "mask_colors"), *ONE_OF_TWO)])
 
     @property
     def white(self) -> float | None:
@@ -128,18 +127,6 @@ class AugmentConfig:
 
     def __post_init__(self):
         check_rules(self, "augment", AUGMENT_RULES)
-        if self.library == "keras_cv" and (self.mixup_alpha or self.cutmix_alpha):
-            raise ValueError(
-                "MixUp and CutMix of keras_cv shuffle by tf.random.shuffle, which takes no key, so "
-                "that a resumed run would mix other images. Use library: pillow. Received: "
-                f"library='keras_cv', mixup_alpha={self.mixup_alpha}, "
-                f"cutmix_alpha={self.cutmix_alpha}"
-            )
-        if self.policy != "none" and self.randaugment_layers:
-            raise ValueError(
-                "Only one of `augment.policy` and `augment.randaugment_layers` may be given. "
-                f"Received: {self.policy} and {self.randaugment_layers}"
-            )
 
 
 _PERCENT = (lambda value: 0 <= value < 100, "at least 0 and below 100")
@@ -163,4 +150,14 @@ AUGMENT_RULES: tuple[Rule, ...] = (
     ("randaugment_magnitude", lambda value: 0 <= value <= 30, "from 0 to 30"),
     ("color_jitter", *_NOT_NEGATIVE),
     ("erasing", lambda value: 0 <= value <= 1, "from 0 to 1"),
+    (
+        ("policy", "randaugment_layers"),
+        lambda policy, layers: policy == "none" or not layers,
+        ONE_OF_TWO[1],
+    ),
+    (
+        ("library", "mixup_alpha", "cutmix_alpha"),
+        lambda library, *alphas: library == "pillow" or not any(alphas),
+        "keras_cv would mix other images after a restart; give pillow, or neither alpha",
+    ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from vit_keras import variants
-from vit_keras.support.annotated import Rule, check_rules
+from vit_keras.support.annotated import NEEDS, ONE_OF_TWO, Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
@@ -132,11 +132,6 @@ class ModelConfig:
 
     def __post_init__(self):
         check_rules(self, "model", MODEL_RULES)
-        for name, needed in (("labels", "weights"), ("adapter_dim", "labels")):
-            if getattr(self, name) and not getattr(self, needed):
-                raise ValueError(
-                    f"`model.{name}` needs `model.{needed}`. Received: {getattr(self, name)} alone"
-                )
         if self.weights is None:
             if not any(getattr(self, size) for size in SIZES):
                 fill(self, {"variant": variants.DEFAULT})
@@ -217,6 +212,8 @@ MODEL_RULES: tuple[Rule, ...] = (
     ("representation_size", _is_positive, "at least 1, or null for no such layer"),
     *((f"{name}_rate", *_RATE) for name in ("dropout", "attention_dropout", "stochastic_depth")),
     ("patch_keep_rate", lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    (("labels", "weights"), *NEEDS),
+    (("adapter_dim", "labels"), *NEEDS),
 )
 
 
@@ -322,11 +319,6 @@ class OptimizerConfig:
 
     def __post_init__(self):
         check_rules(self, "optimizer", OPTIMIZER_RULES)
-        if self.warmup_steps and self.warmup_fraction is not None:
-            raise ValueError(
-                "Only one of `optimizer.warmup_steps` and `optimizer.warmup_fraction` may be "
-                f"given. Received: {self.warmup_steps} and {self.warmup_fraction}"
-            )
 
     def warmup(self, total_steps: int) -> int:
         """Returns the updates of the warmup in a run of `total_steps` updates."""
@@ -338,13 +330,16 @@ class OptimizerConfig:
 OPTIMIZER_RULES: tuple[Rule, ...] = (
     ("learning_rate", lambda value: value > 0, "above 0"),
     ("weight_decay", lambda value: value >= 0, "at least 0"),
-    ("beta_1", lambda value: 0 <= value < 1, "at least 0 and below 1"),
-    ("beta_2", lambda value: 0 <= value < 1, "at least 0 and below 1"),
-    ("momentum", lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    *((name, *_RATE) for name in ("beta_1", "beta_2", "momentum")),
     ("warmup_steps", lambda value: value >= 0, "at least 0"),
     ("warmup_fraction", lambda value: 0 <= value < 1, "at least 0 and below 1, or null"),
     ("grad_norm_clip", lambda value: value > 0, "above 0, or null for no limit"),
     ("accumulation_steps", lambda value: value >= 1, "at least 1"),
     ("ema_decay", lambda value: 0 < value < 1, "above 0 and below 1, or null for no average"),
     ("layer_decay", lambda value: 0 < value <= 1, "above 0 and at most 1, or null for none"),
+    (
+        ("warmup_steps", "warmup_fraction"),
+        lambda steps, fraction: not steps or fraction is None,
+        ONE_OF_TWO[1],
+    ),
 )

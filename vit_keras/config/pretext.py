@@ -70,11 +70,8 @@ class DinoConfig:
     def check(self, run: Any) -> None:
         """Raises ValueError if self-distillation does not fit the rest of a run's `Config`."""
         model = run.model
-        if model.position_embedding not in ADDED:
-            raise ValueError(
-                "dino interpolates positions for its small views, so `model.position_embedding` "
-                f"must be one of {', '.join(ADDED)}. Received: {model.position_embedding}"
-            )
+        rule = f"one of {', '.join(ADDED)}, since dino interpolates positions for its small views"
+        check_rules(model, "model", [("position_embedding", ADDED.__contains__, rule)])
         sizes = model.image_size if isinstance(model.image_size, tuple) else (model.image_size,)
         if any(self.local_size % side for side in model.patch) or self.local_size > min(sizes):
             raise ValueError(
@@ -89,8 +86,8 @@ _SHARE = (lambda value: 0 <= value <= 1, "from 0 to 1")
 _TEMPERATURE = (lambda value: value > 0, "above 0")
 _AREA = (lambda value: 0 < value[0] <= value[1] <= 1, "two rising fractions above 0 and at most 1")
 DINO_RULES: tuple[Rule, ...] = (
-    *((name, *_POSITIVE) for name in ("local_crops", "local_size", "head_hidden_size")),
-    *((name, *_POSITIVE) for name in ("bottleneck_size",)),
+    *((name, *_POSITIVE) for name in ("local_crops", "local_size")),
+    *((name, *_POSITIVE) for name in ("head_hidden_size", "bottleneck_size")),
     ("prototypes", lambda value: value >= 2, "at least 2"),
     *((name, *_AREA) for name in ("global_scale", "local_scale")),
     *((name, *_SHARE) for name in ("color_jitter", "grayscale", "solarize")),
@@ -109,16 +106,8 @@ PUBLISHED = {  # target and fraction of corrupted patches for each objective
 }
 # Fields of classifiers and labels; they must keep their defaults with a pretext objective.
 LABELS_ALONE = (
-    *(
-        "loss",
-        "balance",
-        "calibrate",
-        "label_smoothing",
-        "sweep",
-        "folds",
-        "patience",
-        "watch_every",
-    ),
+    *("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience"),
+    "watch_every",
     *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha", "lora.rank"),
 )
 
@@ -156,11 +145,6 @@ class PretextConfig:
 
     def __post_init__(self):
         check_rules(self, "pretext", PRETEXT_RULES)
-        if self.decoder_hidden_size % math.lcm(4, self.decoder_num_heads):
-            raise ValueError(
-                "`pretext.decoder_hidden_size` must be a multiple of 4 and of `decoder_num_heads`. "
-                f"Received: {self.decoder_hidden_size}, of {self.decoder_num_heads} heads"
-            )
 
     @property
     def is_active(self) -> bool:
@@ -239,9 +223,12 @@ class PretextConfig:
 PRETEXT_RULES: tuple[Rule, ...] = (
     ("corrupt", lambda value: 0 < value < 1, "above 0 and below 1, or null for the published one"),
     ("bits", lambda value: 1 <= value <= 5, "from 1 to 5"),
-    ("decoder_num_layers", lambda value: value >= 1, "at least 1"),
-    ("decoder_num_heads", lambda value: value >= 1, "at least 1"),
-    ("decoder_hidden_size", lambda value: value >= 1, "at least 1"),
+    *((f"decoder_{name}", *_POSITIVE) for name in ("num_layers", "num_heads", "hidden_size")),
+    (
+        ("decoder_hidden_size", "decoder_num_heads"),
+        lambda size, heads: size % math.lcm(4, heads) == 0,
+        "the first must be a multiple of 4 and of the second",
+    ),
 )
 
 
@@ -322,11 +309,9 @@ class DistillConfig:
         if not self.needs_labels:
             where = "`distill.kind` features, which learns from no labels"
             check_defaults(run, CLASSES_ALONE, where)
-        if self.patches and (run.model.patch_keep_rate != 1 or run.patch_keep_rates):
-            raise ValueError(
-                "`distill.patches` needs all patches, so `model.patch_keep_rate` must be 1. "
-                f"Received: {run.model.patch_keep_rate}"
-            )
+        if self.patches:
+            where = "`distill.patches`, which needs all patches"
+            check_defaults(run, ("model.patch_keep_rate", "patch_keep_rates"), where)
 
 
 DISTILL_RULES: tuple[Rule, ...] = (

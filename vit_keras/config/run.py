@@ -8,11 +8,13 @@ from typing import Any, Literal
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, Count, LoraConfig, ModelConfig, OptimizerConfig, fill
 from vit_keras.config.pretext import DistillConfig, PretextConfig
-from vit_keras.support.annotated import Rule, check_defaults, check_rules
+from vit_keras.support.annotated import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
 from vit_keras.support.tasks import KINDS
 
 GRID_RULES: tuple[Rule, ...] = (
     ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
+    ("learning_rates", bool, "one or several numbers"),
+    ("seeds", bool, "one or several numbers"),
 )
 Loss = Literal[
     "softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber", "pixels", "set"
@@ -38,11 +40,6 @@ class GridConfig:
     classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
 
     def __post_init__(self):
-        if not self.learning_rates or not self.seeds:
-            raise ValueError(
-                "A sweep needs `grid.learning_rates` and `grid.seeds`. Received: "
-                f"learning_rates={self.learning_rates}, seeds={self.seeds}"
-            )
         check_rules(self, "grid", GRID_RULES)
 
 
@@ -156,28 +153,9 @@ class Config:
     def __post_init__(self):
         if self.epochs is None:
             fill(self, STEPS)
-        elif not 0 < self.epochs < math.inf or self.total_steps is not None:
-            raise ValueError(
-                "`epochs` must be positive, and only one of `epochs` and `total_steps` be given. "
-                f"Received: epochs={self.epochs}, total_steps={self.total_steps}"
-            )
+        else:
+            check_rules(self, None, [(("epochs", "total_steps"), *ONE_OF_TWO)])
         check_rules(self, None, RULES)
-        if self.folds == 1 or (self.folds and self.sweep):
-            raise ValueError(
-                "A cross-validation needs `folds` of at least 2, and no `sweep`. "
-                f"Received: folds={self.folds}, sweep={self.sweep}"
-            )
-        self._check_steps()
-        if not all(0 < rate <= 1 for rate in self.patch_keep_rates):
-            raise ValueError(
-                "`patch_keep_rates` must be above 0 and at most 1. "
-                f"Received: {list(self.patch_keep_rates)}"
-            )
-        if self.loss not in (None, "softmax") and self.label_smoothing:
-            raise ValueError(
-                f"`label_smoothing` must be 0 with `loss` {self.loss}. "
-                f"Received: {self.label_smoothing}"
-            )
         check_cached_features(self)
         if self.task != "auto":
             check_task(self)
@@ -185,19 +163,6 @@ class Config:
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self)
-
-    def _check_steps(self):
-        if self.batch % self.optimizer.accumulation_steps:
-            raise ValueError(
-                "`optimizer.accumulation_steps` must divide `batch`. Received: "
-                f"accumulation_steps={self.optimizer.accumulation_steps}, batch={self.batch}"
-            )
-        for name in ("total_steps", "eval_every", "checkpoint_every"):
-            if (getattr(self, name) or 0) % self.steps_per_execution:
-                raise ValueError(
-                    f"`steps_per_execution` must divide `{name}`. Received: "
-                    f"steps_per_execution={self.steps_per_execution}, {name}={getattr(self, name)}"
-                )
 
     @property
     def learns_labels(self) -> bool:
@@ -243,11 +208,27 @@ STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}
 
 _POSITIVE = (lambda value: value >= 1, "at least 1")
 _NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
+_DIVIDED = (lambda value, by: (value or 0) % by == 0, "the second must divide the first")
 RULES: tuple[Rule, ...] = (
     *((name, *_POSITIVE) for name in ("batch", "batch_eval", "eval_every", "checkpoint_every")),
     *((name, *_POSITIVE) for name in ("keep_checkpoints", "steps_per_execution", "patience")),
     *((name, *_NOT_NEGATIVE) for name in ("total_steps", "seed", "max_rollbacks")),
     *((name, *_NOT_NEGATIVE) for name in ("watch_every", "fewshot_every")),
+    ("epochs", lambda value: 0 < value < math.inf, "above 0"),
+    ("folds", lambda folds: folds == 0 or folds >= 2, "0 or at least 2"),
+    (("folds", "sweep"), *ONE_OF_TWO),
+    (("batch", "optimizer.accumulation_steps"), *_DIVIDED),
+    *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
+    (
+        "patch_keep_rates",
+        lambda rates: all(0 < rate <= 1 for rate in rates),
+        "above 0 and at most 1",
+    ),
+    (
+        ("label_smoothing", "loss"),
+        lambda smoothing, loss: not smoothing or loss in (None, "softmax"),
+        "the first must be 0 unless the second is softmax",
+    ),
 )
 
 
@@ -277,18 +258,22 @@ def check_task(run: Any) -> None:
     check_defaults(run, UNUSED[run.task], f"`task` {run.task}")
     if run.model.labels:
         check_defaults(run, NO_TEXTS, "`model.labels`")
-    if run.augment.crop == "objects" and run.task != "boxes":
-        raise ValueError(f"`augment.crop` objects needs `task` boxes. Received: task={run.task}")
-    if run.loss == "sigmoid" and run.task == "classes" and run.balance == "weights":
-        raise ValueError(
-            "`balance` weights of classes needs `loss` softmax, focal or logit_adjusted. "
-            "Received: loss=sigmoid"
-        )
-    if run.calibrate and not run.data.dev_percent:
-        raise ValueError(
-            "`calibrate` needs a development split: set `data.dev_percent`. Received: "
-            f"data.dev_percent={run.data.dev_percent:g}"
-        )
+    check_rules(run, None, TASK_RULES)
+
+
+TASK_RULES: tuple[Rule, ...] = (
+    (
+        ("augment.crop", "task"),
+        lambda crop, task: crop != "objects" or task == "boxes",
+        "crops of objects need task boxes",
+    ),
+    (
+        ("loss", "task", "balance"),
+        lambda *values: values != ("sigmoid", "classes", "weights"),
+        "weights of classes need loss softmax, focal or logit_adjusted",
+    ),
+    (("calibrate", "data.dev_percent"), *NEEDS),
+)
 
 
 # Fields that change features between epochs, or need the frozen layers again.
@@ -308,16 +293,21 @@ def check_cached_features(run: Any) -> None:
     if not run.cache_features:
         return
     check_defaults(run, CHANGING, "`cache_features`, which computes the features of a picture once")
-    if run.balance == "sampling":
-        raise ValueError(
-            "`cache_features` goes through all features in each epoch, so `balance` must be none "
-            "or weights. Received: balance=sampling"
-        )
-    if not run.optimizer.freeze:
-        raise ValueError(
-            "`cache_features` needs frozen layers. Received: optimizer.freeze=[]. Give "
-            'optimizer.freeze, such as ["[!h]*"] for all layers but the head'
-        )
+    check_rules(run, None, CACHE_RULES)
+
+
+CACHE_RULES: tuple[Rule, ...] = (
+    (
+        ("cache_features", "balance"),
+        lambda _, balance: balance != "sampling",
+        "features are read once in each epoch, so balance must be none or weights",
+    ),
+    (
+        ("cache_features", "optimizer.freeze"),
+        lambda _, freeze: freeze,
+        'the first needs frozen layers, such as ["[!h]*"] for all but the head',
+    ),
+)
 
 
 def addresses_of(config: Config) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_keras.support import extras
+from vit_keras.support.files import in_utf8, read_bounded
 
 # A recipe has 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
 LARGEST_YAML_BYTES = 2**17
@@ -26,16 +27,12 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no configuration at {name}.")
-    if not os.path.isfile(path):  # opening a pipe may never end
-        raise _damaged(name, "it is not a file")
-    if (size := os.path.getsize(path)) > LARGEST_YAML_BYTES:
-        raise _damaged(name, f"its {size} bytes are more than {LARGEST_YAML_BYTES}")
-    with open(path, "rb") as file:
-        text = file.read(LARGEST_YAML_BYTES)
     try:
-        content = load_yaml(text.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise _damaged(name, f"it is not UTF-8 from byte {error.start} on") from error
+        text = in_utf8(read_bounded(path, LARGEST_YAML_BYTES))
+    except ValueError as error:
+        raise _damaged(name, error) from error
+    try:
+        content = load_yaml(text)
     except ValueError as error:
         raise _damaged(name, f"it is not YAML: {error}") from error
     if content is None:

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 
 from vit_keras.config.sources import read_yaml
 from vit_keras.data.boxes import CROWD, DIFFICULT, Annotated, known_sides
-from vit_keras.data.dataset import HELD_OUT, read_file, split_name
+from vit_keras.data.dataset import split_in
 from vit_keras.data.labels import as_number
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
 from vit_keras.support.annotated import is_number, is_text, short
-from vit_keras.support.files import read_text
+from vit_keras.support.files import read_bounded, read_text
 from vit_keras.support.json_files import read_json
 
 LARGEST_COCO_BYTES = 2**29  # COCO's largest file has 0.9 of that
@@ -75,15 +75,6 @@ def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
             with open(entry.path, "rb") as file:
                 if re.search(holds, file.read(HEAD_BYTES), re.MULTILINE):
                     yield entry.path
-
-
-SPLITS = ("train", *HELD_OUT)
-
-
-def split_in(text: str, default: str = "train") -> str:
-    """Returns the first name of a split among the words of a path, such as "train2017"."""
-    words = map(split_name, re.split(r"[\W_\d]+", text))
-    return next((word for word in words if word in SPLITS), default)
 
 
 def _yolo(root, files) -> Annotations:
@@ -159,6 +150,8 @@ COCO: dict[str, dict[str, tuple[type, ...]]] = {
     "categories": {"id": (int,), "name": (str,)},
     "annotations": {"image_id": (int, str), "category_id": (int,), "bbox": (list,)},
 }
+COCO_NAMES = {*COCO, *(name for row in COCO.values() for name in row)}
+COCO_NAMES |= {"height", "width", "iscrowd"}
 
 
 def _coco(root, files) -> Annotations:
@@ -190,7 +183,7 @@ def _coco(root, files) -> Annotations:
 
 def _coco_records(file) -> list[list[dict]]:
     """Returns the lists of COCO's file after a check of their types."""
-    content = read_json(file, dict, REMEDY, LARGEST_COCO_BYTES)
+    content = read_json(file, dict, REMEDY, LARGEST_COCO_BYTES, COCO_NAMES)
     for field, types in COCO.items():
         rows = content.get(field)
         for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
@@ -253,10 +246,10 @@ def _voc(root, files) -> Annotations:
 
 def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
     """Returns the name of a picture, its objects, and its sides."""
-    data = read_file(file)
     try:
-        if len(data) > LARGEST_XML_BYTES or CODE_IN_XML.search(data):
-            raise ValueError(f"it must have up to {LARGEST_XML_BYTES} bytes, without definitions")
+        data = read_bounded(file, LARGEST_XML_BYTES)
+        if CODE_IN_XML.search(data):
+            raise ValueError("it must be without definitions")
         tree = ElementTree.fromstring(data)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise ValueError(f"{file!r} cannot be read as XML ({error}). {REMEDY}") from error

@@ -10,13 +10,13 @@ from vit_keras.data.labels import sorted_names
 from vit_keras.data.pillow_images import picture_sides
 from vit_keras.data.threads import read_ahead
 from vit_keras.data.transforms import Window
-from vit_keras.support.annotated import is_number
+from vit_keras.support.annotated import is_number, listed
 
 CROWD, DIFFICULT = 1, 2  # flags of objects that are not learned; 0 for all others
 SLACK = 1e-3  # of a side, by which rounded boxes may leave a picture
 LARGEST_SHARE = 1.5  # no box in pixels has smaller numbers alone
 FLAGGED = {CROWD: ("iscrowd", "isgroupof"), DIFFICULT: ("difficult", "isdifficult")}  # columns
-NAMED, AHEAD = 5, 256  # files that a message names, and pictures to read in advance
+AHEAD = 256  # pictures to read in advance
 
 OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # of `RandomIoUCrop`
 Part = tuple[float, float, float, float]  # top, left, height, and width as shares of the sides
@@ -182,9 +182,7 @@ def _sides(read, index) -> tuple[int, int]:
 
 
 def _named(pictures, owner):
-    names = [*dict.fromkeys(pictures[i].file for i in owner)]
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+    return listed(dict.fromkeys(pictures[i].file for i in owner))
 
 
 def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Generator) -> Window:

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -252,24 +252,25 @@ class Split:
     def part(self, indices: np.ndarray) -> "Split":
         """Returns the images at `indices`, in that order, without copying."""
         indices = np.asarray(indices, "int64")
+        labels = lambda: self.labels[indices]
         chosen = lambda function: function and (lambda i, *more: function(int(indices[i]), *more))
-        return Split(
-            self.labels[indices] if self.labels_are_known else (lambda: self.labels[indices]),
-            chosen(self._read),
-            encoded=chosen(self._encoded),
-            name=chosen(self.name),
-            files=self.files,
-            size=len(indices),
-            mask=chosen(self._mask),
-            groups=self.groups and [self.groups[i] for i in indices],
-            sides=None if self.sides is None else self.sides[indices],
-        ).like(self)
+        split = self._with(
+            labels() if self.labels_are_known else labels,
+            len(indices),
+            lambda field: chosen(getattr(self, field)),
+        )
+        split.groups = self.groups and [self.groups[i] for i in indices]
+        split.sides = None if self.sides is None else self.sides[indices]
+        return split
 
-    def like(self, other: "Split") -> "Split":
-        """Reads images as another split does; returns itself."""
-        for field in ("channels", "levels", "bands", "pixel_scale", "unreadable"):
-            setattr(self, field, getattr(other, field))
-        return self
+    def _with(self, labels, size, function_of: Callable[[str], Any]) -> "Split":
+        """Returns a copy with other images; `function_of` gives the functions of their indices."""
+        split = copy.copy(self)
+        split.__dict__.pop("labels", None)  # what the cached property keeps
+        split.labels_are_known, split._labels, split._size = not callable(labels), labels, size
+        for field in ("_read", "_encoded", "_mask", "name"):
+            setattr(split, field, function_of(field))
+        return split
 
     def fault(self, index: int, error: Exception) -> str:
         """Says which image cannot be read, and why."""
@@ -303,22 +304,18 @@ def joined(first: Split, second: Split) -> Split:
     """Joins two splits of one data set, one after the other."""
     count = len(first)
 
-    def either(one, two):
+    def either(field):
+        one, two = getattr(first, field), getattr(second, field)
         if one is None:
             return None
         return lambda i, *more: one(i, *more) if i < count else two(i - count, *more)
 
-    return Split(
-        lambda: np.concatenate([first.labels, second.labels]),
-        either(first._read, second._read),
-        encoded=either(first._encoded, second._encoded),
-        name=either(first.name, second.name),
-        files=first.files and (lambda: [*first.files(), *second.files()]),
-        size=count + len(second),
-        mask=either(first._mask, second._mask),
-        groups=first.groups and [*first.groups, *(second.groups or [""] * len(second))],
-        sides=None if first.sides is None else np.concatenate([first.sides, second.sides]),
-    ).like(first)
+    labels = lambda: np.concatenate([first.labels, second.labels])
+    split = first._with(labels, count + len(second), either)
+    split.files = first.files and (lambda: [*first.files(), *second.files()])
+    split.groups = first.groups and [*first.groups, *(second.groups or [""] * len(second))]
+    split.sides = None if first.sides is None else np.concatenate([first.sides, second.sides])
+    return split
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
@@ -338,6 +335,7 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
 
 VALIDATION = ("validation", "val", "valid", "dev")  # names of the same split
 HELD_OUT = ("test", *VALIDATION)  # "test" means the first that exists
+SPLITS = ("train", *HELD_OUT)
 OTHER_NAMES = {"training": "train", "trainset": "train", "testing": "test", "testset": "test"}
 SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
 
@@ -407,7 +405,13 @@ def split_name(text: str) -> str:
     """A split's name as used here, such as "train" for "Training"; other names stay."""
     name = text.strip().casefold()
     name = OTHER_NAMES.get(name, name)
-    return name if name in ("train", *HELD_OUT) else text
+    return name if name in SPLITS else text
+
+
+def split_in(text: str, default: str = "train") -> str:
+    """Returns the first name of a split among the words of a path, such as "train2017"."""
+    words = map(split_name, re.split(r"[\W_\d]+", text))
+    return next((word for word in words if word in SPLITS), default)
 
 
 def base_split(name: str, splits) -> str | None:

@@ -180,18 +180,11 @@ def make(kind: str, folder: str, count: int | None, test_count: int | None, seed
         seed: The random seed.
 
     Raises:
-        ValueError: The folder is not empty, or a number is negative.
+        ValueError: The folder is not empty.
     """
     write, sizes = KINDS[kind]
     counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]
-    if min(counts) < 0:
-        raise ValueError(f"--count and --test_count must be 0 or more. Received: {counts}")
-    path = pathlib.Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(
-            f"The folder must be new or empty, so that nothing is lost. Received: {folder!r}. Give "
-            "another name, or remove it"
-        )
-    with files.replacing_folder(path) as new:
+    files.check_new(folder)
+    with files.replacing_folder(folder) as new:
         write(new, counts, seed)
         return sum(1 for _ in new.rglob("*.jpg"))

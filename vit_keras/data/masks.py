@@ -12,6 +12,7 @@ from vit_keras.data.dataset import Split, WholeFault, read_file
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
 from vit_keras.data.threads import read_ahead
+from vit_keras.support.annotated import listed
 from vit_keras.support.tasks import VOID
 
 IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"
@@ -95,9 +96,7 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
 
 
 def _listed(values, are_colors):
-    texts = [f"#{value:06x}" if are_colors else str(value) for value in values]
-    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return f"{', '.join(texts[:SHOWN])}{more}"
+    return listed((f"#{value:06x}" if are_colors else str(value) for value in values), SHOWN)
 
 
 def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:

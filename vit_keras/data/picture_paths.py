@@ -150,15 +150,9 @@ def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
 
 def _entries(folder: str, seen: Seen) -> dict[str, os.DirEntry]:
     """Returns a folder's entries by path, sorted; nothing if the folder has been `seen`."""
-    try:
-        status = os.stat(folder)
-        with os.scandir(folder) as entries:
-            inside = sorted(entries, key=lambda entry: entry.name)
-    except PermissionError as error:
-        raise PermissionError(
-            f"A folder of pictures must be readable. Received: {folder!r}, which this user may not "
-            "read. Change its permissions, or move it elsewhere"
-        ) from error
+    status = os.stat(folder)
+    with os.scandir(folder) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
     if status.st_dev in _system_devices():
         raise ValueError(
             f"A folder of pictures must lie on a disk. Received: {folder!r}, a view of the system"

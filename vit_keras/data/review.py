@@ -17,6 +17,7 @@ from vit_keras.data.files import Layout
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.data.survey import Pair, Picture
+from vit_keras.support.annotated import listed
 from vit_keras.support.command_line import on_one_line
 from vit_keras.support.figures import drawable, font_of, is_latin
 from vit_keras.support.tasks import CLASSES, KINDS, Task
@@ -24,7 +25,7 @@ from vit_keras.support.tasks import CLASSES, KINDS, Task
 SKEWED = 3.0  # ratio of the largest class to the smallest
 FEW = 10  # training pictures per class
 UNKNOWN = 0.5  # share of unknown values that deserves a warning
-NAMES, LINES = 5, 10  # shown in a warning
+LINES = 10  # shown in a warning
 # Pictures of unsupported kinds; most need one command or one export to become readable.
 UNSUPPORTED = (
     *(".jxl", ".jp2", ".j2k", ".psd", ".svg", ".tga", ".ppm", ".pgm", ".pbm", ".ico", ".eps"),
@@ -52,10 +53,7 @@ class Review:
     def warn(self, names: Sequence[str], what: str, advice: str = "") -> None:
         """Adds a warning about some names, unless there are none."""
         if names:
-            more = f" and {len(names) - NAMES:,} more" if len(names) > NAMES else ""
-            self.warnings.append(
-                f"{what}: {', '.join(map(on_one_line, names[:NAMES]))}{more}{advice}"
-            )
+            self.warnings.append(f"{what}: {listed(map(on_one_line, names))}{advice}")
 
 
 def review_files(review: Review, layout: Layout) -> None:

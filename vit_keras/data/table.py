@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
+from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
 from vit_keras.data.dataset import Dataset, split_name
 from vit_keras.data.files import Rows, labels_in_names, open_rows, with_boxes, with_masks
 from vit_keras.data.labels import (
@@ -300,7 +301,7 @@ def _splits(table: Table) -> tuple[np.ndarray, str | None]:
         names = [numbered.get(str(cell)) or split_name(str(cell)) for cell in cells]
         if column.casefold() == "split":
             check_filled(table.path, column, cells)
-        elif not {*names} <= {"train", "test", "validation", "val", "valid", "dev"}:
+        elif not {*names} <= {*KNOWN_SPLITS}:
             continue
         if numbered or column != "split":
             pairs = sorted({*zip(map(str, cells), names)})

@@ -24,6 +24,7 @@ from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.prefix import has_class_token
 from vit_keras.retrieval.tables import Picture
+from vit_keras.support.annotated import check_choice
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
 
 
@@ -53,10 +54,7 @@ def embedding_model(
         features.predict(images)  # (B, 768)
         ```
     """
-    if tokens not in TOKENS:
-        raise ValueError(
-            f"`tokens` must be one of {', '.join(map(repr, TOKENS))}. Received: tokens={tokens!r}"
-        )
+    check_choice(tokens, TOKENS, "tokens")
     outputs = _outputs(model)
     if layer is not None and layer not in outputs:
         raise ValueError(

@@ -18,6 +18,7 @@ from vit_keras.retrieval import tables
 from vit_keras.retrieval.embedder import Embedder, embed_batches
 from vit_keras.retrieval.tables import PictureList
 from vit_keras.support import extras
+from vit_keras.support.annotated import check_choice, differences
 from vit_keras.support.file_lock import claimed_output
 from vit_keras.support.files import remove_folder, remove_remains, write_text
 from vit_keras.support.json_files import read_json
@@ -77,7 +78,7 @@ class EmbeddingJob:
         on_error: str = "raise",
         about: dict[str, Any] | None = None,
     ):
-        _check(batch, dtype, on_error, out)
+        _check(batch, dtype, on_error)
         self.out = pathlib.Path(out)
         self.folder = self.out.with_name(f"{self.out.name}.parts")
         self._embedder, self._read = embedder, pictures.read
@@ -162,15 +163,9 @@ class EmbeddingJob:
     def _check_same(self, recorded, which):
         """Continues a recorded job; ValueError lists all its differences from this one."""
         now = self.description
-        differences = [
-            f"{name}: {recorded.get(name)!r} there, {now.get(name)!r} here"
-            for name in sorted({*recorded, *now} - {*ABOUT})
-            if recorded.get(name) != now.get(name)
-        ]
-        if differences:
+        if changes := differences(recorded, now, sorted({*recorded, *now} - {*ABOUT})):
             raise ValueError(
-                f"{which} ({'; '.join(differences)}). Give another --out, or remove it to begin "
-                "again"
+                f"{which} ({'; '.join(changes)}). Give another --out, or remove it to begin again"
             )
         self.description = recorded
 
@@ -190,12 +185,7 @@ def _sha256(pictures):
     return digest.hexdigest()
 
 
-def _check(batch, dtype, on_error, out):
+def _check(batch, dtype, on_error):
     extras.check("pyarrow", "PIL", extra="tables", purpose="Embedding pictures")
     check_options(batch, on_error)
-    if dtype not in tables.DTYPES:
-        raise ValueError(
-            f"`dtype` must be {' or '.join(map(repr, tables.DTYPES))}. Received: dtype={dtype!r}"
-        )
-    if pathlib.Path(out).suffix.lower() != ".parquet":
-        raise ValueError(f"`out` must end in .parquet. Received: {os.fspath(out)!r}")
+    check_choice(dtype, tables.DTYPES, "dtype")

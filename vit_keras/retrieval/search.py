@@ -15,6 +15,7 @@ from vit_keras.evaluation.probes import unit_length
 from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
 from vit_keras.retrieval.neighbors import NeighborIndex, exact_neighbors
 from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable, file_reader
+from vit_keras.support.annotated import differences
 from vit_keras.support.command_line import on_one_line
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -97,11 +98,7 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
         )
     size = made["image_size"]
     embedder = open_embedder(path, (size[0], size[1]), layer=made["layer"], tokens=made["tokens"])
-    now = embedder.description
-    changes = [
-        f"{key}: {made[key]} then, {now[key]} now" for key in DECIDES if made[key] != now[key]
-    ]
-    if changes:
+    if changes := differences(made, embedder.description, DECIDES):
         raise ValueError(
             "A search needs the model that made the table. Received: "
             f"{os.fspath(path)!r} for {table.path!r} ({'; '.join(changes)}). Give the right one "

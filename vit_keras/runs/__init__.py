@@ -18,6 +18,7 @@ from vit_keras.config.run import change_addresses
 from vit_keras.config.sources import read_yaml
 from vit_keras.layers import backends
 from vit_keras.support import command_line
+from vit_keras.support.annotated import differences
 from vit_keras.support.file_lock import LOCK, claimed
 from vit_keras.support.files import PARTIAL, write_text
 from vit_keras.support.hub_address import without_commit
@@ -225,15 +226,10 @@ def _check_same(folder, begun, config):
             f"KERAS_BACKEND={backend}"
         )
     recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, config))
-    differences = [
-        f"{name}: {recorded[name]!r} there, {requested[name]!r} here"
-        for name in sorted({*recorded} - PLACE)
-        if recorded[name] != requested[name]
-    ]
-    if differences:
+    if changes := differences(recorded, requested, sorted({*recorded} - PLACE)):
         free = shlex.quote(f"{folder}-2")
         raise ValueError(
-            f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). Give another "
+            f"{str(folder)!r} belongs to another run ({'; '.join(changes)}). Give another "
             f"--workdir, such as {free}"
             f"{_longer_run(folder, requested['total_steps'] - recorded['total_steps'], free)}"
         )

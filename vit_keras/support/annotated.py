@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import numbers
 import operator
@@ -65,14 +66,7 @@ def check_types(instance: Any) -> None:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value has an annotated type."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, inner) for inner in arguments)
-    if origin is tuple:
-        return _fits_tuple(value, arguments)
-    if dataclasses.is_dataclass(hint):
-        return isinstance(value, typing.cast(type, hint)) or _fits_fields(value, hint)
-    return SIMPLE[hint](value) if hint in SIMPLE else True
+    return not fault(value, hint, SIMPLE)
 
 
 def is_text(value: Any) -> bool:
@@ -98,6 +92,22 @@ def short(value: Any) -> str:
     return reprlib.repr(value)
 
 
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Joins the first few names and counts the rest."""
+    names = list(names)
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def differences(recorded: Mapping, now: Mapping, names: Iterable[str]) -> list[str]:
+    """Describes the values of some names that differ between a record and the present."""
+    return [
+        f"{name}: {recorded.get(name)!r} there, {now.get(name)!r} here"
+        for name in names
+        if recorded.get(name) != now.get(name)
+    ]
+
+
 @functools.cache
 def _hints(annotated):
     return typing.get_type_hints(annotated)
@@ -107,28 +117,88 @@ def _is(value, kind):
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _fits_tuple(value, arguments):
-    if not isinstance(value, (list, tuple)):
-        return False
-    if arguments[-1] is Ellipsis:
-        return all(fits(item, arguments[0]) for item in value)
-    return len(value) == len(arguments) and all(map(fits, value, arguments))
+def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = "") -> str:
+    """Describes how a value differs from a type; empty if it does not.
+
+    A list may replace a tuple, and an object a dataclass, of which it may lack fields, or a
+    `TypedDict`, which allows other keys as well.
+
+    Args:
+        value: The value.
+        kind: The type, such as `int`, `dict[str, float]`, `tuple[int, ...] | None`, or a dataclass.
+        simple: Tests of the values of types without parts; other types have no test.
+        place: The place of the value in a whole, for the text.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        each = [fault(value, argument, simple, place) for argument in arguments]
+        return "" if "" in each else each[0]
+    if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
+            return ""
+        return fault(value, dict, simple, place) or _fault_of_record(value, kind, simple, place)
+    plain = origin or kind
+    if plain in simple and not simple[plain](value):
+        return f"{_place(place)} must be {NAMES[plain]}. Received: {cut(repr(value))}"
+    if plain not in PARTS or not arguments:
+        return ""
+    items: Any = [*(value.items() if plain is dict else enumerate(value))]
+    if plain is tuple and arguments[-1] is not Ellipsis:
+        if len(items) != len(arguments):
+            return f"{_place(place)} must have {len(arguments)} items. Received: {len(items)}"
+        kinds: Iterable = arguments
+    else:
+        kinds = itertools.repeat(arguments[0 if plain is tuple else -1])
+    faults = (fault(v, of, simple, _join(place, k)) for (k, v), of in zip(items, kinds))
+    return next(filter(None, faults), "")
 
 
-def _fits_fields(value, kind):
-    if not isinstance(value, dict):
-        return False
-    hints = _hints(kind)
-    return value.keys() <= hints.keys() and all(fits(v, hints[name]) for name, v in value.items())
+def _fault_of_record(value, kind, simple, place):
+    fields = _hints(kind)
+    for key, of_key in fields.items():
+        if key in value:
+            if inner := fault(value[key], of_key, simple, _join(place, key)):
+                return inner
+        elif key in getattr(kind, "__required_keys__", ()):
+            return f"{_place(place)} lacks `{key}`"
+    if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
+        return f"{_place(place)} has no field {others[0]!r}"
+    return ""
 
 
+def _place(place):
+    return f"its `{place}`" if place else "it"
+
+
+def _join(place, key):
+    key = key if isinstance(key, str) else f"[{key}]"
+    return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"
+
+
+def cut(text: str, most: int = 60) -> str:
+    """Cuts a text for a message."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+PARTS = (dict, list, tuple)
+NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    tuple: "a list",
+    types.NoneType: "null",
+}
 SIMPLE: dict[Any, Callable[[Any], bool]] = {
     bool: lambda value: isinstance(value, bool),
     dict: lambda value: isinstance(value, dict),
     int: is_int,
     float: is_number,
     str: is_text,
-    type(None): lambda value: value is None,
+    tuple: lambda value: isinstance(value, list | tuple),
+    types.NoneType: lambda value: value is None,
 }
 
 
@@ -136,26 +206,35 @@ def _name(hint):
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-Rule = tuple[str, Callable[[Any], bool], str]  # a field, a test of its values, and its wording
+# A field, a test of its values, and the rule, such as "at least 1"; or several fields, a test of
+# their values, and a clause, such as "give only one of them".
+Rule = tuple[str | tuple[str, ...], Callable[..., Any], str]
+
+NEEDS = (lambda value, needed: needed or not value, "the first needs the second")
+ONE_OF_TWO = (lambda one, other: not (one and other), "give only one of them")
 
 
 def check_rules(config: Any, section: str | None, rules: Iterable[Rule]) -> None:
-    """Checks the fields of a configuration. The value None satisfies every rule.
+    """Checks the fields of a configuration. A single field may also be None.
 
     Args:
         config: The dataclass of a section, or `Config`.
         section: The section's name in `Config`, which prefixes the option; None for `Config`
             itself.
-        rules: A row for each field.
+        rules: A row for each field, or for several that depend on each other.
 
     Raises:
-        ValueError: If a field breaks its rule.
+        ValueError: If fields break their rule.
     """
     prefix = f"{section}." if section else ""
-    for name, holds, rule in rules:
-        value = getattr(config, name)
-        if value is not None and not holds(value):
-            raise ValueError(f"`{prefix}{name}` must be {rule}. Received: {value}")
+    for fields, holds, rule in rules:
+        names = (fields,) if isinstance(fields, str) else fields
+        values = [operator.attrgetter(name)(config) for name in names]
+        if not (values == [None] or holds(*values)):
+            options = " and ".join(f"`{prefix}{name}`" for name in names)
+            received = " and ".join(cut(str(value), 200) for value in values)
+            says = ": " if len(names) > 1 else " must be "
+            raise ValueError(f"{options}{says}{rule}. Received: {received}")
 
 
 def check_defaults(run: Any, names: Iterable[str], where: str) -> None:

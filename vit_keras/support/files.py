@@ -80,14 +80,33 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
     Raises:
         ValueError: If the file is not UTF-8. The message ends with `remedy`.
     """
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         try:
-            return file.read()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{os.fspath(path)!r} is damaged (it is not UTF-8 from byte {error.start} on). "
-                f"{remedy}"
-            ) from error
+            return in_utf8(file.read())
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)!r} is damaged ({error}). {remedy}") from error
+
+
+def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
+    """Reads a file unless it is too large; refuses pipes and devices, which may never end.
+
+    Raises:
+        ValueError: If it is not such a file. The message gives the reason alone.
+    """
+    if not os.path.isfile(path):
+        raise ValueError("it is not a file")
+    if (size := os.path.getsize(path)) > most_bytes:
+        raise ValueError(f"its {size} bytes are more than {most_bytes}")
+    with open(path, "rb") as file:
+        return file.read(most_bytes)
+
+
+def in_utf8(data: bytes) -> str:
+    """Decodes a text; ValueError gives the place of the first other byte."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 from byte {error.start} on") from error
 
 
 def check_arrived(path: str | os.PathLike) -> None:
@@ -148,6 +167,15 @@ def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[
             os.replace(folder, hidden / OLD)
         os.replace(new, folder)
         _flush(folder.parent)
+
+
+def check_new(folder: str | os.PathLike) -> None:
+    """Raises ValueError unless a folder is empty or does not exist, so that nothing is lost."""
+    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
+        raise ValueError(
+            f"`folder` must be a new or an empty folder. Received: {os.fspath(folder)!r}. Remove "
+            "it, or give another name"
+        )
 
 
 def remove_folder(folder: str | os.PathLike) -> None:

@@ -1,15 +1,16 @@
 """Reads JSON that this package wrote, and describes the damage if a file was changed since."""
 
 import collections
-import dataclasses
+import functools
 import hashlib
 import json
 import os
 import types
-import typing
+from collections.abc import Callable, Collection
 from typing import Any
 
-from vit_keras.support.annotated import short
+from vit_keras.support.annotated import fault, short
+from vit_keras.support.files import in_utf8, read_bounded
 
 # The limit for a file, in bytes. Python's objects take up to 25 times the text, as for
 # `[[],[],...]`, so reading any file takes at most 400 MB. A record of 50,000 evaluations is this
@@ -18,14 +19,20 @@ LARGEST_JSON_BYTES = 16 * 2**20
 LARGEST_INT = 2**63  # beyond this, arrays and floats raise their own errors
 DEEPEST_JSON = 50  # levels of lists and objects; our files and configurations have up to 10
 CHECKSUMS = "checksums"  # the field of a record that reveals changes to other fields
-NAMES = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    dict: "an object",
-    list: "a list",
-    types.NoneType: "null",
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) < LARGEST_INT
+
+
+TYPES: dict[Any, Callable[[Any], bool]] = {
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+    dict: lambda value: isinstance(value, dict),
+    **dict.fromkeys((list, tuple), lambda value: isinstance(value, list)),
+    int: _is_whole,
+    float: lambda value: isinstance(value, float) or _is_whole(value),
+    types.NoneType: lambda value: value is None,
 }
 
 
@@ -34,6 +41,7 @@ def read_json(
     kind: Any = dict,
     remedy: str = "",
     largest_bytes: int = LARGEST_JSON_BYTES,
+    names: Collection[str] | None = None,
 ) -> Any:
     """Reads a JSON file, and checks its types and its checksums, if any.
 
@@ -42,6 +50,7 @@ def read_json(
         kind: The type of the content, as in `parse_json`.
         remedy: Advice for a damaged or missing file, for the message.
         largest_bytes: The size above which the file is refused.
+        names: The names to keep in objects, which saves the memory of the others; None for all.
 
     Returns:
         The content.
@@ -59,12 +68,11 @@ def read_json(
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no file {name}{_sentence(remedy)}")
-    if not os.path.isfile(path):  # opening a pipe might block forever
-        raise _damaged(name, "it is not a file", remedy)
-    if (size := os.path.getsize(path)) > largest_bytes:
-        raise _damaged(name, f"its {size} bytes are more than {largest_bytes}", remedy)
-    with open(path, "rb") as file:
-        return parse_json(file.read(largest_bytes), name, kind, remedy)
+    try:
+        text = read_bounded(path, largest_bytes)
+    except ValueError as error:
+        raise _damaged(name, error, remedy) from error
+    return parse_json(text, name, kind, remedy, names)
 
 
 def with_checksums(record: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +84,13 @@ def _checksum(value):
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "") -> Any:
+def parse_json(
+    text: str | bytes,
+    name: str,
+    kind: Any = dict,
+    remedy: str = "",
+    names: Collection[str] | None = None,
+) -> Any:
     """Reads JSON from text, and checks the types of its content.
 
     Args:
@@ -86,6 +100,7 @@ def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "")
             on; a `TypedDict`, which allows other keys as well; or a dataclass, for all or some of
             its fields. An integer also counts as a `float`, and a list as a `tuple`.
         remedy: Advice for damaged text, for the message.
+        names: As in `read_json`.
 
     Raises:
         ValueError: If the text is not JSON, or holds another type. The message names it.
@@ -97,15 +112,16 @@ def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "")
         ValueError: The note is damaged (its `step` must be an integer. Received: '7')
     """
     try:
-        content = load_once(text.decode("utf-8") if isinstance(text, bytes) else text)
-    except UnicodeDecodeError as error:
-        raise _damaged(name, f"it is not UTF-8 from byte {error.start} on", remedy) from error
+        text = in_utf8(text) if isinstance(text, bytes) else text
     except ValueError as error:
-        raise _damaged(
-            name, f"it is not JSON: {error}" if text else "it is empty", remedy
-        ) from error
-    if fault := _fault(content, kind):
-        raise _damaged(name, fault, remedy)
+        raise _damaged(name, error, remedy) from error
+    try:
+        content = load_once(text, names)
+    except ValueError as error:
+        reason = f"it is not JSON: {error}" if text else "it is empty"
+        raise _damaged(name, reason, remedy) from error
+    if reason := fault(content, kind, TYPES):
+        raise _damaged(name, reason, remedy)
     sums: Any = content.pop(CHECKSUMS, None) if isinstance(content, dict) else None
     for field in set(sums) & set(content) if isinstance(sums, dict) else ():
         if sums[field] != _checksum(content[field]):
@@ -113,11 +129,11 @@ def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "")
     return content
 
 
-def load_once(text: str) -> Any:
+def load_once(text: str, names: Collection[str] | None = None) -> Any:
     """`json.loads` that raises ValueError for duplicate names and for deep nesting."""
     deep = ValueError(f"it must nest at most {DEEPEST_JSON} lists and objects")
     try:
-        parsed = json.loads(text, object_pairs_hook=_once)
+        parsed = json.loads(text, object_pairs_hook=functools.partial(_once, names))
     except RecursionError as error:
         raise deep from error
     if _depth(parsed) > DEEPEST_JSON:
@@ -125,12 +141,12 @@ def load_once(text: str) -> Any:
     return parsed
 
 
-def _once(pairs):
+def _once(names, pairs):
     content = dict(pairs)
     if len(content) < len(pairs):
         ((twice, _),) = collections.Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the name {short(twice)} appears twice in an object")
-    return content
+    return content if names is None else {n: v for n, v in content.items() if n in names}
 
 
 def _depth(parsed):
@@ -151,61 +167,3 @@ def _damaged(name, reason, remedy):
 
 def _sentence(remedy):
     return f". {remedy}" if remedy else ""
-
-
-def _fault(value: Any, kind: Any, place: str = "") -> str:
-    """Describes how a value differs from a type; empty if it does not."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return ""
-    if origin in (typing.Union, types.UnionType):
-        each = [_fault(value, argument, place) for argument in arguments]
-        return "" if "" in each else each[0]
-    if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
-        return _fault(value, dict, place) or _fault_of_record(value, kind, place)
-    if origin is tuple:
-        return _fault(value, list, place) or _fault_of_tuple(value, arguments, place)
-    plain = origin or kind
-    accepted: Any = (int, float) if plain is float else plain
-    is_other = isinstance(value, bool) and plain is not bool
-    is_huge = type(value) is int and abs(value) >= LARGEST_INT
-    if not isinstance(value, accepted) or is_other or is_huge:
-        shown = repr(value)
-        received = shown if len(shown) <= 60 else f"{shown[:60]}..."
-        return f"{_place(place)} must be {NAMES[plain]}. Received: {received}"
-    if not arguments:
-        return ""
-    items: Any = value.items() if plain is dict else enumerate(value)
-    faults = (_fault(item, arguments[-1], _join(place, key)) for key, item in items)
-    return next(filter(None, faults), "")
-
-
-def _fault_of_tuple(value, kinds, place):
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(value)
-    if len(value) != len(kinds):
-        return f"{_place(place)} must have {len(kinds)} items. Received: {len(value)}"
-    faults = (_fault(*item, _join(place, i)) for i, item in enumerate(zip(value, kinds)))
-    return next(filter(None, faults), "")
-
-
-def _fault_of_record(value, kind, place):
-    fields = typing.get_type_hints(kind)
-    for key, of_key in fields.items():
-        if key in value:
-            if fault := _fault(value[key], of_key, _join(place, key)):
-                return fault
-        elif key in getattr(kind, "__required_keys__", ()):
-            return f"{_place(place)} lacks `{key}`"
-    if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
-        return f"{_place(place)} has no field {others[0]!r}"
-    return ""
-
-
-def _place(place):
-    return f"its `{place}`" if place else "it"
-
-
-def _join(place, key):
-    key = key if isinstance(key, str) else f"[{key}]"
-    return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"

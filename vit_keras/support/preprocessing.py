@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support.annotated import check_types, short
+from vit_keras.support.annotated import Rule, check_rules, check_types, short
 
 METHODS = ("bilinear", "bicubic", "nearest")  # of resizing; the last one is for masks
 ROUNDINGS = ("none", "torchvision", "transformers")
@@ -56,27 +56,7 @@ class Preprocessing:
 
     def __post_init__(self):
         check_types(self)
-        if not self.mean or not self.std or 0 in self.std or not _are_colors(self.mean, self.std):
-            raise ValueError(
-                "`mean` and `std` must hold numbers below 1e6, and `std` must not hold 0. "
-                f"Received: mean={short(self.mean)}, std={short(self.std)}"
-            )
-        if self.levels <= 0 or min(self.bands, default=1) < 1:
-            raise ValueError(
-                "`levels` must be above 0, and `bands` must be counted from 1. "
-                f"Received: levels={self.levels}, bands={self.bands}"
-            )
-        for name, choices in (("interpolation", METHODS), ("rounding", ROUNDINGS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-                    f"Received: {getattr(self, name)!r}"
-                )
-        if self.crop_fraction is not None and not 0 < self.crop_fraction <= 1:
-            raise ValueError(
-                "`crop_fraction` must be above 0 and at most 1, or None. "
-                f"Received: {self.crop_fraction!r}"
-            )
+        check_rules(self, None, RULES)
 
     @property
     def rounds_levels(self) -> bool:
@@ -133,8 +113,18 @@ class Preprocessing:
         return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
 
 
-def _are_colors(*values) -> bool:
-    return all(abs(number) < 1e6 for several in values for number in several)
+def _are_colors(mean, std) -> bool:
+    return bool(mean and std) and 0 not in std and max(map(abs, (*mean, *std))) < 1e6
+
+
+RULES: tuple[Rule, ...] = (
+    (("mean", "std"), _are_colors, "give numbers below 1e6, and no 0 in the second"),
+    ("levels", lambda level: level > 0, "above 0"),
+    ("bands", lambda bands: min(bands, default=1) >= 1, "counted from 1"),
+    ("interpolation", METHODS.__contains__, f"one of {', '.join(METHODS)}"),
+    ("rounding", ROUNDINGS.__contains__, f"one of {', '.join(ROUNDINGS)}"),
+    ("crop_fraction", lambda share: 0 < share <= 1, "above 0 and at most 1, or None"),
+)
 
 
 def as_numbers(values: Any, name: str = "Pixels") -> Any:

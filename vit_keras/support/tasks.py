@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from vit_keras.support.annotated import check_types
+from vit_keras.support.annotated import check_choice, check_rules, check_types
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,14 +91,9 @@ class Task:
 
     def __post_init__(self):
         check_types(self)
-        if self.temperature is not None and not 0 < self.temperature < 1e6:
-            raise ValueError(
-                f"`temperature` must be above 0 and below 1e6. Received: {self.temperature}"
-            )
-        if self.kind not in KINDS:
-            raise ValueError(
-                f"`kind` must be one of {', '.join(map(repr, KINDS))}. Received: {self.kind!r}"
-            )
+        check_choice(self.kind, KINDS, "kind")
+        between = (lambda number: 0 < number < 1e6, "above 0 and below 1e6")
+        check_rules(self, None, [("temperature", *between)])
         for name, kinds in FIELDS.items():
             if getattr(self, name) is not None and self.kind not in kinds:
                 raise ValueError(
