@@ -83,15 +83,15 @@ def compare_groups(sizes: list[int]) -> None:
     """Prints the rows per second of Parquet files with groups of these sizes, and by `datasets`."""
     from vit_keras import data
     from vit_keras.config import DataConfig
-    from vit_keras.data.shards import packing
+    from vit_keras.data.shards import formats
 
     rng, choice = np.random.default_rng(0), DataConfig(test_percent=0)
     with tempfile.TemporaryDirectory() as root:
         os.environ |= {"KERAS_HOME": f"{root}/home", "HF_DATASETS_CACHE": f"{root}/hf"}
         for size in sizes:
-            folder, packing.ROWS_IN_GROUP = pathlib.Path(root) / str(size), size
+            folder, formats.ROWS_IN_GROUP = pathlib.Path(root) / str(size), size
             folder.mkdir()
-            with packing.parquet_writer(str(folder / "train.parquet"), ("a", "b")) as write:
+            with formats.parquet_writer(str(folder / "train.parquet"), ("a", "b")) as write:
                 for row in range(ROWS):
                     write(f"{row}.jpg", rng.bytes(ROW_BYTES), row % 2)
             for source in ("shards", "hf"):

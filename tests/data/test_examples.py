@@ -8,7 +8,7 @@ from PIL import Image
 
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.shards.packing import WRITERS
+from vit_keras.data.shards.formats import FORMATS
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
 COUNT = 12
@@ -69,7 +69,7 @@ def test_tensorflow_reads_our_files(tmp_path, rng, pictures):
     import tensorflow as tf
 
     numbers = rng.integers(0, 9, COUNT).tolist()
-    with WRITERS["tfrecord"](str(tmp_path / "ours"), [*map(str, range(9))]) as add:
+    with FORMATS["tfrecord"].writer(str(tmp_path / "ours"), [*map(str, range(9))]) as add:
         for picture, number in zip(pictures, numbers):
             add("a.png", picture, number)
     features = {

@@ -3,7 +3,9 @@
 import csv
 import hashlib
 import io
+import json
 import textwrap
+from unittest import mock
 
 import keras
 import numpy as np
@@ -14,6 +16,7 @@ from PIL import Image
 from tests.helpers import run_script
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.shards import packing
 from vit_keras.models import Preprocessing
 
 COUNT, STEPS, BATCH = 23, 7, 8  # 7 batches of 8 are two epochs and a part of the third
@@ -53,8 +56,22 @@ def write_table(root, encoded):
 
 def write_shards(kind):
     def write(root, encoded):
-        data.pack_shards(opened(write_table(root / "table", encoded)), root / "shards", format=kind)
-        return f"shards:{root / 'shards'}"
+        """Several shards of unequal numbers of pictures, with their sizes and hashes."""
+        dataset, shards = opened(write_table(root / "table", encoded)), root / "shards"
+        with mock.patch.object(packing, "MEGABYTE", 1000):
+            manifest = data.pack_shards(dataset, shards, format=kind, shard_mb=10)
+        entries = manifest["splits"]["train"]
+        counts = [entry["images"] for entry in entries]
+        assert len(counts) > 2 and len({*counts}) > 1 and sum(counts) == COUNT
+        written = json.loads((shards / "shards.json").read_text())
+        assert written["splits"] == manifest["splits"] and written["format"] == kind
+        names = {path.name for path in shards.iterdir()}
+        assert names == {"shards.json", *(entry["file"] for entry in entries)}
+        for entry in entries:
+            content = (shards / entry["file"]).read_bytes()
+            assert entry["bytes"] == len(content)
+            assert entry["sha256"] == hashlib.sha256(content).hexdigest()
+        return f"shards:{shards}"
 
     return write
 

@@ -91,7 +91,7 @@ def test_data_sets_of_hugging_face_are_read(tmp_path):
 @pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
 def test_examples_have_labels_in_any_feature(tmp_path, monkeypatch, kind):
     """A feature `label` that is no class is none, where another one is named."""
-    from vit_keras.data.shards import packing
+    from vit_keras.data.shards import formats
 
     def example(name, picture, label):
         example = example_class()()
@@ -103,7 +103,7 @@ def test_examples_have_labels_in_any_feature(tmp_path, monkeypatch, kind):
 
     write_tar(tmp_path / "source.tar", samples(range(5)))
     source = load(tmp_path / "source.tar", test_percent=0)
-    monkeypatch.setattr(packing, "_example", example)
+    monkeypatch.setattr(formats, "_example", example)
     data.pack_shards(source, tmp_path / "packed", format=kind)
     (tmp_path / "packed" / "shards.json").unlink()
     named = load(tmp_path / "packed", label_columns="kind", test_percent=0)

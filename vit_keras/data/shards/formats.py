@@ -1,9 +1,11 @@
-"""The kinds of shards, one row each, and how to find and read their records.
+"""The kinds of shards, one row each, and how to find, read and write their records.
 
 An error of a scan says what is wrong with a file; the caller adds the file's name.
 """
 
+import contextlib
 import functools
+import io
 import itertools
 import json
 import os
@@ -11,7 +13,7 @@ import pathlib
 import re
 import struct
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +43,7 @@ READ_AT_ONCE = 64
 # Parquet
 NOTE = b"huggingface"  # the key of the schema's metadata with the class names
 ROWS_AT_ONCE = 2**8
+ROWS_IN_GROUP = 16  # of written files; rows of a group are read together
 KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pictures in a group
 
 
@@ -58,6 +61,8 @@ class Record(NamedTuple):
     label: int | str | None
 
 
+# Adds a picture to a shard, given its name with the suffix.
+Write = Callable[[str, bytes, int | None], object]
 # Takes a record's number in all files, its file's number, its offset and its length.
 Reader = Callable[[int, int, int, int], bytes]
 
@@ -336,6 +341,79 @@ def _picture_column(schema):
     raise ValueError(f"no column of {', '.join(schema.names)} holds the bytes of pictures")
 
 
+@contextlib.contextmanager
+def tar_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """Writes WebDataset's layout: NAME.jpg and NAME.cls. Equal pictures give equal bytes."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+
+        def add(name, content):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+        def write(name, picture, label):
+            add(name, picture)
+            if label is not None:
+                add(f"{name.partition('.')[0]}.cls", str(label).encode())
+
+        yield write
+
+
+@contextlib.contextmanager
+def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """Writes the layout of Hugging Face data sets: `image` with bytes and path, and `label`."""
+    arrow, parquet = (require(name, extra="tables") for name in ("pyarrow", "pyarrow.parquet"))
+    fields = [(IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))]
+    features: dict[str, Any] = {IMAGE: {"_type": "Image"}}
+    if classes:
+        fields.append((LABEL, arrow.int64()))
+        features[LABEL] = {"names": list(classes), "_type": "ClassLabel"}
+    note = json.dumps({"info": {"features": features}})
+    schema = arrow.schema(fields, metadata={NOTE: note})
+    # Pictures are already compressed.
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    rows: list[dict[str, Any]] = []
+    with parquet.ParquetWriter(path, schema, **options) as file:
+
+        def flush():
+            file.write_table(arrow.Table.from_pylist(rows, schema))
+            rows.clear()
+
+        def write(name, picture, label):
+            rows.append({IMAGE: {"bytes": picture, "path": name}, LABEL: label})
+            if len(rows) == ROWS_IN_GROUP:
+                flush()
+
+        yield write
+        if rows:
+            flush()
+
+
+def _example(name, picture, label) -> bytes:
+    """Returns `tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
+    example = example_class()()
+    example.features.feature[IMAGE].bytes_list.value.append(picture)
+    if label is not None:
+        example.features.feature[LABEL].int64_list.value.append(label)
+    return example.SerializeToString(deterministic=True)
+
+
+@contextlib.contextmanager
+def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """Writes examples as records with checksums. Equal pictures give equal bytes."""
+    with open(path, "wb") as file:
+        yield lambda *packed: file.write(framed(_example(*packed)))
+
+
+@contextlib.contextmanager
+def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """Writes examples as records, each of which can be read alone."""
+    module = require("array_record.python.array_record_module", extra="tfds")
+    file = module.ArrayRecordWriter(path, "group_size:1")
+    yield lambda *packed: file.write(_example(*packed))
+    file.close()
+
+
 class ShardFormat(NamedTuple):
     """A kind of shard.
 
@@ -343,6 +421,8 @@ class ShardFormat(NamedTuple):
         names: Matches the names of such files.
         scan: Takes a file and the column of the labels, and yields its records.
         reader: Takes the files of a data set, and returns a function that reads their pictures.
+        writer: Opens a new file, given its path and the names of the classes, and yields a function
+            that adds a picture, given its name with the suffix, its bytes, and its class if any.
         class_names: Takes the files and the column, and returns the class names stored in them.
         contents: Takes a file, and says where it may hold a label.
     """
@@ -350,6 +430,7 @@ class ShardFormat(NamedTuple):
     names: str
     scan: Callable[[str, str | None], Iterator[Record]]
     reader: Callable[[ShardFiles], Reader]
+    writer: Callable[[str, Sequence[str]], contextlib.AbstractContextManager[Write]]
     class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()
     contents: Callable[[str], str] = lambda path: "no feature 'label'"
 
@@ -360,15 +441,17 @@ def ranges(files: ShardFiles) -> Reader:
 
 
 FORMATS = {
-    "tar": ShardFormat(r"\.tar$", scan_tar, ranges, contents=contents_of_tar),
+    "tar": ShardFormat(r"\.tar$", scan_tar, ranges, tar_writer, contents=contents_of_tar),
     "parquet": ShardFormat(
-        *(r"\.parquet$", scan_parquet, parquet_reader, parquet_class_names),
+        *(r"\.parquet$", scan_parquet, parquet_reader, parquet_writer),
+        class_names=parquet_class_names,
         contents=lambda path: f"the columns {', '.join(parquet().read_schema(path).names)}",
     ),
     # TensorFlow Datasets puts file numbers after the suffix.
-    "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges),
+    "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges, tfrecord_writer),
     "array_record": ShardFormat(
-        r"\.array_?record(-\d+-of-\d+)?$", scan_array_record, array_record_reader
+        *(r"\.array_?record(-\d+-of-\d+)?$", scan_array_record),
+        *(array_record_reader, array_record_writer),
     ),
 }
 

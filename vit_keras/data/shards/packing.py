@@ -1,29 +1,26 @@
 """Packs a data set into shards."""
 
-import contextlib
 import io
 import itertools
 import json
 import os
-import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import as_picture
 from vit_keras.data.pillow_images import SUFFIXES, pillow_image, read_encoded, unreadable_message
-from vit_keras.data.shards.formats import IMAGE, LABEL, NOTE, example_class, framed, require
+from vit_keras.data.shards.formats import FORMATS
 from vit_keras.data.shards.source import FILE, Entry, Manifest
 from vit_keras.data.threads import read_ahead
-from vit_keras.support.files import replacing_folder, sha256
+from vit_keras.support.annotated import check_choice
+from vit_keras.support.files import check_new, replacing_folder, sha256
 from vit_keras.support.json_files import with_checksums
 
 MEGABYTE = 10**6
 AHEAD = 64  # pictures to read in advance
 QUALITY = 95  # of written JPEGs
-ROWS_IN_GROUP = 16  # of Parquet; rows of a group are read together
 HEADS = {  # the first bytes of pictures without a suffix
     b"\x89PNG": ".png",
     b"GIF8": ".gif",
@@ -36,8 +33,6 @@ HEADS = {  # the first bytes of pictures without a suffix
 
 # A picture for a shard: the suffix of such files, the bytes, and its class if any.
 Packed = tuple[str, bytes, int | None]
-# Adds a picture to a shard, given its name with the suffix.
-Write = Callable[[str, bytes, int | None], object]
 
 
 def pack_shards(
@@ -88,7 +83,7 @@ def pack_shards(
             for shard, in_shard in itertools.groupby(pictures, key=lambda numbered: numbered[0]):
                 path = partial / f"{name}-{shard:05}.{format}"
                 count = 0
-                with WRITERS[format](str(path), classes) as write:
+                with FORMATS[format].writer(str(path), classes) as write:
                     for _, number, (suffix, picture, label) in in_shard:
                         write(f"{number:08}{suffix}", picture, label)
                         count += 1
@@ -102,19 +97,13 @@ def pack_shards(
 
 def _check(dataset, folder, format):
     """Raises ValueError for arguments that `pack_shards` cannot take."""
-    if format not in WRITERS:
-        names = ", ".join(map(repr, WRITERS))
-        raise ValueError(f"`format` must be one of {names}. Received: format={format!r}")
+    check_choice(format, FORMATS, "format")
     if dataset.class_names and dataset.kind != "classes":
         raise ValueError(
             f"Shards hold pictures of classes. Received: {dataset.name!r}, whose labels are "
             f"{dataset.kind}. Train from the data set itself"
         )
-    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise ValueError(
-            f"`folder` must be a new or an empty folder. Received: {os.fspath(folder)!r}. Remove "
-            "it, or give another name"
-        )
+    check_new(folder)
 
 
 def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int, Packed]]:
@@ -177,84 +166,3 @@ def _encoded(image, **options):
     file = io.BytesIO()
     image.save(file, **options)
     return file.getvalue()
-
-
-@contextlib.contextmanager
-def tar_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Writes WebDataset's layout: NAME.jpg and NAME.cls. Equal pictures give equal bytes."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-
-        def add(name, content):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-        def write(name, picture, label):
-            add(name, picture)
-            if label is not None:
-                add(f"{name.partition('.')[0]}.cls", str(label).encode())
-
-        yield write
-
-
-@contextlib.contextmanager
-def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Writes the layout of Hugging Face data sets: `image` with bytes and path, and `label`."""
-    arrow, parquet = (require(name, extra="tables") for name in ("pyarrow", "pyarrow.parquet"))
-    fields = [(IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))]
-    features: dict[str, Any] = {IMAGE: {"_type": "Image"}}
-    if classes:
-        fields.append((LABEL, arrow.int64()))
-        features[LABEL] = {"names": list(classes), "_type": "ClassLabel"}
-    note = json.dumps({"info": {"features": features}})
-    schema = arrow.schema(fields, metadata={NOTE: note})
-    # Pictures are already compressed.
-    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    rows: list[dict[str, Any]] = []
-    with parquet.ParquetWriter(path, schema, **options) as file:
-
-        def flush():
-            file.write_table(arrow.Table.from_pylist(rows, schema))
-            rows.clear()
-
-        def write(name, picture, label):
-            rows.append({IMAGE: {"bytes": picture, "path": name}, LABEL: label})
-            if len(rows) == ROWS_IN_GROUP:
-                flush()
-
-        yield write
-        if rows:
-            flush()
-
-
-def _example(name, picture, label) -> bytes:
-    """Returns `tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
-    example = example_class()()
-    example.features.feature[IMAGE].bytes_list.value.append(picture)
-    if label is not None:
-        example.features.feature[LABEL].int64_list.value.append(label)
-    return example.SerializeToString(deterministic=True)
-
-
-@contextlib.contextmanager
-def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Writes examples as records with checksums. Equal pictures give equal bytes."""
-    with open(path, "wb") as file:
-        yield lambda *packed: file.write(framed(_example(*packed)))
-
-
-@contextlib.contextmanager
-def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Writes examples as records, each of which can be read alone."""
-    module = require("array_record.python.array_record_module", extra="tfds")
-    file = module.ArrayRecordWriter(path, "group_size:1")
-    yield lambda *packed: file.write(_example(*packed))
-    file.close()
-
-
-WRITERS: dict[str, Callable[[str, Sequence[str]], Any]] = {
-    "tar": tar_writer,
-    "parquet": parquet_writer,
-    "tfrecord": tfrecord_writer,
-    "array_record": array_record_writer,
-}

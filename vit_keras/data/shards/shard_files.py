@@ -118,10 +118,7 @@ def _opened(path) -> tuple[Any, str]:
         client = fsspec.config.conf.get(path.partition(":")[0], {}).get("client_kwargs", {})
         defaults = {"response_class": _bounded_answer(), "timeout": timeout}
         options["client_kwargs"] = {**defaults, **client}
-    try:
-        return fsspec.url_to_fs(path, **options)
-    except ImportError as error:  # each kind of store needs its defaults package
-        raise ImportError(f"{path!r} cannot be read: {error}") from error
+    return fsspec.url_to_fs(path, **options)  # names the package that a kind of store needs
 
 
 @functools.cache
