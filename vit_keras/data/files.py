@@ -14,12 +14,12 @@ from vit_keras.data.box_files import holds_boxes, read_boxes
 from vit_keras.data.boxes import Annotated, Boxes, clean
 from vit_keras.data.dataset import (
     HELD_OUT,
+    SPLITS,
     Dataset,
     Split,
     as_labels,
     read_file,
     split_name,
-    without_held_out,
 )
 from vit_keras.data.held_out import hold_out, path_hash
 from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, Labels, no_labels
@@ -131,51 +131,41 @@ def open_rows(rows: Rows, config: DataConfig) -> Dataset:
         rows = rows.part(np.flatnonzero(rows.labels.values != NO_CLASS))
     if rows.groups is None and len({*rows.files}) < len(rows.files):
         rows = dataclasses.replace(rows, groups=rows.files)  # several rows may share a picture
-    held_out_by, splits = "", rows.splits.astype(object)
-    if "train" in splits and without_held_out({*splits}, config.test_split):
-        (train,) = np.nonzero(splits == "train")
-        known = rows.part(train)
-        kind, names, values, _ = known.labels
-        held_out, held_out_by = hold_out(
-            rows.lacks, known.files, kind, values, known.groups, config, bool(names)
-        )
-        splits[train[held_out]] = "test"
-    _check_trained(rows, splits)
-    return Dataset(
+    names = sorted({*rows.splits.tolist()}, key=lambda name: (name != "train", name))
+    if "train" not in names:
+        raise ValueError(f"{rows.name!r} needs pictures of the split train. Received: {names}")
+    of_split = {name: rows.part(np.flatnonzero(rows.splits == name)) for name in names}
+    dataset = Dataset(
         rows.name,
-        {
-            split: _open(rows.part(np.flatnonzero(splits == split)))
-            for split in sorted({*splits}, key=lambda name: (name != "train", name))
-        },
+        {name: _open(part) for name, part in of_split.items()},
         rows.labels.names,
-        held_out_by=held_out_by,
         kind=rows.labels.kind,
         notes=rows.notes,
         warnings=rows.warnings,
     )
+    dataset = hold_out(dataset, rows.lacks, config, of_split["train"].files)
+    _check_trained(dataset)
+    return dataset
 
 
-def _check_trained(rows: Rows, splits):
+def _check_trained(dataset):
     """Raises ValueError unless the split train has all classes or labels."""
-    if "train" not in splits:
-        raise ValueError(
-            f"{rows.name!r} needs pictures of the split train. Received: {sorted({*splits})}"
-        )
-    labels = rows.labels
-    if broken := [name for name in labels.names if not is_one_line(name) or not name]:
+    names, kind = dataset.class_names, dataset.kind
+    if broken := [name for name in names if not is_one_line(name) or not name]:
         raise ValueError(
             f"The name of a class must be text on one line. Received: {broken[:5]} in "
-            f"{rows.name!r}. Rename it; in a table, look for a quote that is not closed"
+            f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
         )
-    if labels.kind in ("masks", "boxes") or not labels.names:
+    if kind in ("masks", "boxes") or not names:
         return
-    counts = LABEL_KINDS[labels.kind].counts(labels.values[splits == "train"], labels.names)
-    if untrained := [name for name, count in counts.items() if not count]:
-        every = LABEL_KINDS[labels.kind].counts(labels.values, labels.names)
-        where = "only in other splits" if any(every[n] for n in untrained) else "nowhere"
+    count = LABEL_KINDS[kind].counts
+    train, *others = (count(split.labels, names) for split in dataset.splits.values())
+    if untrained := [name for name in names if not train[name]]:
+        elsewhere = any(other[name] for other in others for name in untrained)
         raise ValueError(
-            f"All {labels.kind} must have training images. Received: {rows.name!r}, which has "
-            f"{untrained} {where}. Leave it out, or add training images"
+            f"All {kind} must have training images. Received: {dataset.name!r}, which has "
+            f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave it out, or "
+            "add training images"
         )
 
 
@@ -275,7 +265,7 @@ def _rows(path, files) -> Rows:
 def _with_masks(path, config) -> Rows:
     """Returns the rows of pictures and masks; their splits are folders."""
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
-    roots = {"train": path} | {name: roots[name] for name in ("train", *HELD_OUT) if name in roots}
+    roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
     pairs = {split: dict(find_masks(root)) for split, root in roots.items()}
     relative = lambda file: os.path.relpath(file, path)
     masks = {relative(i): relative(mask) for of in pairs.values() for i, mask in of.items()}
@@ -376,8 +366,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
 
 def _roots(path, names):
     """Returns the folder of each split, train first; without one, train is `path`."""
-    splits = ("train", *HELD_OUT)
-    known = {split_name(name): name for name in names if split_name(name) in splits}
+    known = {split_name(name): name for name in names if split_name(name) in SPLITS}
     others = set(names) - set(known.values())
     if "train" not in known:
         known = {

@@ -196,49 +196,40 @@ class _Table:
 
 
 def hold_out(
-    lacks: str, names, kind: str, labels, groups, config: DataConfig, has_labels: bool = True
-) -> tuple[np.ndarray, str]:
-    """Holds out `config.test_percent` of a data set that `lacks` a split, and describes that.
+    dataset: Dataset, lacks: str, config: DataConfig, names: Sequence[str] | None = None
+) -> Dataset:
+    """Holds out `config.test_percent` of the split train if a data set holds out nothing.
+
+    Each class or label has its share, unless the labels are in the records, which are not read.
 
     Args:
-        lacks: What the data set lacks, such as "no folder test".
-        names, kind, labels, groups: As in `divide`.
+        dataset: The data set.
+        lacks: What it lacks if it has no held-out split, such as "no folder test".
         config: The share, and the seed.
-        has_labels: Whether the labels mean something.
+        names: The names of the training images, which decide; None for their numbers.
 
     Returns:
-        Whether each image is held out, `(N,)` bool; and a sentence, empty if no image is.
+        The data set, or one with the splits "train" and "test", and with `held_out_by`.
     """
-    percent = config.test_percent
-    held_out = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent) == 1
+    train, percent = dataset.splits.get("train"), config.test_percent
+    if not train or not without_held_out(dataset.splits, config.test_split):
+        return dataset
+    kind, labels = dataset.kind, train.labels if train.labels_are_known else None
+    if labels is None:
+        kind, labels = "numbers", np.zeros((len(train), 1))
+    known = names or range(len(train)), kind, labels, train.groups
+    held_out = divide(*known, seed=config.split_seed, percent=percent) == 1
     if not held_out.any():
-        return held_out, ""
-    unit = LABEL_KINDS[kind].unit if has_labels else "the pictures"
-    whole = "" if groups is None else ", in whole groups"
-    return held_out, (
-        f"{lacks}: {percent:g} % of {unit}, {int(held_out.sum()):,} pictures, are held out{whole}. "
+        return dataset
+    divided = {"train": train.part(np.flatnonzero(~held_out))}
+    divided["test"] = train.part(np.flatnonzero(held_out))
+    unit = LABEL_KINDS[dataset.kind].unit if dataset.class_names else "the pictures"
+    whole = "" if train.groups is None else ", in whole groups"
+    text = (
+        f"{lacks}: {percent:g} % of {unit}, {held_out.sum():,} pictures, are held out{whole}. "
         f"Give data.test_percent, or a {lacks.removeprefix('no ')}"
     )
-
-
-def hold_out_of(
-    splits: dict[str, Split], lacks: str, kind: str, config: DataConfig, has_labels: bool
-) -> tuple[dict[str, Split], str]:
-    """Divides the split train by the numbers of its pictures if nothing is held out.
-
-    Returns:
-        The splits with "train" and "test", and the sentence of `hold_out`; or `splits` and no
-        sentence.
-    """
-    train = splits.get("train")
-    if not train or not without_held_out(splits, config.test_split):
-        return splits, ""
-    known = range(len(train)), kind, train.labels, train.groups
-    held_out, note = hold_out(lacks, *known, config, has_labels)
-    if not note:
-        return splits, ""
-    masks = {"train": ~held_out, "test": held_out}
-    return splits | {n: train.part(np.flatnonzero(mask)) for n, mask in masks.items()}, note
+    return dataclasses.replace(dataset, splits=dataset.splits | divided, held_out_by=text)
 
 
 def path_hash(text: str) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, Cleaned, clean, known_sides
 from vit_keras.data.dataset import Dataset, Split, as_labels, read_file
-from vit_keras.data.held_out import hold_out_of
+from vit_keras.data.held_out import hold_out
 from vit_keras.data.labels import NO_CLASS, Labels, no_labels, read_labels, text_of
 from vit_keras.support import extras
 from vit_keras.support.annotated import is_number, short
@@ -73,12 +73,9 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
         ]
         of_split = boxes and boxes.part(numbers)
         splits[key] = _split(f"hf:{name} {key}", rows, image, values, groups, of_split)
-    splits, held_out_by = hold_out_of(
-        splits, "no held-out split", labels.kind, config, bool(labels.names)
-    )
-    known = {"held_out_by": held_out_by, "kind": labels.kind, "notes": labels.notes}
-    known |= {"warnings": warnings}
-    return Dataset(f"hf:{name}", splits, labels.names, **known)
+    known = {"kind": labels.kind, "notes": labels.notes, "warnings": warnings}
+    dataset = Dataset(f"hf:{name}", splits, labels.names, **known)
+    return hold_out(dataset, "no held-out split", config)
 
 
 def _library() -> Any:

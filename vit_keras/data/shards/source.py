@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import HELD_OUT, Dataset, Split
-from vit_keras.data.held_out import hold_out_of
+from vit_keras.data.dataset import SPLITS, Dataset, Split, split_in, split_name
+from vit_keras.data.held_out import hold_out
 from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, format_of
 from vit_keras.data.shards.shard_files import (
@@ -37,7 +37,6 @@ from vit_keras.support.file_lock import exclusive_lock
 from vit_keras.support.files import replacing_folder, sha256
 from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
 
-SPLITS = ("train", *HELD_OUT)
 MOST_SHARDS = 10**6
 AT_ONCE = 16  # concurrent requests
 FILE = "shards.json"
@@ -239,8 +238,8 @@ def _kind(pattern, paths) -> str:
 def _split_of(path: str) -> str:
     """Returns the split that a file's name, or else its folder's name, gives."""
     *_, folder, name = path.split("/")
-    words = [*re.split(r"[^a-z]+", name.lower()), folder.lower()]
-    return next((word for word in words if word in SPLITS), "train")
+    of_folder = split_name(folder)
+    return split_in(name, of_folder if of_folder in SPLITS else "train")
 
 
 VERSION = 3  # of the table and of what is read from shards
@@ -417,8 +416,7 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
         splits[key] = whole.part(np.arange(start, stop))
         splits[key].files = functools.partial(_names_and_paths, of_split)
         first += len(of_split)
-    splits, held_out_by = hold_out_of(splits, "no shard test", "classes", config, bool(names))
-    return Dataset(f"shards:{pattern}", splits, names, held_out_by=held_out_by)
+    return hold_out(Dataset(f"shards:{pattern}", splits, names), "no shard test", config)
 
 
 def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
