@@ -1,14 +1,10 @@
 """`vit-keras check` reports whether a data set can be trained on, and what may spoil results."""
 
 import argparse
-import difflib
 import os
 import pathlib
-import re
-from collections.abc import Sequence
 from typing import Any
 
-from vit_keras import config
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 from vit_keras.support.command_line import visible, visible_json
@@ -24,37 +20,6 @@ FORMATS = ("text", "json")
 SHOWN = 40  # classes to print counts of
 
 
-class Check(shared.Command):
-    """`check` takes the fields of a `Config` in addition to its own options."""
-
-    def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        parser = self.parser(prog)
-        options, fields = parser.parse_known_args(arguments)
-        options.suffixes = {pathlib.Path(path).suffix.lower(): path for path in options.out}
-        if set(options.suffixes) - {".png", ".json", ".html"}:
-            raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
-        if ".html" in options.suffixes and options.model is None:
-            raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
-        if not 0 <= options.distance <= 16:
-            raise UsageError(f"`--distance` must be 0 to 16. Received: {options.distance}")
-        files = [f"--config={name}" for name in options.config]
-        fields += ["--dataset", _dataset_name(options.dataset)]
-        try:
-            options.run = config.parse_config([*files, *fields], default="")
-        except UsageError as error:
-            unknown = re.findall(r"unrecognized arguments: (--[\w.]+)[^?]*$", str(error))
-            names = parser._option_string_actions
-            near = [difflib.get_close_matches(word, names, 1, 0.75) for word in unknown]
-            hint = "".join(f". Did you mean {name}?" for match in near for name in match)
-            raise UsageError(f"{error}{hint}") from error
-        return options
-
-    def parser(self, prog):
-        parser = super().parser(prog)
-        parser.usage = f"{prog} DATASET [options] [--FIELD VALUE ...]"
-        return parser
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     names = "folder of pictures, CSV or Parquet table, or a name as in `vit-keras train --dataset`"
@@ -66,15 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
     add("--out", action="append", default=[], metavar="FILE", help=out)
     add("--format", choices=FORMATS, default="text", metavar="NAME", help="text or json (text)")
-    add("--distance", type=int, default=4, metavar="BITS", help="of near-duplicates, 0 to 16 (4)")
+    distance: dict[str, Any] = {"type": int, "choices": range(17), "metavar": "BITS"}
+    add("--distance", default=4, help="of near-duplicates, 0 to 16 (4)", **distance)
     add("--quick", action="store_true", help="count pictures, but do not open them")
-
-
-def _dataset_name(name):
-    """Returns `folder:PATH` or `table:FILE` for a bare path."""
-    if os.path.isdir(name):
-        return f"folder:{name}"
-    return f"table:{name}" if os.path.isfile(name) else name
 
 
 def run(options: argparse.Namespace) -> None:
@@ -82,8 +41,10 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.support import machine
     from vit_keras.support.files import replacing, write_text
 
+    out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
+    _check_options(options, out)
     machine.prepare()
-    review, out = data.Review(), options.suffixes
+    review, options.has_page = data.Review(), ".html" in out
     kind, _, path = options.run.dataset.partition(":")
     others = data.holds_masks, data.holds_boxes
     if kind == "folder" and os.path.isdir(path) and not any(holds(path) for holds in others):
@@ -118,6 +79,13 @@ def run(options: argparse.Namespace) -> None:
         with replacing(out[".png"]) as temporary:
             sheet.save(temporary, format="png")
         print(f"written: {out['.png']}")
+
+
+def _check_options(options, out):
+    if out.keys() - {".png", ".json", ".html"}:
+        raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
+    if ".html" in out and options.model is None:
+        raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
 
 
 def _look(options, review):
@@ -187,7 +155,7 @@ def _label_issues(options, dataset, splits, review):
         label, suggested = names[issue.label], names[issue.suggested]
         facts = {"picture": name, "split": split_name, "label": label, "suggested": suggested}
         review.facts["label_issues"].append({**facts, "probabilities": [likely, low]})
-        if ".html" in options.suffixes:
+        if options.has_page:
             picture = data.thumbnail(split.read(i), evaluation.PICTURE_PX)
             shown = ((suggested, likely), (f"{label} (its label)", low))
             rows.append(evaluation.FilePrediction(pathlib.Path(name), shown, picture=picture))
@@ -245,9 +213,10 @@ def _table(counts, kind, images):
         yield f"{name:<{first}}" + "".join(f"  {c:>{max(w, 8)}}" for c, w in zip(cells, widths))
 
 
-COMMAND = Check(
+COMMAND = shared.RunCommand(
     "Say whether a data set can be trained on, and what may spoil the result.",
     EXAMPLES,
     add_options,
     run,
+    note=shared.FIELDS,
 )

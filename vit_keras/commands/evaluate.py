@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import functools
 import json
 import pathlib
 
@@ -84,11 +83,10 @@ def run(options: argparse.Namespace) -> None:
             source = dataclasses.replace(source, train_split=splits[1])
         dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         print(path)
-        label = shared.dataset_label(name)
-        evaluate = functools.partial(_evaluate, label=label)
-        measure = _few_shot if options.fewshot else _knn if options.knn else evaluate
+        probe = "fewshot" if options.fewshot else "knn" if options.knn else None
+        measure, title = (_probe, probe) if probe else (_evaluate, shared.dataset_label(name))
         with claimed_output(out / "report.json", "an evaluation"):
-            reports.append(measure(options, predictor, dataset, splits, out))
+            reports.append(measure(options, predictor, dataset, splits, out, title))
     if len(reports) > 1:
         print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")
 
@@ -120,40 +118,25 @@ def _evaluate(options, predictor, dataset, splits, out, label):
     return report
 
 
-def _few_shot(options, predictor, dataset, splits, out):
+def _probe(options, predictor, dataset, splits, out, name):
+    """Writes and prints the rows of a probe of the features; returns its figures by name."""
     from vit_keras import evaluation
     from vit_keras.support.files import write_text
 
-    rows = evaluation.evaluate_few_shot(
-        predictor,
-        dataset,
-        splits=splits,
-        batch=options.batch_eval,
-        representation=options.representation,
-        shots=options.fewshot,
-        l2=options.l2,
-        seeds=options.seeds,
-    )
-    write_text(out / "fewshot.json", json.dumps(rows, indent=1))
-    print(f"{evaluation.few_shot_table(rows)}\nwritten: {out / 'fewshot.json'}")
-    return {f"fewshot_{row['shots']}_l2_{row['l2']:g}": row["mean"] for row in rows}
-
-
-def _knn(options, predictor, dataset, splits, out):
-    from vit_keras import evaluation
-    from vit_keras.support.files import write_text
-
-    rows = evaluation.evaluate_knn(
-        predictor,
-        dataset,
-        splits=splits,
-        batch=options.batch_eval,
-        representation=options.representation,
-        neighbors=options.knn,
-    )
-    write_text(out / "knn.json", json.dumps(rows, indent=1))
-    print(f"{evaluation.knn_table(rows)}\nwritten: {out / 'knn.json'}")
-    return {f"knn_{row['neighbors']}": row["weighted"] for row in rows}
+    common = {"splits": splits, "batch": options.batch_eval}
+    common["representation"] = options.representation
+    if name == "knn":
+        rows = evaluation.evaluate_knn(predictor, dataset, neighbors=options.knn, **common)
+        table = evaluation.knn_table(rows)
+        figures = {f"knn_{row['neighbors']}": row["weighted"] for row in rows}
+    else:
+        common |= {"shots": options.fewshot, "l2": options.l2, "seeds": options.seeds}
+        rows = evaluation.evaluate_few_shot(predictor, dataset, **common)
+        table = evaluation.few_shot_table(rows)
+        figures = {f"fewshot_{row['shots']}_l2_{row['l2']:g}": row["mean"] for row in rows}
+    write_text(out / f"{name}.json", json.dumps(rows, indent=1))
+    print(f"{table}\nwritten: {out / name}.json")
+    return figures
 
 
 COMMAND = shared.Command(

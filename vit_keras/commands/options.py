@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from vit_keras.config import DataConfig, UsageError
+from vit_keras.config import DataConfig, UsageError, parse_config
 from vit_keras.config.parsing import plain
 from vit_keras.support import extras
 
@@ -68,6 +68,39 @@ class Command:
     def help(self, prog: str) -> str:
         """Returns the help, which fits on one screen."""
         return self.parser(prog).format_help().rstrip()
+
+
+FIELDS = "All other options are fields of the run, as in `vit-keras train`."
+
+
+class RunCommand(Command):
+    """A command of some options, whose others are the fields of the run `options.run`.
+
+    Its options hold `config`, the recipes, and may hold the run's `dataset`.
+    """
+
+    def parse(self, arguments, prog):
+        parser = self.parser(prog)
+        options, fields = parser.parse_known_args(arguments)
+        fields = [*(f"--config={name}" for name in options.config), *fields]
+        if hasattr(options, "dataset"):
+            fields += ["--dataset", with_prefix(options.dataset)]
+        try:
+            options.run = parse_config(fields, default="")
+        except UsageError as error:
+            unknown = re.findall(r"unrecognized arguments: (--[\w.]+)[^?]*$", str(error))
+            names = parser._option_string_actions
+            near = [difflib.get_close_matches(word, names, 1, 0.75) for word in unknown]
+            hint = "".join(f". Did you mean {name}?" for match in near for name in match)
+            raise UsageError(f"{error}{hint}") from error
+        return options
+
+
+def with_prefix(name: str) -> str:
+    """Returns `folder:PATH` or `table:FILE` for a bare path."""
+    if os.path.isdir(name):
+        return f"folder:{name}"
+    return f"table:{name}" if os.path.isfile(name) else name
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

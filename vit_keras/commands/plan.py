@@ -3,12 +3,9 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from vit_keras import config
 from vit_keras.commands import options as shared
-from vit_keras.commands.options import Command
 
 GB = 10**9
 EXAMPLES = (
@@ -17,16 +14,6 @@ EXAMPLES = (
     "vit-keras plan --config pretrain/jft_l16 --devices 16 --device tpu_v5e --shard_state",
     "vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json",
 )
-
-
-class PlanCommand(Command):
-    """`plan` reads its own options, and a `Config` from all others."""
-
-    def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        options, fields = self.parser(prog).parse_known_args(arguments)
-        recipes = [word for name in options.config for word in ("--config", name)]
-        described = config.parse_config([*recipes, *fields], default="")
-        return argparse.Namespace(**vars(options), run=described)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -170,10 +157,10 @@ def _text(value):
     return f"{value:,.0f}" if isinstance(value, int) or value >= 1000 else f"{value:.4g}"
 
 
-COMMAND = PlanCommand(
+COMMAND = shared.RunCommand(
     "Say what a run will take on given devices: memory, time and cost.",
     EXAMPLES,
     add_options,
     run,
-    note="All other options are fields of the run, as in `vit-keras train`.",
+    note=shared.FIELDS,
 )
