@@ -1,18 +1,15 @@
 """Crops and RandAugment agree with formulas, and batches are the same in parts and as a whole."""
 
-import collections
-
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.drawing import drawn
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.batches import generator
-from vit_keras.data.transforms import as_picture, bit_crop, random_window
+from vit_keras.data.transforms import as_picture, random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
@@ -68,43 +65,6 @@ def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change
         assert not np.array_equal(whole[0], batches(split, config, seed=4)[0])
 
 
-@pytest.fixture(scope="module")
-def windows():
-    """Five thousand inception crops of 300x400 pixels, `(N, 4)`."""
-    return drawn(lambda rng: random_window((300, 400), rng), 5000)
-
-
-def test_inception_crops_are_spread_as_published(windows):
-    top, left, height, width = windows.T
-    assert (top >= 0).all() and (left >= 0).all()
-    assert (top + height <= 300).all() and (left + width <= 400).all()
-    area, ratio = height * width / (300 * 400), width / height
-    assert 0.048 < area.min() < 0.07 and 0.9 < area.max() <= 1
-    assert 0.74 < ratio.min() < 0.78 and 1.29 < ratio.max() < 1.35
-    # Plain formulas: the ratio is uniform, and then the height is uniform within the range of
-    # areas; both are drawn again if the crop does not fit.
-    rng, accepted = np.random.default_rng(0), []
-    while len(accepted) < 20000:
-        r = rng.uniform(0.75, 1.33)
-        low, high = np.sqrt(0.05 * 120000 / r), min(np.sqrt(120000 / r), 300, 400 / r)
-        h = rng.uniform(low, high)
-        accepted.append((h * h * r / 120000, r))
-    for actual, expected in zip((area, ratio), np.transpose(accepted)):
-        quantiles = np.linspace(0.1, 0.9, 9)
-        difference = np.quantile(actual, quantiles) - np.quantile(expected, quantiles)
-        assert np.abs(difference).max() < 0.04
-    free = 300 - height
-    assert np.mean(top[free > 20] / free[free > 20]) == pytest.approx(0.5, abs=0.02)
-
-
-def test_windows_have_the_areas_that_are_allowed():
-    top, left, height, width = drawn(lambda rng: random_window((100, 140), rng, (0.05, 0.4)), 300).T
-    areas, ratios = height * width / 14_000, width / height
-    assert areas.min() >= 0.05 and areas.max() <= 0.4 and np.ptp(areas) > 0.3
-    assert ratios.min() > 0.72 and ratios.max() < 1.37 and np.ptp(ratios) > 0.5
-    assert (top + height <= 100).all() and (left + width <= 140).all()
-
-
 @pytest.mark.parametrize("channels", [1, 3, 6])
 def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
     """Pillow resizes each channel of what NumPy cuts out."""
@@ -120,20 +80,6 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
         ]
         np.testing.assert_array_equal(actual, np.stack(expected, axis=-1))
         assert label == 7
-
-
-@pytest.mark.parametrize(("side", "larger"), [(95, (30, 25)), (97, (26, 21))])
-def test_bit_crops_lie_anywhere_in_a_larger_picture(side, larger):
-    """160/128 of 24x20 is 30x25, and 512/480 is 26x21."""
-    free = np.array(larger) - SIZE + 1
-    crops = [bit_crop((side, side), SIZE, generator(1, i)) for i in range(3000)]
-    assert {resized for resized, _ in crops} == {larger}
-    assert {window[2:] for _, window in crops} == {SIZE}
-    seen = collections.Counter(window[:2] for _, window in crops)
-    assert set(seen) == {(top, left) for top in range(free[0]) for left in range(free[1])}
-    share = 1 / free.prod()
-    counts = list(seen.values())
-    np.testing.assert_allclose(counts, 3000 * share, atol=5 * np.sqrt(3000 * share * (1 - share)))
 
 
 def test_half_of_the_images_are_mirrored_with_their_masks(rng):

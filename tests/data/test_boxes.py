@@ -172,7 +172,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "voc: bomb": (voc(head=BOMB), "a.xml' cannot be read as XML .*without definitions"),
     "voc: wide letters": (voc(head=BOMB, encoding="utf-16"), "cannot be read as XML|needs the files of"),
     "voc: cut off": (voc("<object>"), "a.xml' cannot be read as XML .mismatched tag: line 1"),
-    "voc: huge": (voc(" " * 2**20), "must have up to 1048576 bytes"),
+    "voc: huge": (voc(" " * 2**20), "bytes are more than 1048576"),
     "voc: no name": (voc(ONE + VOC_OBJECT.format(" ", 0, 1, 2, 3, 4)), "Object 2 of '.*a.xml' must have a name"),
     "voc: nan": (voc(VOC_OBJECT.format("cat", 0, "nan", 2, 3, 4)), "Object 1 of .*numbers xmin, ymin, xmax"),
     "voc: no box": (voc("<object><name>cat</name></object>"), "Object 1 of"),
@@ -358,7 +358,7 @@ def test_boxes_are_refused_where_they_do_not_fit(truth, tmp_path):
     with pytest.raises(ValueError, match="Shards hold pictures of classes.*whose labels are boxes"):
         data.pack_shards(dataset, tmp_path / "packed")
     for task, changes, message in (
-        ("classes", {"crop": "objects"}, "`augment.crop` objects needs `task` boxes"),
+        ("classes", {"crop": "objects"}, "`augment.crop` and `task`: crops of objects need task boxes"),
         ("boxes", {"rotation_degrees": 5}, "`augment.rotation_degrees` must be 0.0 with `task` boxes"),
         ("boxes", {"mixup_alpha": 0.2}, "`augment.mixup_alpha` must be 0.0 with `task` boxes"),
     ):  # fmt: skip

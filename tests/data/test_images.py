@@ -2,7 +2,6 @@
 
 import io
 
-import crafted_pictures as crafted
 import numpy as np
 import pillow_heif
 import pytest
@@ -117,33 +116,6 @@ def test_pictures_whose_encoder_turns_them_stand_upright(picture, read, form, or
     actual = read(written, 3)
     assert actual.shape == (turned.height, turned.width, 3)
     assert np.abs(actual.astype(int) - np.asarray(turned)).mean() < 12  # of 85 if it lay otherwise
-
-
-def test_sixteen_bits_of_gray_are_kept(rng, read):
-    deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
-    deep[0, :2] = 0, 65535
-    for form in ("PNG", "TIFF"):
-        for channels in (1, 3):
-            actual = read(stored(Image.fromarray(deep), form), channels)
-            np.testing.assert_array_equal(actual, deep[..., None].repeat(channels, axis=-1))
-
-
-@pytest.mark.parametrize(("samples", "color"), [(2, 4), (3, 2), (4, 6)])
-def test_sixteen_bits_of_colors_are_kept(rng, read, samples, color):
-    """Gray with transparency, RGB, and RGB with transparency, which Pillow cannot write."""
-    deep = rng.integers(0, 65536, (20, 30, samples), dtype="uint16")
-    deep[0, 0], deep[0, 1] = 0, 65535
-    written = crafted.png(30, 20, deep.astype(">u2").tobytes(), depth=16, color=color)
-    colors = deep[..., :3] if samples > 2 else deep[..., [0, 0, 0]]
-    np.testing.assert_array_equal(read(written, 3), colors)
-
-
-def test_whole_numbers_above_sixteen_bits_are_refused(tmp_path):
-    Image.fromarray(np.full((4, 5), 70_000, "int32")).save(tmp_path / "deep.tiff")
-    with pytest.raises(
-        ValueError, match=r"deep.tiff' cannot be read .*from 0 to 65535, not 0 to 70000"
-    ):
-        data.read_image(tmp_path / "deep.tiff", 3)
 
 
 @pytest.mark.parametrize(
