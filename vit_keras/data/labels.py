@@ -110,6 +110,15 @@ def _name_boxes(label, names):
 
 
 NO_CLASS = -1
+_LABELS = LabelKind(
+    counts=_count_labels,
+    strata=_rarest_label,
+    members=_rarer_values,
+    target=lambda label, task, outputs: label,
+    text=_name_labels,
+    least=1,
+    unit="the pictures of each label",
+)
 LABEL_KINDS = {
     "classes": LabelKind(
         counts=_count_classes,
@@ -120,15 +129,7 @@ LABEL_KINDS = {
         least=2,
         unit="each class",
     ),
-    "labels": LabelKind(
-        counts=_count_labels,
-        strata=_rarest_label,
-        members=_rarer_values,
-        target=lambda label, task, outputs: label,
-        text=_name_labels,
-        least=1,
-        unit="the pictures of each label",
-    ),
+    "labels": _LABELS,
     "numbers": LabelKind(
         counts=_count_numbers,
         strata=lambda labels: [0] * len(labels),
@@ -138,23 +139,14 @@ LABEL_KINDS = {
         least=1,
         unit="the pictures",
     ),
-    "masks": LabelKind(
-        counts=_count_labels,
-        strata=_rarest_label,
-        members=_rarer_values,
+    "masks": _LABELS._replace(
         target=lambda label, task, outputs: label.astype("int32"),
         text=_name_masks,
         least=2,
         unit="the pictures",
     ),
-    "boxes": LabelKind(
-        counts=_count_labels,
-        strata=_rarest_label,
-        members=_rarer_values,
-        target=_learned_boxes,
-        text=_name_boxes,
-        least=1,
-        unit="the pictures of each class",
+    "boxes": _LABELS._replace(
+        target=_learned_boxes, text=_name_boxes, unit="the pictures of each class"
     ),
 }
 

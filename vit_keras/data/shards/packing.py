@@ -1,5 +1,6 @@
 """Packs a data set into shards."""
 
+import contextlib
 import io
 import itertools
 import json
@@ -9,8 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from vit_keras.data.dataset import Dataset, Split
+from vit_keras.data.deep_images import NPY
 from vit_keras.data.depth import as_picture
-from vit_keras.data.pillow_images import SUFFIXES, pillow_image, read_encoded, unreadable_message
+from vit_keras.data.pillow_images import (
+    SUFFIXES,
+    open_encoded,
+    pillow_image,
+    read_encoded,
+    unreadable_message,
+)
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.data.shards.source import FILE, Entry, Manifest
 from vit_keras.data.threads import read_ahead
@@ -21,15 +29,6 @@ from vit_keras.support.json_files import with_checksums
 MEGABYTE = 10**6
 AHEAD = 64  # pictures to read in advance
 QUALITY = 95  # of written JPEGs
-HEADS = {  # the first bytes of pictures without a suffix
-    b"\x89PNG": ".png",
-    b"GIF8": ".gif",
-    b"RIFF": ".webp",
-    b"BM": ".bmp",
-    b"II*\0": ".tif",
-    b"MM\0*": ".tif",
-    b"\x93NUMPY": ".npy",
-}
 
 # A picture for a shard: the suffix of such files, the bytes, and its class if any.
 Packed = tuple[str, bytes, int | None]
@@ -125,10 +124,17 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
         if image_size is not None:
             picture, suffix = _reduced(name, picture, suffix, image_size)
         if suffix not in SUFFIXES:
-            suffix = next((HEADS[head] for head in HEADS if picture.startswith(head)), ".jpg")
+            suffix = _suffix_of(picture)
         return suffix, picture, int(label) if has_classes else None
 
     return read_ahead(read, range(len(split)), AHEAD)
+
+
+def _suffix_of(picture):
+    """Returns the suffix of a picture's format; that of JPEG if it is unreadable."""
+    with contextlib.suppress(ValueError), open_encoded(picture) as opened:
+        return f".{opened.format.lower()}"
+    return ".npy" if picture.startswith(NPY) else ".jpg"
 
 
 def _as_file(pixels):
