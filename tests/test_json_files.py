@@ -103,3 +103,10 @@ def test_a_file_beyond_the_bound_is_not_read(tmp_path):
         file.truncate(LARGEST_JSON_BYTES + 1)
     with pytest.raises(ValueError, match="its 16777217 bytes are more than 16777216"):
         read_json(tmp_path / "large.json")
+
+
+def test_names_that_are_not_kept_are_dropped_and_still_checked():
+    text = '{"a": {"b": 1, "c": [{"b": 2}]}, "d": 3}'
+    assert parse_json(text, "The note", names={"a", "b"}) == {"a": {"b": 1}}
+    with pytest.raises(ValueError, match="the name 'c' appears twice"):
+        parse_json('{"a": {"c": 1, "c": 2}}', "The note", names={"a"})

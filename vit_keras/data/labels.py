@@ -77,7 +77,7 @@ def _one_hot(label, task, outputs):
 
 
 def _name_labels(label, names):
-    """Describes labels, such as "cat, dog 30 %"; some may be mixed."""
+    """Describes labels, such as "cat, dog 30%"; some may be mixed."""
     shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
     texts = [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
     return ", ".join(texts) or "none"

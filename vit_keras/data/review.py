@@ -306,7 +306,7 @@ def describe_splits(
 
 
 def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
-    """Describes the targets of N images: "cat", "cat 70 % dog 30 %", or "age 34".
+    """Describes the targets of N images: "cat", "cat 70%, dog 30%", or "age 34".
 
     Args:
         targets: One-hot or mixed classes, labels, or standardized numbers, `(N, K)`.
@@ -315,17 +315,11 @@ def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CL
 
     Example:
         >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
-        ['cat', 'dog 70 % cat 30 %']
+        ['cat', 'cat 30%, dog 70%']
     """
-    targets = np.asarray(targets)
-    if task.kind != "classes":
-        mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
-        return [LABEL_KINDS[task.kind].text(row, class_names) for row in targets * std + mean]
-    percent = lambda row, k: f" {100 * row[k]:.0f} %" if (row >= 0.005).sum() > 1 else ""
-    return [
-        " ".join(class_names[k] + percent(row, k) for k in np.argsort(-row) if row[k] >= 0.005)
-        for row in targets
-    ]
+    kind = "labels" if task.kind == "classes" else task.kind  # mixed classes are several
+    mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
+    return [LABEL_KINDS[kind].text(row, class_names) for row in np.asarray(targets) * std + mean]
 
 
 def draw_contact_sheet(
