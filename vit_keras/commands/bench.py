@@ -5,7 +5,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -96,19 +96,16 @@ HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add, flag = shared.adders(parser)
     shared.add_model(parser, several=True)
-    sizes: dict[str, Any] = {"type": shared.count, "nargs": "+", "default": [1, 16], "metavar": "N"}
-    parser.add_argument("--batch", help="images a call (1 16)", **sizes)
-    parser.add_argument(
-        "--rounds", type=shared.count, default=20, metavar="N", help="timed calls (20)"
-    )
+    add("--batch", "N", "images a call (1 16)", shared.count, nargs="+", default=[1, 16])
+    add("--rounds", "N", "timed calls (20)", shared.count, default=20)
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
-    parser.add_argument("--threads", type=shared.count, metavar="N", help=threads)
-    text = "compare each run and checkpoint with itself in int8, by Keras' quantize"
-    parser.add_argument("--int8", action="store_true", help=text)
+    add("--threads", "N", threads, shared.count)
+    flag("--int8", "compare each run and checkpoint with itself in int8, by Keras' quantize")
     shared.add_image_size(parser)
     shared.add_dataset(parser, default="none")
-    parser.add_argument("--split", help="split to compare answers on (the held-out one)")
+    add("--split", None, "split to compare answers on (the held-out one)")
 
 
 def run(options: argparse.Namespace) -> None:

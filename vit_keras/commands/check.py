@@ -3,7 +3,6 @@
 import argparse
 import os
 import pathlib
-from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -21,19 +20,18 @@ SHOWN = 40  # classes to print counts of
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add, flag = shared.adders(parser)
     names = "folder of pictures, CSV or Parquet table, or a name as in `vit-keras train --dataset`"
-    add("dataset", metavar="DATASET", help=names)
+    add("dataset", "DATASET", names)
     recipe = "recipe or YAML file of the run that is planned; its fields are options too"
-    add("--config", action="append", default=[], metavar="RECIPE", help=recipe)
-    model = "run or checkpoint whose features tell which labels look wrong"
-    add("--model", metavar="MODEL", help=model)
+    add("--config", "RECIPE", recipe, action="append", default=[])
+    add("--model", "MODEL", "run or checkpoint whose features tell which labels look wrong")
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
-    add("--out", action="append", default=[], metavar="FILE", help=out)
-    add("--format", choices=FORMATS, default="text", metavar="NAME", help="text or json (text)")
-    distance: dict[str, Any] = {"type": int, "choices": range(17), "metavar": "BITS"}
-    add("--distance", default=4, help="of near-duplicates, 0 to 16 (4)", **distance)
-    add("--quick", action="store_true", help="count pictures, but do not open them")
+    add("--out", "FILE", out, action="append", default=[])
+    add("--format", "NAME", "text or json (text)", choices=FORMATS, default="text")
+    bits = "of near-duplicates, 0 to 16 (4)"
+    add("--distance", "BITS", bits, int, choices=range(17), default=4)
+    flag("--quick", "count pictures, but do not open them")
 
 
 def run(options: argparse.Namespace) -> None:

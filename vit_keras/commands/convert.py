@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -30,13 +29,13 @@ class Convert(shared.Command):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="IN", help="file or folder of weights, or a step of a run")
-    parser.add_argument("output", metavar="OUT", help="file; a folder if it has no suffix")
-    names: dict[str, Any] = {"choices": FILES, "metavar": "FORMAT"}
-    parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FILES)}", **names)
-    parser.add_argument("--to", help="format of OUT (Keras' own)", **names)
+    add, _ = shared.adders(parser)
+    add("input", "IN", "file or folder of weights, or a step of a run")
+    add("output", "OUT", "file; a folder if it has no suffix")
+    add("--source", "FORMAT", f"format of IN (detected): {', '.join(FILES)}", choices=FILES)
+    add("--to", "FORMAT", "format of OUT (Keras' own)", choices=FILES)
     text = "adapters of IN that a run with lora.rank wrote, which are merged into OUT"
-    parser.add_argument("--adapters", metavar="FILE", help=text)
+    add("--adapters", "FILE", text)
     text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
     parser.add_argument_group("what IN does not say", text)
 

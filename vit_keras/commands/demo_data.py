@@ -23,12 +23,13 @@ KINDS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add, _ = shared.adders(parser)
     text = "; ".join(f"{name}: {holds}" for name, holds in KINDS.items())
-    parser.add_argument("name", choices=list(KINDS), metavar="NAME", help=text)
-    parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
-    parser.add_argument("--count", type=int, metavar="N", help="training pictures (as NAME has)")
-    parser.add_argument("--test_count", type=int, metavar="N", help="test pictures (as NAME has)")
-    parser.add_argument("--seed", type=int, default=0, help="decides everything random (0)")
+    add("name", "NAME", text, choices=list(KINDS))
+    add("folder", "FOLDER", "the folder to make")
+    add("--count", "N", "training pictures (as NAME has)", int)
+    add("--test_count", "N", "test pictures (as NAME has)", int)
+    add("--seed", None, "decides everything random (0)", int, default=0)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -25,27 +25,26 @@ NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="run, checkpoint of any format, or exported features")
+    add, flag = shared.adders(parser)
+    add("model", "MODEL", "run, checkpoint of any format, or exported features")
     pictures = (
         "files, folders, patterns, - for a list on standard input, or one data set: folder:PATH, "
         "table:FILE, shards:PATTERN, hf:NAME, tfds:NAME, vtab:TASK or digits"
     )
-    add("pictures", nargs="+", metavar="PICTURE", help=pictures)
+    add("pictures", "PICTURE", pictures, nargs="+")
     shared.add_out(parser, "the .parquet file to write", required=True)
-    add("--layer", metavar="NAME", help="layer whose output is used (what the classifier reads)")
+    add("--layer", "NAME", "layer whose output is used (what the classifier reads)")
     tokens = (
         "pool for a layer's one vector, class for the class token, mean for the mean of the "
         "patches, patches for all of them (pool)"
     )
-    add("--tokens", choices=TOKENS, default="pool", metavar="NAME", help=tokens)
-    add("--normalize", action="store_true", help="divide each vector by its length")
-    add("--dtype", choices=DTYPES, default="float32", metavar="NAME", help="or float16 (float32)")
+    add("--tokens", "NAME", tokens, choices=TOKENS, default="pool")
+    flag("--normalize", "divide each vector by its length")
+    add("--dtype", "NAME", "or float16 (float32)", choices=DTYPES, default="float32")
     shared.add_image_size(parser)
-    add("--batch", type=shared.count, default=32, metavar="N", help="pictures per step (32)")
-    add("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
-    skip = "write an unreadable picture's row without an embedding instead of stopping"
-    add("--skip_unreadable", action="store_true", help=skip)
+    add("--batch", "N", "pictures per step (32)", shared.count, default=32)
+    add("--data_dir", "DIR", "folder of TensorFlow Datasets")
+    flag("--skip_unreadable", "write an unreadable picture's row without an embedding, and go on")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -22,33 +22,27 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add, flag = shared.adders(parser)
     shared.add_model(parser, several=True)
     shared.add_dataset(parser)
-    parser.add_argument("--split", help="split to evaluate on, or a slice of it (the held-out one)")
+    add("--split", None, "split to evaluate on, or a slice of it (the held-out one)")
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)
-    parser.add_argument(
-        "--batch_eval", type=shared.count, default=256, metavar="N", help="per step (256)"
-    )
+    add("--batch_eval", "N", "per step (256)", shared.count, default=256)
     shared.add_out(parser, "folder of the report (the run's)", kind=shared.folder)
-    parser.add_argument("--predictions", metavar="FILE", help="also write a .csv or .parquet")
-    parser.add_argument("--real", metavar="FILE", help="labels of ImageNet-ReaL, real.json")
-    parser.add_argument("--ignore_class_names", action="store_true", help="compare by order alone")
+    add("--predictions", "FILE", "also write a .csv or .parquet")
+    add("--real", "FILE", "labels of ImageNet-ReaL, real.json")
+    flag("--ignore_class_names", "compare by order alone")
     add_tile_options(parser)
     few = parser.add_argument_group("probes of the features instead of the accuracy")
-    probe = few.add_mutually_exclusive_group()
-    probe.add_argument(
-        "--fewshot", type=shared.count, nargs="+", metavar="SHOTS", help="such as 1 5 10"
-    )
-    probe.add_argument(
-        "--knn", type=shared.count, nargs="+", metavar="K", help="neighbors, such as 10 20"
-    )
-    few.add_argument("--l2", type=float, nargs="+", default=[2.0**10], help="penalties (1024)")
-    few.add_argument(
-        "--seeds", type=shared.count, default=3, metavar="N", help="draws of the shots (3)"
-    )
-    few.add_argument("--representation", metavar="LAYER", help="features (the head's input)")
+    add, _ = shared.adders(few.add_mutually_exclusive_group())
+    add("--fewshot", "SHOTS", "such as 1 5 10", shared.count, nargs="+")
+    add("--knn", "K", "neighbors, such as 10 20", shared.count, nargs="+")
+    add, _ = shared.adders(few)
+    add("--l2", None, "penalties (1024)", float, nargs="+", default=[2.0**10])
+    add("--seeds", "N", "draws of the shots (3)", shared.count, default=3)
+    add("--representation", "LAYER", "features (the head's input)")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,7 +5,6 @@ import functools
 import pathlib
 import signal
 import sys
-from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -23,52 +22,30 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    several: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+    add, flag = shared.adders(parser)
     shared.add_model(parser)
-    formats = f"{' '.join(FORMATS)} (savedmodel litert)"
-    add("--format", default=["savedmodel", "litert"], help=formats, choices=FORMATS, **several)
+    formats, default = f"{' '.join(FORMATS)} (savedmodel litert)", ["savedmodel", "litert"]
+    add("--format", "NAME", formats, nargs="+", choices=FORMATS, default=default)
     precisions = f"{' '.join(PRECISIONS)} (by format)"
-    add("--precision", help=precisions, choices=PRECISIONS, **several)
+    add("--precision", "NAME", precisions, nargs="+", choices=PRECISIONS)
     shared.add_out(parser, "folder of the files (MODEL/export)", kind=shared.folder)
-    add(
-        "--output",
-        metavar="NAME",
-        help="logits, features or mask instead of probabilities or numbers",
-    )
-    add("--raw", action="store_true", help="prepared float images in, logits out")
-    add(
-        "--static_batch",
-        type=shared.count,
-        metavar="N",
-        help="images a call (1 on phones, else any)",
-    )
-    add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")
-    add("--dynamic_size", action="store_true", help="images of any size (savedmodel, onnx)")
+    add("--output", "NAME", "logits, features or mask instead of probabilities or numbers")
+    flag("--raw", "prepared float images in, logits out")
+    add("--static_batch", "N", "images a call (1 on phones, else any)", shared.count)
+    flag("--dynamic_batch", "any number of images a call, everywhere")
+    flag("--dynamic_size", "images of any size (savedmodel, onnx, openvino)")
     shared.add_image_size(parser)
-    add(
-        "--patch_sizes",
-        type=shared.count,
-        nargs="+",
-        metavar="P",
-        help="a FlexiViT at several costs",
-    )
-    add("--token_merging", type=int, default=0, metavar="R", help="token pairs merged a block (0)")
+    add("--patch_sizes", "P", "a FlexiViT at several costs", shared.count, nargs="+")
+    add("--token_merging", "R", "token pairs merged a block (0)", int, default=0)
     schedules = ("constant", "decreasing")
     text = "or decreasing (constant)"
-    add("--merging_schedule", choices=schedules, default="constant", metavar="NAME", help=text)
-    add("--opset", type=int, metavar="N", help="of ONNX files: 20 to 23, with Attention (20)")
+    add("--merging_schedule", "NAME", text, choices=schedules, default="constant")
+    add("--opset", "N", "of ONNX files: 20 to 23, with Attention (20)", int)
     shared.add_labels(parser)
-    add("--attention", action="store_true", help="add an output: attention over the patches")
-    add("--sensitivity", action="store_true", help="report what each layer loses in fewer bits")
+    flag("--attention", "add an output: attention over the patches")
+    flag("--sensitivity", "report what each layer loses in fewer bits")
     shared.add_dataset(parser)
-    add(
-        "--num_images",
-        type=shared.count,
-        default=512,
-        metavar="N",
-        help="held-out images compared (512)",
-    )
+    add("--num_images", "N", "held-out images compared (512)", shared.count, default=512)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -23,18 +23,18 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("source", metavar="SOURCE", help="run, checkpoint, exported file, or variant such as B/16")
-    add("--json", action="store_true", help="print JSON")
-    add("--layers", action="store_true", help="print the cost of each layer")
+    add, flag = shared.adders(parser)
+    add("source", "SOURCE", "run, checkpoint, exported file, or variant such as B/16")
+    flag("--json", "print JSON")
+    flag("--layers", "print the cost of each layer")
     shared.add_image_size(parser)
-    cost = parser.add_argument_group("cost of a variant")
-    cost.add_argument("--num_classes", type=int, metavar="N", help="(1000, or the published)")
-    cost.add_argument("--norms", action="store_true", help="count normalization, as fvcore does")
-    cost.add_argument("--epochs", type=float, metavar="N", help="cost of training for N epochs")
-    cost.add_argument("--epoch_images", type=float, metavar="N", help="images an epoch (JFT's)")
-    cost.add_argument("--device_tflops", type=float, metavar="RATE", help="also a device's days")
-    cost.add_argument("--utilization", type=float, default=1.0, metavar="SHARE", help="(1)")
+    add, flag = shared.adders(parser.add_argument_group("cost of a variant"))
+    add("--num_classes", "N", "(1000, or the published)", int)
+    flag("--norms", "count normalization, as fvcore does")
+    add("--epochs", "N", "cost of training for N epochs", float)
+    add("--epoch_images", "N", "images an epoch (JFT's)", float)
+    add("--device_tflops", "RATE", "also a device's days", float)
+    add("--utilization", "SHARE", "(1)", float, default=1.0)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -14,11 +14,11 @@ NOTE = """The file makes a classifier of the image tower of the same model:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    texts = "templates, which have {} in the place of a label, and labels"
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help=texts)
+    add, _ = shared.adders(parser)
+    add("texts", "TEXT", "templates, which have {} in the place of a label, and labels", nargs="+")
     folder = "folder of transformers or OpenCLIP with both towers and the tokenizer"
-    parser.add_argument("--weights", metavar="FOLDER", required=True, help=folder)
-    parser.add_argument("--file", metavar="FILE", help="more labels, one a line")
+    add("--weights", "FOLDER", folder, required=True)
+    add("--file", "FILE", "more labels, one a line")
     shared.add_out(parser, "the file to write, which ends in .npz", required=True)
 
 

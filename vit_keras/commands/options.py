@@ -161,13 +161,34 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
     ]
 
 
+def adders(group: Any) -> tuple[Callable[..., None], Callable[[str, str], None]]:
+    """Returns functions that add options to a parser or a group of one.
+
+    Returns:
+        `add(name, metavar, help, type)`, whose further keywords are those of `add_argument`, and
+        `flag(name, help)` for an option without a value.
+
+    Example:
+        ```python
+        add, flag = shared.adders(parser)
+        add("--top", "N", "most classes for each picture (3)", shared.count)
+        flag("--tiles", "predict tiles of the model's size")
+        ```
+    """
+
+    def add(name, metavar, text, kind=str, **more):
+        group.add_argument(name, metavar=metavar, help=text, type=kind, **more)
+
+    return add, lambda name, text: group.add_argument(name, action="store_true", help=text)
+
+
 def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
     """Adds `MODEL`: a run or a checkpoint; with `several`, several models or exported files."""
+    add, _ = adders(parser)
     if several:
-        text = "run, checkpoint of any format, or exported file"
-        parser.add_argument("models", nargs="+", metavar="MODEL", help=text)
+        add("models", "MODEL", "run, checkpoint of any format, or exported file", nargs="+")
     else:
-        parser.add_argument("model", metavar="MODEL", help="run, or checkpoint of any format")
+        add("model", "MODEL", "run, or checkpoint of any format")
 
 
 def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> None:
@@ -175,15 +196,11 @@ def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> 
 
     `default` describes the default data set in the help.
     """
-    parser.add_argument(
-        "--dataset",
-        metavar="NAME",
-        help="digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK "
-        f"({default})",
-    )
-    parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
-    columns = "columns of a table that hold the labels (the run's, or label)"
-    parser.add_argument("--label_columns", metavar="NAMES", help=columns)
+    add, _ = adders(parser)
+    kinds = "digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK"
+    add("--dataset", "NAME", f"{kinds} ({default})")
+    add("--data_dir", "DIR", "folder of TensorFlow Datasets")
+    add("--label_columns", "NAMES", "columns of a table that hold the labels (the run's, or label)")
 
 
 def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, DataConfig]:
@@ -213,13 +230,8 @@ def dataset_label(name: str) -> str:
 
 def add_image_size(parser: argparse.ArgumentParser) -> None:
     """Adds `--image_size`: one side, or height and width."""
-    parser.add_argument(
-        "--image_size",
-        type=count,
-        nargs="+",
-        metavar="PIXELS",
-        help="side of the images, or height and width (the model's)",
-    )
+    add, _ = adders(parser)
+    add("--image_size", "PIXELS", "side, or height and width (the model's)", count, nargs="+")
 
 
 def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
@@ -235,14 +247,15 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
 
 def add_labels(parser: argparse.ArgumentParser) -> None:
     """Adds `--labels`: a file of embeddings of class names, for a CLIP or SigLIP model."""
-    text = "classes of a CLIP or SigLIP: a file that `vit-keras labels` wrote"
-    parser.add_argument("--labels", metavar="FILE", help=text)
+    add, _ = adders(parser)
+    add("--labels", "FILE", "classes of a CLIP or SigLIP: a file that `vit-keras labels` wrote")
 
 
 def add_views(parser: argparse.ArgumentParser) -> None:
     """Adds `--tta`: the views of each image to average answers over."""
-    text = "average over views of each picture: flip, crops"
-    parser.add_argument("--tta", nargs="+", choices=("flip", "crops"), metavar="VIEW", help=text)
+    add, _ = adders(parser)
+    text, choices = "average over views of each picture: flip, crops", ("flip", "crops")
+    add("--tta", "VIEW", text, nargs="+", choices=choices)
 
 
 def folder(text: str) -> str:
@@ -265,13 +278,12 @@ COCO = "coco"  # the format of boxes in a .json file
 
 def add_rows(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
     """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
+    add, flag = adders(parser)
     *names, last = (*FORMATS, *more)
     formats = f"{', '.join(names)} or {last} (by --out, table)"
-    parser.add_argument("--format", choices=(*names, last), metavar="NAME", help=formats)
-    batch = "pictures per step (32)"
-    parser.add_argument("--batch", type=count, default=32, metavar="N", help=batch)
-    skip = "report an unreadable picture in its row instead of stopping"
-    parser.add_argument("--skip_unreadable", action="store_true", help=skip)
+    add("--format", "NAME", formats, choices=(*names, last))
+    add("--batch", "N", "pictures per step (32)", count, default=32)
+    flag("--skip_unreadable", "report an unreadable picture in its row instead of stopping")
 
 
 def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
@@ -338,11 +350,10 @@ SHOWN = 8  # pictures on a sheet
 
 def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`, for masks and boxes."""
-    group = parser.add_argument_group("models of masks or boxes")
-    tiles = "predict tiles of the model's size, at full resolution"
-    group.add_argument("--tiles", action="store_true", help=tiles)
+    add, flag = adders(parser.add_argument_group("models of masks or boxes"))
+    flag("--tiles", "predict tiles of the model's size, at full resolution")
     overlap = "least share of a tile's side that neighbors have in common (0.25)"
-    group.add_argument("--overlap", type=float, default=0.25, metavar="P", help=overlap)
+    add("--overlap", "P", overlap, float, default=0.25)
 
 
 def tile_options(options: argparse.Namespace, batch: int) -> Any:

@@ -14,20 +14,19 @@ FORMATS = ("tar", "parquet", "tfrecord", "array_record")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("dataset", metavar="DATASET", help="a name as in `vit-keras train --dataset`")
-    shared.add_out(
-        parser, "a new folder for the shards and shards.json", required=True, kind=shared.folder
-    )
-    add("--format", choices=FORMATS, default="tar", metavar="NAME", help=f"{', '.join(FORMATS)}")
+    add, flag = shared.adders(parser)
+    add("dataset", "DATASET", "a name as in `vit-keras train --dataset`")
+    out = "a new folder for the shards and shards.json"
+    shared.add_out(parser, out, required=True, kind=shared.folder)
+    add("--format", "NAME", ", ".join(FORMATS), choices=FORMATS, default="tar")
     side = "reduce larger pictures to this shorter side, as JPEG (files are copied as they are)"
-    add("--image_size", type=shared.count, metavar="PIXELS", help=side)
-    add("--shard_mb", type=shared.count, default=256, metavar="MB", help="size of a shard (256)")
+    add("--image_size", "PIXELS", side, shared.count)
+    add("--shard_mb", "MB", "size of a shard (256)", shared.count, default=256)
     percent = "held out of each class, where the data set has no held-out split (10)"
-    add("--test_percent", type=float, default=10.0, metavar="PERCENT", help=percent)
-    add("--unlabeled", action="store_true", help="pictures need no classes")
-    add("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
-    add("--label_columns", default="", metavar="NAME", help="column of a table's labels (label)")
+    add("--test_percent", "PERCENT", percent, float, default=10.0)
+    flag("--unlabeled", "pictures need no classes")
+    add("--data_dir", "DIR", "folder of TensorFlow Datasets")
+    add("--label_columns", "NAME", "column of a table's labels (label)", default="")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -17,24 +17,17 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    recipe: dict[str, Any] = {"action": "append", "default": [], "metavar": "RECIPE"}
-    add("--config", help="recipe's name or YAML file of the run (none)", **recipe)
-    add("--device", required=True, metavar="NAME", help="a100, h100, h200, tpu_v3, ... or cpu")
-    add(
-        "--devices", type=shared.count, default=1, metavar="N", help="how many share each batch (1)"
-    )
-    add("--price", type=float, metavar="PRICE", help="of a device for an hour, in any currency")
-    add("--utilization", type=float, metavar="SHARE", help="of the peak rate of products (0.4)")
-    add("--accumulation_steps", type=shared.count, metavar="N", help="(the fewest that fit)")
-    add("--num_classes", type=int, default=1000, metavar="N", help="size of the head (1000)")
-    add(
-        "--epoch_images",
-        type=shared.count,
-        metavar="N",
-        help="training images, for a run of `epochs`",
-    )
-    add("--json", action="store_true", help="print JSON")
+    add, flag = shared.adders(parser)
+    recipe = "recipe's name or YAML file of the run (none)"
+    add("--config", "RECIPE", recipe, action="append", default=[])
+    add("--device", "NAME", "a100, h100, h200, tpu_v3, ... or cpu", required=True)
+    add("--devices", "N", "how many share each batch (1)", shared.count, default=1)
+    add("--price", "PRICE", "of a device for an hour, in any currency", float)
+    add("--utilization", "SHARE", "of the peak rate of products (0.4)", float)
+    add("--accumulation_steps", "N", "(the fewest that fit)", shared.count)
+    add("--num_classes", "N", "size of the head (1000)", int, default=1000)
+    add("--epoch_images", "N", "training images, for a run of `epochs`", shared.count)
+    flag("--json", "print JSON")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -29,21 +29,19 @@ UNUSED = {  # options that a model of places cannot follow
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="run, checkpoint of any format, or exported file")
+    add, flag = shared.adders(parser)
+    add("model", "MODEL", "run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
-    add("pictures", nargs="+", metavar="PICTURE", help=pictures)
-    add("--top", type=shared.count, metavar="N", help=f"most classes for each picture ({TOP})")
-    threshold = "leave out what is less probable (0, or each label's own threshold)"
-    add("--threshold", type=float, metavar="P", help=threshold)
-    coverage = "add all that the true answer may be, at a rate such as 0.9"
-    add("--coverage", type=float, metavar="RATE", help=coverage)
+    add("pictures", "PICTURE", pictures, nargs="+")
+    add("--top", "N", f"most classes for each picture ({TOP})", shared.count)
+    add("--threshold", "P", "leave out what is less probable (0, or each label's own)", float)
+    add("--coverage", "RATE", "add all that the true answer may be, at a rate such as 0.9", float)
     abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"
-    add("--abstain", type=float, metavar="SHARE", help=abstain)
+    add("--abstain", "SHARE", abstain, float)
     out = ".csv, .jsonl, .parquet, .html or COCO's .json file, or a folder of masks or boxes"
     shared.add_out(parser, out)
     shared.add_rows(parser, (shared.COCO,))
-    add("--attention", action="store_true", help="show on the page where the classifier looks")
+    flag("--attention", "show on the page where the classifier looks")
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)

@@ -14,12 +14,13 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="folder of a complete run")
-    parser.add_argument("address", metavar="ADDRESS", help="hf://USER/NAME, made if need be")
+    add, flag = shared.adders(parser)
+    add("run", "RUN", "folder of a complete run")
+    add("address", "ADDRESS", "hf://USER/NAME, made if need be")
     text = "the hub's name of the license, such as apache-2.0 (none is stated)"
-    parser.add_argument("--license", metavar="NAME", help=text)
-    parser.add_argument("--private", action="store_true", help="for you alone, if it is new")
-    parser.add_argument("--dry_run", action="store_true", help="print the card, upload nothing")
+    add("--license", "NAME", text)
+    flag("--private", "for you alone, if it is new")
+    flag("--dry_run", "print the card, upload nothing")
     shared.add_out(parser, "write the folder here, and upload nothing", kind=shared.folder)
 
 

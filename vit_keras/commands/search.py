@@ -23,18 +23,18 @@ NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("table", metavar="TABLE", help="a .parquet file of features; texts before it are queries")
+    add, flag = shared.adders(parser)
+    add("table", "TABLE", "a .parquet file of features; texts before it are queries")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
-    add("pictures", nargs="*", metavar="PICTURE", help=pictures)
+    add("pictures", "PICTURE", pictures, nargs="*")
     rows = "rows of the table to search for, from 0, besides pictures"
-    add("--rows", type=int, nargs="+", default=[], metavar="N", help=rows)
+    add("--rows", "N", rows, int, nargs="+", default=[])
     absent = "a text of what the pictures must not show, besides texts; may be repeated"
-    add("--not", dest="without", action="append", default=[], metavar="TEXT", help=absent)
-    add("--top", type=shared.count, default=5, metavar="N", help="most neighbors of each (5)")
-    add("--model", metavar="MODEL", help="the model of the table, if it is no longer in its place")
-    add("--exact", action="store_true", help="compare with all rows, without an index")
-    add("--build", action="store_true", help="build the index again")
+    add("--not", "TEXT", absent, dest="without", action="append", default=[])
+    add("--top", "N", "most neighbors of each (5)", shared.count, default=5)
+    add("--model", "MODEL", "the model of the table, if it is no longer in its place")
+    flag("--exact", "compare with all rows, without an index")
+    flag("--build", "build the index again")
     shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
     shared.add_rows(parser)
 

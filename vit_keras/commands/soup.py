@@ -15,17 +15,15 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add, flag = shared.adders(parser)
     text = "runs, sweeps or checkpoints that were fine-tuned from the same weights"
-    parser.add_argument("models", nargs="+", metavar="MODEL", help=text)
+    add("models", "MODEL", text, nargs="+")
     shared.add_out(parser, "the file to write, which ends in .keras", required=True)
-    greedy = "leave out the models that lower the accuracy on the development split"
-    parser.add_argument("--greedy", action="store_true", help=greedy)
+    flag("--greedy", "leave out the models that lower the accuracy on the development split")
     shared.add_dataset(parser)
     split = "split that chooses, which no model trained on (the runs' development split)"
-    parser.add_argument("--split", help=split)
-    parser.add_argument(
-        "--batch_eval", type=shared.count, default=256, metavar="N", help="per step (256)"
-    )
+    add("--split", None, split)
+    add("--batch_eval", "N", "per step (256)", shared.count, default=256)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -17,22 +17,17 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add, _ = shared.adders(parser)
     shared.add_model(parser)
-    parser.add_argument("images", nargs="*", metavar="IMAGE", help="pictures (of the data set)")
+    add("images", "IMAGE", "pictures (of the data set)", nargs="*")
     shared.add_out(parser, "folder of the figures and arrays", required=True, kind=shared.folder)
     shared.add_dataset(parser)
-    parser.add_argument(
-        "--count", type=shared.count, default=128, metavar="N", help="images read (128)"
-    )
-    parser.add_argument(
-        "--show", type=shared.count, default=10, metavar="N", help="images drawn (10)"
-    )
-    parser.add_argument("--views", nargs="+", metavar="VIEW", help="figures to draw (all)")
+    add("--count", "N", "images read (128)", shared.count, default=128)
+    add("--show", "N", "images drawn (10)", shared.count, default=10)
+    add("--views", "VIEW", "figures to draw (all)", nargs="+")
     shared.add_image_size(parser)
-    parser.add_argument(
-        "--class", dest="of_class", metavar="NAME", help="whose relevance is drawn (the likeliest)"
-    )
-    parser.add_argument("--heads", default="mean", help="rollout: mean or max over heads (mean)")
+    add("--class", "NAME", "whose relevance is drawn (the likeliest)", dest="of_class")
+    add("--heads", None, "rollout: mean or max over heads (mean)", default="mean")
 
 
 def run(options: argparse.Namespace) -> None:

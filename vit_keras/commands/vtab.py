@@ -15,15 +15,14 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", help="file or folder of any format")
+    add, _ = shared.adders(parser)
+    add("checkpoint", None, "file or folder of any format")
     shared.add_out(parser, "folder of the runs and the results", required=True, kind=shared.folder)
-    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="(all 19)")
-    parser.add_argument("--setting", default="paper", help="paper, or bit for the BiT-HyperRule")
-    parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
-    parser.add_argument("--manual_dir", metavar="DIR", help="archives downloaded by hand")
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML of fields that replace the setting's"
-    )
+    add("--tasks", "TASK", "(all 19)", nargs="+")
+    add("--setting", None, "paper, or bit for the BiT-HyperRule", default="paper")
+    add("--data_dir", "DIR", "folder of TensorFlow Datasets")
+    add("--manual_dir", "DIR", "archives downloaded by hand")
+    add("--config", "FILE", "YAML of fields that replace the setting's")
 
 
 def run(options: argparse.Namespace) -> None:
