@@ -165,7 +165,7 @@ def adders(group: Any) -> tuple[Callable[..., None], Callable[[str, str], None]]
     """Returns functions that add options to a parser or a group of one.
 
     Returns:
-        `add(name, metavar, help, type)`, whose further keywords are those of `add_argument`, and
+        `add(name, metavar, help, type)`, which passes further keywords to `add_argument`, and
         `flag(name, help)` for an option without a value.
 
     Example:
