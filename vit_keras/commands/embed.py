@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import retrieval
     from vit_keras.support import machine
 
-    _check(options)
+    if not options.out.lower().endswith(".parquet"):
+        raise UsageError(f"--out must end in .parquet. Received: {options.out}")
     machine.prepare()
     embedder = retrieval.open_embedder(
         options.model,
@@ -98,11 +99,6 @@ def _watch(job) -> None:
         left = f"{job.done:,} of {job.total:,} pictures are done; the same command goes on"
         print(f"vit-keras embed: {left}", file=sys.stderr)
         raise
-
-
-def _check(options: argparse.Namespace) -> None:
-    if not options.out.lower().endswith(".parquet"):
-        raise UsageError(f"--out must end in .parquet. Received: {options.out}")
 
 
 COMMAND = shared.Command("Write the features of pictures.", EXAMPLES, add_options, run, NOTE)

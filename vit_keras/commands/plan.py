@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import math
 from typing import Any
 
 from vit_keras.commands import options as shared
@@ -79,7 +80,7 @@ def _assumptions(plan) -> dict[str, Any]:
     assumed = {
         "device": plan.device.name,
         "devices": plan.devices,
-        "memory_gb": _finite(plan.device.memory / GB),
+        "memory_gb": memory / GB if math.isfinite(memory := plan.device.memory) else None,
         "source": plan.device.source,
         "num_classes": plan.num_classes,
         "images_an_update": plan.config.batch,
@@ -88,10 +89,6 @@ def _assumptions(plan) -> dict[str, Any]:
         "shard_state": plan.config.shard_state,
     }
     return assumed | ({"utilization": plan.utilization} if plan.device.flops else {})
-
-
-def _finite(number):
-    return number if number < float("inf") else None
 
 
 ROWS = {  # name of the number: its printed description
@@ -124,7 +121,8 @@ def _lines(plan, columns):
     memory = f" with {plan.device.memory / GB:.0f} GB" if plan.device.flops else ""
     yield f"{config.name}: {config.model.summary()}, {plan.num_classes} classes"
     yield f"{plan.devices} x {plan.device.name}{memory} ({plan.device.source})"
-    updates = f"{plan.updates:,} updates" if plan.updates is not None else _later(config)
+    updates = f"{config.epochs or 0:g} epochs (give --epoch_images for days)"
+    updates = updates if plan.updates is None else f"{plan.updates:,} updates"
     kind = "the state in shards" if config.shard_state else "a copy of the state on each"
     yield f"{updates} of {config.batch} images, {config.model.dtype}, {kind}"
     if plan.device.flops:
@@ -136,10 +134,6 @@ def _lines(plan, columns):
         if any(value not in (None, 0) for value in values) or name == "fits":
             shown = "  ".join(f"{_text(value):>14}" for value in values)
             yield f"{text:{width}}  {shown}"
-
-
-def _later(config):
-    return f"{config.epochs:g} epochs (give --epoch_images for days)"
 
 
 def _text(value):

@@ -78,7 +78,9 @@ class EmbeddingJob:
         on_error: str = "raise",
         about: dict[str, Any] | None = None,
     ):
-        _check(batch, dtype, on_error)
+        extras.check("pyarrow", "PIL", extra="tables", purpose="Embedding pictures")
+        check_options(batch, on_error)
+        check_choice(dtype, tables.DTYPES, "dtype")
         self.out = pathlib.Path(out)
         self.folder = self.out.with_name(f"{self.out.name}.parts")
         self._embedder, self._read = embedder, pictures.read
@@ -183,9 +185,3 @@ def _sha256(pictures):
     for picture in pictures:
         digest.update(json.dumps(picture).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _check(batch, dtype, on_error):
-    extras.check("pyarrow", "PIL", extra="tables", purpose="Embedding pictures")
-    check_options(batch, on_error)
-    check_choice(dtype, tables.DTYPES, "dtype")

@@ -1,7 +1,6 @@
 """Finds the rows of a table that are nearest to vectors: by comparing all, or by an index."""
 
 import os
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -61,15 +60,10 @@ def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> l
         rows, similarities = retrieval.exact_neighbors(table, vectors, count=5)[0]
         ```
     """
-    return _nearest(table.unit_vectors(), queries, count)
-
-
-def _nearest(pieces: Iterable[tuple[np.ndarray, np.ndarray]], queries, count) -> list[Neighbors]:
-    """Finds the nearest rows of each query among the pieces from `unit_vectors`."""
     queries = unit_length(queries)
     rows = np.empty((len(queries), 0), "int64")
     similarities = np.empty((len(queries), 0), "float32")
-    for numbers, vectors in pieces:
+    for numbers, vectors in table.unit_vectors():
         new = np.broadcast_to(numbers, (len(queries), len(numbers)))
         rows = np.concatenate([rows, new], axis=1)
         similarities = np.concatenate([similarities, queries @ vectors.T], axis=1)

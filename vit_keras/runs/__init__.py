@@ -68,7 +68,8 @@ class Run:
 
 def default_workdir(config: Config) -> pathlib.Path:
     """Returns `runs/NAME-BACKEND-HASH`, one per configuration: the same command resumes a run."""
-    identity = _identity(change_addresses(config, without_commit))
+    config = dataclasses.replace(config, workdir=None)
+    identity = dump_config(change_addresses(config, without_commit))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     return pathlib.Path("runs") / f"{config.name}-{keras.backend.backend()}-{digest}"
 
@@ -210,10 +211,6 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
             f"{weights!r}, where there is nothing"
         )
     return resolve(variant or variants.DEFAULT, weights)
-
-
-def _identity(config: Config) -> str:
-    return dump_config(dataclasses.replace(config, workdir=None))
 
 
 def _check_same(folder, begun, config):

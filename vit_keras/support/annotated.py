@@ -53,9 +53,8 @@ def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
     """
     for name, hint in _hints(annotated).items():
         if name in values and not fits(values[name], hint):
-            raise ValueError(
-                f"`{name}` must be of type {_name(hint)}. Received: {short(values[name])}"
-            )
+            kind = hint.__name__ if isinstance(hint, type) else hint
+            raise ValueError(f"`{name}` must be of type {kind}. Received: {short(values[name])}")
 
 
 def check_types(instance: Any) -> None:
@@ -200,10 +199,6 @@ SIMPLE: dict[Any, Callable[[Any], bool]] = {
     tuple: lambda value: isinstance(value, list | tuple),
     types.NoneType: lambda value: value is None,
 }
-
-
-def _name(hint):
-    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 # A field, a test of its values, and the rule, such as "at least 1"; or several fields, a test of
