@@ -7,6 +7,7 @@ import json
 import numbers
 import operator
 import reprlib
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -138,7 +139,7 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = ""
         return fault(value, dict, simple, place) or _fault_of_record(value, kind, simple, place)
     plain = origin or kind
     if plain in simple and not simple[plain](value):
-        return f"{_place(place)} must be {NAMES[plain]}. Received: {cut(repr(value))}"
+        return f"{_place(place)} must be {NAMES[plain]}. Received: {short(value)}"
     if plain not in PARTS or not arguments:
         return ""
     items: Any = [*(value.items() if plain is dict else enumerate(value))]
@@ -172,11 +173,6 @@ def _place(place):
 def _join(place, key):
     key = key if isinstance(key, str) else f"[{key}]"
     return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"
-
-
-def cut(text: str, most: int = 60) -> str:
-    """Cuts a text for a message."""
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 PARTS = (dict, list, tuple)
@@ -227,7 +223,7 @@ def check_rules(config: Any, section: str | None, rules: Iterable[Rule]) -> None
         values = [operator.attrgetter(name)(config) for name in names]
         if not (values == [None] or holds(*values)):
             options = " and ".join(f"`{prefix}{name}`" for name in names)
-            received = " and ".join(cut(str(value), 200) for value in values)
+            received = " and ".join(textwrap.shorten(str(value), 200) for value in values)
             says = ": " if len(names) > 1 else " must be "
             raise ValueError(f"{options}{says}{rule}. Received: {received}")
 
