@@ -80,7 +80,7 @@ def test_a_search_refuses_another_model(tmp_path):
     answers = list(retrieval.search_pictures(table, embedder, pictures, count=1))
     assert [answer.matches[0].row for answer in answers] == [4, 1]
     assert all(answer.matches[0].similarity == pytest.approx(1, abs=1e-5) for answer in answers)
-    with pytest.raises(ValueError, match=r"needs the model that made .*other.keras.*weights: '\w+' there"):
+    with pytest.raises(ValueError, match=r"needs the model .*other.keras.*weights: '\w+' there"):
         retrieval.open_query_embedder(table, tmp_path / "other.keras")
     other.set_weights(model.get_weights())
     other.preprocessing = dataclasses.replace(model.preprocessing, mean=(0.5,))
