@@ -115,11 +115,11 @@ def test_r2_equals_scikit_learns_over_batches(rng, unknown, mean):
         ({"task": "labels", "loss": "softmax"}, "`loss` must be sigmoid or focal with `task` lab"),
         ({"task": "numbers", "balance": "weights"}, "`balance` must be none with `task` numbers"),
         ({"task": "numbers", "label_smoothing": 0.1}, "`label_smoothing` must be 0.0 with `task`"),
-        ({"task": "classes", "calibrate": True}, "a development split: set `data.dev_percent`"),
+        ({"task": "classes", "calibrate": True}, "`data.dev_percent`: the first needs the second"),
         ({"task": "labels", "fewshot_every": 1}, "`fewshot_every` must be 0 with `task` labels"),
         (
             {"task": "classes", "loss": "sigmoid", "balance": "weights"},
-            "needs `loss` softmax, focal or logit_adjusted. Received: loss=sigmoid",
+            "`loss`, `task` and `balance`: weights of classes need loss softmax, focal or",
         ),
     ],
 )

@@ -124,7 +124,7 @@ BAD = [
     ({"bits": 0}, {}, r"`pretext.bits` must be from 1 to 5. Received: 0"),
     ({"bits": 6}, {}, r"`pretext.bits` must be from 1 to 5. Received: 6"),
     ({"decoder_num_layers": 0}, {}, r"`pretext.decoder_num_layers` must be at least 1"),
-    ({"decoder_hidden_size": 30}, {}, r"multiple of 4 and of `decoder_num_heads`. Received: 30"),
+    ({"decoder_hidden_size": 30}, {}, "multiple of 4 and of the second. Received: 30 and 16"),
     (
         {},
         {"loss": "sigmoid"},
