@@ -17,6 +17,7 @@ from vit_keras.config.parsing import flat_fields
 from vit_keras.config.run import change_addresses
 from vit_keras.config.sources import read_yaml
 from vit_keras.layers import backends
+from vit_keras.support import command_line
 from vit_keras.support.annotated import differences
 from vit_keras.support.file_lock import LOCK, claimed
 from vit_keras.support.files import PARTIAL, write_text
@@ -227,4 +228,18 @@ def _check_same(folder, begun, config):
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(changes)}). Give another "
             f"--workdir, such as {free}"
+            f"{_longer_run(folder, requested['total_steps'] - recorded['total_steps'], free)}"
         )
+
+
+def _longer_run(folder, more, free):
+    """Ends a message that refuses `more` updates than a complete run had; may be empty."""
+    if more <= 0 or not Run(folder, Config()).model_file.is_file():
+        return ""
+    file, run = (shlex.quote(str(path)) for path in (folder / "config.yaml", folder))
+    options = f"--model.weights {run} --total_steps {more} --workdir {free}"
+    return (
+        ". The learning rate follows the number of updates, so a complete run cannot go on to more "
+        "of them; a new run can start from its weights: "
+        + command_line.spelled(f"vit-keras train --config {file} {options}")
+    )
