@@ -154,7 +154,8 @@ class Config:
         if self.epochs is None:
             fill(self, STEPS)
         else:
-            check_rules(self, None, [(("epochs", "total_steps"), *ONE_OF_TWO)])
+            one_of_two = lambda epochs, steps: steps is None
+            check_rules(self, None, [(("epochs", "total_steps"), one_of_two, ONE_OF_TWO[1])])
         check_rules(self, None, RULES)
         check_cached_features(self)
         if self.task != "auto":

@@ -180,10 +180,12 @@ def make(kind: str, folder: str, count: int | None, test_count: int | None, seed
         seed: The random seed.
 
     Raises:
-        ValueError: The folder is not empty.
+        ValueError: The folder is not empty, or a number is negative.
     """
     write, sizes = KINDS[kind]
     counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]
+    if min(counts) < 0:
+        raise ValueError(f"--count and --test_count must be 0 or more. Received: {counts}")
     files.check_new(folder)
     with files.replacing_folder(folder) as new:
         write(new, counts, seed)
