@@ -40,7 +40,7 @@ TABLE = {
     "train_gelu": {"tensorflow": "tensorflow.gelu"},
     "train_gelu_tanh": {"tensorflow": "tensorflow.gelu_tanh"},
     "train_layer_norm": {
-        "tensorflow": "tensorflow.layer_norm",
+        "tensorflow": "tensorflow.train_layer_norm",
         "jax": "jax.layer_norm",
         "torch": "torch.layer_norm",
     },

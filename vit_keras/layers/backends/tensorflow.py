@@ -31,13 +31,28 @@ def gelu_tanh(x):
 
 
 def layer_norm(x, gamma, beta, epsilon: float):
-    """LN(x) γ + β over the last axis, in at least float32."""
+    """LN(x) γ + β over the last axis, in at least float32.
+
+    NPU compilers take all of its operators, which is not so of Keras' own. β is not added last:
+    LiteRT's converter would move it behind the next product, whose input then has a range that int8
+    represents worse.
+    """
+
+    def normalize(x, gamma, beta):
+        _, mean, scale = _moments(x, epsilon)
+        return x * (scale * gamma) + (beta - mean * (scale * gamma))
+
+    return _exactly(normalize, x, gamma, beta)
+
+
+def train_layer_norm(x, gamma, beta, epsilon: float):
+    """As `layer_norm`; the gradient computes the moments again."""
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         def gradient(upstream):
             with tf.control_dependencies([upstream]):  # otherwise the forward pass keeps it
-                centered, scale = _centered(x, epsilon)
+                centered, _, scale = _moments(x, epsilon)
             normal = centered * scale
             scaled = upstream * gamma
             mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
@@ -47,17 +62,23 @@ def layer_norm(x, gamma, beta, epsilon: float):
             beta_gradient = tf.reduce_sum(upstream, rows)
             return (scaled - mean - normal * common) * scale, gamma_gradient, beta_gradient
 
-        centered, scale = _centered(x, epsilon)
-        return centered * (scale * gamma) + beta, gradient
+        centered, _, scale = _moments(x, epsilon)
+        return centered * scale * gamma + beta, gradient
 
+    return _exactly(normalize, x, gamma, beta)
+
+
+def _exactly(normalize, x, *weights):
     exact = tf.float64 if x.dtype == tf.float64 else tf.float32
-    return tf.cast(normalize(*(tf.cast(v, exact) for v in (x, gamma, beta))), x.dtype)
+    return tf.cast(normalize(*(tf.cast(v, exact) for v in (x, *weights))), x.dtype)
 
 
-def _centered(x, epsilon):
-    """`x` with mean 0 along the last axis, and 1 / its standard deviation."""
-    x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    return x, tf.math.rsqrt(tf.reduce_mean(x * x, axis=-1, keepdims=True) + epsilon)
+def _moments(x, epsilon):
+    """`x` with mean 0 along the last axis, the mean, and 1 / the standard deviation."""
+    mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+    centered = x - mean
+    square = tf.reduce_mean(centered * centered, axis=-1, keepdims=True)
+    return centered, mean, tf.math.rsqrt(square + epsilon)
 
 
 @compiled
