@@ -3,13 +3,13 @@
 import dataclasses
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import keras
 
 from vit_keras.layers import (
-    BlockOptions,
     EncoderBlock,
     PatchEmbedding,
     ResNetStage,
@@ -17,108 +17,23 @@ from vit_keras.layers import (
     Rope,
     StdConv,
 )
-from vit_keras.layers.block_options import PAPER, QKV_BIASES
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
-from vit_keras.models.boxes import head_layers
 from vit_keras.models.common import argument_names
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.layer_facts import classifier_of, facts_of, options_of
 from vit_keras.models.options import ViTOptions
-from vit_keras.models.position_embeddings import NAMES
 from vit_keras.models.prefix import Prefix
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
-ATTENTION_PROJECTIONS = ("query", "key", "value", "out")
-RELATIVE = {"relative": "relative/embedding", "relative_2d": "relative_2d/table"}
+# How the paths of the variables that other projects' files can hold begin.
+LAYERS = re.compile(
+    r"(embedding|cls|dist|registers|posembed_\w+|pre_norm|encoderblock_\d+|encoder_norm|MAPHead_0|"
+    r"pre_logits|head\w*|conv_root|gn_root|root_block|block\d+|norm-pre-head)/"
+)
 
 
-def block_paths(
-    block: str, options: BlockOptions = PAPER, position_embedding: str | None = None
-) -> list[str]:
-    """The paths of one encoder block's variables."""
-    attention, kind = f"{block}/MultiHeadDotProductAttention_1", options.norm
-    relative = RELATIVE.get((position_embedding or "").removeprefix("learned_"))
-    rope = options.rope
-    scales = options.layer_scale is not None
-    return [
-        *norm_paths(f"{block}/LayerNorm_0", kind),
-        *attention_paths(attention, options),
-        *([f"{attention}/{relative}"] if relative else []),
-        *([f"{attention}/rotary/frequencies"] if rope is not None and rope.mixed else []),
-        *([f"{block}/LayerScale_0/gamma"] if scales else []),
-        *([] if options.parallel else norm_paths(f"{block}/LayerNorm_2", kind)),
-        *mlp_paths(f"{block}/MlpBlock_3", options),
-        *([f"{block}/LayerScale_1/gamma"] if scales and not options.parallel else []),
-    ]
-
-
-def map_head_paths(head: str) -> list[str]:
-    """The paths of an attention pooling head's variables."""
-    return [
-        f"{head}/probe",
-        *attention_paths(f"{head}/MultiHeadDotProductAttention_0"),
-        *norm_paths(f"{head}/LayerNorm_0"),
-        *mlp_paths(f"{head}/MlpBlock_0"),
-    ]
-
-
-def dense_paths(name: str) -> list[str]:
-    """The paths of a dense layer's kernel and bias."""
-    return [f"{name}/kernel", f"{name}/bias"]
-
-
-def norm_paths(name: str, kind: str = "layer") -> list[str]:
-    """The paths of a normalization's gamma and beta, or of the scale of kind "rms"."""
-    return [f"{name}/scale"] if kind == "rms" else [f"{name}/gamma", f"{name}/beta"]
-
-
-def attention_paths(name: str, options: BlockOptions = PAPER) -> list[str]:
-    """Returns the paths of the variables in attention's projections and normalizations."""
-    biased = (*QKV_BIASES[options.qkv_bias], "out")
-    paths = [
-        path
-        for part in ATTENTION_PROJECTIONS
-        for path in dense_paths(f"{name}/{part}")[: 2 if part in biased else 1]
-    ]
-    norms = ["query_norm", "key_norm"] if options.qk_norm else []
-    norms += ["norm"] if options.attention_norm else []
-    return paths + [path for norm in norms for path in norm_paths(f"{name}/{norm}", options.norm)]
-
-
-def mlp_paths(name: str, options: BlockOptions = PAPER) -> list[str]:
-    """The paths of the variables in an MLP's dense layers and its normalization."""
-    gate = dense_paths(f"{name}/gate") if options.mlp == "swiglu" else []
-    norm = norm_paths(f"{name}/norm", options.norm) if options.mlp_norm else []
-    return gate + dense_paths(f"{name}/Dense_0") + norm + dense_paths(f"{name}/Dense_1")
-
-
-def stem_paths(resnet_layers: tuple[int, ...]) -> list[str]:
-    """The paths of a hybrid's ResNet stem.
-
-    A norm follows each convolution, and `unit1` of each stage has a projection.
-    """
-    paths = ["conv_root/kernel", *norm_paths("gn_root")]
-    for s, units in enumerate(resnet_layers, 1):
-        for u in range(1, units + 1):
-            unit = f"block{s}/unit{u}"
-            for part in ("1", "2", "3", "_proj") if u == 1 else ("1", "2", "3"):
-                paths += [f"{unit}/conv{part}/kernel", *norm_paths(f"{unit}/gn{part}")]
-    return paths
-
-
-def resnet_paths(resnet_layers: tuple[int, ...]) -> list[str]:
-    """The paths of BiT's ResNet without its head.
-
-    A norm precedes each convolution, and `unit01` of each stage has a projection.
-    """
-    paths = ["root_block/conv_root/kernel"]
-    for s, units in enumerate(resnet_layers, 1):
-        for u in range(1, units + 1):
-            unit = f"block{s}/unit{u:02d}"
-            paths += [f"{unit}/conv_proj/kernel"] if u == 1 else []
-            for part in "123":
-                paths += [f"{unit}/conv{part}/kernel", *norm_paths(f"{unit}/gn{part}")]
-    return paths + norm_paths("norm-pre-head")
+def _paths(model):
+    return tuple(v.path for v in model.weights if LAYERS.match(v.path))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +53,7 @@ class ResNetArchitecture:
     resnet_layers: tuple[int, ...]
     resnet_width: float
     num_classes: int | None
+    paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)
 
     @staticmethod
     def from_model(model: keras.Model) -> "ResNetArchitecture":
@@ -160,6 +76,7 @@ class ResNetArchitecture:
             resnet_layers=tuple(stage.num_units for stage in stages),
             resnet_width=roots[0].filters / ROOT_WIDTH,
             num_classes=None if head is None else head.units,
+            paths=_paths(model),
         )
 
     @classmethod
@@ -170,12 +87,8 @@ class ResNetArchitecture:
     @property
     def arguments(self) -> dict:
         """The arguments of the constructor."""
-        return dataclasses.asdict(self)
-
-    def paths(self) -> list[str]:
-        """The paths of the model's variables, in the order of its layers."""
-        head = dense_paths("head") if self.num_classes is not None else []
-        return resnet_paths(self.resnet_layers) + head
+        fields = vars(self).items()
+        return {name: value for name, value in fields if name != "paths"}
 
 
 # The positions that files of other projects can hold.
@@ -192,6 +105,7 @@ class VisionTransformerArchitecture:
         numerics_fields: The fields of `Numerics` that are arguments of the constructor.
         required: The arguments that are needed to build a model.
         defaults: The constructor's arguments for what a file does not specify.
+        paths: The paths of the model's variables, in the order of its layers.
     """
 
     constructor: ClassVar[Callable[..., ImageModel]] = staticmethod(VisionTransformer)
@@ -218,6 +132,7 @@ class VisionTransformerArchitecture:
     position_embedding_at: str = dataclasses.field(default="stem", kw_only=True)
     options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
     classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
+    paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)
 
     @staticmethod
     def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
@@ -252,7 +167,7 @@ class VisionTransformerArchitecture:
         The activation of the classifier is included if Keras has it.
         """
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        options = fields.pop("options")
+        options, _ = fields.pop("options"), fields.pop("paths")
         if self.position_embedding == "learned":
             del fields["position_embedding"]
         if self.position_embedding_at == "stem":
@@ -276,36 +191,6 @@ class VisionTransformerArchitecture:
         """Rows and columns of patches."""
         rows, columns = (size // patch for size, patch in zip(self.image_size, self.patch_size))
         return rows, columns
-
-    def position_paths(self) -> list[str]:
-        """The paths of the learned positions that are added to tokens, in order."""
-        if not self.position_embedding.startswith("learned"):
-            return []
-        name, every = NAMES[self.position_embedding_at], self.position_embedding_at == "every"
-        return [f"{name.format(i)}/pos_embedding" for i in range(self.num_layers if every else 1)]
-
-    def paths(self) -> list[str]:
-        """The paths of the model's variables, in the order of its layers."""
-        options, kind = self.options, self.options.norm
-        paths = dense_paths("embedding")[: 1 if options.pre_norm else 2]
-        paths += [f"{name}/cls" for name in self.prefix.names]
-        paths += ["registers/registers"] if options.num_registers else []
-        positions = self.position_paths()
-        paths += positions[:1]
-        paths += norm_paths("pre_norm", kind) if options.pre_norm else []
-        for i in range(self.num_layers):
-            paths += positions[i : i + 1] if i else []
-            paths += block_paths(f"encoderblock_{i}", options, self.position_embedding)
-        paths += norm_paths("encoder_norm", kind) if options.final_norm else []
-        paths += map_head_paths("MAPHead_0") if self.classifier == "map" else []
-        paths += dense_paths("pre_logits") if self.representation_size is not None else []
-        if self.num_classes is not None and options.boxes is not None:
-            for name in head_layers(options.boxes):
-                paths += norm_paths(name, kind) if name == "head_norm" else dense_paths(name)
-        elif self.num_classes is not None:
-            paths += dense_paths("head")[: 2 if options.head_use_bias else 1]
-            paths += dense_paths("head_dist") if self.classifier == "distilled" else []
-        return paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,9 +221,6 @@ class HybridArchitecture(VisionTransformerArchitecture):
         rows, columns = (size // (patch * stride) for size, patch in sizes)
         return rows, columns
 
-    def paths(self) -> list[str]:
-        return stem_paths(self.resnet_layers) + super().paths()
-
 
 def _check_vision_transformer(model):
     patches = [layer for layer in model.layers if isinstance(layer, PatchEmbedding)]
@@ -359,11 +241,12 @@ def _check_vision_transformer(model):
 
 
 def _design(model, facts):
-    """Returns what the classifier reads, the positions and the options."""
+    """Returns the variables, what the classifier reads, the positions and the options."""
     (kind, place), options = positions_of(model), options_of(facts)
     if kind == "rope2d":  # only rotary positions
         kind, options = "none", dataclasses.replace(options, rope=options.rope or Rope())
     return {
+        "paths": _paths(model),
         "classifier": classifier_of(facts),
         "position_embedding": kind,
         "position_embedding_at": place,

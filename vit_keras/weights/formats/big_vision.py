@@ -23,7 +23,7 @@ import numpy as np
 from vit_keras.layers.positions import sincos_2d
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
-from vit_keras.weights.architectures import VisionTransformerArchitecture, block_paths
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats import google
 from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.recognition import count_blocks, guess_image_size, square_side
@@ -55,7 +55,7 @@ def detect(names: set[str]) -> bool:
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
     result = []
-    for path in arch.paths():
+    for path in arch.paths:
         if path == "posembed_input/pos_embedding":
             result.append(_positions(arch, names))
         elif path == KERNEL:
@@ -122,7 +122,8 @@ def _scanned(arch):
             tuple,
             lambda *x: (np.stack(x),),
         )
-        for path in block_paths("encoderblock_0")
+        for path in arch.paths
+        if path.startswith("encoderblock_0/")
     ]
 
 

@@ -57,7 +57,7 @@ def detect(names: set[str]) -> bool:
 def links(arch: ResNetArchitecture, names=None, config=None) -> list[Link]:
     name = big_transfer_name if names is None else _flax_norm
     result = []
-    for path in arch.paths():
+    for path in arch.paths:
         if path == "head/kernel":
             result.append(_head(name(path), path))
         else:

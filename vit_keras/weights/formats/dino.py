@@ -15,24 +15,16 @@ from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import (
+    TensorNames,
+    covered_positions,
+    tensor_sizes,
+)
 
-DINO = TensorNames(
-    patches="patch_embed.proj",
-    block="blocks.{}.",
-    norm_0="norm1",
-    qkv="attn.qkv",
-    out="attn.proj",
-    scale_0="ls1.gamma",
-    norm_2="norm2",
-    dense_0="mlp.fc1",
-    dense_1="mlp.fc2",
-    scale_1="ls2.gamma",
-    norm="norm",
-    cls="cls_token",
-    registers="register_tokens",
-    positions="pos_embed",
-    head="head",
+DINO = TensorNames.of(
+    "patches=patch_embed.proj cls=cls_token registers=register_tokens positions=pos_embed "
+    "block=blocks.{}. norm_0=norm1 qkv=attn.qkv out=attn.proj scale_0=ls1.gamma norm_2=norm2 "
+    "dense_0=mlp.fc1 dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm head=head",
 )
 GIANT = dataclasses.replace(DINO, packed="mlp.w12", dense_1="mlp.w3")
 MASK_TOKEN = "mask_token"

@@ -44,7 +44,7 @@ def detect(names: set[str]) -> bool:
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     return [
         (unpadded if "gn" in path else same)(published_name(path), path)  # GroupNorm, (1, 1, 1, C)
-        for path in arch.paths()
+        for path in arch.paths
     ]
 
 

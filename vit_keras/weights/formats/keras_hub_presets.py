@@ -11,7 +11,7 @@ from vit_keras.layers.block_options import QKV_BIASES
 from vit_keras.support.annotated import short
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.tensor_names import TensorNames
+from vit_keras.weights.formats.tensor_names import TensorNames, pairs
 from vit_keras.weights.numerics import Numerics
 
 READ = (
@@ -57,23 +57,18 @@ class Family:
         }
 
 
-def _names(text: str, **others: Any) -> TensorNames:
-    named: dict[str, Any] = dict(pair.split("=") for pair in text.split())
-    return TensorNames(**named, **others)
-
-
 _MHA = (
     "norm_0=ln_1 query=mha/query key=mha/key value=mha/value out=mha/attention_output norm_2=ln_2 "
     "pre_logits=pre_logits head=predictions "
 )
-VIT_NAMES = _names(
+VIT_NAMES = TensorNames.of(
     f"{_MHA} patches=vit_patching_and_embedding/patch_embedding cls=vit_patching_and_embedding/0 "
     "positions=vit_patching_and_embedding/position_embedding/0 norm=vit_encoder/ln "
     "block=vit_encoder/transformer_block_{}/ dense_0=mlp/dense_1 dense_1=mlp/dense_2",
     position_axes=2,
     first=1,
 )
-DEIT_NAMES = _names(
+DEIT_NAMES = TensorNames.of(
     f"{_MHA} patches=deit_patching_and_embedding/patch_embedding cls=deit_patching_and_embedding/0 "
     "dist=deit_patching_and_embedding/1 positions=deit_patching_and_embedding/2 "
     "norm=deit_encoder/ln block=deit_encoder/transformer_block_{}/ dense_0=mlp/dense "
@@ -85,14 +80,14 @@ _DINO = (
     "norm_0=norm1 scale_0=layer_scale1.weight norm_2=norm2 scale_1=layer_scale2.weight "
     "norm=layernorm head=predictions "
 )
-DINOV2_NAMES = _names(
+DINOV2_NAMES = TensorNames.of(
     f"{_DINO} query=attention/attention/query key=attention/attention/key "
     "value=attention/attention/value out=attention/attention/attention_output dense_0=mlp/fc1 "
-    "dense_1=mlp/fc2 packed=mlp/weights_in"
+    "dense_1=mlp/fc2 packed=mlp/weights_in",
 )
-DINOV3_NAMES = _names(
+DINOV3_NAMES = TensorNames.of(
     f"{_DINO} query=attention/q_proj key=attention/k_proj value=attention/v_proj "
-    "out=attention/o_proj gate=mlp/gate_proj dense_0=mlp/up_proj dense_1=mlp/down_proj"
+    "out=attention/o_proj gate=mlp/gate_proj dense_0=mlp/up_proj dense_1=mlp/down_proj",
 )
 INPUTS = ("query", "key", "value")
 VIT = Family("ViT", "vi_t", VIT_NAMES, (), ("use_patch_bias", "use_mha_bias", "use_mlp_bias"))
@@ -118,7 +113,7 @@ _NUMBERED = (
     "value=value_dense attention_output=output_dense output=dense q_proj=query_dense "
     "k_proj=key_dense v_proj=value_dense o_proj=output_dense"
 )
-NUMBERED_NAMES = dict(pair.split("=") for pair in _NUMBERED.split())
+NUMBERED_NAMES = pairs(_NUMBERED)
 
 
 def family_in(names: Collection[str]) -> Family:

@@ -25,36 +25,17 @@ from vit_keras.weights.formats.tensor_names import (
     tensor_sizes,
 )
 
-CLIP = TensorNames(
-    patches="conv1",
-    block="transformer.resblocks.{}.",
-    norm_0="ln_1",
-    in_proj="attn.in_proj",
-    out="attn.out_proj",
-    norm_2="ln_2",
-    dense_0="mlp.c_fc",
-    dense_1="mlp.c_proj",
-    norm="ln_post",
-    query_norm="attn.ln_q",
-    key_norm="attn.ln_k",
-    attention_norm="attn.ln_inner",
-    mlp_norm="mlp.ln",
-    scale_0="ls_1.gamma",
-    scale_1="ls_2.gamma",
-    cls="class_embedding",
-    positions="positional_embedding",
-    pre_norm="ln_pre",
-    projection="proj",
+CLIP = TensorNames.of(
+    "patches=conv1 cls=class_embedding positions=positional_embedding pre_norm=ln_pre "
+    "block=transformer.resblocks.{}. norm_0=ln_1 in_proj=attn.in_proj query_norm=attn.ln_q "
+    "key_norm=attn.ln_k attention_norm=attn.ln_inner out=attn.out_proj scale_0=ls_1.gamma "
+    "norm_2=ln_2 dense_0=mlp.c_fc mlp_norm=mlp.ln dense_1=mlp.c_proj scale_1=ls_2.gamma "
+    "norm=ln_post projection=proj rotary=interleaved_columns_first",
     projection_is_ours=True,
-    pool=PoolNames(
-        probe="attn_pool.probe",
-        in_proj="attn_pool.attn.in_proj",
-        out="attn_pool.attn.out_proj",
-        norm="attn_pool.layernorm",
-        dense_0="attn_pool.mlp.c_fc",
-        dense_1="attn_pool.mlp.c_proj",
+    pool=PoolNames.of(
+        "probe=attn_pool.probe in_proj=attn_pool.attn.in_proj out=attn_pool.attn.out_proj "
+        "norm=attn_pool.layernorm dense_0=attn_pool.mlp.c_fc dense_1=attn_pool.mlp.c_proj",
     ),
-    rotary="interleaved_columns_first",
     token_axes=1,
     position_axes=2,
 )

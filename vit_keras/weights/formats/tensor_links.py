@@ -265,7 +265,8 @@ def _positions(arch, names):
     has_order = not names.registers_last or arch.options.position_cover == "all"
     if not arch.position_embedding.startswith("learned") or not has_order:
         return []
-    (rows, columns), (stem, *others) = arch.grid, arch.position_paths()
+    (rows, columns) = arch.grid
+    stem, *others = [path for path in arch.paths if path.endswith("/pos_embedding")]
     write = {
         3: lambda x: (x,),
         2: lambda x: (x[0],),

@@ -7,15 +7,34 @@ A `TensorNames` is one row of such a table. `tensor_links` turns a row into link
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
 from vit_keras.models.prefix import Prefix
 from vit_keras.weights.recognition import count_blocks, square_side
 
 
+def pairs(text: str) -> dict[str, Any]:
+    """Reads `field=name` pairs, separated by spaces."""
+    return dict(pair.split("=") for pair in text.split())
+
+
 @dataclasses.dataclass(frozen=True)
-class PoolNames:
+class Names:
+    """A row of names, which is written as `field=name` pairs."""
+
+    @classmethod
+    def of(cls, text: str, **others: Any) -> Self:
+        """Makes a row of a text and of fields that are not names."""
+        return cls(**pairs(text), **others)
+
+    def replaced(self, text: str = "", **others: Any) -> Self:
+        """Returns the row with other names."""
+        return dataclasses.replace(self, **pairs(text), **others)
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolNames(Names):
     """The names of an attention pool's tensors.
 
     Attributes:
@@ -40,7 +59,7 @@ class PoolNames:
 
 
 @dataclasses.dataclass(frozen=True)
-class TensorNames:
+class TensorNames(Names):
     """The names of a project's tensors: full names of parameters, prefixes of layers.
 
     Names in a block omit the block's prefix. An empty name means that the project has no such
@@ -175,7 +194,7 @@ def tensor_sizes(
         "num_classes": _num_classes(names, shapes),
         "classifier": classifier,
         "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
-        "position_embedding": _positions(names, shapes),
+        **_positions(names, shapes),
         **tensor_options(names, shapes),
     }
 
@@ -194,7 +213,7 @@ def _positions(names, shapes):
     tables = {names.of_block(0, names.relative), names.shared_relative}
     kinds = ["learned"] if names.positions in shapes else []
     kinds += ["relative_2d"] if tables & shapes.keys() else []
-    return "_".join(kinds) or "none"
+    return {} if kinds == ["learned"] else {"position_embedding": "_".join(kinds) or "none"}
 
 
 def tensor_options(names: TensorNames, shapes: Shapes) -> dict:

@@ -71,7 +71,7 @@ def _as_in_descriptions(arguments):
     """Leaves out options and positions that equal the paper's."""
     options = ViTOptions(**{key: arguments[key] for key in OPTION_NAMES if key in arguments})
     others = {key: value for key, value in arguments.items() if key not in OPTION_NAMES}
-    if others["position_embedding"] == "learned":
+    if others.get("position_embedding") == "learned":
         del others["position_embedding"]
     return others | options.changed()
 

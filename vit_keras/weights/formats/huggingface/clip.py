@@ -8,33 +8,18 @@ from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelT
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
 
 MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
-CLIP = TensorNames(
-    patches="embeddings.patch_embedding",
-    block="encoder.layers.{}.",
-    norm_0="layer_norm1",
-    query="self_attn.q_proj",
-    key="self_attn.k_proj",
-    value="self_attn.v_proj",
-    out="self_attn.out_proj",
-    norm_2="layer_norm2",
-    dense_0="mlp.fc1",
-    dense_1="mlp.fc2",
-    norm="post_layernorm",
-    cls="embeddings.class_embedding",
-    positions="embeddings.position_embedding.weight",
-    pre_norm="pre_layrnorm",
-    head="classifier",
-    projection="visual_projection.weight",
+CLIP = TensorNames.of(
+    "patches=embeddings.patch_embedding cls=embeddings.class_embedding "
+    "positions=embeddings.position_embedding.weight pre_norm=pre_layrnorm "
+    "block=encoder.layers.{}. norm_0=layer_norm1 query=self_attn.q_proj key=self_attn.k_proj "
+    "value=self_attn.v_proj out=self_attn.out_proj norm_2=layer_norm2 dense_0=mlp.fc1 "
+    "dense_1=mlp.fc2 norm=post_layernorm head=classifier projection=visual_projection.weight",
     token_axes=1,
     position_axes=2,
 )
-POOL = PoolNames(
-    probe="head.probe",
-    in_proj="head.attention.in_proj",
-    out="head.attention.out_proj",
-    norm="head.layernorm",
-    dense_0="head.mlp.fc1",
-    dense_1="head.mlp.fc2",
+POOL = PoolNames.of(
+    "probe=head.probe in_proj=head.attention.in_proj out=head.attention.out_proj "
+    "norm=head.layernorm dense_0=head.mlp.fc1 dense_1=head.mlp.fc2",
 )
 OWL = dataclasses.replace(
     CLIP,

@@ -10,17 +10,10 @@ from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelT
 from vit_keras.weights.formats.huggingface.vit import NAMES
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
-DINOV2 = dataclasses.replace(
-    NAMES,
-    norm_0="norm1",
-    norm_2="norm2",
-    dense_0="mlp.fc1",
-    dense_1="mlp.fc2",
-    packed="mlp.weights_in",
-    scale_0="layer_scale1.lambda1",
-    scale_1="layer_scale2.lambda1",
-    registers="embeddings.register_tokens",
-    pre_logits="",
+DINOV2 = NAMES.replaced(
+    "registers=embeddings.register_tokens norm_0=norm1 scale_0=layer_scale1.lambda1 "
+    "norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 packed=mlp.weights_in "
+    "scale_1=layer_scale2.lambda1 pre_logits="
 )
 # The names of the last layer of SwiGLU on disk, and of all three layers in memory.
 PACKED = dataclasses.replace(DINOV2, dense_1="mlp.weights_out")
@@ -117,23 +110,12 @@ REGISTERS = dataclasses.replace(
 )
 
 
-PLAIN = TensorNames(
-    patches="embeddings.patch_embeddings",
-    block="layer.{}.",
-    norm_0="norm1",
-    query="attention.q_proj",
-    key="attention.k_proj",
-    value="attention.v_proj",
-    out="attention.o_proj",
-    norm_2="norm2",
-    dense_0="mlp.up_proj",
-    dense_1="mlp.down_proj",
-    gate="mlp.gate_proj",
-    scale_0="layer_scale1.lambda1",
-    scale_1="layer_scale2.lambda1",
-    norm="norm",
-    cls="embeddings.cls_token",
-    registers="embeddings.register_tokens",
+PLAIN = TensorNames.of(
+    "patches=embeddings.patch_embeddings cls=embeddings.cls_token "
+    "registers=embeddings.register_tokens block=layer.{}. norm_0=norm1 query=attention.q_proj "
+    "key=attention.k_proj value=attention.v_proj out=attention.o_proj "
+    "scale_0=layer_scale1.lambda1 norm_2=norm2 gate=mlp.gate_proj dense_0=mlp.up_proj "
+    "dense_1=mlp.down_proj scale_1=layer_scale2.lambda1 norm=norm",
 )
 BIASES = ("query_bias", "key_bias", "value_bias")
 

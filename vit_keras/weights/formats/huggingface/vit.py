@@ -5,22 +5,13 @@ import dataclasses
 from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelType
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
-NAMES = TensorNames(
-    patches="embeddings.patch_embeddings.projection",
-    block="encoder.layer.{}.",
-    norm_0="layernorm_before",
-    query="attention.attention.query",
-    key="attention.attention.key",
-    value="attention.attention.value",
-    out="attention.output.dense",
-    norm_2="layernorm_after",
-    dense_0="intermediate.dense",
-    dense_1="output.dense",
-    norm="layernorm",
-    cls="embeddings.cls_token",
-    positions="embeddings.position_embeddings",
-    pre_logits="pooler.dense",
-    head="classifier",
+NAMES = TensorNames.of(
+    "patches=embeddings.patch_embeddings.projection cls=embeddings.cls_token "
+    "positions=embeddings.position_embeddings block=encoder.layer.{}. norm_0=layernorm_before "
+    "query=attention.attention.query key=attention.attention.key "
+    "value=attention.attention.value out=attention.output.dense norm_2=layernorm_after "
+    "dense_0=intermediate.dense dense_1=output.dense norm=layernorm pre_logits=pooler.dense "
+    "head=classifier",
 )
 DEIT = dataclasses.replace(NAMES, dist="embeddings.distillation_token")
 TEACHER = {"head": "cls_classifier", "head_dist": "distillation_classifier"}

@@ -67,7 +67,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if arch.options.position_cover == "class" and arch.options.num_registers:
         result = _folded(result, row)
     if isinstance(arch, HybridArchitecture):
-        return stem_links(arch.resnet_layers) + result
+        return stem_links(arch) + result
     return result
 
 

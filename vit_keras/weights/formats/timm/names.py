@@ -1,92 +1,50 @@
 """timm's names for its tensors: one row for each of its classes, and the choice between them."""
 
 import dataclasses
+import re
 from collections.abc import Container
 from typing import Any
 
 from vit_keras import variants
 from vit_keras.layers import Rope
-from vit_keras.weights.architectures import VisionTransformerArchitecture, stem_paths
+from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Link
 from vit_keras.weights.formats.tensor_links import kernel, norm
-from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
+from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames, pairs
 from vit_keras.weights.recognition import count_units
 
-POOL = PoolNames(
-    probe="attn_pool.latent",
-    query="attn_pool.q",
-    kv="attn_pool.kv",
-    out="attn_pool.proj",
-    norm="attn_pool.norm",
-    dense_0="attn_pool.mlp.fc1",
-    dense_1="attn_pool.mlp.fc2",
+POOL = PoolNames.of(
+    "probe=attn_pool.latent query=attn_pool.q kv=attn_pool.kv out=attn_pool.proj "
+    "norm=attn_pool.norm dense_0=attn_pool.mlp.fc1 dense_1=attn_pool.mlp.fc2",
 )
 # Class VisionTransformer, and DeiT's with two tokens.
-PLAIN = TensorNames(
-    patches="patch_embed.proj",
-    cls="cls_token",
-    dist="dist_token",
-    registers="reg_token",
-    positions="pos_embed",
-    pre_norm="norm_pre",
-    block="blocks.{}.",
-    norm_0="norm1",
-    qkv="attn.qkv",
-    query_norm="attn.q_norm",
-    key_norm="attn.k_norm",
-    attention_norm="attn.norm",
-    out="attn.proj",
-    scale_0="ls1.gamma",
-    norm_2="norm2",
-    dense_0="mlp.fc1",
-    packed="mlp.fc1",
-    mlp_norm="mlp.norm",
-    dense_1="mlp.fc2",
-    scale_1="ls2.gamma",
-    norm="norm",
-    pooled_norm="fc_norm",
+PLAIN = TensorNames.of(
+    "patches=patch_embed.proj cls=cls_token dist=dist_token registers=reg_token "
+    "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv "
+    "query_norm=attn.q_norm key_norm=attn.k_norm attention_norm=attn.norm out=attn.proj "
+    "scale_0=ls1.gamma norm_2=norm2 dense_0=mlp.fc1 packed=mlp.fc1 mlp_norm=mlp.norm "
+    "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
+    "head=head head_dist=head_dist",
     pool=POOL,
-    pre_logits="pre_logits",
-    head="head",
-    head_dist="head_dist",
 )
 # The block ParallelScalingBlock, of ViT-22B.
-PARALLEL = dataclasses.replace(
-    PLAIN,
-    norm_0="in_norm",
-    norm_2="",
-    qkv="",
-    parallel_in="in_proj",
-    parallel_bias="mlp_bias",
-    query_norm="q_norm",
-    key_norm="k_norm",
-    attention_norm="",
-    out="attn_out_proj",
-    packed="",
-    mlp_norm="",
-    dense_1="mlp_out_proj",
-    scale_0="ls.gamma",
-    scale_1="",
+PARALLEL = PLAIN.replaced(
+    "norm_0=in_norm norm_2= qkv= parallel_in=in_proj parallel_bias=mlp_bias query_norm=q_norm "
+    "key_norm=k_norm attention_norm= out=attn_out_proj packed= mlp_norm= dense_1=mlp_out_proj "
+    "scale_0=ls.gamma scale_1="
 )
 # Classes Eva and Beit: another LayerScale, and separate biases for queries and values.
-GAMMA: dict[str, Any] = {"scale_0": "gamma_1", "scale_1": "gamma_2"}
-QV_BIAS: dict[str, Any] = {"query_bias": "attn.q_bias", "value_bias": "attn.v_bias"}
-SEPARATE: dict[str, Any] = {
-    "qkv": "",
-    "query": "attn.q_proj",
-    "key": "attn.k_proj",
-    "value": "attn.v_proj",
-}
-GATE: dict[str, Any] = {"gate": "mlp.fc1_g", "dense_0": "mlp.fc1_x", "packed": ""}
-EVA = dataclasses.replace(
-    PLAIN, **GAMMA, frequencies="rope.freqs", relative="attn.relative_position_bias_table"
+EVA = PLAIN.replaced(
+    "scale_0=gamma_1 scale_1=gamma_2 frequencies=rope.freqs "
+    "relative=attn.relative_position_bias_table"
 )
+QV_BIAS = pairs("query_bias=attn.q_bias value_bias=attn.v_bias")
+SEPARATE = pairs("qkv= query=attn.q_proj key=attn.k_proj value=attn.v_proj")
+GATE = pairs("gate=mlp.fc1_g dense_0=mlp.fc1_x packed=")
 # Class NaFlexVit: these names replace those before the blocks.
-NAFLEX: dict[str, Any] = {
-    "patches": "embeds.proj",
-    "cls": "embeds.cls_token",
-    "registers": "embeds.reg_token",
-    "positions": "embeds.pos_embed",
+NAFLEX = {
+    **pairs("patches=embeds.proj cls=embeds.cls_token registers=embeds.reg_token"),
+    **pairs("positions=embeds.pos_embed"),
     "position_axes": 4,
 }
 COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
@@ -179,15 +137,14 @@ def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> 
 BACKBONE = "patch_embed.backbone"
 
 
-def stem_links(resnet_layers: tuple[int, ...]) -> list[Link]:
+def stem_links(arch: HybridArchitecture) -> list[Link]:
     """Links the ResNet of a hybrid; a root without stages is one level higher."""
-    root = f"{BACKBONE}.stem" if resnet_layers else BACKBONE
+    root = f"{BACKBONE}.stem" if arch.resnet_layers else BACKBONE
     result = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
-    for path in stem_paths(resnet_layers)[3:]:
-        block, unit, part, leaf = path.split("/")
-        if leaf == "kernel":
-            old = f"{BACKBONE}.stages.{int(block[5:]) - 1}.blocks.{int(unit[4:]) - 1}"
-            ours, number = f"{block}/{unit}", part[4:]
+    for path in arch.paths:
+        if match := re.fullmatch(r"(block(\d+)/unit(\d+))/(conv(\d|_proj))/kernel", path):
+            ours, block, unit, part, number = match.groups()
+            old = f"{BACKBONE}.stages.{int(block) - 1}.blocks.{int(unit) - 1}"
             projects = number == "_proj"
             theirs = ("downsample.conv", "downsample.norm") if projects else (part, f"norm{number}")
             result.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))

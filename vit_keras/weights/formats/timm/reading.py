@@ -77,8 +77,6 @@ def infer(shapes: dict, config: dict) -> dict:
         names, shapes, classifier(shapes, theirs), *_patches(names, shapes, theirs)
     )
     sizes |= _options(sizes, names, shapes, theirs) | stem_sizes(shapes)
-    if sizes["position_embedding"] == "learned":
-        del sizes["position_embedding"]
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
     sizes |= _image_size(sizes, names, shapes, theirs, config)
