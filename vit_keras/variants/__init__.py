@@ -13,48 +13,33 @@ import re
 from typing import Any
 
 from vit_keras.variants import families
-from vit_keras.variants.families import family as sizes
 from vit_keras.variants.rows import (
     IMAGE_SIZE,
     ROOT_WIDTH,
+    SIZES,
     FamilyVariant,
     HybridVariant,
     ResNetVariant,
     Variant,
+    sized,
     stem_stride,
 )
 
 DEFAULT = "B/16"  # the variant of a run that does not name one
-_TI, _S, _B, _L, _H = sizes.TI, sizes.S, sizes.B, sizes.L, sizes.H
 
-VISION_TRANSFORMERS = {
-    "Ti/16": Variant(16, *_TI),
-    "S/16": Variant(16, *_S),
-    "S/32": Variant(32, *_S),
-    "b/32": Variant(32, *_S),
-    "B/8": Variant(8, *_B),
-    "B/16": Variant(16, *_B),
-    "B/32": Variant(32, *_B),
-    "L/16": Variant(16, *_L),
-    "L/32": Variant(32, *_L),
-    "H/14": Variant(14, *_H),
-    "mu/16": Variant(16, 32, 1, 2, 128),
-    "M/16": Variant(16, *sizes.M),
-    "So400m/14": Variant(14, *sizes.SO400M),
-    "g/14": Variant(14, *sizes.G),
-    "g-opt/16": Variant(16, 1536, 40, 16, 6144),
-    "G/14": Variant(14, 1664, 48, 16, 8192),
-    "G-opt/16": Variant(16, 1536, 48, 16, 8192),
-    "e/14": Variant(14, 1792, 56, 16, 15360),
-}
+VISION_TRANSFORMERS = sized(
+    "Ti/16 S/16 S/32 b/32 B/8 B/16 B/32 L/16 L/32 H/14 mu/16 M/16 So400m/14 g/14 g-opt/16 G/14 "
+    "G-opt/16 e/14"
+)
 HYBRIDS = {
-    "R+Ti/16": HybridVariant(8, *_TI, resnet_layers=()),  # a token has 32 pixels, despite the name
-    "R26+S/32": HybridVariant(1, *_S, resnet_layers=(2, 2, 2, 2)),
-    "R26+B/32": HybridVariant(1, *_B, resnet_layers=(2, 2, 2, 2)),
-    "R50+B/16": HybridVariant(1, *_B, resnet_layers=(3, 4, 9)),
-    "R50+B/32": HybridVariant(1, *_B, resnet_layers=(3, 4, 6, 3)),
-    "R50+L/16": HybridVariant(1, *_L, resnet_layers=(3, 4, 9)),
-    "R50+L/32": HybridVariant(1, *_L, resnet_layers=(3, 4, 6, 3)),
+    # A token of R+Ti/16 has 32 pixels, despite the name.
+    "R+Ti/16": HybridVariant(8, *SIZES["Ti"], resnet_layers=()),
+    "R26+S/32": HybridVariant(1, *SIZES["S"], resnet_layers=(2, 2, 2, 2)),
+    "R26+B/32": HybridVariant(1, *SIZES["B"], resnet_layers=(2, 2, 2, 2)),
+    "R50+B/16": HybridVariant(1, *SIZES["B"], resnet_layers=(3, 4, 9)),
+    "R50+B/32": HybridVariant(1, *SIZES["B"], resnet_layers=(3, 4, 6, 3)),
+    "R50+L/16": HybridVariant(1, *SIZES["L"], resnet_layers=(3, 4, 9)),
+    "R50+L/32": HybridVariant(1, *SIZES["L"], resnet_layers=(3, 4, 6, 3)),
 }
 RESNETS = {
     "R50x1": ResNetVariant((3, 4, 6, 3), 1),

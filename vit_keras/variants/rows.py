@@ -1,7 +1,7 @@
-"""Rows for the tables of variants: the sizes of a model and other constructor arguments."""
+"""Rows for the tables of variants and families: sizes of models, and other arguments."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
@@ -118,3 +118,123 @@ class ResNetVariant:
 def stem_stride(resnet_layers: tuple[int, ...]) -> int:
     """The side in pixels of a cell in a ResNet's map: 4, doubled by each stage after the first."""
     return 4 * 2 ** max(len(resnet_layers) - 1, 0)
+
+
+# Width, blocks, heads and hidden units, by the name of a size.
+SIZES = {
+    "mu": (32, 1, 2, 128),
+    "Ti": (192, 12, 3, 768),
+    "S": (384, 12, 6, 1536),
+    "b": (384, 12, 6, 1536),
+    "S+": (384, 12, 6, 1536),
+    "M": (512, 12, 8, 2048),
+    "betwixt": (640, 12, 10, 2560),
+    "B": (768, 12, 12, 3072),
+    "So150m": (896, 18, 14, 2304),
+    "L": (1024, 24, 16, 4096),
+    "So400m": (1152, 27, 16, 4304),
+    "H": (1280, 32, 16, 5120),
+    "H+": (1280, 32, 20, 5120),
+    "g": (1408, 40, 16, 6144),
+    "g-opt": (1536, 40, 16, 6144),
+    "G-opt": (1536, 48, 16, 8192),
+    "G": (1664, 48, 16, 8192),
+    "bigG": (1664, 48, 16, 8192),
+    "e": (1792, 56, 16, 15360),
+    "7B": (4096, 40, 32, 8192),
+}
+
+
+def sized(names: str) -> dict[str, Variant]:
+    """Returns the rows of names with a size and a patch, such as "S/16 B/16"."""
+    rows = {}
+    for name in names.split():
+        size, patch = name.split("/")
+        rows[name] = Variant(int(patch.partition("-")[0]), *SIZES[size])
+    return rows
+
+
+# The defaults for what a family's row leaves out.
+PLAIN = {
+    "num_classes": None,
+    "classifier": "token",
+    "position_embedding": "learned",
+    "gelu": "exact",
+    "layer_norm_epsilon": 1e-6,
+}
+PAPERS = "https://arxiv.org/abs/"
+CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+BICUBIC = {"interpolation": "bicubic", "antialias": True}
+BILINEAR = {"interpolation": "bilinear", "antialias": True}
+CROP_7_8 = {"crop_fraction": 0.875}
+CROP_ALL = {"crop_fraction": 1.0}  # the shorter side is resized to the model's size
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of models: how they differ from the paper's Vision Transformer, and their sizes.
+
+    Attributes:
+        name: The beginning of the names of its variants, such as "DINOv2".
+        title: The title of its paper.
+        paper: The URL of the paper.
+        license: The license of the published weights.
+        sizes: `{name of a size: Variant}`.
+        arguments: The arguments of `VisionTransformer` that the models share, besides the sizes:
+            the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
+            published models have `num_classes` outputs.
+        differences: `{name of a size: arguments that it adds or replaces}`.
+        pixels: The side of the images that the published models take, or their height and width.
+        other_pixels: `{name of a size: its pixels}`, for sizes with other images.
+        preprocessing: The fields of `vit_keras.models.Preprocessing`.
+        resizing: The rules for positions and patches, a `vit_keras.support.resizing.Resizing`.
+        suffix: The end of the names of its variants.
+        function: The names of its constructors in `vit_keras.applications`, with `{}` for the size;
+            by default, `name` and the size.
+
+    Example:
+        ```python
+        vit_keras.variants.families.FAMILIES["DINOv2"].arguments["layer_scale"]  # 1e-05
+        ```
+    """
+
+    name: str
+    title: str
+    paper: str
+    license: str
+    sizes: Mapping[str, Variant]
+    arguments: Mapping[str, Any]
+    preprocessing: Mapping[str, Any]
+    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
+    differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    pixels: int | tuple[int, int] = 224
+    other_pixels: Mapping[str, int | tuple[int, int]] = dataclasses.field(default_factory=dict)
+    suffix: str = ""
+    function: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name in the table, such as "DINOv2" or "DINOv2-reg"."""
+        return self.name + self.suffix
+
+    def variants(self) -> Iterator[tuple[str, FamilyVariant]]:
+        """Yields the name and the row of each variant."""
+        for size, row in self.sizes.items():
+            arguments = {**PLAIN, **self.arguments, **self.differences.get(size, {})}
+            pixels = self.other_pixels.get(size, self.pixels)
+            facts: dict[str, Any] = {"size": size, "pixels": pixels, "arguments": arguments}
+            sizes = dataclasses.asdict(row)
+            yield self.variant(size), FamilyVariant(**sizes, family=self.key, **facts)
+
+    def variant(self, size: str) -> str:
+        """Returns the name of a size's variant, such as "DINOv2-S/14" for "S/14"."""
+        return f"{self.name}-{size}{self.suffix}"
+
+    def function_of(self, size: str) -> str:
+        """Returns the name of a size's constructor, such as "DINOv2S14" for "S/14"."""
+        words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
+        words = words.replace("-", "_")
+        function = self.function or f"{self.name}{{}}"
+        return function.format(f"_{words}" if words[0].isdigit() else words)

@@ -1,0 +1,438 @@
+"""The table of families: other plain Vision Transformers as rows over one constructor."""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from vit_keras.variants.rows import (
+    BICUBIC,
+    BILINEAR,
+    CLIP,
+    CROP_7_8,
+    CROP_ALL,
+    HALF,
+    IMAGENET,
+    PAPERS,
+    SIZES,
+    Family,
+    FamilyVariant,
+    Variant,
+    sized,
+)
+
+_ANTIALIAS = ("bicubic_antialias", "bilinear_half_pixel")
+_OFFSET = ("bicubic_offset", "bilinear_half_pixel")
+_HALF_PIXEL = ("bilinear_half_pixel", "bilinear_half_pixel")
+_IMAGENET_CROP = {**IMAGENET, **BICUBIC, **CROP_7_8}
+_CLIP_CROP = {**CLIP, **BICUBIC, **CROP_ALL}
+_CLASSES, _SWIGLU = {"num_classes": 1000}, {"mlp": "swiglu"}
+
+# Trained on pictures with texts; their text towers are left out.
+_CLIP_MODEL = {"pre_norm": True, "layer_norm_epsilon": 1e-5, "head_use_bias": False}
+_PE_ROPE = {"base": 10000.0}
+_CROP = {"crop_to_patches": True}
+_CLIP = Family(
+    name="CLIP",
+    title="Learning Transferable Visual Models From Natural Language Supervision",
+    paper=f"{PAPERS}2103.00020",
+    license="MIT",
+    function="CLIPViT{}",
+    sizes=sized("B/32 B/16 L/14 L/14-336"),
+    arguments={**_CLIP_MODEL, "gelu": "quick", "num_classes": 512},
+    differences={"L/14": {"num_classes": 768}, "L/14-336": {"num_classes": 768}},
+    other_pixels={"L/14-336": 336},
+    preprocessing=_CLIP_CROP,
+)
+_OPEN_CLIP_WIDTHS = {"L/14": 768, "H/14": 1024, "g/14": 1024, "bigG/14": 1280}
+_OPEN_CLIP = Family(
+    name="OpenCLIP",
+    title="Reproducible Scaling Laws for Contrastive Language-Image Learning",
+    paper=f"{PAPERS}2212.07143",
+    license="MIT",
+    function="OpenCLIPViT{}",
+    sizes=sized("B/32 B/16 L/14 H/14 g/14 bigG/14"),
+    arguments={**_CLIP_MODEL, "gelu": "exact", "num_classes": 512},
+    differences={size: {"num_classes": width} for size, width in _OPEN_CLIP_WIDTHS.items()},
+    preprocessing=_CLIP_CROP,
+    resizing=_ANTIALIAS,
+)
+_SIGLIP = Family(
+    name="SigLIP",
+    title="Sigmoid Loss for Language Image Pre-Training",
+    paper=f"{PAPERS}2303.15343",
+    license="Apache-2.0",
+    sizes=sized("B/16 L/16 So400m/14"),
+    arguments={"classifier": "map", "gelu": "tanh"},
+    differences={"So400m/14": _CROP},
+    other_pixels={"L/16": 256},
+    preprocessing={**HALF, **BICUBIC},
+)
+_SIGLIP_2 = dataclasses.replace(
+    _SIGLIP,
+    name="SigLIP2",
+    title="SigLIP 2: Multilingual Vision-Language Encoders with Improved Semantic Understanding, "
+    "Localization, and Dense Features",
+    paper=f"{PAPERS}2502.14786",
+    sizes=sized("B/32 B/16 L/16 So400m/14 So400m/16 g-opt/16"),
+    pixels=256,
+    other_pixels={"B/16": 224, "So400m/14": 224},
+    preprocessing={**HALF, **BILINEAR},
+)
+_PERCEPTION_ENCODER = Family(
+    name="PE-Core",
+    title="Perception Encoder: The best visual embeddings are not at the output of the network",
+    paper=f"{PAPERS}2504.13181",
+    license="Apache-2.0",
+    function="PECore{}",
+    sizes={**sized("B/16 L/14"), "G/14": Variant(14, 1536, 50, 16, 8960)},
+    arguments={
+        "classifier": "map",
+        "map_heads": 8,
+        "pool_all_tokens": True,
+        **_CLIP_MODEL,
+        "class_token": True,
+        "rope": {**_PE_ROPE, "offset": 1.0},
+        "num_classes": 1024,
+    },
+    differences={
+        "G/14": {
+            "class_token": False,
+            "rope": _PE_ROPE,
+            "map_mlp_dim": 6144,
+            "num_classes": 1280,
+        }
+    },
+    other_pixels={"L/14": 336, "G/14": 448},
+    preprocessing={**HALF, **BILINEAR},
+    resizing=_HALF_PIXEL,
+)
+
+# Trained on pictures alone.
+_DINO = Family(
+    name="DINO",
+    title="Emerging Properties in Self-Supervised Vision Transformers",
+    paper=f"{PAPERS}2104.14294",
+    license="Apache-2.0",
+    sizes=sized("S/16 S/8 B/16 B/8"),
+    arguments={},
+    preprocessing=_IMAGENET_CROP,
+    resizing=_OFFSET,
+)
+_DINO_V2 = dataclasses.replace(
+    _DINO,
+    name="DINOv2",
+    title="DINOv2: Learning Robust Visual Features without Supervision",
+    paper=f"{PAPERS}2304.07193",
+    sizes={**sized("S/14 B/14 L/14"), "g/14": Variant(14, 1536, 40, 24, 4096)},
+    arguments={"layer_scale": 1e-5},
+    differences={"g/14": _SWIGLU},
+    pixels=518,
+)
+_DINO_V2_REG = dataclasses.replace(
+    _DINO_V2,
+    suffix="-reg",
+    title="Vision Transformers Need Registers",
+    paper=f"{PAPERS}2309.16588",
+    function="DINOv2{}Reg",
+    arguments={"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"},
+    resizing=_ANTIALIAS,
+)
+_DINO_V3 = Family(
+    name="DINOv3",
+    title="DINOv3",
+    paper=f"{PAPERS}2508.10104",
+    license="DINOv3 License",
+    sizes=sized("S/16 S+/16 B/16 L/16 H+/16 7B/16"),
+    arguments={
+        "position_embedding": "none",
+        "num_registers": 4,
+        "rope": {"base": 100.0, "centered": True},
+        "layer_scale": 1e-5,
+        "layer_norm_epsilon": 1e-5,
+        "qkv_bias": "qv",
+    },
+    differences={
+        "S+/16": _SWIGLU,
+        "H+/16": _SWIGLU,
+        "7B/16": {**_SWIGLU, "qkv_bias": "none"},
+    },
+    preprocessing={**IMAGENET, **BILINEAR},
+)
+_MAE = Family(
+    name="MAE",
+    title="Masked Autoencoders Are Scalable Vision Learners",
+    paper=f"{PAPERS}2111.06377",
+    license="CC-BY-NC-4.0",
+    sizes=sized("B/16 L/16 H/14"),
+    arguments={},
+    preprocessing=_IMAGENET_CROP,
+)
+_I_JEPA = dataclasses.replace(
+    _MAE,
+    name="IJEPA",
+    title="Self-Supervised Learning from Images with a Joint-Embedding Predictive Architecture",
+    paper=f"{PAPERS}2301.08243",
+    sizes=sized("H/14 H/16 g/16"),
+    arguments={"classifier": "gap"},
+    other_pixels={"H/16": 448},
+)
+_BEIT = Family(
+    name="BEiT",
+    title="BEiT: BERT Pre-Training of Image Transformers",
+    paper=f"{PAPERS}2106.08254",
+    license="Apache-2.0",
+    sizes=sized("B/16 L/16"),
+    arguments={
+        "classifier": "gap_norm",
+        "class_token": True,
+        "position_embedding": "relative_2d",
+        "qkv_bias": "qv",
+        "layer_scale": 0.1,
+        **_CLASSES,
+    },
+    differences={"L/16": {"layer_scale": 1e-5}},
+    preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.9},
+    resizing=_HALF_PIXEL,
+)
+_BEIT_V2 = dataclasses.replace(
+    _BEIT,
+    name="BEiTv2",
+    title="BEiT v2: Masked Image Modeling with Vector-Quantized Visual Tokenizers",
+    paper=f"{PAPERS}2208.06366",
+    preprocessing={**IMAGENET, **BICUBIC, "crop_fraction": 0.9},
+)
+_EVA_02_UNITS = {"Ti/14": 512, "S/14": 1024, "B/14": 2048, "L/14": 2730}
+_EVA_02 = Family(
+    name="EVA02",
+    title="EVA-02: A Visual Representation for Neon Genesis",
+    paper=f"{PAPERS}2303.11331",
+    license="MIT",
+    sizes={k: Variant(14, *SIZES[k[:-3]][:3], units) for k, units in _EVA_02_UNITS.items()},
+    arguments={
+        "classifier": "gap_norm",
+        "class_token": True,
+        **_SWIGLU,
+        "qkv_bias": "qv",
+        "rope": {"base": 10000.0, "reference": (16, 16)},
+    },
+    differences={"B/14": {"mlp_norm": True}, "L/14": {"mlp_norm": True}},
+    pixels=336,
+    other_pixels={"B/14": 448, "L/14": 448},
+    preprocessing=_CLIP_CROP,
+    resizing=_ANTIALIAS,
+)
+
+# Trained on labeled pictures.
+_DEIT = Family(
+    name="DeiT",
+    title="Training Data-Efficient Image Transformers & Distillation Through Attention",
+    paper=f"{PAPERS}2012.12877",
+    license="Apache-2.0",
+    sizes=sized("Ti/16 S/16 B/16"),
+    arguments=_CLASSES,
+    preprocessing=_IMAGENET_CROP,
+)
+_DEIT_DISTILLED = dataclasses.replace(
+    _DEIT,
+    suffix="-distilled",
+    function="DeiT{}Distilled",
+    arguments={**_CLASSES, "classifier": "distilled"},
+)
+_DEIT_III = Family(
+    name="DeiTIII",
+    title="DeiT III: Revenge of the ViT",
+    paper=f"{PAPERS}2204.07118",
+    license="Apache-2.0",
+    sizes=sized("S/16 M/16 B/16 L/16 H/14"),
+    arguments={**_CLASSES, "layer_scale": 1e-4, "position_cover": "patches"},
+    preprocessing={**IMAGENET, **BICUBIC, **CROP_ALL},
+)
+_REGISTERS = Family(
+    name="ViT-reg4",
+    title="Vision Transformers Need Registers",
+    paper=f"{PAPERS}2309.16588",
+    license="Apache-2.0",
+    function="ViTReg4{}",
+    sizes=sized("M/16 betwixt/16 B/16 So150m/16"),
+    arguments={
+        **_CLASSES,
+        "classifier": "gap_norm",
+        "num_registers": 4,
+        "position_cover": "patches",
+        "layer_scale": 1e-5,
+    },
+    differences={
+        "B/16": {"layer_scale": None},
+        "So150m/16": {"classifier": "map", "position_cover": "all", "layer_scale": None},
+    },
+    pixels=256,
+    preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.95},
+    resizing=_ANTIALIAS,
+)
+_FLEXIVIT = Family(
+    name="FlexiViT",
+    title="FlexiViT: One Model for All Patch Sizes",
+    paper=f"{PAPERS}2212.08013",
+    license="Apache-2.0",
+    sizes=sized("S/16 B/16 L/16"),
+    arguments={**_CLASSES, "position_cover": "patches"},
+    pixels=240,
+    preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.95},
+    resizing=("bilinear_antialias", "bilinear_half_pixel"),
+)
+
+# Trained to find objects.
+_EVERY, _LARGE = {"position_embedding_at": "every"}, {"L/14": {"num_classes": 768}}
+_YOLOS = Family(
+    name="YOLOS",
+    title="You Only Look at One Sequence: Rethinking Transformer in Vision through "
+    "Object Detection",
+    paper=f"{PAPERS}2106.00666",
+    license="Apache-2.0",
+    sizes=sized("Ti/16 S/16 B/16"),
+    arguments={
+        "boxes": "tokens",
+        "num_registers": 100,
+        "num_classes": 91,
+        "layer_norm_epsilon": 1e-12,
+    },
+    differences={"Ti/16": _CROP, "S/16": _EVERY, "B/16": _EVERY},
+    pixels=(800, 1333),
+    other_pixels={"S/16": (512, 864), "B/16": (800, 1344)},
+    preprocessing={**IMAGENET, **BILINEAR},
+)
+_OWL_MODEL = {"pre_norm": True, "layer_norm_epsilon": 1e-5, "gelu": "quick", "num_classes": 512}
+_OWL_VIT = Family(
+    name="OWLViT",
+    title="Simple Open-Vocabulary Object Detection with Vision Transformers",
+    paper=f"{PAPERS}2205.06230",
+    license="Apache-2.0",
+    sizes=sized("B/32 B/16 L/14"),
+    arguments={**_OWL_MODEL, "boxes": "texts"},
+    differences=_LARGE,
+    pixels=768,
+    other_pixels={"L/14": 840},
+    preprocessing={**CLIP, **BICUBIC},
+)
+_OWL_V2 = dataclasses.replace(
+    _OWL_VIT,
+    name="OWLv2",
+    title="Scaling Open-Vocabulary Object Detection",
+    paper=f"{PAPERS}2306.09683",
+    sizes=sized("B/16 L/14"),
+    arguments={**_OWL_MODEL, "boxes": "texts_objectness"},
+    pixels=960,
+    other_pixels={"L/14": 1008},
+    preprocessing={**CLIP, **BILINEAR},
+)
+
+_FAMILIES = (
+    *(_CLIP, _OPEN_CLIP, _SIGLIP, _SIGLIP_2, _PERCEPTION_ENCODER),
+    *(_DINO, _DINO_V2, _DINO_V2_REG, _DINO_V3, _MAE, _I_JEPA, _BEIT, _BEIT_V2, _EVA_02),
+    *(_DEIT, _DEIT_DISTILLED, _DEIT_III, _REGISTERS, _FLEXIVIT, _YOLOS, _OWL_VIT, _OWL_V2),
+)
+FAMILIES: dict[str, Family] = {row.key: row for row in _FAMILIES}
+VARIANTS = {name: row for family in FAMILIES.values() for name, row in family.variants()}
+
+
+def family_of(variant: FamilyVariant) -> Family:
+    """Returns the family that a variant belongs to.
+
+    Example:
+        ```python
+        families.family_of(vit_keras.variants.get("MAE-B/16")).license  # "CC-BY-NC-4.0"
+        ```
+    """
+    return FAMILIES[variant.family]
+
+
+def spelled(name: str) -> list[str]:
+    """Returns the variants of families with this name in other projects, at most three.
+
+    Example:
+        ```python
+        vit_keras.variants.families.spelled("vit_base_patch16_siglip_224")  # ["SigLIP-B/16"]
+        ```
+    """
+    return spelled_as(name, ((key, row.family, row.size) for key, row in VARIANTS.items()))
+
+
+# Patterns for lowercase names, with their families; the first match counts.
+FAMILY_WORDS = (
+    (r"yolos", "YOLOS"),
+    (r"owl_?-?v2", "OWLv2"),
+    (r"owl", "OWLViT"),
+    (r"siglip-?2(?!\d)|siglip.*v2", "SigLIP2"),
+    (r"siglip", "SigLIP"),
+    (r"dino_?-?v3", "DINOv3"),
+    (r"dino_?-?v2.*reg|reg.*dino_?-?v2", "DINOv2-reg"),
+    (r"dino_?-?v2", "DINOv2"),
+    (r"dino", "DINO"),
+    (r"eva_?-?02", "EVA02"),
+    (r"beit_?-?v2", "BEiTv2"),
+    (r"beit", "BEiT"),
+    (r"deit_?-?(3|iii)", "DeiTIII"),
+    (r"deit.*distilled", "DeiT-distilled"),
+    (r"deit", "DeiT"),
+    (r"flexivit", "FlexiViT"),
+    (r"(^|[_/-])pe[_-]?core", "PE-Core"),
+    (r"i-?_?jepa", "IJEPA"),
+    (r"(^|[._-])mae", "MAE"),
+    (r"laion|open_?-?clip", "OpenCLIP"),
+    (r"clip", "CLIP"),
+    (r"reg4", "ViT-reg4"),
+)
+# The same for sizes.
+SIZE_WORDS = (
+    (r"so_?400m", "So400m"),
+    (r"so150m", "So150m"),
+    (r"betwixt", "betwixt"),
+    (r"bigg|gigantic", "G"),
+    (r"giant-?_?opt|g-?opt", "g-opt"),
+    (r"giant", "g"),
+    (r"huge_?-?plus|vith\d*plus", "H+"),
+    (r"small_?-?plus|vits\d*plus", "S+"),
+    (r"7b", "7B"),
+    (r"huge|vit-?_?h|-h\b", "H"),
+    (r"large|vit-?_?l|-l\b", "L"),
+    (r"base|vit-?_?b|-b\b", "B"),
+    (r"medium|-m\b", "M"),
+    (r"small|vit-?_?s|-s\b", "S"),
+    (r"tiny|vit-?_?ti|-ti\b", "Ti"),
+    (r"vit-?_?g|-g\b", "g"),
+)
+
+
+def family_called(name: str) -> str | None:
+    """Returns the key of the family that a name refers to, or None."""
+    return _first(FAMILY_WORDS, str(name).lower())
+
+
+def spelled_as(name: str, variants: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Returns the variants with this name in other projects.
+
+    Args:
+        name: A name such as "facebook/dinov2-small" or "vit_base_patch16_siglip_224".
+        variants: (name, key of the family, name of the size) of each variant.
+
+    Returns:
+        The names of the variants; empty if the name does not belong to a family.
+    """
+    text = str(name).lower()
+    family = family_called(name)
+    text = re.sub(r"deit|beit|siglip|clip|flexivit", "-", text)
+    size = _first(SIZE_WORDS, text)
+    patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)
+    rows = [row for row in variants if row[1] == family]
+    rows = [
+        row for row in rows if size in (None, row[2].partition("/")[0].removeprefix("big"))
+    ] or rows
+    same = [row for row in rows if patch and row[2].endswith(f"/{patch[1]}")]
+    return [row[0] for row in same or rows][:3]
+
+
+def _first(table, text):
+    return next((word for pattern, word in table if re.search(pattern, text)), None)
+
+
+__all__ = ["FAMILIES", "VARIANTS", "Family", "family_called", "family_of", "spelled"]
