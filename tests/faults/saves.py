@@ -24,7 +24,7 @@ from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
 from vit_keras.support import files
 from vit_keras.training import checkpoints, records
-from vit_keras.weights.published import download
+from vit_keras.weights import download
 
 
 @dataclasses.dataclass(frozen=True)

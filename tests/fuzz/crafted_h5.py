@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.fuzz.craft import Craft
 from tests.fuzz.crafted_archives import archive_cases, rewritten
-from vit_keras.weights.containers.digests import KEY
+from vit_keras.weights.containers.checks import KEY
 
 H5 = "model.weights.h5"
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from tests.fuzz.craft import Craft
-from vit_keras.weights.containers.digests import KEY
+from vit_keras.weights.containers.checks import KEY
 
 
 def parted(path: pathlib.Path) -> tuple[dict, bytes]:

@@ -19,8 +19,8 @@ from vit_keras.config import DataConfig, dump_config, parse_config, read_config
 from vit_keras.data.shards import shard_files
 from vit_keras.data.shards.packing import pack_shards
 from vit_keras.retrieval import neighbors, tables
-from vit_keras.weights.published.download import MIRROR, fetch
-from vit_keras.weights.published.table import PublishedFile
+from vit_keras.weights.download import MIRROR, fetch
+from vit_keras.weights.published import PublishedFile
 
 NAMES = [f"{i:03}.png" for i in range(6)]
 

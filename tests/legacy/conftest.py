@@ -11,8 +11,7 @@ from tests.helpers import GOLDEN
 from tests.weights.server import Server
 from vit_keras.legacy import vit
 from vit_keras.variants.rows import Variant
-from vit_keras.weights import lookup
-from vit_keras.weights.published import download
+from vit_keras.weights import download, lookup
 
 FOLDER = GOLDEN / "legacy"
 VERSIONS = ("0.1.2", "0.2.0")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.weights.server import FILES, Server
-from vit_keras.weights.published import download
+from vit_keras.weights import download
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.weights.server import BODY, ROW, beside
-from vit_keras.weights import fetch, lookup, resolve
-from vit_keras.weights.published import download
+from vit_keras.weights import download, fetch, lookup, resolve
 
 pytestmark = pytest.mark.once
 

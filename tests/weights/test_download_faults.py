@@ -11,8 +11,7 @@ import pytest
 from tests.loopback import hostile_server
 from tests.weights.server import BODY, ROW, beside
 from vit_keras.legacy import utils
-from vit_keras.weights import fetch
-from vit_keras.weights.published import download
+from vit_keras.weights import download, fetch
 
 pytestmark = pytest.mark.once
 

@@ -13,24 +13,24 @@ from tests.peers import peer
 from tests.weights.server import Server
 from vit_keras import applications, variants, weights
 from vit_keras.variants import families
-from vit_keras.weights.published import download, table
+from vit_keras.weights import download, published
 
 pytestmark = pytest.mark.once
 
-ROWS = list(table.family_rows())
+ROWS = list(published.family_rows())
 BODY = (GOLDEN / "families" / "timm_flexivit" / "model.safetensors").read_bytes()
 
 
 def test_rows_are_in_the_table_and_well_formed():
     for row in ROWS:
-        assert table.PUBLISHED_FILES[row.variant, row.weights] == row
+        assert published.PUBLISHED_FILES[row.variant, row.weights] == row
         assert re.fullmatch(r"https://huggingface\.co/[\w.-]+/[\w.-]+/resolve/main/[\w.]+", row.url)
         assert "config.json" in row.beside and row.license
     assert len({row.path for row in ROWS}) == len(ROWS)
 
 
 def test_weights_that_their_license_keeps_at_the_publishers_are_not_published():
-    assert not [row for row in table.PUBLISHED_FILES.values() if "DINOv3" in row.variant]
+    assert not [row for row in published.PUBLISHED_FILES.values() if "DINOv3" in row.variant]
     with pytest.raises(ValueError, match="no checkpoint of variant 'DINOv3-S/16' is published"):
         applications.DINOv3S16(weights="lvd1689m", include_top=False)
 

@@ -7,11 +7,10 @@ import pytest
 
 from vit_keras import variants
 from vit_keras.weights import published
-from vit_keras.weights.published import table
 
 pytestmark = pytest.mark.once
 
-ALL_ROWS = list(table.PUBLISHED_FILES.values())
+ALL_ROWS = list(published.PUBLISHED_FILES.values())
 ROWS = [row for row in ALL_ROWS if row.format in ("google", "bit")]
 HYBRIDS = {"R+Ti/16", "R26+S/32", "R50+B/16", "R50+L/32"}
 RESNETS = {"R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"}
@@ -130,13 +129,13 @@ def test_accuracies_equal_the_published_ones():
 
     for variant, top1 in README_384.items():
         row = published.lookup(variant, "augreg-imagenet-384")
-        assert measured(row, table.README) == [(top1, None)]
+        assert measured(row, published.README) == [(top1, None)]
     for resolution, results in TIMM.items():
         name = "imagenet" if resolution == 224 else f"imagenet-{resolution}"
         for variant, result in results.items():
             both = [f"augreg-{name}", f"augreg-timm-{name}"]
             rows = [published.lookup(variant, n) for n in both if n in published.names(variant)]
-            assert [m for row in rows for m in measured(row, table.TIMM)] == [result]
+            assert [m for row in rows for m in measured(row, published.TIMM)] == [result]
     for variant, weights, result in [
         ("B/16", "imagenet", (81.782, 86.754)),
         ("B/16", "imagenet-384", (84.212, 88.398)),
@@ -145,9 +144,9 @@ def test_accuracies_equal_the_published_ones():
         ("B/16", "augreg-imagenet1k", (79.154, 84.388)),
         ("B/16", "sam-imagenet", (80.246, 85.881)),
     ]:
-        assert measured(published.lookup(variant, weights), table.TIMM) == [result]
-    assert measured(published.lookup("B/16", "imagenet"), table.README) == [(81.2, None)]
-    assert measured(published.lookup("L/16", "imagenet"), table.README) == [(82.7, None)]
+        assert measured(published.lookup(variant, weights), published.TIMM) == [result]
+    assert measured(published.lookup("B/16", "imagenet"), published.README) == [(81.2, None)]
+    assert measured(published.lookup("L/16", "imagenet"), published.README) == [(82.7, None)]
 
 
 def test_only_the_original_pre_trained_files_have_pre_logits():

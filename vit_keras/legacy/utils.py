@@ -13,7 +13,7 @@ from vit_keras.data.pillow_images import pillow_image, read_encoded, read_image
 from vit_keras.layers.base import pair
 from vit_keras.legacy.saved_files import AS_OPENCV, downgrade, upgrade
 from vit_keras.weights import load
-from vit_keras.weights.published.download import DEFAULT_TIMEOUT_SECONDS, open_url
+from vit_keras.weights.download import DEFAULT_TIMEOUT_SECONDS, open_url
 
 CLASS_NAMES = pathlib.Path(__file__).with_name("imagenet2012.txt")
 LARGEST_PICTURE_BYTES = 2**28  # of a download

@@ -16,33 +16,29 @@ if TYPE_CHECKING:
         save_adapters,
     )
     from vit_keras.weights.description import describe
+    from vit_keras.weights.download import fetch, resolve
     from vit_keras.weights.hub import local_path, pinned_address
-    from vit_keras.weights.loading import load
-    from vit_keras.weights.opening import open
-    from vit_keras.weights.published.download import fetch, resolve
+    from vit_keras.weights.loading import load, open
     from vit_keras.weights.saving import save, save_model, to_timm
-    from vit_keras.weights.text_embeddings import (
+    from vit_keras.weights.texts import (
         TextEmbeddings,
+        TextTokenizer,
         embed_labels,
+        image_text,
         read_text_embeddings,
         with_text_head,
         write_text_embeddings,
     )
-    from vit_keras.weights.text_towers import image_text
-    from vit_keras.weights.tokenizer import TextTokenizer
 
 _HOMES = {
     "adapters": "describe_adapters load_adapters save_adapters",
     "description": "describe",
+    "download": "fetch resolve",
     "hub": "local_path pinned_address",
-    "loading": "load",
-    "opening": "open",
-    "published.download": "fetch resolve",
+    "loading": "load open",
     "saving": "save to_timm save_model",
-    "text_embeddings": "TextEmbeddings embed_labels read_text_embeddings with_text_head "
-    "write_text_embeddings",
-    "text_towers": "image_text",
-    "tokenizer": "TextTokenizer",
+    "texts": "TextEmbeddings TextTokenizer embed_labels image_text read_text_embeddings "
+    "with_text_head write_text_embeddings",
 }
 __getattr__ = lazy_names(
     __name__,

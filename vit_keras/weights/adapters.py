@@ -19,13 +19,15 @@ from vit_keras.support.annotated import check_annotated, short
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
-from vit_keras.weights.containers.checks import DamagedFile, named_errors, parse_json
-from vit_keras.weights.containers.digests import check_fit, check_tensors
+from vit_keras.weights.containers.checks import (
+    DamagedFile,
+    check_fit,
+    check_tensors,
+    parse_json,
+)
 from vit_keras.weights.containers.safetensors import NOTE_KEY, SafetensorsTensors, write_safetensors
-from vit_keras.weights.loading import build
-from vit_keras.weights.recognition import check_plausible, class_for
+from vit_keras.weights.recognition import class_for
 from vit_keras.weights.strict_copy import sizes_of
-from vit_keras.weights.weight_file import open_weight_file
 
 SUFFIX = ".safetensors"
 NOTE = "adapters"  # the entry of this package's metadata
@@ -242,17 +244,6 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
         model.class_names = file.note["class_names"]
         model.task = Task(**with_tuples(file.note["task"]))
     return model
-
-
-def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
-    """Builds the base model of a file of adapters, and adds the adapters."""
-    file = open_adapters(path)
-    sizes = with_tuples(file.note["architecture"])
-    with named_errors(file.path):
-        with open_weight_file(base) as weights:
-            check_plausible(sizes, weights, times=LARGEST_GROWTH)
-        model = build(base, **sizes)
-        return load_adapters(model, path)
 
 
 def _settings(model) -> dict[str, Any]:

@@ -26,9 +26,8 @@ from vit_keras.support.hub_address import (
     parse_hf,
     parse_kaggle,
 )
-from vit_keras.weights.containers import DamagedFile
-from vit_keras.weights.containers.digests import some
-from vit_keras.weights.containers.sharded import shards_of
+from vit_keras.weights.containers import DamagedFile, shards_of
+from vit_keras.weights.containers.checks import some
 
 HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")  # SHA-256 of large files, git's hash of others
 REFUSED = (401, 403)

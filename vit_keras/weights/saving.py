@@ -25,12 +25,11 @@ from vit_keras.models import (
 from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
-from vit_keras.weights import tokenizer
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text
-from vit_keras.weights.formats.base import Format, check_held
-from vit_keras.weights.numerics import FIELD_LABELS, Numerics
+from vit_keras.weights.formats.base import FIELD_LABELS, Format, Numerics, check_held
+from vit_keras.weights.texts import TOKENIZER_FILES
 from vit_keras.weights.weight_file import merge_configs
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def save(
 
 
 def _copy_tokenizer(folder, new):
-    for name in ("tokenizer.json", *tokenizer.FILES):
+    for name in ("tokenizer.json", *TOKENIZER_FILES):
         if os.path.isfile(path := os.path.join(folder, name)):
             shutil.copyfile(path, new / name)
 

@@ -10,9 +10,12 @@ import warnings
 import keras
 import numpy as np
 
+from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
 from vit_keras.layers.base import check_choice
-from vit_keras.models import resizing_of
+from vit_keras.models import ImageModel, resizing_of
+from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
+from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.resizing import (
     Resizing,
     adapt_patch_kernel,
@@ -22,11 +25,9 @@ from vit_keras.support.resizing import (
 )
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.containers.checks import fits
-from vit_keras.weights.containers.digests import check_fit, check_tensors
-from vit_keras.weights.formats.base import Link
+from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
+from vit_keras.weights.formats.base import Link, Numerics
 from vit_keras.weights.formats.registry import OTHER_HEAD
-from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.recognition import family_name, grid_of, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
 
@@ -372,3 +373,61 @@ def warn_of_license(path: str, arguments: dict) -> None:
     if note is not None:
         name = os.path.basename(os.path.dirname(path)) + "/" + os.path.basename(path)
         warnings.warn(f"{name} holds a DINOv3 model. {note}", stacklevel=5)
+
+
+NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
+_UNIT_LAYERS = [f"{kind}{part}" for kind in ("conv", "gn") for part in ("1", "2", "3", "_proj")]
+
+
+def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
+    """Makes `model` compute, prepare images and resize like the source of its weights."""
+    set_computation(model, numerics)
+    if isinstance(model, ImageModel):
+        model.preprocessing, model.resizing = numerics.preprocessing, numerics.resizing
+        names = numerics.class_names
+        if names is not None and len(names) == count_classes(model):
+            model.class_names = tuple(names)
+        if numerics.task != CLASSES:
+            model.task = numerics.task
+
+
+def set_computation(model: keras.Model, numerics: Numerics) -> None:
+    """Sets GELU and the epsilons in the stem, blocks, pooling and norms of `model`."""
+    gelu, epsilon = numerics.gelu, numerics.layer_norm_epsilon
+    if epsilon is None:
+        epsilon = next(b.layer_norm_epsilon for b in model.layers if isinstance(b, EncoderBlock))
+    _set_stem_computation(model, numerics)
+    for layer in model.layers:
+        if isinstance(layer, (EncoderBlock, MAPHead)):
+            _set_block_computation(layer, gelu, epsilon)
+        elif layer.name in ("pre_norm", "encoder_norm", "head_norm"):
+            layer.epsilon = epsilon
+    # Compiled steps still hold the old values.
+    model.train_function = model.test_function = model.predict_function = None
+
+
+def _set_block_computation(block, gelu, epsilon):
+    block.gelu = gelu
+    if isinstance(block.mlp, MlpBlock):
+        block.mlp.gelu = gelu
+    for layer in (block, *sublayers(block)):
+        if hasattr(layer, "layer_norm_epsilon"):
+            layer.layer_norm_epsilon = epsilon
+        elif isinstance(layer, NORMALIZATIONS):
+            layer.epsilon = epsilon
+
+
+def _set_stem_computation(model, numerics):
+    convention, epsilon = numerics.standardization, numerics.group_norm_epsilon
+    if not any(isinstance(layer, StdConv) for layer in model.layers):
+        return
+    stages = [layer for layer in model.layers if isinstance(layer, ResNetStage)]
+    units = [unit for stage in stages for unit in stage.units]
+    for layer in stages + units:
+        layer.standardization, layer.group_norm_epsilon = convention, epsilon
+    inner = [getattr(unit, name, None) for unit in units for name in _UNIT_LAYERS]
+    for layer in [*model.layers, *inner]:
+        if isinstance(layer, StdConv):
+            layer.standardization = convention
+        elif isinstance(layer, keras.layers.GroupNormalization):
+            layer.epsilon = epsilon

@@ -1,22 +1,130 @@
-"""Containers of tensors: `.npz`, safetensors, PyTorch and Keras files; one module for each kind.
+"""Containers of tensors: `.npz`, safetensors, PyTorch and Keras files, alone or as shards.
 
 Readers load one tensor at a time and run no code from a file. They check a file's claims against
 its size before allocating memory.
 """
 
+import contextlib
+import os
 import zipfile
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
-from vit_keras.support.files import is_zip
+from vit_keras.support.annotated import is_text, short
+from vit_keras.support.files import check_arrived, is_zip
+from vit_keras.support.hub_address import is_plain
 from vit_keras.weights.containers.archives import NpzTensors, write_npz
-from vit_keras.weights.containers.checks import DamagedFile, readable
+from vit_keras.weights.containers.checks import (
+    LARGEST_JSON_BYTES,
+    DamagedFile,
+    parse_json,
+    readable,
+    some,
+)
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
-from vit_keras.weights.containers.sharded import SUFFIXES, ShardedTensors
+
+INDEX = ".index.json"
+SHARD_READERS: dict[str, type[SafetensorsTensors] | type[TorchTensors]] = {
+    ".safetensors": SafetensorsTensors,
+    ".bin": TorchTensors,
+}
+SUFFIXES = tuple(suffix + INDEX for suffix in SHARD_READERS)
+
+
+def read_index(path: str) -> dict[str, str]:
+    """Reads an index: `{name of a tensor: name of its shard}`, in `weight_map` of transformers.
+
+    Raises:
+        DamagedFile: It is not an index, or names files outside of its folder or of another kind.
+    """
+    label, suffix = f"The index {path!r}", _suffix(path)
+    with open(path, "rb") as file:
+        content = parse_json(file.read(LARGEST_JSON_BYTES + 1), label)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict) or not shards:
+        raise DamagedFile(
+            f"{label} must hold `weight_map`, an object that names the shard of each tensor. "
+            f"Received: {short(content)}"
+        )
+    for shard in shards.values():
+        is_beside = is_text(shard) and is_plain(shard) and "/" not in shard
+        if not is_beside or not shard.endswith(suffix):
+            raise DamagedFile(
+                f"{label} must name {suffix} files in its own folder. Received: {short(shard)}"
+            )
+    return shards
+
+
+def shards_of(path: str) -> list[str]:
+    """Returns the names of the shards in an index; empty for any other file of weights."""
+    return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
+
+
+class ShardedTensors:
+    """Reads the shards that an index names, each with the reader of its kind.
+
+    Each tensor must be in the shard that the index names, and in no other one.
+    """
+
+    def __init__(self, path: str):
+        self.path, index = path, read_index(path)
+        self.metadata: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        folder = os.path.dirname(path)
+        self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index.items()}
+        self.readers: dict[str, SafetensorsTensors | TorchTensors] = {}
+        self._check_files()
+        reader = SHARD_READERS[_suffix(path)]
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.close)
+            for shard in dict.fromkeys(self.elsewhere.values()):
+                self.readers[shard] = reader(shard)
+            self._check_names()
+            opened.pop_all()
+        for tensors in self.readers.values():
+            self.shapes |= tensors.shapes
+        self.recorded = all(tensors.recorded for tensors in self.readers.values())
+
+    def _check_files(self):
+        shards = sorted({*self.elsewhere.values()})
+        missing = [os.path.basename(shard) for shard in shards if not os.path.isfile(shard)]
+        if missing:
+            raise FileNotFoundError(
+                f"The {len(shards)} shards that {self.path!r} names must be in its folder. "
+                f"Missing: {some(missing)}. Copy or download them too"
+            )
+        for shard in shards:
+            check_arrived(shard)
+
+    def _check_names(self):
+        held = [(name, shard) for shard, tensors in self.readers.items() for name in tensors.shapes]
+        if faults := sorted(name for name, _ in {*held} ^ {*self.elsewhere.items()}):
+            raise DamagedFile(
+                f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
+                f"Others: {some(faults)}. Download the index and its shards again"
+            )
+
+    def raw(self, name: str) -> np.ndarray:
+        return self.readers[self.elsewhere[name]].raw(name)
+
+    def read(self, name: str) -> np.ndarray:
+        return self.readers[self.elsewhere[name]].read(name)
+
+    def verify(self) -> None:
+        for tensors in self.readers.values():
+            tensors.verify()
+
+    def close(self) -> None:
+        for tensors in self.readers.values():
+            tensors.close()
+
+
+def _suffix(path):
+    return os.path.splitext(path.removesuffix(INDEX))[1]
 
 
 class Reader(Protocol):

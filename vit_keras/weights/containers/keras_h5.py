@@ -19,13 +19,15 @@ from vit_keras.support import extras
 from vit_keras.support.files import replacing
 from vit_keras.weights.containers import archives, h5_names
 from vit_keras.weights.containers.checks import (
+    KEY,
     DamagedFile,
     as_float,
     check_claim,
+    check_digest,
+    digest,
     parse_json,
     readable,
 )
-from vit_keras.weights.containers.digests import KEY, check_digest, digest
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
 NO_FILE = "{!r} is not a Keras file, or is damaged"

@@ -5,13 +5,15 @@ from typing import Any
 
 from vit_keras.support import extras
 from vit_keras.weights.containers.checks import (
+    KEY,
     LARGEST_JSON_BYTES,
     DamagedFile,
     as_float,
+    check_digest,
+    digest,
     parse_json,
     readable,
 )
-from vit_keras.weights.containers.digests import KEY, check_digest, digest
 
 NO_FILE = "{!r} is not a safetensors file"
 NOTE_KEY = "vit_keras"  # the metadata entry with this package's note

@@ -6,7 +6,7 @@ FILES = {
     "big_vision": "big_vision",
     "dinov3": "dino.DINOV3_FORMAT",
     "dino": "dino",
-    "perception_encoder": "perception_encoder",
+    "perception_encoder": "open_clip.PE_FORMAT",
     "open_clip": "open_clip",
     "open_clip_timm": "open_clip.TIMM_FORMAT",
     "timm": "timm",

@@ -11,8 +11,8 @@ from vit_keras.layers.block_options import QKV_BIASES
 from vit_keras.support.annotated import short
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
+from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.tensor_names import TensorNames, pairs
-from vit_keras.weights.numerics import Numerics
 
 READ = (
     "Of KerasHub's classes, the backbones of ViT, DeiT, DINOV2 and DINOV3 and the classifiers of "

@@ -15,8 +15,7 @@ from vit_keras.models.options import WITH_NO_OBJECT
 from vit_keras.models.position_embeddings import KINDS, NAMES
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
-from vit_keras.weights.formats.base import Format, Link, same
-from vit_keras.weights.numerics import Numerics
+from vit_keras.weights.formats.base import Format, Link, Numerics, same
 from vit_keras.weights.recognition import count_blocks, count_units, guess_image_size
 
 

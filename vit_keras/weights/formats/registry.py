@@ -8,11 +8,10 @@ import os
 import re
 
 from vit_keras.layers.base import check_choice
-from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.containers.digests import some
+from vit_keras.weights.containers.checks import UnreadModel, some
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.huggingface.types import is_part
+from vit_keras.weights.formats.huggingface.config import is_part
 
 
 def _row(file: str) -> Format:

@@ -11,24 +11,33 @@ the class token is added to the token itself, as in timm.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
+from vit_keras.layers import Rope
 from vit_keras.models.options import OPTION_NAMES
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link
+from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames
-from vit_keras.weights.formats.timm.architectures import architecture_of, timm_arguments
 from vit_keras.weights.formats.timm.names import (
     NAFLEX,
+    is_eva,
     names_for,
     names_in,
     rotary_layout,
     stem_links,
 )
-from vit_keras.weights.formats.timm.reading import infer, license_of, numerics, refine
-from vit_keras.weights.formats.timm.writing import check, config_files
+from vit_keras.weights.formats.timm.reading import (
+    NAFLEX_SIGLIP,
+    architecture_of,
+    infer,
+    license_of,
+    numerics,
+    refine,
+    timm_arguments,
+)
 
 __all__ = ["FORMAT", "license_of"]
 
@@ -108,6 +117,307 @@ def _folded(links, row: TensorNames):
     read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
     write = lambda cls, table: (cls + table[:, :1], table[:, 1:])
     return [Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), read, write), *kept]
+
+
+POOLS = {"token": "token", "distilled": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
+PE_SIZES = {"core": "base_patch16_224", "spatial": "base_patch16_512"}
+ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
+
+
+def model_config(arch: VisionTransformerArchitecture) -> tuple[str, dict[str, Any]]:
+    """Returns a timm architecture, and its arguments for `timm.create_model`."""
+    write = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
+    return write(arch)
+
+
+def _sizes(arch):
+    """Returns the arguments of all classes."""
+    ratio = arch.mlp_dim / arch.hidden_size
+    if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
+        ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
+    return {
+        "img_size": list(arch.image_size),
+        "patch_size": list(arch.patch_size),
+        "embed_dim": arch.hidden_size,
+        "depth": arch.num_layers,
+        "num_heads": arch.num_heads,
+        "mlp_ratio": ratio,
+        "global_pool": POOLS[arch.classifier],
+        **({"in_chans": arch.channels} if arch.channels != 3 else {}),
+    }
+
+
+# The defaults of class VisionTransformer.
+PLAIN: dict[str, Any] = {
+    "act_layer": "gelu",
+    "qkv_bias": True,
+    "qk_norm": False,
+    "scale_attn_norm": False,
+    "scale_mlp_norm": False,
+    "init_values": 0,
+    "reg_tokens": 0,
+    "no_embed_class": False,
+    "pre_norm": False,
+    "final_norm": True,
+    "pool_include_prefix": False,
+    "pos_embed": "learn",
+    "norm_layer": "layernorm",
+}
+XP: dict[str, Any] = {"no_embed_class": True, "pre_norm": True, "qk_norm": True, "qkv_bias": False}
+XP |= {"norm_layer": "rmsnorm"}
+
+
+def _vision_transformer(arch):
+    options, is_gated = arch.options, arch.options.mlp == "swiglu"
+    name, defaults = _plain_architecture(arch)
+    arguments = {**_sizes(arch), "class_token": "cls" in arch.prefix.names}
+    if is_gated:  # counts both halves
+        arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
+    if arguments["global_pool"] == "avg" and arch.classifier != "gap_norm":
+        arguments["fc_norm"] = False
+    values = {
+        "act_layer": "gelu" if is_gated else ACTS.get(arch.gelu, "gelu"),
+        "qkv_bias": options.qkv_bias != "none",
+        "qk_norm": options.qk_norm,
+        "scale_attn_norm": options.attention_norm,
+        "scale_mlp_norm": options.mlp_norm,
+        "init_values": options.layer_scale or 0,
+        "reg_tokens": options.num_registers,
+        "no_embed_class": options.position_cover != "all",
+        "pre_norm": options.pre_norm,
+        "final_norm": options.final_norm,
+        "pool_include_prefix": options.pool_all_tokens,
+        "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
+        "norm_layer": "rmsnorm" if options.norm == "rms" else "layernorm",
+    }
+    defaults = {**PLAIN, **defaults}
+    return name, arguments | {k: v for k, v in values.items() if v != defaults[k]}
+
+
+def _plain_architecture(arch):
+    """Returns an architecture with the class, blocks and epsilon of the model, and its defaults."""
+    options = arch.options
+    if options.parallel:
+        return "vit_base_patch16_xp_224", XP
+    if "dist" in arch.prefix.names:
+        return "deit_tiny_distilled_patch16_224", {}
+    if options.mlp == "swiglu":
+        return "vit_giant_patch14_dinov2", {"init_values": 1e-5}
+    if arch.layer_norm_epsilon == 1e-5 and options.norm == "layer":
+        return "vit_base_patch32_clip_224", {"pre_norm": True}
+    return "vit_base_patch16_224", {}
+
+
+def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
+    """Whether only timm's class NaFlexVit resizes as the model does, and it can hold the model."""
+    options = arch.options
+    resizes = numerics.resizing.positions == "bilinear_antialias"
+    has_positions = arch.position_embedding == "learned" and not options.crop_to_patches
+    patches_only = options.position_cover == "patches" or not arch.prefix.count
+    is_plain = timm_class(arch) == "VisionTransformer" and options.mlp == "gelu"
+    return resizes and has_positions and patches_only and is_plain
+
+
+def _naflex(arch):
+    """Describes a NaFlexVit with a table of positions of the model's grid."""
+    _, arguments = _vision_transformer(arch)
+    for key in ("img_size", "no_embed_class", "pos_embed"):
+        arguments.pop(key, None)
+    for key, name in (("scale_attn_norm", "scale_attn_inner_norm"),):
+        if key in arguments:
+            arguments[name] = arguments.pop(key)
+    grid = {"pos_embed_grid_size": list(arch.grid)}
+    explicit = {
+        "act_layer": ACTS.get(arch.gelu, "gelu"),
+        "fc_norm": arch.classifier == "gap_norm",
+        "pre_norm": arch.options.pre_norm,
+    }
+    return NAFLEX_SIGLIP, {**arguments, **grid, **explicit}
+
+
+def _eva(arch):
+    options, rope = arch.options, arch.options.rope
+    arguments = _sizes(arch) | {
+        "class_token": "cls" in arch.prefix.names,
+        "num_reg_tokens": options.num_registers,
+        "no_embed_class": options.position_cover != "all",
+        "use_abs_pos_emb": arch.position_embedding == "learned",
+        "qkv_bias": options.qkv_bias != "none",
+        "attn_type": "rope" if options.qkv_bias == "all" else "eva",
+        "qkv_fused": not names_for(arch).query,
+        "qk_norm": options.qk_norm,
+        "swiglu_mlp": options.mlp == "swiglu",
+        "swiglu_align_to": 1 if names_for(arch).gate and not options.mlp_norm else 0,
+        "scale_mlp": options.mlp_norm,
+        "scale_attn_inner": options.attention_norm,
+        "use_pre_transformer_norm": options.pre_norm,
+        "use_fc_norm": arch.classifier == "gap_norm",
+        "use_post_transformer_norm": options.final_norm and arch.classifier != "gap_norm",
+        "use_rot_pos_emb": rope is not None,
+    }
+    if options.layer_scale is not None:
+        arguments["init_values"] = options.layer_scale
+    if arch.classifier == "map":
+        arguments["attn_pool_num_heads"] = options.map_heads or arch.num_heads
+        hidden = options.map_mlp_dim or arch.mlp_dim
+        arguments["attn_pool_mlp_ratio"] = (hidden + 0.25) / arch.hidden_size
+    if rope is not None:
+        arguments |= _rope(arch, rope)
+    return _eva_architecture(arch), arguments
+
+
+def _rope(arch, rope: Rope) -> dict[str, Any]:
+    layout = rotary_layout(rope, arch.options.pre_norm)
+    kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
+    arguments = {
+        "rope_type": kind,
+        "rope_temperature": rope.base,
+        "rope_grid_offset": rope.offset,
+        "rope_grid_indexing": "xy" if rope.mixed or layout.endswith("columns_first") else "ij",
+        "rope_rotate_half": layout == "halves",
+    }
+    if kind == "cat" and rope.reference is not None:
+        arguments["ref_feat_shape"] = list(rope.reference)
+    elif kind == "cat" and arch.layer_norm_epsilon == 1e-5 and arch.options.layer_scale is None:
+        arguments["ref_feat_shape"] = list(arch.grid)  # PE has one: no effect at this size
+    return arguments
+
+
+def _eva_architecture(arch):
+    """Returns an architecture with the model's epsilon, LayerScale and reference grid."""
+    options, rope = arch.options, arch.options.rope
+    has_scale, has_reference = options.layer_scale is not None, rope is not None and rope.reference
+    if arch.layer_norm_epsilon == 1e-5:
+        if has_scale and not has_reference:
+            name = "vit_small_plus_patch16" if options.mlp == "swiglu" else "vit_small_patch16"
+            return f"{name}_dinov3" + ("" if options.qkv_bias == "none" else "_qkvb")
+        pooled = "spatial" if arch.classifier != "map" else "core"
+        return (
+            "vit_pe_lang_large_patch14_448" if has_scale else f"vit_pe_{pooled}_{PE_SIZES[pooled]}"
+        )
+    if has_scale and not has_reference:
+        kind = "mixed_" if rope is not None and rope.mixed else ""
+        return f"vit_small_patch16_rope_{kind}224"
+    if has_scale or not has_reference:
+        return "vit_base_patch16_rope_reg1_gap_256" if has_scale else "eva_giant_patch14_224"
+    if options.attention_norm:
+        return "eva02_base_patch16_clip_224"
+    return "eva02_base_patch14_448" if options.mlp_norm else "eva02_small_patch14_336"
+
+
+def _beit(arch):
+    options = arch.options
+    arguments = _sizes(arch) | {
+        "qkv_bias": options.qkv_bias != "none",
+        "swiglu_mlp": options.mlp == "swiglu",
+        "scale_mlp": options.mlp_norm,
+        "init_values": options.layer_scale or 0,
+        "use_fc_norm": arch.classifier == "gap_norm",
+    }
+    return "beit_base_patch16_224", arguments
+
+
+def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
+    """Returns the `config.json` of a model, which `timm.create_model` can build."""
+    if isinstance(arch, HybridArchitecture):
+        raise ValueError(
+            "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
+            f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
+        )
+    name, arguments = _naflex(arch) if is_for_any_grid(arch, numerics) else model_config(arch)
+    pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
+    heads: Any = ["head", "head_dist"] if "dist" in arch.prefix.names else "head"
+    source = {
+        "input_size": [arch.channels, *arch.image_size],
+        "interpolation": pixels.interpolation,
+        "crop_pct": 1.0 if crop is None else crop,
+        "crop_mode": "squash" if crop is None else "center",
+        "mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
+        "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
+        "num_classes": arch.num_classes or 0,
+        "first_conv": "embeds.proj" if name == NAFLEX_SIGLIP else "patch_embed.proj",
+        "classifier": heads,
+    }
+    config = {
+        "architecture": name,
+        "num_classes": arch.num_classes or 0,
+        "num_features": arch.hidden_size,
+        "global_pool": POOLS[arch.classifier],
+        "model_args": arguments,
+        "pretrained_cfg": source,
+    }
+    names = numerics.class_names
+    return {"config.json": {**config, **({} if names is None else {"label_names": list(names)})}}
+
+
+COMMON = ("crop_to_patches", "qkv_bias", "qk_norm", "attention_norm", "mlp_norm", "layer_scale")
+WHOLE = (
+    *("class_token", "num_registers", "position_cover", "pre_norm", "final_norm"),
+    *("pool_all_tokens", "head_use_bias", "mlp", *COMMON),
+)
+TWO_TOKENS = ("distillation_token", *COMMON)
+BEIT = ("class_token", "crop_to_patches", "qkv_bias", "mlp", "mlp_norm", "layer_scale")
+POOLED, GELUS = ("token", "gap", "gap_norm", "map"), ("exact", "tanh", "quick")
+# For each class, its options, classifiers, and kinds of GELU.
+HOLDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "VisionTransformer": ((*WHOLE, "norm"), POOLED, GELUS),
+    "ParallelScalingBlock": ((*WHOLE, "norm", "parallel"), POOLED, GELUS),
+    "VisionTransformerDistilled": (TWO_TOKENS, ("distilled", "token"), GELUS),
+    "Eva": ((*WHOLE, "map_heads", "map_mlp_dim", "rope"), POOLED, ("exact",)),
+    "Beit": ((*BEIT, "head_use_bias"), POOLED[:-1], ("exact",)),
+}
+
+
+def timm_class(arch: VisionTransformerArchitecture) -> str:
+    """Returns the name of the class to write a model for, a key of `HOLDS`."""
+    if arch.position_embedding == "relative_2d":
+        return "Beit"
+    if arch.options.parallel:
+        return "ParallelScalingBlock"
+    if "dist" in arch.prefix.names:
+        return "VisionTransformerDistilled"
+    return "Eva" if is_eva(arch) else "VisionTransformer"
+
+
+def check(arch: VisionTransformerArchitecture) -> None:
+    """Raises ValueError for a model that no timm class can hold."""
+    if arch.representation_size is not None:
+        raise ValueError(
+            "timm's Vision Transformer has no hidden layer `pre_logits` before its head. "
+            f"Received: representation_size={arch.representation_size}; torchvision's has one"
+        )
+    name = timm_class(arch)
+    (options, *others), changed = HOLDS[name], arch.options.changed()
+    refused = {key: value for key, value in changed.items() if key not in options}
+    for key, values in zip(("classifier", "gelu"), others):
+        if getattr(arch, key) not in values:
+            refused[key] = getattr(arch, key)
+    for key, reason in _contradictions(arch, name):
+        if reason:
+            refused[key] = getattr(arch.options, key)
+    if refused:
+        received = ", ".join(f"{key}={value!r}" for key, value in refused.items())
+        raise ValueError(
+            f"timm's class {name} is the one for this model, and has no place for {received}. "
+            "Save it as .keras or .weights.h5, or in the format of its family"
+        )
+
+
+def _contradictions(arch, name):
+    """Returns options that a class can hold, but not together with others of the model."""
+    options = arch.options
+    is_plain, prefix = name in ("VisionTransformer", "ParallelScalingBlock"), arch.prefix.count
+    lacks_head = arch.classifier != "distilled" and arch.num_classes is not None
+    yield "distillation_token", name == "VisionTransformerDistilled" and lacks_head
+    yield "mlp_norm", is_plain and options.mlp == "swiglu" and options.mlp_norm
+    for key in ("mlp", "mlp_norm", "attention_norm"):
+        yield key, name == "ParallelScalingBlock" and key in options.changed()
+    yield "qkv_bias", name == "Beit" and options.qkv_bias == "all"
+    yield "class_token", name == "Beit" and "cls" not in arch.prefix.names
+    all_tokens = name != "Eva" or arch.classifier != "map" or not prefix
+    yield "pool_all_tokens", not all_tokens and not options.pool_all_tokens
+    rope = options.rope
+    yield "rope", rope is not None and rope.centered and rope.offset != 0.0
 
 
 FORMAT = Format(

@@ -28,10 +28,8 @@ import keras
 from vit_keras.support.file_lock import exclusive_lock
 from vit_keras.support.files import naming, sha256
 from vit_keras.weights.containers import READERS
-from vit_keras.weights.containers.checks import parse_json
-from vit_keras.weights.containers.digests import check_tensors
-from vit_keras.weights.published import SIZE_TOLERANCE, fits_size, lookup
-from vit_keras.weights.published.table import BASE_URL, HUGGING_FACE
+from vit_keras.weights.containers.checks import check_tensors, parse_json
+from vit_keras.weights.published import BASE_URL, HUGGING_FACE, SIZE_TOLERANCE, fits_size, lookup
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
 MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
