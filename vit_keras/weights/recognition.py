@@ -45,6 +45,16 @@ def count_units(names, pattern: str) -> tuple[int, ...]:
     return tuple(len(units[stage]) for stage in sorted(units))
 
 
+def resnet_sizes(shapes: Mapping[str, tuple[int, ...]], root: str) -> dict[str, Any]:
+    """Returns a ResNet's arguments from the names and shapes of its convolutions."""
+    *_, channels, width = shapes[root]
+    return {
+        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
+        "resnet_width": width / variants.ROOT_WIDTH,
+        "channels": channels,
+    }
+
+
 def square_side(positions: int) -> int | None:
     """Returns the side of a square grid of `positions` patches, or None without such a grid."""
     side = math.isqrt(max(positions, 0))

@@ -10,7 +10,7 @@ import warnings
 import keras
 import numpy as np
 
-from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
+from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
 from vit_keras.layers.base import check_choice
 from vit_keras.models import ImageModel, resizing_of
 from vit_keras.models.description import count_classes
@@ -56,7 +56,8 @@ def copy_weights(
     plan.check()
     file.tensors.verify()
     largest = check_tensors(file.path, file.tensors, plan.tensors())
-    if not all(fits(np.array(MARGIN * largest), v.dtype) for v in plan.variables.values()):
+    types = {variable.dtype for variable in plan.variables.values()}
+    if not all(fits(np.array(MARGIN * largest), dtype) for dtype in types):
         check_fit(plan.arrays(), repr(file.path))
     for link in plan.links:
         plan.assign(link)
@@ -131,7 +132,8 @@ class _Plan:
 
     def _read(self, link):
         """Reads the link's tensors in the model's layout."""
-        return link.read(*(self.file.read(name) for name in link.theirs))
+        tensors, names = self.file.tensors, self.file.names
+        return link.read(*(tensors.read(names[name]) for name in link.theirs))
 
     def _faults(self, link):
         ours = ", ".join(link.ours)
@@ -148,7 +150,8 @@ class _Plan:
         return [
             f"{name} -> {ours} is {self.shapes[name]} in the file, {expected.shape} in the model"
             for name, expected in zip(link.theirs, link.write(*blank))
-            if not link.fits(self.shapes[name], expected.shape)
+            if self.shapes[name] != expected.shape
+            and not link.fits(self.shapes[name], expected.shape)
         ]
 
     def _resize(self, link):
@@ -376,7 +379,6 @@ def warn_of_license(path: str, arguments: dict) -> None:
 
 
 NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
-_UNIT_LAYERS = [f"{kind}{part}" for kind in ("conv", "gn") for part in ("1", "2", "3", "_proj")]
 
 
 def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
@@ -391,43 +393,31 @@ def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
             model.task = numerics.task
 
 
+NORMS = ("pre_norm", "encoder_norm", "head_norm")
+STEM = (StdConv, ResNetStage, keras.layers.GroupNormalization)  # of a hybrid
+
+
 def set_computation(model: keras.Model, numerics: Numerics) -> None:
     """Sets GELU and the epsilons in the stem, blocks, pooling and norms of `model`."""
-    gelu, epsilon = numerics.gelu, numerics.layer_norm_epsilon
+    epsilon = numerics.layer_norm_epsilon
     if epsilon is None:
         epsilon = next(b.layer_norm_epsilon for b in model.layers if isinstance(b, EncoderBlock))
-    _set_stem_computation(model, numerics)
+    transformer = {"gelu": numerics.gelu, "layer_norm_epsilon": epsilon, "epsilon": epsilon}
+    fields = {name: getattr(numerics, name) for name in ("standardization", "group_norm_epsilon")}
+    stem = {**fields, "epsilon": numerics.group_norm_epsilon}
+    is_hybrid = any(isinstance(layer, StdConv) for layer in model.layers)
     for layer in model.layers:
-        if isinstance(layer, (EncoderBlock, MAPHead)):
-            _set_block_computation(layer, gelu, epsilon)
-        elif layer.name in ("pre_norm", "encoder_norm", "head_norm"):
-            layer.epsilon = epsilon
+        if isinstance(layer, (EncoderBlock, MAPHead)) or layer.name in NORMS:
+            _set(layer, transformer, NORMALIZATIONS)
+        elif is_hybrid and isinstance(layer, STEM):
+            _set(layer, stem, keras.layers.GroupNormalization)
     # Compiled steps still hold the old values.
     model.train_function = model.test_function = model.predict_function = None
 
 
-def _set_block_computation(block, gelu, epsilon):
-    block.gelu = gelu
-    if isinstance(block.mlp, MlpBlock):
-        block.mlp.gelu = gelu
-    for layer in (block, *sublayers(block)):
-        if hasattr(layer, "layer_norm_epsilon"):
-            layer.layer_norm_epsilon = epsilon
-        elif isinstance(layer, NORMALIZATIONS):
-            layer.epsilon = epsilon
-
-
-def _set_stem_computation(model, numerics):
-    convention, epsilon = numerics.standardization, numerics.group_norm_epsilon
-    if not any(isinstance(layer, StdConv) for layer in model.layers):
-        return
-    stages = [layer for layer in model.layers if isinstance(layer, ResNetStage)]
-    units = [unit for stage in stages for unit in stage.units]
-    for layer in stages + units:
-        layer.standardization, layer.group_norm_epsilon = convention, epsilon
-    inner = [getattr(unit, name, None) for unit in units for name in _UNIT_LAYERS]
-    for layer in [*model.layers, *inner]:
-        if isinstance(layer, StdConv):
-            layer.standardization = convention
-        elif isinstance(layer, keras.layers.GroupNormalization):
-            layer.epsilon = epsilon
+def _set(layer, values, norms):
+    """Sets the attributes that a layer and its sublayers have, and the epsilon of norms alone."""
+    for part in sublayers(layer):
+        for name, value in values.items():
+            if hasattr(part, name) and (name != "epsilon" or isinstance(part, norms)):
+                setattr(part, name, value)

@@ -8,7 +8,6 @@ import contextlib
 import os
 import zipfile
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from vit_keras.weights.containers.archives import NpzTensors, write_npz
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,
+    Reader,
     parse_json,
     readable,
     some,
@@ -28,7 +28,7 @@ from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
 
 INDEX = ".index.json"
-SHARD_READERS: dict[str, type[SafetensorsTensors] | type[TorchTensors]] = {
+SHARD_READERS: dict[str, type[Reader]] = {
     ".safetensors": SafetensorsTensors,
     ".bin": TorchTensors,
 }
@@ -64,19 +64,18 @@ def shards_of(path: str) -> list[str]:
     return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
 
 
-class ShardedTensors:
+class ShardedTensors(Reader):
     """Reads the shards that an index names, each with the reader of its kind.
 
     Each tensor must be in the shard that the index names, and in no other one.
     """
 
     def __init__(self, path: str):
-        self.path, index = path, read_index(path)
-        self.metadata: dict[str, str] = {}
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        super().__init__(path)
+        index = read_index(path)
         folder = os.path.dirname(path)
         self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index.items()}
-        self.readers: dict[str, SafetensorsTensors | TorchTensors] = {}
+        self.readers: dict[str, Reader] = {}
         self._check_files()
         reader = SHARD_READERS[_suffix(path)]
         with contextlib.ExitStack() as opened:
@@ -111,9 +110,6 @@ class ShardedTensors:
     def raw(self, name: str) -> np.ndarray:
         return self.readers[self.elsewhere[name]].raw(name)
 
-    def read(self, name: str) -> np.ndarray:
-        return self.readers[self.elsewhere[name]].read(name)
-
     def verify(self) -> None:
         for tensors in self.readers.values():
             tensors.verify()
@@ -125,34 +121,6 @@ class ShardedTensors:
 
 def _suffix(path):
     return os.path.splitext(path.removesuffix(INDEX))[1]
-
-
-class Reader(Protocol):
-    """An open file of tensors.
-
-    Attributes:
-        shapes: The shape of each tensor, by name.
-        metadata: Other information in the file.
-        elsewhere: The file of each tensor that lies in another file beside this one.
-        recorded: Whether the file carries this package's SHA-256.
-    """
-
-    shapes: dict[str, tuple[int, ...]]
-    metadata: dict[str, str]
-    elsewhere: dict[str, str]
-    recorded: bool
-
-    def raw(self, name: str) -> np.ndarray:
-        """Returns a tensor in the file's type; checks the container's checksum."""
-
-    def read(self, name: str) -> np.ndarray:
-        """Returns a tensor as a floating-point array."""
-
-    def verify(self) -> None:
-        """Raises `ValueError` if checksums differ that `raw` does not check."""
-
-    def close(self) -> None:
-        """Closes the file."""
 
 
 READERS: dict[str, Callable[[str], Reader]] = {

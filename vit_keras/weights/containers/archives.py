@@ -15,7 +15,7 @@ from vit_keras.support.annotated import short
 from vit_keras.weights.containers.checks import (
     LARGEST_HEADER_BYTES,
     DamagedFile,
-    as_float,
+    Reader,
     check_directory,
     readable,
 )
@@ -118,17 +118,14 @@ class StoredMember(io.RawIOBase):
 MOST_AXES = 32
 
 
-class NpzTensors:
+class NpzTensors(Reader):
     """Reads NumPy archives.
 
     Loading object arrays would unpickle them, so the reader refuses them by their headers.
     """
 
     def __init__(self, path: str):
-        self.path = path
-        self.metadata: dict[str, str] = {}
-        self.elsewhere: dict[str, str] = {}
-        self.recorded = False
+        super().__init__(path)
         self.stack = contextlib.ExitStack()
         try:
             self.zip = self.stack.enter_context(opened(path, "NumPy archive"))
@@ -170,12 +167,6 @@ class NpzTensors:
             shape, fortran_order, dtype = npy_header(file, name)
             data = bytearray(file.read())  # zipfile compares the checksum at the end
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
-
-    def read(self, name):
-        return as_float(self.raw(name), name, self.path)
-
-    def verify(self):
-        """Does nothing: each tensor is verified when it is read."""
 
     def close(self):
         self.stack.close()

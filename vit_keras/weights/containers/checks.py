@@ -193,6 +193,39 @@ def check_digest(tensors, names: Iterable[str], expected: str, path: str, note: 
         )
 
 
+class Reader:
+    """An open file of tensors.
+
+    Attributes:
+        shapes: The shape of each tensor, by name.
+        metadata: Other information in the file.
+        elsewhere: The file of each tensor that lies in another file beside this one.
+        recorded: Whether the file carries this package's SHA-256.
+    """
+
+    recorded = False
+
+    def __init__(self, path: str):
+        self.path = path
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.metadata: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
+
+    def raw(self, name: str) -> np.ndarray:
+        """Returns a tensor in the file's type; checks the container's checksum."""
+        raise NotImplementedError
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor as a floating-point array."""
+        return as_float(self.raw(name), name, self.elsewhere.get(name, self.path))
+
+    def verify(self) -> None:
+        """Raises `ValueError` if checksums differ that `raw` does not check."""
+
+    def close(self) -> None:
+        """Closes the file."""
+
+
 def check_tensors(path: str, tensors, used: Collection[str], integers: bool = False) -> float:
     """Reads each tensor once, which checks the container's checksums.
 

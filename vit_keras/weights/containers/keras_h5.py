@@ -21,7 +21,7 @@ from vit_keras.weights.containers import archives, h5_names
 from vit_keras.weights.containers.checks import (
     KEY,
     DamagedFile,
-    as_float,
+    Reader,
     check_claim,
     check_digest,
     digest,
@@ -38,7 +38,7 @@ def _h5py(purpose):
     return extras.require("h5py", extra="weights", purpose=purpose)
 
 
-class KerasTensors:
+class KerasTensors(Reader):
     """Reads the variables of a model's layers; leaves out those of optimizers and metrics.
 
     Args:
@@ -48,12 +48,12 @@ class KerasTensors:
 
     def __init__(self, path: str, quantized: bool = False):
         self.h5py = _h5py("Reading Keras files")
-        self.path, self.stack = path, contextlib.ExitStack()
+        super().__init__(path)
+        self.stack = contextlib.ExitStack()
         self.types = QUANTIZED if quantized else ()
         self.archive: zipfile.ZipFile | None = None
         self.data: dict[str, Any] = {}
         self.digests: dict[str, str] = {}  # by the path of the file
-        self.elsewhere: dict[str, str] = {}
         try:
             source, self.metadata = self._source(path)
             self._open(source, path)
@@ -109,9 +109,6 @@ class KerasTensors:
     def raw(self, name):
         with readable(f"{name!r} in {self.elsewhere.get(name, self.path)!r} is damaged"):
             return self.data[name][()]
-
-    def read(self, name):
-        return as_float(self.raw(name), name, self.path)
 
     def verify(self):
         for path, expected in self.digests.items():

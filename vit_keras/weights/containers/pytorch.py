@@ -10,7 +10,7 @@ import numpy as np
 from vit_keras.support import extras
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers.archives import opened
-from vit_keras.weights.containers.checks import DamagedFile, UnreadModel, as_float, readable
+from vit_keras.weights.containers.checks import DamagedFile, Reader, UnreadModel, readable
 
 # Pages that a map has read stay in memory, so it is renewed after this many bytes. Opening a map
 # unpickles the names of all tensors, which takes 13 ms for S/16; twice the bytes would halve the
@@ -22,7 +22,7 @@ def _torch(purpose):
     return extras.require("torch", extra="torch", purpose=purpose)
 
 
-class TorchTensors:
+class TorchTensors(Reader):
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
     A tensor in a dictionary has its key and a colon before its own name, as in
@@ -32,9 +32,8 @@ class TorchTensors:
 
     def __init__(self, path: str):
         self.torch = _torch("Reading PyTorch files")
-        self.path, self.zipped = path, is_zip(path)
-        self.metadata: dict[str, str] = {}
-        self.elsewhere: dict[str, str] = {}
+        super().__init__(path)
+        self.zipped = is_zip(path)
         self.checksums: set[tuple[int, int]] = set()  # sizes and checksums of the storages
         self.compared: set[int] = set()  # where storages begin in the file
         with readable(f"{path!r} is not a state dict of tensors"):
@@ -42,7 +41,6 @@ class TorchTensors:
                 self._read_directory()
             self._open()
             self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
-        self.recorded = False
 
     def _read_directory(self):
         """Checks the checksums of the small members, and keeps those of the storages."""
@@ -124,9 +122,6 @@ class TorchTensors:
         except (TypeError, RuntimeError, NotImplementedError) as error:  # float8, …
             raise self._refused(name, tensor) from error
 
-    def read(self, name):
-        return as_float(self.raw(name), name, self.path)
-
     def _refused(self, name, tensor):
         kind = tensor.dtype if tensor.layout == self.torch.strided else tensor.layout
         return DamagedFile(
@@ -147,9 +142,6 @@ class TorchTensors:
                 "of its bytes"
             )
         self.compared.add(place)
-
-    def verify(self):
-        """Does nothing: each tensor is verified when it is read."""
 
     def close(self):
         self.held = {}

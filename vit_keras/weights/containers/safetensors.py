@@ -8,7 +8,7 @@ from vit_keras.weights.containers.checks import (
     KEY,
     LARGEST_JSON_BYTES,
     DamagedFile,
-    as_float,
+    Reader,
     check_digest,
     digest,
     parse_json,
@@ -24,7 +24,7 @@ def _require(module, purpose):
     return extras.require(module, extra="weights", purpose=purpose)
 
 
-class SafetensorsTensors:
+class SafetensorsTensors(Reader):
     """Reads safetensors files from memory maps; the library checks the header against the file.
 
     Pages that a map has read stay in memory until it is closed, so maps are renewed.
@@ -33,9 +33,9 @@ class SafetensorsTensors:
     def __init__(self, path: str):
         self.library = _require("safetensors", "Reading safetensors")
         _require("ml_dtypes", "Reading safetensors")  # teaches NumPy bfloat16
-        self.path, self.left = path, 0
+        super().__init__(path)
         self.file: Any = None
-        self.elsewhere: dict[str, str] = {}
+        self.left = 0
         _check_header(path)
         with self._opened() as file:
             self.metadata = file.metadata() or {}
@@ -60,9 +60,6 @@ class SafetensorsTensors:
             ) from error
         self.left -= array.nbytes
         return array
-
-    def read(self, name):
-        return as_float(self.raw(name), name, self.path)
 
     def verify(self):
         if self.recorded:

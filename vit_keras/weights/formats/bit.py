@@ -3,10 +3,9 @@
 import re
 
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
-from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import ResNetArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
-from vit_keras.weights.recognition import count_units
+from vit_keras.weights.recognition import resnet_sizes
 
 NUMBERS = {"a": "1", "b": "2", "c": "3"}
 LETTERS = {number: letter for letter, number in NUMBERS.items()}
@@ -77,13 +76,8 @@ def _head(theirs, ours):
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    *_, channels, width = shapes["root_block/conv_root/kernel"]
-    return {
-        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
-        "resnet_width": width / ROOT_WIDTH,
-        "channels": channels,
-        "num_classes": shapes.get("head/kernel", (None,))[-1],
-    }
+    num_classes = shapes.get("head/kernel", (None,))[-1]
+    return {**resnet_sizes(shapes, "root_block/conv_root/kernel"), "num_classes": num_classes}
 
 
 FORMAT = Format(

@@ -8,10 +8,9 @@ are written with the original names.
 import re
 
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
-from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
-from vit_keras.weights.recognition import count_blocks, count_units, guess_image_size
+from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")
@@ -21,6 +20,7 @@ LINEN_NAMES = {
     "MlpBlock_0": "MlpBlock_3",
 }
 _LINEN_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(LINEN_NAMES)})/")
+STEM = "conv_root/kernel"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 
 
@@ -68,24 +68,14 @@ def sizes(shapes: dict, num_layers: int, block: str) -> dict:
 
 def infer(shapes: dict, config: dict) -> dict:
     num_layers = count_blocks(shapes, "Transformer/encoderblock_")
-    arguments = sizes(shapes, num_layers, "Transformer/encoderblock_0") | _stem_sizes(shapes)
+    arguments = sizes(shapes, num_layers, "Transformer/encoderblock_0")
+    arguments |= resnet_sizes(shapes, STEM) if STEM in shapes else {}
     return arguments | guess_image_size(
         shapes[POSITIONS][1],
         arguments["patch_size"],
         arguments["classifier"] == "token",
         arguments.get("resnet_layers"),
     )
-
-
-def _stem_sizes(shapes):
-    if "conv_root/kernel" not in shapes:
-        return {}
-    *_, channels, width = shapes["conv_root/kernel"]
-    return {
-        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
-        "resnet_width": width / ROOT_WIDTH,
-        "channels": channels,
-    }
 
 
 NUMERICS = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)

@@ -13,10 +13,9 @@ from vit_keras.layers import PatchEmbedding
 from vit_keras.models.layer_facts import LayerFacts, classifier_of, options_of
 from vit_keras.models.options import WITH_NO_OBJECT
 from vit_keras.models.position_embeddings import KINDS, NAMES
-from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
-from vit_keras.weights.recognition import count_blocks, count_units, guess_image_size
+from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +77,7 @@ def infer(shapes: dict, config: dict) -> dict:
     layers = config.get(KERAS_CONFIG, {}).get("layers", [])
     if "root_block/conv_root/0" in shapes:
         num_classes = shapes.get("head/0", (None,))[-1]
-        arguments = _resnet_sizes(shapes, "root_block/") | {"num_classes": num_classes}
+        arguments = resnet_sizes(shapes, "root_block/conv_root/0") | {"num_classes": num_classes}
         return arguments | _image_size(layers)
     height, width, channels, hidden_size = shapes["embedding/0"]
     block = "encoderblock_0"
@@ -92,7 +91,7 @@ def infer(shapes: dict, config: dict) -> dict:
         "num_classes": shapes.get("head/0", (None,))[-1],
         "representation_size": shapes.get("pre_logits/0", (None,))[-1],
     }
-    arguments |= _resnet_sizes(shapes, "") if "conv_root/0" in shapes else {}
+    arguments |= resnet_sizes(shapes, "conv_root/0") if "conv_root/0" in shapes else {}
     arguments |= _classifier(shapes, layers)
     if layers:
         if arguments.get("boxes") in WITH_NO_OBJECT:
@@ -149,15 +148,6 @@ def _count_positions(shapes):
             "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
         )
     return shape[1]
-
-
-def _resnet_sizes(shapes, root):
-    *_, channels, width = shapes[f"{root}conv_root/0"]
-    return {
-        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
-        "resnet_width": width / ROOT_WIDTH,
-        "channels": channels,
-    }
 
 
 def numerics(config: dict) -> Numerics | None:

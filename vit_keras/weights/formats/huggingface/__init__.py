@@ -60,9 +60,13 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         if row.fields.get(field) and tower.get(field) is False
     )
     result = tensor_links(arch, row.spelling(row.names, names))
-    result = [_without_bias(link, absent) for link in result]
-    result = [_transposed_table(link, arch, tower) for link in result]
-    return [_beside(link, *_unused(arch, row, names)) for link in result]
+    if absent:
+        result = [_without_bias(link, absent) for link in result]
+    size = image_size_of(tower)
+    if size is not None and size[0] != size[1]:
+        result = [_transposed_table(link, arch, size) for link in result]
+    unused, shapes = _unused(arch, row, names)
+    return [_beside(link, unused, shapes) for link in result] if unused else result
 
 
 def _unused(arch, row, names):
@@ -82,7 +86,7 @@ def _unused(arch, row, names):
 
 def _beside(link, unused, shapes):
     """Reads unused tensors together with the first normalization of the first block."""
-    if link.ours != ("encoderblock_0/LayerNorm_0/gamma",) or not unused:
+    if link.ours != ("encoderblock_0/LayerNorm_0/gamma",):
         return link
     extra = [np.zeros(shape, "float32") for shape in shapes]
     return Link((*link.theirs, *unused), link.ours, lambda x, *_: (x,), lambda x: (x, *extra))
@@ -90,15 +94,12 @@ def _beside(link, unused, shapes):
 
 def _without_bias(link, absent):
     """Reads zeros for a bias that the configuration leaves out."""
-    if not absent or not link.theirs[0].endswith(absent):
-        return link
-    return zeros(*link.ours)
+    return zeros(*link.ours) if link.theirs[0].endswith(absent) else link
 
 
-def _transposed_table(link, arch, config):
+def _transposed_table(link, arch, size):
     """Reads BEiT's table like transformers, which swaps its rows and columns and resizes it."""
-    size = image_size_of(config)
-    if not link.ours[0].endswith("relative_2d/table") or size is None or size[0] == size[1]:
+    if not link.ours[0].endswith("relative_2d/table"):
         return link
     rows, columns = (side // patch for side, patch in zip(size, arch.patch_size))
 
