@@ -64,16 +64,17 @@ _ERRORS = {
     "FileNotFoundError": "If the server does not have the published weights.",
     "ConnectionError": "If the published weights cannot be downloaded.",
 }
+_LOAD = """    image = keras.utils.load_img(
+        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
+    )
+    batch = keras.utils.img_to_array(image)[None]
+"""
 _WITH_WEIGHTS = """Examples:
     Classify an image with published weights:
 
     ```python
     model = vit_keras.applications.{function}(weights="{weights}")
-    image = keras.utils.load_img(
-        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
-    )
-    batch = keras.utils.img_to_array(image)[None]
-    probabilities = model(vit_keras.applications.preprocess_input(batch))  # (1, {classes})
+{load}    probabilities = model(vit_keras.applications.preprocess_input(batch))  # (1, {classes})
     ```
 
     Build a model for your own 10 classes on the published features:
@@ -88,8 +89,8 @@ _WITH_WEIGHTS = """Examples:
 _WITHOUT_WEIGHTS = """Example:
     ```python
     model = vit_keras.applications.{function}(class_names=["cat", "dog"])
-    images = vit_keras.applications.preprocess_input(np.zeros((1, 224, 224, 3)))
-    probabilities = model(images)  # (1, 2)
+    images = np.zeros((1, {pixels}, 3))
+    probabilities = model(vit_keras.applications.preprocess_input(images{scaled}))  # (1, 2)
     ```"""
 _FEATURES = """Example:
     Read features with published weights:
@@ -98,17 +99,7 @@ _FEATURES = """Example:
     model = vit_keras.applications.{function}(
         include_top=False, weights="{weights}", pooling="avg"
     )
-    image = keras.utils.load_img(
-        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
-    )
-    batch = keras.utils.img_to_array(image)[None]
-    features = model(vit_keras.applications.preprocess_input(batch, model=model))
-    ```"""
-_FAMILY_WITHOUT_WEIGHTS = """Example:
-    ```python
-    model = vit_keras.applications.{function}(class_names=["cat", "dog"])
-    images = np.zeros((1, {pixels}, 3))
-    probabilities = model(vit_keras.applications.preprocess_input(images, model=model))  # (1, 2)
+{load}    features = model(vit_keras.applications.preprocess_input(batch, model=model))
     ```"""
 _OWN = "Each Keras application expects its own preprocessing of images. "
 _SCALED = """For this one, call `vit_keras.applications.preprocess_input` on images with pixels in
@@ -231,10 +222,10 @@ def _bullet(variant, name):
 
 
 def _examples(variant, function, published, row):
-    facts = {"function": function, "pixels": _sides(row)}
     of_family = isinstance(row, variants.FamilyVariant)
+    facts = {"function": function, "pixels": _sides(row)}
     if not published:
-        return (_FAMILY_WITHOUT_WEIGHTS if of_family else _WITHOUT_WEIGHTS).format(**facts)
+        return _WITHOUT_WEIGHTS.format(**facts, scaled=", model=model" if of_family else "")
     weights = next((name for name in PREFERRED if name in published), published[0])
-    facts |= {"weights": weights, "classes": lookup(variant, weights).num_classes}
+    facts |= {"weights": weights, "classes": lookup(variant, weights).num_classes, "load": _LOAD}
     return (_FEATURES if of_family else _WITH_WEIGHTS).format(**facts)

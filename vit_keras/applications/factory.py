@@ -103,12 +103,13 @@ def application(variant: str, name: str, function: str):
         if isinstance(classes, _Default) and _finds_objects(variant):
             classes = _Default(variants.architecture(variant)["num_classes"])
         classes = _classes(row, classes, include_top, classifier_activation)
+        size = row.resolution if row else variants.get(variant).image_size
         model = from_variant(
             variant,
             **_form(variant, row, include_top, classifier_activation),
             image_size=None,
             num_classes=classes if include_top else None,
-            input_tensor=_images(input_tensor, input_shape, _pixels(variant, row)),
+            input_tensor=_images(input_tensor, input_shape, size),
             name=name,
         )
         if weights is not None:
@@ -201,10 +202,6 @@ def _classes(row, classes, include_top, activation):
     return row.num_classes
 
 
-def _pixels(variant, row):
-    return row.resolution if row else variants.get(variant).image_size
-
-
 def _form(variant, row, include_top, activation):
     """Returns the arguments that differ from the variant's."""
     of_logits = _has_two_heads(variant) or (_finds_objects(variant) and activation == "softmax")
@@ -246,7 +243,8 @@ def _without_top(model, variant, pooling):
     x = model.get_layer("relu").output if resnet else _tokens(model)
     if pooling is not None:
         pool = POOLINGS[pooling](name=f"{pooling}_pool")
-        x = pool(_cells(x) if resnet else _patches(x, model, variant))
+        cells = keras.layers.Reshape((-1, x.shape[-1]), name="cells")  # (B, h·w, C)
+        x = pool(cells(x) if resnet else _patches(x, variant))
     return copy_description(ImageModel(model.input, x, name=model.name), model)
 
 
@@ -258,15 +256,11 @@ def _tokens(model):
     return norm(model.get_layer("patch_tokens" if "patch_tokens" in layers else "gap").input)
 
 
-def _patches(x, model, variant):
+def _patches(x, variant):
     arguments = variants.architecture(variant)
     options = ViTOptions(**{k: v for k, v in arguments.items() if k in OPTION_NAMES})
     before = Prefix.of(arguments.get("classifier", "token"), options).count
     return DropClassToken(before, name="patch_tokens")(x) if before else x
-
-
-def _cells(x):
-    return keras.layers.Reshape((-1, x.shape[-1]), name="cells")(x)  # (B, h·w, C)
 
 
 IMAGENET_CLASSES = 1000

@@ -6,6 +6,7 @@ No code in a file is executed. The `Lambda` layer that takes the class token is 
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 
 from vit_keras import layers
+from vit_keras.layers.base import check_choice
 from vit_keras.layers.transformer_block import TransformerBlock
 from vit_keras.layers.version_0 import LAYERS
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
@@ -125,18 +127,14 @@ def _arrays(file, h5py, label):
 
 
 def _build(config, custom_objects) -> keras.Model:
-    kind = config["class_name"]
-    if kind not in MODELS:
-        raise ValueError(
-            f"The model must be one of {', '.join(map(repr, MODELS))}. Received: {kind!r}"
-        )
+    check_choice(kind := config["class_name"], MODELS, "class_name")
     return MODELS[kind].from_config(config["config"], custom_objects=custom_objects)
 
 
 def _translated(node: Any, keras_2: bool) -> Any:
     """The configuration with current layers, and with names that Keras 3 allows."""
     if isinstance(node, str):
-        return "Transformer_" + node[12:] if node.startswith("Transformer/") else node
+        return re.sub("^Transformer/", "Transformer_", node)
     if isinstance(node, list):
         return [_translated(item, keras_2) for item in node]
     if not isinstance(node, dict):
@@ -264,14 +262,7 @@ def _paths(model) -> Iterator[tuple[str, keras.Variable]]:
     yield "posembed_input/pos_embedding", named["Transformer_posembed_input"].pos_embedding
     sublayers = {"encoder_norm": named["Transformer_encoder_norm"]}
     for i, block in enumerate(blocks_of(model)):
-        names = (
-            "LayerNorm_0",
-            ATTENTION,
-            "LayerNorm_2",
-            "MlpBlock_3/Dense_0",
-            "MlpBlock_3/Dense_1",
-        )
-        for name, layer in zip(names, block.branches):
+        for name, layer in zip(BRANCHES, block.branches):
             sublayers[f"encoderblock_{i}/{name}"] = layer
         attention = sublayers.pop(f"encoderblock_{i}/{ATTENTION}")
         for name, layer in zip(("query", "key", "value", "out"), attention.branches):

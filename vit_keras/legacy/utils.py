@@ -1,6 +1,5 @@
 """`vit_keras.utils` of vit-keras 0.x: pictures, ImageNet's class names, and Google's weights."""
 
-import io
 import os
 import pathlib
 import urllib.parse
@@ -73,7 +72,7 @@ def _pixels(source, timeout):
         return read_encoded(data, 3)
     if isinstance(source, pillow_image().Image):
         return np.asarray(source.convert("RGB"))
-    if isinstance(source, io.IOBase) or hasattr(source, "read"):
+    if hasattr(source, "read"):
         return read_encoded(source.read(), 3)
     raise ValueError(
         "`filepath_or_buffer` must be a path, a URL, an open file or a `PIL.Image.Image`. "

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -28,7 +29,7 @@ from vit_keras.support.keras_internals import weights_in_memory
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text
-from vit_keras.weights.formats.base import FIELD_LABELS, Format, Numerics, check_held
+from vit_keras.weights.formats.base import FIELD_LABELS, Numerics, check_held
 from vit_keras.weights.texts import TOKENIZER_FILES
 from vit_keras.weights.weight_file import merge_configs
 
@@ -85,10 +86,8 @@ def save(
     suffix, is_folder = _target(row, path)
     configs = row.config_files(arch, numerics) if is_folder and row.config_files else {}
     theirs = row.numerics(merge_configs(configs)) or numerics
-    _warn_of_activation(row, arch, is_folder)
-    _warn_of_numerics(row, arch, numerics, theirs)
-    shape = model.input_shape[1:]
-    warn_of_pictures(row, numerics.preprocessing, theirs.preprocessing, shape, is_folder)
+    for loss in _losses(row, arch, numerics, theirs, model.input_shape[1:], is_folder):
+        warnings.warn(f"{row.name} {loss}", stacklevel=2)
     tensors = _tensors(model, row, arch, merge_configs(configs))
     if towers is not None:
         tensors, configs["config.json"] = _both(towers, tensors, configs["config.json"])
@@ -270,74 +269,49 @@ def _check_units(task, variables):
         )
 
 
-def _warn_of_activation(row: Format, arch, is_folder: bool) -> None:
-    """Warns about a classifier's activation that the format's own code will not apply."""
+def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
+    """Says how the format's own code will answer differently, for images of a shape (H, W, C)."""
     activation = getattr(arch, "classifier_activation", None)
     if activation is not None and not (row.holds_activation and is_folder):
-        warnings.warn(
-            f"{row.name} has no place for the classifier's activation {activation!r}: the outputs "
-            "there will be logits",
-            stacklevel=3,  # the caller of `save`
+        yield (
+            f"has no place for the classifier's activation {activation!r}: the outputs there will "
+            "be logits"
         )
-
-
-def _warn_of_numerics(row: Format, arch, numerics: Numerics, theirs: Numerics) -> None:
-    """Warns about each setting with which the format's own code will compute differently."""
     for field in arch.numerics_fields:
-        ours, other = getattr(numerics, field), getattr(theirs, field)
-        other = getattr(Numerics(), field) if other is None else other
-        if ours != other:
-            warnings.warn(
-                f"{row.name} computes with {FIELD_LABELS[field]} {other!r} and this model with "
-                f"{ours!r}: the weights are written unchanged, and logits there will differ "
-                "slightly",
-                stacklevel=3,  # the caller of `save`
+        here, there = getattr(ours, field), getattr(theirs, field)
+        there = getattr(Numerics(), field) if there is None else there
+        if here != there:
+            yield (
+                f"computes with {FIELD_LABELS[field]} {there!r} and this model with {here!r}: the "
+                "weights are written unchanged, and logits there will differ slightly"
             )
+    if row.config_files is None or is_folder:  # else the project has its preprocessing in folders
+        yield from _losses_of_pictures(ours.preprocessing, theirs.preprocessing, shape)
+    if is_folder and shape[-1] == 1:
+        yield (
+            "does not turn pictures gray as this model's preprocessing does: give its code gray "
+            "ones"
+        )
 
 
 COLORS, METHODS = ("mean", "std"), ("interpolation", "antialias", "levels", "bands")
-CALLER = 4  # the caller of `save`
 
 
-def warn_of_pictures(
-    row: Format,
-    ours: Preprocessing,
-    theirs: Preprocessing,
-    shape: tuple[int, int, int],
-    is_folder: bool,
-) -> None:
-    """Warns if a format's code will give different probabilities for the same picture.
-
-    A single file has no preprocessing if its project describes models in folders.
-
-    Args:
-        row: The format.
-        ours: The preprocessing of the model.
-        theirs: The preprocessing that the format's code reads from the folder, or always applies.
-        shape: (H, W, C) of the model's images.
-        is_folder: Whether the weights are written to a folder.
-    """
-    if row.config_files is not None and not is_folder:
-        return
-    names = differences(ours, theirs, shape)
-    if names:
-        there, here = (_told(names, pixels) for pixels in (theirs, ours))
-        warnings.warn(
-            f"{row.name} prepares pictures with {there} and this model with {here}, which "
-            "cannot be written: probabilities of the same picture will differ there",
-            stacklevel=CALLER,
+def _losses_of_pictures(ours: Preprocessing, theirs: Preprocessing, shape) -> Iterator[str]:
+    """Says why the same picture will give other probabilities."""
+    if names := differences(ours, theirs, shape):
+        there, here = (
+            ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
+            for pixels in (theirs, ours)
+        )
+        yield (
+            f"prepares pictures with {there} and this model with {here}, which cannot be written: "
+            "probabilities of the same picture will differ there"
         )
     if not {"rounding", "crop_fraction"} & {*names} and (reason := _other_cut(ours, theirs, shape)):
-        warnings.warn(
-            f"{row.name} {reason}: it cuts some pictures elsewhere than this model, and their "
-            "probabilities will differ there",
-            stacklevel=CALLER,
-        )
-    if is_folder and shape[-1] == 1:
-        warnings.warn(
-            f"{row.name} does not turn pictures gray as this model's preprocessing does: give its "
-            "code gray ones",
-            stacklevel=CALLER,
+        yield (
+            f"{reason}: it cuts some pictures elsewhere than this model, and their probabilities "
+            "will differ there"
         )
 
 
@@ -370,7 +344,3 @@ def _other_cut(ours, theirs, shape):
     if down[0] == down[1]:
         return ""
     return f"rounds the corner of a crop {'down' if down[0] else 'to the even side'}"
-
-
-def _told(names, pixels):
-    return ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
