@@ -203,6 +203,16 @@ def check_held(row: Format, arch) -> None:
         )
 
 
+def check_only(holder: str, arch: VisionTransformerArchitecture, only: dict) -> None:
+    """Raises ValueError for a model with a head, or without the required values of arguments."""
+    only = {"num_classes": None, "representation_size": None, **only}
+    whole = {**dataclasses.asdict(arch.options), **vars(arch)}
+    received = {name: whole[name] for name in only}
+    if received != only:
+        rule, got = (", ".join(f"{k}={v!r}" for k, v in x.items()) for x in (only, received))
+        raise ValueError(f"{holder} must have {rule}. Received: {got}")
+
+
 def _without_leading_ones(shape):
     first = next((i for i, size in enumerate(shape) if size != 1), len(shape))
     return tuple(shape[first:])

@@ -13,7 +13,7 @@ from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics
+from vit_keras.weights.formats.base import Format, Link, Numerics, check_only
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
@@ -80,16 +80,6 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
 def check(arch: VisionTransformerArchitecture) -> None:
     cover = "class" if arch.options.num_registers else "all"
     check_only("Meta's DINO", arch, {"classifier": "token", "position_cover": cover})
-
-
-def check_only(holder: str, arch: VisionTransformerArchitecture, only: dict) -> None:
-    """Raises ValueError for a model with a head, or without the required values of arguments."""
-    only = {"num_classes": None, "representation_size": None, **only}
-    whole = {**dataclasses.asdict(arch.options), **vars(arch)}
-    received = {name: whole[name] for name in only}
-    if received != only:
-        rule, got = (", ".join(f"{k}={v!r}" for k, v in x.items()) for x in (only, received))
-        raise ValueError(f"{holder} must have {rule}. Received: {got}")
 
 
 FORMAT = Format(

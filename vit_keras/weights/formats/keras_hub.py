@@ -19,8 +19,16 @@ from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import keras_hub_presets as presets
-from vit_keras.weights.formats.base import Format, Link, Numerics, check_held, same, zeros
-from vit_keras.weights.formats.dino import IMAGENET, check_only
+from vit_keras.weights.formats.base import (
+    Format,
+    Link,
+    Numerics,
+    check_held,
+    check_only,
+    same,
+    zeros,
+)
+from vit_keras.weights.formats.dino import IMAGENET
 from vit_keras.weights.formats.keras_hub_presets import DEIT, DINOV2, DINOV3, VIT, Family
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, tensor_sizes

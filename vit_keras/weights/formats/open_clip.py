@@ -17,7 +17,7 @@ from vit_keras.models.options import OPTION_NAMES
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
-from vit_keras.weights.formats.base import Format, Link, Numerics, transposed
+from vit_keras.weights.formats.base import Format, Link, Numerics, check_only, transposed
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import (
     PoolNames,
@@ -321,22 +321,16 @@ def _rope(has_class_token):
 
 
 def check_pe(arch: VisionTransformerArchitecture) -> None:
-    options, pools = arch.options, arch.classifier == "map"
-    has_class_token = "cls" in arch.prefix.names
-    faults = {
-        "pre_norm": not options.pre_norm,
-        "rope": options.rope is None or dataclasses.asdict(options.rope) != _rope(has_class_token),
-        "pool_all_tokens": pools and has_class_token and not options.pool_all_tokens,
-        "final_norm": options.final_norm != pools,
-        "head_use_bias": arch.num_classes is not None and options.head_use_bias,
+    pools, has_class_token = arch.classifier == "map", "cls" in arch.prefix.names
+    only = {
+        "num_classes": arch.num_classes,
+        "pre_norm": True,
+        "rope": _rope(has_class_token),
+        "final_norm": pools,
+        "head_use_bias": arch.num_classes is None,
+        **({"pool_all_tokens": True} if pools and has_class_token else {}),
     }
-    if wrong := [name for name, is_wrong in faults.items() if is_wrong]:
-        received = ", ".join(f"{name}={getattr(options, name)!r}" for name in wrong)
-        raise ValueError(
-            "Meta's Perception Encoder has tokens normalized before the blocks, its own rotary "
-            "positions, a pool over all tokens or no normalization after the blocks, and no bias "
-            f"in the projection. Received: {received}, classifier={arch.classifier!r}"
-        )
+    check_only("Meta's Perception Encoder", arch, only)
 
 
 PE_FORMAT = Format(

@@ -176,7 +176,8 @@ def tensor_sizes(
         names: The project's names for the tensors.
         shapes: `{name: shape}`.
         classifier: The input of the model's classifier.
-        patch_size: Height and width of a patch, if the projection of patches is a matrix.
+        patch_size: The side of a patch, or its height and width, if the projection of patches is a
+            matrix; None for a square.
         channels: The channels of the images, in the same case.
 
     Returns:
@@ -185,6 +186,8 @@ def tensor_sizes(
     kernel = shapes[f"{names.patches}.weight"]
     if len(kernel) == 4:
         _, channels, *patch_size = kernel
+    else:
+        patch_size = _flat_patch(names.patches, kernel[1], patch_size, channels)
     return {
         "patch_size": tuple(patch_size),
         "channels": channels,
@@ -197,6 +200,18 @@ def tensor_sizes(
         **_positions(names, shapes),
         **tensor_options(names, shapes),
     }
+
+
+def _flat_patch(name, columns, size, channels):
+    """Returns the height and width of patches that a matrix projects."""
+    size = math.isqrt(columns // channels) if size is None else size
+    size = (size, size) if isinstance(size, int) else tuple(size)
+    if math.prod(size) * channels != columns:
+        raise ValueError(
+            f"The projection {name!r} must have a column for each number of a patch of "
+            f"{size[0]}x{size[1]} pixels with {channels} channels. Received: {columns} columns"
+        )
+    return size
 
 
 def _mlp_dim(names, shapes):

@@ -7,7 +7,6 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 
 import dataclasses
 import itertools
-import math
 
 import numpy as np
 
@@ -218,8 +217,8 @@ def infer(shapes: dict, config: dict) -> dict:
     row = model_type_of(config, names)
     tensors = row.spelling(row.names, names)
     design = row.design(names)
-    patches = _patch(tensors, shapes, tower_config(config))
-    arguments = tensor_sizes(tensors, shapes, design["classifier"], *patches)
+    channels = tower_config(config).get("num_channels", 3)
+    arguments = tensor_sizes(tensors, shapes, design["classifier"], channels=channels)
     arguments |= design
     if arguments.get("boxes") in WITH_NO_OBJECT:
         arguments["num_classes"] -= 1
@@ -243,13 +242,6 @@ def _as_in_descriptions(arguments):
     if others.get("position_embedding") == "learned":
         del others["position_embedding"]
     return others | options.changed()
-
-
-def _patch(tensors, shapes, tower):
-    """Returns the side of square patches and the channels, if a matrix projects flat patches."""
-    kernel, channels = shapes[f"{tensors.patches}.weight"], tower.get("num_channels", 3)
-    side = math.isqrt(kernel[1] // channels)
-    return ((side, side), channels) if len(kernel) == 2 else (None, channels)
 
 
 def _check_pooler(arguments, fields):

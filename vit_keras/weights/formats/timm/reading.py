@@ -238,9 +238,8 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
 def infer(shapes: dict, config: dict) -> dict:
     """Returns the arguments of the model from shapes and configuration."""
     names, theirs = names_in(shapes), arguments_of(config, shapes)
-    sizes = tensor_sizes(
-        names, shapes, classifier(shapes, theirs), *_patches(names, shapes, theirs)
-    )
+    flat = theirs.get("patch_size"), theirs.get("in_chans", 3)
+    sizes = tensor_sizes(names, shapes, classifier(shapes, theirs), *flat)
     sizes |= _options(sizes, names, shapes, theirs) | stem_sizes(shapes)
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
@@ -266,22 +265,6 @@ def classifier(shapes: dict, theirs: dict) -> str:
     if pool != "avg" and has_cls and "fc_norm.weight" not in shapes:
         return "token"
     return "gap_norm" if "fc_norm.weight" in shapes else "gap"
-
-
-def _patches(names, shapes, theirs):
-    """Returns the size of a patch and the channels if the projection is a matrix."""
-    kernel = shapes[f"{names.patches}.weight"]
-    if len(kernel) == 4:
-        return None, 3
-    channels = theirs.get("in_chans", 3)
-    side = theirs.get("patch_size", math.isqrt(kernel[1] // channels))
-    size = (side, side) if isinstance(side, int) else tuple(side)
-    if math.prod(size) * channels != kernel[1]:
-        raise ValueError(
-            f"The projection {names.patches!r} must have a column for each number of a patch of "
-            f"{size[0]}x{size[1]} pixels with {channels} channels. Received: {kernel[1]} columns"
-        )
-    return size, channels
 
 
 def _options(sizes, names, shapes, theirs):
