@@ -1,10 +1,9 @@
 """The sizes that determine the names and shapes of a model's variables."""
 
 import dataclasses
-import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -18,7 +17,6 @@ from vit_keras.layers import (
     StdConv,
 )
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
-from vit_keras.models.common import argument_names
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.layer_facts import classifier_of, facts_of, options_of
 from vit_keras.models.options import ViTOptions
@@ -34,6 +32,15 @@ LAYERS = re.compile(
 
 def _paths(model):
     return tuple(v.path for v in model.weights if LAYERS.match(v.path))
+
+
+def grid_of(sizes: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns the rows and columns of patches of a model with these `sizes`."""
+    stages = sizes.get("resnet_layers")
+    stride = 1 if stages is None else stem_stride(tuple(stages))
+    pairs = zip(sizes["image_size"], sizes["patch_size"])
+    rows, columns = (size // (patch * stride) for size, patch in pairs)
+    return rows, columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +85,6 @@ class ResNetArchitecture:
             num_classes=None if head is None else head.units,
             paths=_paths(model),
         )
-
-    @classmethod
-    def argument_names(cls) -> set[str]:
-        """The names of the constructor's arguments."""
-        return set(inspect.signature(ResNet).parameters)
 
     @property
     def arguments(self) -> dict:
@@ -155,11 +157,6 @@ class VisionTransformerArchitecture:
             HybridArchitecture(**sizes, **stem) if stem else VisionTransformerArchitecture(**sizes)
         )
 
-    @classmethod
-    def argument_names(cls) -> set[str]:
-        """The names of the constructor's arguments."""
-        return set(argument_names(VisionTransformer))
-
     @property
     def arguments(self) -> dict:
         """Returns the constructor's arguments; positions and options only if not the paper's.
@@ -189,8 +186,7 @@ class VisionTransformerArchitecture:
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        rows, columns = (size // patch for size, patch in zip(self.image_size, self.patch_size))
-        return rows, columns
+        return grid_of(vars(self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,18 +204,6 @@ class HybridArchitecture(VisionTransformerArchitecture):
     resnet_width: float
     standardization: str
     group_norm_epsilon: float
-
-    @classmethod
-    def argument_names(cls) -> set[str]:
-        return super().argument_names() | set(inspect.signature(HybridViT).parameters)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches, with sizes in cells of the stem's map."""
-        stride = stem_stride(self.resnet_layers)
-        sizes = zip(self.image_size, self.patch_size)
-        rows, columns = (size // (patch * stride) for size, patch in sizes)
-        return rows, columns
 
 
 def _check_vision_transformer(model):

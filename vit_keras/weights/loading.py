@@ -12,7 +12,7 @@ import keras
 
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
-from vit_keras.models.common import build_without_values
+from vit_keras.models.common import argument_names, build_without_values
 from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
@@ -268,7 +268,7 @@ def build(
 def _build(inferred, numerics, overrides, file):
     """Builds a model with random weights."""
     architecture = class_for(inferred)
-    known = architecture.argument_names()
+    known = argument_names(architecture.constructor)
     unknown = [name for name in overrides if name not in known]
     if unknown:
         raise ValueError(

@@ -14,6 +14,7 @@ from vit_keras.weights.architectures import (
     HybridArchitecture,
     ResNetArchitecture,
     VisionTransformerArchitecture,
+    grid_of,
 )
 
 
@@ -77,14 +78,6 @@ def guess_image_size(
         return {}
     stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)
     return {"image_size": tuple(side * patch * stride for patch in patch_size)}
-
-
-def grid_of(sizes: dict) -> tuple[int, int]:
-    """Returns the rows and columns of patches of a model with these `sizes`."""
-    stages = sizes.get("resnet_layers")
-    stride = 1 if stages is None else variants.stem_stride(tuple(stages))
-    pairs = zip(sizes["image_size"], sizes["patch_size"])
-    return tuple(size // (patch * stride) for size, patch in pairs)
 
 
 def check_plausible(sizes: dict, file, times: int = 1) -> None:

@@ -24,11 +24,15 @@ from vit_keras.support.resizing import (
     resize_relative_table,
 )
 from vit_keras.support.tasks import CLASSES
-from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
+from vit_keras.weights.architectures import (
+    ResNetArchitecture,
+    VisionTransformerArchitecture,
+    grid_of,
+)
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
 from vit_keras.weights.formats.base import Link, Numerics
 from vit_keras.weights.formats.registry import OTHER_HEAD
-from vit_keras.weights.recognition import family_name, grid_of, square_side, variant_name
+from vit_keras.weights.recognition import family_name, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values

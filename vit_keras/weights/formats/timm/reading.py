@@ -11,10 +11,11 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.options import ViTOptions
 from vit_keras.models.prefix import Prefix
 from vit_keras.support.resizing import Resizing
+from vit_keras.weights.architectures import grid_of
 from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
-from vit_keras.weights.recognition import grid_of, guess_image_size, square_side
+from vit_keras.weights.recognition import guess_image_size, square_side
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
 # The tensors of a file determine most of a model. The rest are the values of an architecture's
