@@ -21,7 +21,7 @@ from vit_keras import layers, models  # noqa: F401  (with Keras and NumPy, which
 with atheris.instrument_imports(include=["vit_keras.weights", "vit_keras.support.annotated"]):
     from vit_keras.weights import weight_file
     from vit_keras.weights.containers import READERS
-    from vit_keras.weights.containers.checks import parse_json
+    from vit_keras.weights.containers.checks import check_tensors, parse_json
     from vit_keras.weights.formats import registry
 
 from tests.fuzz import subjects
@@ -44,7 +44,7 @@ def read(path: pathlib.Path) -> None:
     """Opens a file as its name says, and reads all its tensors."""
     reader = next(READERS[end] for end in READERS if path.name.endswith(end))
     with contextlib.closing(reader(str(path))) as tensors:
-        tensors.verify()
+        check_tensors(str(path), tensors, ())
         for name in tensors.shapes:
             tensors.read(name)
 

@@ -7,6 +7,7 @@ import re
 
 from vit_keras.support.files import sha256
 from vit_keras.variants import families
+from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.formats.registry import BESIDE, LEFT_OUT
 from vit_keras.weights.formats.timm.reading import license_of
 from vit_keras.weights.published import identify
@@ -61,9 +62,9 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     with open_weight_file(path, source) as file:
         model = _model(file)
         format_name, paths = file.format.name, file.paths
-        file.tensors.verify()
-        verified = "verified" if file.tensors.recorded else None
-    files = [{**row, "hashes": verified} for row in map(_file, paths)]
+        check_tensors(file.path, file.tensors, ())
+        digests = file.tensors.digests
+    files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
     return _plain({"format": format_name, **model, "files": files, "origin": origin})
 

@@ -178,19 +178,14 @@ def digest(arrays: Iterable[tuple[str, np.ndarray]], note: str = "") -> str:
     """
     result = hashlib.sha256(note.encode())
     for name, array in arrays:
-        line = f"\n{name} {array.dtype.name} {','.join(map(str, array.shape))}\n"
-        result.update(line.encode(errors="surrogatepass"))
-        result.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        del array  # otherwise it keeps the last memory map open
+        _add(result, name, array)
     return result.hexdigest()
 
 
-def check_digest(tensors, names: Iterable[str], expected: str, path: str, note: str = "") -> None:
-    """Raises DamagedFile unless a reader's tensors have the SHA-256 recorded in their file."""
-    if digest(((name, tensors.raw(name)) for name in sorted(names)), note) != expected:
-        raise DamagedFile(
-            f"{path!r} is damaged: its SHA-256 differs from when it was written. {REMEDY}"
-        )
+def _add(result, name, array):
+    line = f"\n{name} {array.dtype.name} {','.join(map(str, array.shape))}\n"
+    result.update(line.encode(errors="surrogatepass"))
+    result.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 class Reader:
@@ -200,16 +195,16 @@ class Reader:
         shapes: The shape of each tensor, by name.
         metadata: Other information in the file.
         elsewhere: The file of each tensor that lies in another file beside this one.
-        recorded: Whether the file carries this package's SHA-256.
+        digests: This package's SHA-256 and the note that it covers, by the path of a file that
+            carries them.
     """
-
-    recorded = False
 
     def __init__(self, path: str):
         self.path = path
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.metadata: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
+        self.digests: dict[str, tuple[str, str]] = {}
 
     def raw(self, name: str) -> np.ndarray:
         """Returns a tensor in the file's type; checks the container's checksum."""
@@ -217,40 +212,53 @@ class Reader:
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor as a floating-point array."""
-        return as_float(self.raw(name), name, self.elsewhere.get(name, self.path))
+        return as_float(self.raw(name), name, self.file_of(name))
 
-    def verify(self) -> None:
-        """Raises `ValueError` if checksums differ that `raw` does not check."""
+    def file_of(self, name: str) -> str:
+        """Returns the path of the file that holds a tensor."""
+        return self.elsewhere.get(name, self.path)
 
     def close(self) -> None:
         """Closes the file."""
 
 
-def check_tensors(path: str, tensors, used: Collection[str], integers: bool = False) -> float:
-    """Reads each tensor once, which checks the container's checksums.
+def check_tensors(
+    path: str, tensors: Reader, used: Collection[str] | None = None, integers: bool = False
+) -> float:
+    """Reads each tensor once, and checks the checksums, the SHA-256, types and numbers.
 
     Args:
         path: The path of the file.
         tensors: Its reader.
-        used: The names of the tensors that must be finite floating-point numbers.
+        used: The names of the tensors that must be finite floating-point numbers; None for all.
         integers: Whether those in `used` may also be integers.
 
     Returns:
         The largest magnitude in `used`.
 
     Raises:
-        DamagedFile: If a tensor is damaged, or has another type.
+        DamagedFile: If a tensor or a file is damaged, or if a tensor has another type.
         ValueError: If a number is not finite.
     """
-    infinite, files, largest = [], tensors.elsewhere, 0.0
-    for name in used:
-        array = tensors.raw(name)
-        if not (integers and array.dtype.kind in "iub"):
+    used = dict.fromkeys(tensors.shapes if used is None else used)
+    hashed = {file: hashlib.sha256(note.encode()) for file, (_, note) in tensors.digests.items()}
+    infinite, largest = [], 0.0
+    for name in sorted(tensors.shapes) if hashed else used:
+        array, file = tensors.raw(name), tensors.file_of(name)
+        if file in hashed:
+            _add(hashed[file], name, array)
+        if name in used and not (integers and array.dtype.kind in "iub"):
             bound = _largest(as_float(array, name, path))
-            infinite += [] if np.isfinite(bound) else [name]
+            infinite += (
+                [] if np.isfinite(bound) else [name if file == path else f"{name} in {file!r}"]
+            )
             largest = max(largest, bound)
         del array  # otherwise it keeps the last memory map open
-    infinite = [f"{name} in {files[name]!r}" if name in files else name for name in infinite]
+    for file, result in hashed.items():
+        if result.hexdigest() != tensors.digests[file][0]:
+            raise DamagedFile(
+                f"{file!r} is damaged: its SHA-256 differs from when it was written. {REMEDY}"
+            )
     if infinite:
         raise ValueError(
             f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "

@@ -23,7 +23,6 @@ from vit_keras.weights.containers.checks import (
     DamagedFile,
     Reader,
     check_claim,
-    check_digest,
     digest,
     parse_json,
     readable,
@@ -53,7 +52,6 @@ class KerasTensors(Reader):
         self.types = QUANTIZED if quantized else ()
         self.archive: zipfile.ZipFile | None = None
         self.data: dict[str, Any] = {}
-        self.digests: dict[str, str] = {}  # by the path of the file
         try:
             source, self.metadata = self._source(path)
             self._open(source, path)
@@ -64,7 +62,6 @@ class KerasTensors(Reader):
             self.stack.close()
             raise
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
-        self.recorded = bool(self.digests)
 
     def _source(self, path):
         """Returns the source for h5py, and the text of a `.keras` file's `config.json`."""
@@ -93,7 +90,7 @@ class KerasTensors(Reader):
             for dataset in datasets.values():
                 self._check(dataset, path)
         if said["digest"] is not None:
-            self.digests[path] = said["digest"]
+            self.digests[path] = said["digest"], ""
         self.data |= datasets
         return list(datasets)
 
@@ -107,13 +104,8 @@ class KerasTensors(Reader):
             )
 
     def raw(self, name):
-        with readable(f"{name!r} in {self.elsewhere.get(name, self.path)!r} is damaged"):
+        with readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
             return self.data[name][()]
-
-    def verify(self):
-        for path, expected in self.digests.items():
-            names = [name for name in self.data if self.elsewhere.get(name, self.path) == path]
-            check_digest(self, names, expected, path)
 
     def close(self):
         self.stack.close()

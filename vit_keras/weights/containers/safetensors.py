@@ -9,7 +9,6 @@ from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,
     Reader,
-    check_digest,
     digest,
     parse_json,
     readable,
@@ -41,7 +40,8 @@ class SafetensorsTensors(Reader):
             self.metadata = file.metadata() or {}
             names = file.keys()
             self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-        self.recorded = KEY in self.metadata
+        if KEY in self.metadata:
+            self.digests[path] = self.metadata[KEY], self.metadata.get(NOTE_KEY, "")
 
     def _opened(self):
         with readable(NO_FILE.format(self.path)):
@@ -60,11 +60,6 @@ class SafetensorsTensors(Reader):
             ) from error
         self.left -= array.nbytes
         return array
-
-    def verify(self):
-        if self.recorded:
-            note = self.metadata.get(NOTE_KEY, "")
-            check_digest(self, self.shapes, self.metadata[KEY], self.path, note)
 
     def close(self):
         self.file, self.left = None, 0
