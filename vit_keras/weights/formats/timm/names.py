@@ -24,12 +24,12 @@ PLAIN = TensorNames.of(
     "query_norm=attn.q_norm key_norm=attn.k_norm attention_norm=attn.norm out=attn.proj "
     "scale_0=ls1.gamma norm_2=norm2 dense_0=mlp.fc1 packed=mlp.fc1 mlp_norm=mlp.norm "
     "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
-    "head=head head_dist=head_dist",
+    "head_dist=head_dist head=head",
     pool=POOL,
 )
 # The block ParallelScalingBlock, of ViT-22B.
 PARALLEL = PLAIN.replaced(
-    "norm_0=in_norm norm_2= qkv= parallel_in=in_proj parallel_bias=mlp_bias query_norm=q_norm "
+    "norm_0=in_norm qkv= norm_2= parallel_in=in_proj parallel_bias=mlp_bias query_norm=q_norm "
     "key_norm=k_norm attention_norm= out=attn_out_proj packed= mlp_norm= dense_1=mlp_out_proj "
     "scale_0=ls.gamma scale_1="
 )
