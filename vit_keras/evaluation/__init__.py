@@ -59,7 +59,8 @@ if TYPE_CHECKING:
         best_thresholds,
         fit_temperature,
         measure_calibration,
-        retrieval_recall,
+        read_real_labels,
+        real_accuracy,
         top_k_accuracy,
     )
     from vit_keras.evaluation.predictors import (
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         knn,
         knn_table,
         nearest_neighbors,
+        retrieval_recall,
     )
     from vit_keras.evaluation.reports import (
         draw_report,
@@ -88,8 +90,6 @@ if TYPE_CHECKING:
         headline,
         main_figure,
         mean_and_std,
-        read_real_labels,
-        real_accuracy,
         report,
         report_table,
         summarize,

@@ -16,7 +16,7 @@ from vit_keras.evaluation.mask_prediction import (
     palette,
     run_pixels,
 )
-from vit_keras.evaluation.metrics import SHARES, Columns, format_table, percent, share_of
+from vit_keras.evaluation.metrics import class_rows
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor
 from vit_keras.support import extras
 from vit_keras.support.boxes import (
@@ -216,18 +216,10 @@ def report_boxes(
     for pair in zip(true, present, strict=True):
         matrix += confuse(*pair, count)
     precisions = evaluation.eval["precision"][..., 0, -1]  # (overlaps, recalls, K)
-    rows = [
-        {
-            "name": str(name),
-            "objects": int(matrix[k].sum()),
-            "ap": _mean(precisions[:, :, k]),
-            "ap50": _mean(precisions[0, :, k]),
-            "precision": share_of(matrix[k, k], matrix[:, k].sum()),
-            "recall": share_of(matrix[k, k], matrix[k].sum()),
-            "threshold": task.threshold(k),
-        }
-        for k, name in enumerate(class_names)
-    ]
+    rows = class_rows(matrix, class_names, "objects")
+    for k, row in enumerate(rows):
+        row |= {"ap": _mean(precisions[:, :, k]), "ap50": _mean(precisions[0, :, k])}
+        row["threshold"] = task.threshold(k)
     figures = coco_figures(evaluation)
     return {**figures, "images": len(true), "boxes": rows, "confusion_matrix": matrix.tolist()}
 
@@ -235,33 +227,6 @@ def report_boxes(
 def _mean(precisions):
     known = precisions[precisions > -1]
     return float(known.mean()) if known.size else None
-
-
-def box_table(metrics: dict[str, Any]) -> str:
-    """Formats a report of boxes for a terminal: one line per class, then the means.
-
-    Example:
-        >>> true = Boxes(np.array([0]), np.array([1.0]), np.array([[0.0, 0.0, 9.0, 9.0]]))
-        >>> print(box_table(report_boxes([true], [true], ["cat"], Task("boxes"))))
-        class  objects       AP     AP50  precision   recall  threshold
-        cat          1  100.00%  100.00%    100.00%  100.00%        0.5
-        AP 100.00%, AP50 100.00%, AP75 100.00% of 1 images
-    """
-    most = max(7, *(len(str(row["objects"])) for row in metrics["boxes"]))
-    columns: Columns = {
-        "objects": ("objects", most, str),
-        **{name.upper(): (name, 7, percent) for name in ("ap", "ap50")},
-        **SHARES,
-        "threshold": ("threshold", 9, "{:.3g}".format),
-    }
-    lines = format_table("class", metrics["boxes"], columns)
-    return "\n".join([*lines, box_headline(metrics).replace(" held-out", "")])
-
-
-def box_headline(metrics: dict[str, Any]) -> str:
-    """Returns the last line of a run with boxes."""
-    figures = (f"{name.upper()} {percent(metrics[name])}" for name in ("ap", "ap50", "ap75"))
-    return f"{', '.join(figures)} of {metrics['images']} held-out images"
 
 
 def judge_boxes(

@@ -17,14 +17,7 @@ from vit_keras import data
 from vit_keras.data import thumbnail
 from vit_keras.data.depth import at_levels, viewable
 from vit_keras.evaluation.file_predictions import run_filled
-from vit_keras.evaluation.metrics import (
-    SHARES,
-    Columns,
-    format_table,
-    mean_of_known,
-    percent,
-    share_of,
-)
+from vit_keras.evaluation.metrics import class_rows, mean_of_known, share_of
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
 from vit_keras.support import extras
 from vit_keras.support.files import replacing
@@ -89,18 +82,10 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
     """
     if not matrix.sum():
         raise ValueError("An evaluation of masks needs pixels that have a class. Received: none")
-    rows = [
-        {
-            "name": str(name),
-            "pixels": int(true),
-            "iou": share_of(right, true + chosen - right),
-            "precision": share_of(right, chosen),
-            "recall": share_of(right, true),
-        }
-        for name, right, true, chosen in zip(
-            class_names, np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0), strict=True
-        )
-    ]
+    rows, right = class_rows(matrix, class_names, "pixels"), np.diag(matrix)
+    either = matrix.sum(axis=0) + matrix.sum(axis=1) - right
+    for row, *shared in zip(rows, right, either, strict=True):
+        row["iou"] = share_of(*shared)
     return {
         "miou": mean_of_known(rows, "iou"),
         "pixel_accuracy": float(np.trace(matrix) / matrix.sum()),
@@ -118,31 +103,6 @@ def report_masks(
     true, predicted = labels.reshape(outputs.shape[:3]), outputs.argmax(axis=-1)
     return report_matrix(
         pixel_matrix(true, predicted, outputs.shape[-1]), class_names, len(outputs)
-    )
-
-
-def mask_table(metrics: dict[str, Any]) -> str:
-    """Formats a report of masks for a terminal: one line per class, then the means.
-
-    Example:
-        >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
-        >>> print(mask_table(report_matrix(matrix, ["sky", "ground"], images=1)))
-        class   pixels       IoU  precision   recall
-        sky          1    50.00%     50.00%  100.00%
-        ground       2    50.00%    100.00%   50.00%
-        mean IoU 50.00%, pixel accuracy 66.67% of 1 images
-    """
-    most = max(7, *(len(str(row["pixels"])) for row in metrics["masks"]))
-    columns: Columns = {"pixels": ("pixels", most, str), "IoU": ("iou", 8, percent), **SHARES}
-    lines = format_table("class", metrics["masks"], columns)
-    return "\n".join([*lines, mask_headline(metrics).replace(" held-out", "")])
-
-
-def mask_headline(metrics: dict[str, Any]) -> str:
-    """Returns the last line of a run with masks."""
-    return (
-        f"mean IoU {100 * metrics['miou']:.2f}%, pixel accuracy "
-        f"{100 * metrics['pixel_accuracy']:.2f}% of {metrics['images']} held-out images"
     )
 
 

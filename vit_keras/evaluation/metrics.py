@@ -1,8 +1,11 @@
-"""Metrics for models of classes, labels and numbers, and for probabilities.
+"""Metrics for models of classes, labels and numbers, for probabilities, and for ReaL labels.
 
 NaN marks unknown labels and numbers, which are left out.
 """
 
+import json
+import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,41 +31,6 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
         0.8333333333333333
     """
     return float(_metrics().average_precision_score(labels, scores)) if labels.any() else None
-
-
-def retrieval_recall(
-    similarities: np.ndarray,
-    image_of_text: np.ndarray | None = None,
-    counts: Sequence[int] = (1, 5, 10),
-) -> dict[str, float]:
-    """Computes how often the right text, or image, is among the most similar ones.
-
-    An image with several texts counts if one of them is (as in CLIP's and big_vision's retrieval).
-    Of equal similarities, the wrong ones come first.
-
-    Args:
-        similarities: `(N, M)`, of images and texts.
-        image_of_text: `(M,)`, the number of each text's image. Without it, text i has image i.
-        counts: The numbers of most similar ones.
-
-    Returns:
-        `{"image_to_text_R@1": …, "text_to_image_R@1": …}`, for each count.
-
-    Example:
-        >>> retrieval_recall(np.array([[0.9, 0.1], [0.8, 0.7]]), counts=[1])
-        {'image_to_text_R@1': 0.5, 'text_to_image_R@1': 1.0}
-    """
-    images = np.arange(len(similarities))
-    right = images[:, None] == (images if image_of_text is None else image_of_text)  # (N, M)
-    result: dict[str, float] = {}
-    for name, scores, hits in (
-        ("image_to_text", similarities, right),
-        ("text_to_image", similarities.T, right.T),
-    ):
-        best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
-        ranks = ((scores >= best) & ~hits).sum(axis=1)  # wrong ones that are as similar come first
-        result |= {f"{name}_R@{count}": float((ranks < count).mean()) for count in counts}
-    return result
 
 
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
@@ -174,44 +142,6 @@ def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def label_table(metrics: dict[str, Any]) -> str:
-    """Formats a report of labels for a terminal: one line per label, then the means.
-
-    Example:
-        >>> outputs, labels = np.array([[0.9], [0.2]]), np.array([[1.0], [0.0]])
-        >>> print(label_table(report_labels(outputs, labels, ["a"], Task("labels"), True)))
-        label  images  positive       AP  threshold  precision   recall       F1
-        a           2         1  100.00%       0.50    100.00%  100.00%  100.00%
-        mean average precision 100.00%, macro F1 100.00%, micro F1 100.00% of 2 images
-    """
-    columns: Columns = {
-        "images": ("images", 6, str),
-        "positive": ("positives", 8, str),
-        "AP": ("average_precision", 7, percent),
-        "threshold": ("threshold", 9, _short),
-        **SHARES,
-        "F1": ("f1", 7, percent),
-    }
-    lines = format_table("label", metrics["labels"], columns)
-    return "\n".join([*lines, f"{_means(metrics)} of {metrics['images']} images"])
-
-
-def _short(threshold):
-    """Formats a threshold with two digits; that of a rare label needs an exponent."""
-    return f"{threshold:.1e}" if 0 < threshold < 0.01 else f"{threshold:.2f}"
-
-
-def label_headline(metrics: dict[str, Any]) -> str:
-    """Returns the last line of a run with labels."""
-    return f"{_means(metrics)} of {metrics['images']} held-out images"
-
-
-def _means(metrics):
-    keys = ("average_precision", "macro_f1", "micro_f1")
-    ap, macro, micro = (percent(metrics[key]) for key in keys)
-    return f"mean average precision {ap}, macro F1 {macro}, micro F1 {micro}"
-
-
 def percent(share: float | None) -> str:
     """Formats a share as a percentage with two decimals, or as a dash."""
     return "-" if share is None else f"{100 * share:.2f}%"
@@ -223,13 +153,31 @@ SHARES: Columns = {"precision": ("precision", 9, percent), "recall": ("recall", 
 
 def format_table(kind: str, rows: Sequence[dict[str, Any]], columns: Columns) -> list[str]:
     """Returns the lines of a table; `columns` gives each heading's key, width and format."""
-    width = max(len(kind), *(len(row["name"]) for row in rows))
-    heads = "".join(f"  {head:>{size}}" for head, (_, size, _) in columns.items())
-    lines = [f"{kind:<{width}}{heads}"]
-    for row in rows:
-        cells = (f"  {show(row[key]):>{size}}" for key, size, show in columns.values())
-        lines.append(f"{row['name']:<{width}}{''.join(cells)}")
-    return lines
+    cells = [[kind, *columns], *([row["name"], *_cells(row, columns)] for row in rows)]
+    least = [0, *(size for _, size, _ in columns.values())]
+    name, *others = (max(size, *map(len, column)) for size, *column in zip(least, *cells))
+    aligned = [(f"  {text:>{size}}" for text, size in zip(line[1:], others)) for line in cells]
+    return [f"{line[0]:<{name}}{''.join(numbers)}" for line, numbers in zip(cells, aligned)]
+
+
+def _cells(row, columns):
+    return [show(row[key]) for key, _, show in columns.values()]
+
+
+def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[dict[str, Any]]:
+    """Returns for each class its name, the true ones as `counted`, its precision and its recall.
+
+    Row i, column j of `matrix` counts those of class i that were predicted as class j.
+    """
+    return [
+        {
+            "name": str(name),
+            counted: int(matrix[k].sum()),
+            "precision": share_of(matrix[k, k], matrix[:, k].sum()),
+            "recall": share_of(matrix[k, k], matrix[k].sum()),
+        }
+        for k, name in enumerate(names)
+    ]
 
 
 TOP = 5
@@ -273,7 +221,10 @@ def report_classes(
     _check_labels(labels, count)
     matrix = np.zeros((count, count), int)
     np.add.at(matrix, (labels, outputs.argmax(axis=-1)), 1)
-    rows = [_class_row(str(name), matrix, i) for i, name in enumerate(class_names)]
+    rows = class_rows(matrix, class_names, "images")
+    for k, row in enumerate(rows):
+        twice = 2 * matrix[k, k]
+        row["f1"] = share_of(twice, matrix[k].sum() + matrix[:, k].sum()) if row["images"] else None
     return {
         "accuracy": float(np.trace(matrix) / matrix.sum()),
         "top_5_accuracy": top_k_accuracy(outputs, labels, TOP) if count > TOP else None,
@@ -285,46 +236,12 @@ def report_classes(
     }
 
 
-def _class_row(name, matrix, i):
-    right, true, chosen = matrix[i, i], matrix[i].sum(), matrix[:, i].sum()
-    return {
-        "name": name,
-        "images": int(true),
-        "precision": share_of(right, chosen),
-        "recall": share_of(right, true),
-        "f1": share_of(2 * right, true + chosen) if true else None,
-    }
-
-
 def _check_labels(labels, count):
     if labels.min() < 0 or labels.max() >= count:
         raise ValueError(
             f"Labels must lie in [0, {count}), the model's classes. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
-
-
-def class_table(metrics: dict[str, Any]) -> str:
-    """Formats a `report` for a terminal: one line per class, then the accuracy.
-
-    Example:
-        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
-        >>> labels = np.array([0, 1, 1])
-        >>> print(class_table(report_classes(logits, labels, ["cat", "dog"], Task())))
-        class  images  precision   recall
-        cat         1     50.00%  100.00%
-        dog         2    100.00%   50.00%
-        accuracy 66.67% of 3 images
-    """
-    columns: Columns = {"images": ("images", 6, str), **SHARES}
-    lines = format_table("class", metrics["classes"], columns)
-    lines.append(f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} images")
-    return "\n".join(lines)
-
-
-def class_headline(metrics: dict[str, Any]) -> str:
-    """Returns the last line of a run with classes."""
-    return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"
 
 
 def report_numbers(
@@ -355,29 +272,6 @@ def report_numbers(
         "images": len(labels),
         "numbers": rows,
     }
-
-
-def number_table(metrics: dict[str, Any]) -> str:
-    """Formats a report of numbers for a terminal: one line per number.
-
-    Example:
-        >>> true, predicted = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [3.0]])
-        >>> print(number_table(report_numbers(predicted, true, ["age"], Task("numbers"))))
-        number  images       mean        std         R²        MAE       RMSE
-        age          3      2.333      1.247     0.7857     0.3333     0.5774
-    """
-    show = lambda value: "-" if value is None else f"{value:.4g}"
-    heads = ("mean", "std", "R²", "MAE", "RMSE")
-    columns = {head: (key, 9, show) for head, key in zip(heads, FIGURES)}
-    columns = {"images": ("images", 6, str), **columns}
-    return "\n".join(format_table("number", metrics["numbers"], columns))
-
-
-def number_headline(metrics: dict[str, Any]) -> str:
-    """Returns the last line of a run with numbers."""
-    r2 = "-" if metrics["r2"] is None else f"{metrics['r2']:.4f}"
-    mae = "-" if metrics["mae"] is None else f"{metrics['mae']:.4g}"
-    return f"R² {r2}, mean absolute error {mae} of {metrics['images']} held-out images"
 
 
 def _number_row(name, predicted, true):
@@ -489,3 +383,95 @@ def _of_labels(logits, labels):
 
 
 LIKELIHOODS = {"classes": _of_classes, "labels": _of_labels}
+
+
+FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
+
+
+def read_real_labels(
+    path: str | os.PathLike, images: int, num_classes: int, paths: Sequence[str] | None = None
+) -> list[set[int]]:
+    """Reads the labels of each image from the published `real.json`.
+
+    The file has one list per image, in the order of the names of ImageNet's validation files.
+
+    Args:
+        path: The file.
+        images: The number of images.
+        num_classes: The number of the model's classes.
+        paths: The image files. ImageNet's names choose the lists; otherwise the images must be in
+            the order of `real.json`.
+
+    Returns:
+        One set of labels per image.
+
+    Raises:
+        FileNotFoundError: If there is no file at `path`.
+        ValueError: If the file has a different number of lists or labels outside of the classes, or
+            if the images come from TensorFlow Datasets, which has a different order.
+
+    Example:
+        ```python
+        labels = evaluation.read_real_labels("real.json", images=50_000, num_classes=1000)
+        accuracy, images = evaluation.real_accuracy(logits.argmax(axis=-1), labels)
+        ```
+    """
+    labels = _read(path)
+    names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
+    named = bool(names) and all(names)
+    if not named and any(name.startswith("tfds:") for name in paths or ()):
+        raise ValueError(
+            "ReaL labels follow the names of ImageNet's files, which TensorFlow Datasets does not "
+            "keep in order. Received: images from TensorFlow Datasets. Give the validation images "
+            "as folder:PATH"
+        )
+    order = [int(name[1]) - 1 for name in names if name] if named else range(images)
+    if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
+        raise ValueError(
+            f"{os.fspath(path)!r} must have one list of labels for each image. "
+            f"Received: {len(labels)} lists for {max(order, default=-1) + 1} images"
+        )
+    if outside := sorted(set().union(*labels) - set(range(num_classes))):
+        raise ValueError(
+            f"ReaL labels must lie in [0, {num_classes}), the model's classes. "
+            f"Received: {outside[:5]} in {os.fspath(path)!r}"
+        )
+    return [labels[i] for i in order]
+
+
+def _read(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There are no ReaL labels at {os.fspath(path)!r}.")
+    try:
+        with open(path) as file:
+            return [set(map(int, row)) for row in json.load(file)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} must be a JSON list of lists of labels ({error})"
+        ) from error
+
+
+def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:
+    """Computes the ReaL accuracy; images without labels are left out, as in the paper.
+
+    Args:
+        predicted: The predicted classes, `(N,)`.
+        labels: A set of labels per image.
+
+    Returns:
+        The share of images whose predicted class is among their labels, and the number of images
+        that count.
+
+    Raises:
+        ValueError: If no image has a label.
+
+    Example:
+        >>> real_accuracy(np.array([3, 5, 0]), [{3, 4}, {1}, set()])  # the last one does not count
+        (0.5, 2)
+    """
+    right = [int(best) in fitting for best, fitting in zip(predicted, labels) if fitting]
+    if not right:
+        raise ValueError(
+            f"At least one image must have a ReaL label. Received: {len(labels)} empty lists"
+        )
+    return float(np.mean(right)), len(right)

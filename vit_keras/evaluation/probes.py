@@ -401,3 +401,38 @@ def evaluate_knn(
             extract(features, predictor.batches(dataset.split(name), batch)) for name in splits
         )
     return knn(train, test, len(dataset.class_names), neighbors, temperature)
+
+
+def retrieval_recall(
+    similarities: np.ndarray,
+    image_of_text: np.ndarray | None = None,
+    counts: Sequence[int] = (1, 5, 10),
+) -> dict[str, float]:
+    """Computes how often the right text, or image, is among the most similar ones.
+
+    An image with several texts counts if one of them is (as in CLIP's and big_vision's retrieval).
+    Of equal similarities, the wrong ones come first.
+
+    Args:
+        similarities: `(N, M)`, of images and texts.
+        image_of_text: `(M,)`, the number of each text's image. Without it, text i has image i.
+        counts: The numbers of most similar ones.
+
+    Returns:
+        `{"image_to_text_R@1": …, "text_to_image_R@1": …}`, for each count.
+
+    Example:
+        >>> retrieval_recall(np.array([[0.9, 0.1], [0.8, 0.7]]), counts=[1])
+        {'image_to_text_R@1': 0.5, 'text_to_image_R@1': 1.0}
+    """
+    images = np.arange(len(similarities))
+    right = images[:, None] == (images if image_of_text is None else image_of_text)  # (N, M)
+    result: dict[str, float] = {}
+    for name, scores, hits in (
+        ("image_to_text", similarities, right),
+        ("text_to_image", similarities.T, right.T),
+    ):
+        best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
+        ranks = ((scores >= best) & ~hits).sum(axis=1)  # wrong ones that are as similar come first
+        result |= {f"{name}_R@{count}": float((ranks < count).mean()) for count in counts}
+    return result

@@ -1,9 +1,7 @@
 """Reports on models: one row of `REPORTS` for each kind of label."""
 
-import json
 import os
 import pathlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,30 +9,17 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
-from vit_keras.evaluation.box_prediction import (
-    NONE,
-    box_headline,
-    box_table,
-    judge_boxes,
-    report_boxes,
-)
+from vit_keras.evaluation.box_prediction import NONE, judge_boxes, report_boxes
 from vit_keras.evaluation.conformal import measure_coverage
-from vit_keras.evaluation.mask_prediction import (
-    TileOptions,
-    judge_masks,
-    mask_headline,
-    mask_table,
-    report_masks,
-)
+from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks, report_masks
 from vit_keras.evaluation.metrics import (
-    class_headline,
-    class_table,
-    label_headline,
-    label_table,
+    SHARES,
+    Columns,
+    format_table,
     measure_calibration,
-    number_headline,
-    number_table,
     percent,
+    read_real_labels,
+    real_accuracy,
     report_classes,
     report_labels,
     report_numbers,
@@ -45,160 +30,102 @@ from vit_keras.support.boxes import FIGURES
 from vit_keras.support.command_line import visible
 from vit_keras.support.tasks import CLASSES, KINDS, Task
 
-FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
-
-
-def read_real_labels(
-    path: str | os.PathLike, images: int, num_classes: int, paths: Sequence[str] | None = None
-) -> list[set[int]]:
-    """Reads the labels of each image from the published `real.json`.
-
-    The file has one list per image, in the order of the names of ImageNet's validation files.
-
-    Args:
-        path: The file.
-        images: The number of images.
-        num_classes: The number of the model's classes.
-        paths: The image files. ImageNet's names choose the lists; otherwise the images must be in
-            the order of `real.json`.
-
-    Returns:
-        One set of labels per image.
-
-    Raises:
-        FileNotFoundError: If there is no file at `path`.
-        ValueError: If the file has a different number of lists or labels outside of the classes, or
-            if the images come from TensorFlow Datasets, which has a different order.
-
-    Example:
-        ```python
-        labels = evaluation.read_real_labels("real.json", images=50_000, num_classes=1000)
-        accuracy, images = evaluation.real_accuracy(logits.argmax(axis=-1), labels)
-        ```
-    """
-    labels = _read(path)
-    names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
-    named = bool(names) and all(names)
-    if not named and any(name.startswith("tfds:") for name in paths or ()):
-        raise ValueError(
-            "ReaL labels follow the names of ImageNet's files, which TensorFlow Datasets does not "
-            "keep in order. Received: images from TensorFlow Datasets. Give the validation images "
-            "as folder:PATH"
-        )
-    order = [int(name[1]) - 1 for name in names if name] if named else range(images)
-    if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
-        raise ValueError(
-            f"{os.fspath(path)!r} must have one list of labels for each image. "
-            f"Received: {len(labels)} lists for {max(order, default=-1) + 1} images"
-        )
-    if outside := sorted(set().union(*labels) - set(range(num_classes))):
-        raise ValueError(
-            f"ReaL labels must lie in [0, {num_classes}), the model's classes. "
-            f"Received: {outside[:5]} in {os.fspath(path)!r}"
-        )
-    return [labels[i] for i in order]
-
-
-def _read(path):
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There are no ReaL labels at {os.fspath(path)!r}.")
-    try:
-        with open(path) as file:
-            return [set(map(int, row)) for row in json.load(file)]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"{os.fspath(path)!r} must be a JSON list of lists of labels ({error})"
-        ) from error
-
-
-def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:
-    """Computes the ReaL accuracy; images without labels are left out, as in the paper.
-
-    Args:
-        predicted: The predicted classes, `(N,)`.
-        labels: A set of labels per image.
-
-    Returns:
-        The share of images whose predicted class is among their labels, and the number of images
-        that count.
-
-    Raises:
-        ValueError: If no image has a label.
-
-    Example:
-        >>> real_accuracy(np.array([3, 5, 0]), [{3, 4}, {1}, set()])  # the last one does not count
-        (0.5, 2)
-    """
-    right = [int(best) in fitting for best, fitting in zip(predicted, labels) if fitting]
-    if not right:
-        raise ValueError(
-            f"At least one image must have a ReaL label. Received: {len(labels)} empty lists"
-        )
-    return float(np.mean(right)), len(right)
-
 
 class Report(NamedTuple):
-    """How to judge a kind of label.
+    """How to judge a kind of label, and how to show the report.
 
     Attributes:
         judge: Maps outputs, labels, names and the `Task` to a report.
-        table: Formats a report for a terminal.
-        headline: Formats the last line of a run.
-        draw: Draws figures of a report into a folder, given the data's name, and returns the files.
+        columns: The columns of the table for a terminal.
+        figures: The figures of the last line, and their formats.
+        drawings: For each picture, a function that draws it, given the report, the file and the
+            data's name.
     """
 
     judge: Callable[..., dict[str, Any]]
-    table: Callable[[dict[str, Any]], str]
-    headline: Callable[[dict[str, Any]], str]
-    draw: Callable[[dict[str, Any], pathlib.Path, str], list[pathlib.Path]]
+    columns: Columns
+    figures: dict[str, Callable[[Any], str]]
+    drawings: dict[str, Callable[[dict[str, Any], pathlib.Path, str], None]]
 
 
-def _draw_classes(metrics, folder, source):
-    matrix, reliability = folder / "confusion.png", folder / "reliability.png"
-    names = [row["name"] for row in metrics["classes"]]
-    figures.confusion(metrics["confusion_matrix"], names, matrix, source)
-    figures.reliability(metrics["calibration"], reliability, source)
-    return [matrix, reliability]
+def _confusion(metrics, file, source):
+    matrix, names = metrics["confusion_matrix"], [row["name"] for row in metrics[_kind(metrics)]]
+    names += [NONE] * (len(matrix) - len(names))  # missed objects and false alarms
+    figures.confusion(matrix, names, file, source)
 
 
-def _draw_labels(metrics, folder, source):
-    file = folder / "labels.png"
-    figures.label_bars(metrics["labels"], file, source)
-    return [file]
+def _digits(value):
+    return "-" if value is None else f"{value:.4g}"
 
 
-def _draw_masks(metrics, folder, source):
-    file = folder / "confusion.png"
-    names = [row["name"] for row in metrics["masks"]]
-    figures.confusion(metrics["confusion_matrix"], names, file, source)
-    return [file]
-
-
-def _draw_boxes(metrics, folder, source):
-    file = folder / "confusion.png"
-    names = [*(row["name"] for row in metrics["boxes"]), NONE]
-    figures.confusion(metrics["confusion_matrix"], names, file, source)
-    return [file]
-
-
-def _draw_numbers(metrics, folder, source):
-    file = folder / "errors.png"
-    figures.number_errors(metrics["numbers"], file, source)
-    return [file]
+def _threshold(value):
+    """Formats a threshold with two digits; that of a rare label needs an exponent."""
+    return f"{value:.1e}" if 0 < value < 0.01 else f"{value:.2f}"
 
 
 REPORTS = {
     "classes": Report(
         report_classes,
-        class_table,
-        class_headline,
-        _draw_classes,
+        {"images": ("images", 6, str), **SHARES},
+        {"accuracy": percent},
+        {
+            "confusion.png": _confusion,
+            "reliability.png": lambda metrics, *to: figures.reliability(
+                metrics["calibration"], *to
+            ),
+        },
     ),
-    "labels": Report(report_labels, label_table, label_headline, _draw_labels),
-    "numbers": Report(report_numbers, number_table, number_headline, _draw_numbers),
-    "masks": Report(report_masks, mask_table, mask_headline, _draw_masks),
-    "boxes": Report(report_boxes, box_table, box_headline, _draw_boxes),
+    "labels": Report(
+        report_labels,
+        {
+            "images": ("images", 6, str),
+            "positive": ("positives", 8, str),
+            "AP": ("average_precision", 7, percent),
+            "threshold": ("threshold", 9, _threshold),
+            **SHARES,
+            "F1": ("f1", 7, percent),
+        },
+        dict.fromkeys(("average_precision", "macro_f1", "micro_f1"), percent),
+        {"labels.png": lambda metrics, *to: figures.label_bars(metrics["labels"], *to)},
+    ),
+    "numbers": Report(
+        report_numbers,
+        {
+            "images": ("images", 6, str),
+            "mean": ("mean", 9, _digits),
+            "std": ("std", 9, _digits),
+            "R²": ("r2", 9, _digits),
+            "MAE": ("mae", 9, _digits),
+            "RMSE": ("rmse", 9, _digits),
+        },
+        {"r2": lambda value: "-" if value is None else f"{value:.4f}", "mae": _digits},
+        {"errors.png": lambda metrics, *to: figures.number_errors(metrics["numbers"], *to)},
+    ),
+    "masks": Report(
+        report_masks,
+        {"pixels": ("pixels", 7, str), "IoU": ("iou", 8, percent), **SHARES},
+        dict.fromkeys(("miou", "pixel_accuracy"), percent),
+        {"confusion.png": _confusion},
+    ),
+    "boxes": Report(
+        report_boxes,
+        {
+            "objects": ("objects", 7, str),
+            "AP": ("ap", 7, percent),
+            "AP50": ("ap50", 7, percent),
+            **SHARES,
+            "threshold": ("threshold", 9, "{:.3g}".format),
+        },
+        dict.fromkeys(("ap", "ap50", "ap75"), percent),
+        {"confusion.png": _confusion},
+    ),
 }
+
+
+def _last_line(metrics, images="images"):
+    shown = REPORTS[_kind(metrics)].figures.items()
+    texts = [f"{SHOWN[key][0]} {show(metrics[key])}" for key, show in shown]
+    return f"{', '.join(texts)} of {metrics['images']} {images}"
 
 
 def report(
@@ -261,7 +188,9 @@ def report_table(metrics: dict[str, Any]) -> str:
         dog         2    100.00%   50.00%
         accuracy 66.67% of 3 images
     """
-    lines = [REPORTS[_kind(metrics)].table(metrics)]
+    kind = _kind(metrics)
+    lines = format_table(KINDS[kind].one, metrics[kind], REPORTS[kind].columns)
+    lines.append(_last_line(metrics))
     lines += [
         f"coverage {row['coverage']:.0%}: {percent(row['covered'])} held the truth, mean size "
         f"{'-' if row['size'] is None else format(row['size'], '.4g')}"
@@ -280,7 +209,7 @@ def headline(metrics: dict[str, Any]) -> str:
     if not metrics:
         return "no few-shot evaluation: `fewshot_every` is 0"
     if "fewshot" not in metrics:
-        line, chose = REPORTS[_kind(metrics)].headline(metrics), metrics.get("images_chose")
+        line, chose = _last_line(metrics, "held-out images"), metrics.get("images_chose")
         return f"{line}, which chose the {chose}" if chose else line
     percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
     return "\n".join(
@@ -321,7 +250,11 @@ def draw_report(
         evaluation.draw_report(metrics, "report")
         ```
     """
-    return REPORTS[_kind(metrics)].draw(metrics, pathlib.Path(folder), source)
+    drawings, files = REPORTS[_kind(metrics)].drawings, []
+    for name, draw in drawings.items():
+        files.append(pathlib.Path(folder, name))
+        draw(metrics, files[-1], source)
+    return files
 
 
 def _kind(metrics):
