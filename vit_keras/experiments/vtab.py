@@ -10,6 +10,7 @@ from typing import Any
 from vit_keras.config import read_config
 from vit_keras.data.tfds import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
+from vit_keras.support.annotated import check_choice
 from vit_keras.support.file_lock import claimed
 from vit_keras.support.files import write_text
 from vit_keras.training.records import read_rows
@@ -135,8 +136,8 @@ def task_config(
     `data` holds fields of `DataConfig`, such as `data_dir`; `changes` replace fields of the
     setting. Raises ValueError for an unknown task or setting.
     """
-    _check(name, TASKS, "task")
-    _check(setting, SETTINGS, "setting")
+    check_choice(name, TASKS, "task")
+    check_choice(setting, SETTINGS, "setting")
     task = TASKS[name]
     fields = {
         "name": f"vtab-{name}",
@@ -205,10 +206,3 @@ def _merged(fields, changes):
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _merged(merged[key], value) if both else value
     return merged
-
-
-def _check(name, known, kind):
-    if name not in known:
-        raise ValueError(
-            f"`{kind}` must be one of {', '.join(map(repr, known))}. Received: {kind}={name!r}"
-        )
