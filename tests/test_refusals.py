@@ -201,7 +201,7 @@ RUNS = [
     ),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
     (lambda: SGD(layer_decay=0.5), "Give `layer_decay` together with `num_layers`"),
-    (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of float32, bfloat16"),
+    (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of 'float32', 'bfloat16'"),
     (
         lambda: Config(loss="sigmoid", label_smoothing=0.1),
         "`label_smoothing` and `loss`: the first must be 0 unless",

@@ -1,6 +1,5 @@
 """Multi-head self-attention with the published parameter layouts."""
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from vit_keras.layers.base import (
     check_rates,
     pair,
 )
-from vit_keras.layers.block_options import PAPER, QKV_BIASES, BlockOptions
+from vit_keras.layers.block_options import QKV_BIASES, BlockOptions
 from vit_keras.layers.dense import HeadsDense, sizes_of
 from vit_keras.layers.initializers import xavier_uniform
 from vit_keras.layers.positions_in_attention import (
@@ -81,7 +80,7 @@ def _heads_first(x):
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, sizes_of(x)[1], x.shape[3]))
 
 
-@backends.dispatch("fused_attention")
+@backends.dispatch("attention")
 def fused_attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel of the backend.
 
@@ -284,9 +283,6 @@ class MultiHeadDotProductAttention(SeededLayer):
         row = lambda bias: ops.cast(ops.reshape(bias, (1, -1)), self.compute_dtype)
         return [None if bias is None else row(bias) for bias in biases]
 
-    def compute_output_shape(self, q_shape, kv_shape=None):
-        return q_shape
-
     def compute_output_spec(self, q, kv=None, return_attention_weights=False, **_):
         x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
@@ -295,14 +291,3 @@ class MultiHeadDotProductAttention(SeededLayer):
             refuse_weights(self)
         shape = (q.shape[0], self.num_heads, q.shape[1], (q if kv is None else kv).shape[1])
         return x, keras.KerasTensor(shape, dtype=weights_dtype(self.compute_dtype))
-
-    def get_config(self):
-        config = {
-            "num_heads": self.num_heads,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "position_embedding": self.position_embedding,
-            "grid": self.grid,
-            "options": None if self.options == PAPER else dataclasses.asdict(self.options),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-        return {**super().get_config(), **config}

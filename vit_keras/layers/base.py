@@ -1,6 +1,11 @@
-"""Shared code of the layers: checks of arguments, normalization, seeds and dropout."""
+"""Shared code of the layers: configurations, checks, normalization, seeds and dropout."""
 
+import dataclasses
+import inspect
+import itertools
 import numbers
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -148,7 +153,57 @@ def rms_norm(epsilon: float, name: str, **kwargs) -> keras.layers.RMSNormalizati
 NORMALIZATIONS = {"layer": layer_norm, "rms": rms_norm}
 
 
-class SeededLayer(keras.layers.Layer):
+class Configured:
+    """Base class of Keras objects whose arguments are attributes of the same names.
+
+    `get_config` returns these attributes, and `from_config` passes them to `__init__`. Objects of
+    Keras and dataclasses among them become dictionaries.
+    """
+
+    def get_config(self):
+        config = super().get_config()  # type: ignore[misc]
+        values = {n: getattr(self, n) for n in _argument_names(type(self)) if n not in config}
+        return {**config, **{name: _serializable(value) for name, value in values.items()}}
+
+    @classmethod
+    def from_config(cls, config):
+        restored = {
+            name: keras.saving.deserialize_keras_object(value)
+            if isinstance(value, dict) and "class_name" in value
+            else value
+            for name, value in config.items()
+        }
+        return super().from_config(restored)  # type: ignore[misc]
+
+
+def _argument_names(kind: type) -> tuple[str, ...]:
+    """The names of the arguments of constructors from a class up to Keras' own classes."""
+    classes = itertools.takewhile(lambda c: not c.__module__.startswith("keras."), kind.__mro__)
+    constructors = [vars(c)["__init__"] for c in classes if "__init__" in vars(c)]
+    return tuple(
+        parameter.name
+        for constructor in constructors
+        for parameter in [*inspect.signature(constructor).parameters.values()][1:]
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    )
+
+
+def _serializable(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return keras.saving.serialize_keras_object(value) if hasattr(value, "get_config") else value
+
+
+class Layer(Configured, keras.layers.Layer):
+    """Base class of layers; the output has the shape of the first input unless a layer says so."""
+
+    def _same_shape(self, input_shape):
+        return input_shape
+
+    compute_output_shape: Callable[..., Any] = _same_shape  # a layer's own may take several shapes
+
+
+class SeededLayer(Layer):
     """Base class of layers whose initial weights and dropout follow from one seed.
 
     Each weight and each sublayer gets its own seed, derived from `seed` and its name.

@@ -1,14 +1,20 @@
 """The transformer encoder block (Eq. 2 and 3), and the layers that only it uses."""
 
-import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import NORMALIZATIONS, Dropout, SeededLayer, check_rates, rematerialize
-from vit_keras.layers.block_options import PAPER, BlockOptions
+from vit_keras.layers.base import (
+    NORMALIZATIONS,
+    Dropout,
+    Layer,
+    SeededLayer,
+    check_rates,
+    rematerialize,
+)
+from vit_keras.layers.block_options import BlockOptions
 from vit_keras.layers.mlp import MLPS
 
 
@@ -44,12 +50,6 @@ class LayerScale(SeededLayer):
 
     def call(self, x):
         return x * self.gamma
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "initial_value": self.initial_value}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -156,6 +156,10 @@ class EncoderBlock(SeededLayer):
         return LayerScale(self.options.layer_scale, **self.sublayer(name))
 
     @property
+    def grid(self) -> tuple[int, int] | None:
+        return self.attention.grid
+
+    @property
     def branches(self) -> list[keras.layers.Layer]:
         """The sublayers with weights, in the order of computation."""
         first = (self.norm_0, self.attention, self.layer_scale_0)
@@ -204,34 +208,15 @@ class EncoderBlock(SeededLayer):
     def _scaled(x, layer_scale):
         return x if layer_scale is None else layer_scale(x)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
     def compute_output_spec(self, inputs, return_attention_weights=False, **_):
         y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return y
         return y, self.attention.compute_output_spec(inputs, return_attention_weights=True)[1]
 
-    def get_config(self):
-        config = {
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "stochastic_depth_rate": self.stochastic_depth_rate,
-            "gelu": self.gelu,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "rematerialize": self.rematerialize,
-            "position_embedding": self.position_embedding,
-            "grid": self.attention.grid,
-            "options": None if self.options == PAPER else dataclasses.asdict(self.options),
-        }
-        return {**super().get_config(), **config}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class WithAttentionWeights(keras.layers.Layer):
+class WithAttentionWeights(Layer):
     """Calls an `EncoderBlock` and returns its attention weights as well.
 
     Args:
@@ -269,11 +254,3 @@ class WithAttentionWeights(keras.layers.Layer):
         x, weights = self.block.compute_output_spec(inputs, return_attention_weights=True)
         dtypes = self.compute_dtype, weights_dtype(self.compute_dtype)
         return tuple(keras.KerasTensor(y.shape, dtype) for y, dtype in zip((x, weights), dtypes))
-
-    def get_config(self):
-        return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
-
-    @classmethod
-    def from_config(cls, config):
-        block = keras.saving.deserialize_keras_object(config.pop("block"))
-        return cls(block, **config)

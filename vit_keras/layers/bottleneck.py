@@ -49,15 +49,6 @@ class _Unit(SeededLayer):
     def compute_output_shape(self, input_shape):
         return (*strided_shape(input_shape, self.strides), 4 * self.filters)
 
-    def get_config(self):
-        config = {
-            "filters": self.filters,
-            "strides": self.strides,
-            "standardization": self.standardization,
-            "group_norm_epsilon": self.group_norm_epsilon,
-        }
-        return {**super().get_config(), **config}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class BottleneckUnit(_Unit):
@@ -228,14 +219,3 @@ class ResNetStage(SeededLayer):
 
     def compute_output_shape(self, input_shape):
         return (*strided_shape(input_shape, self.strides), 4 * self.filters)
-
-    def get_config(self):
-        config = {
-            "num_units": self.num_units,
-            "filters": self.filters,
-            "strides": self.strides,
-            "activation": self.activation,
-            "standardization": self.standardization,
-            "group_norm_epsilon": self.group_norm_epsilon,
-        }
-        return {**super().get_config(), **config}

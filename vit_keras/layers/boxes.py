@@ -4,13 +4,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import pair
+from vit_keras.layers.base import Layer, pair
 
 SMALL = 1e-4  # added to shares of the image, whose logits are then finite
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class PatchBoxes(keras.layers.Layer):
+class PatchBoxes(Layer):
     """Turns logits of boxes into boxes at the places of patches (arXiv 2205.06230, Section 3.1).
 
     A box of zeros has the size of its patch, and the center at the patch's lower right corner, as
@@ -47,9 +47,3 @@ class PatchBoxes(keras.layers.Layer):
 
     def call(self, x):
         return ops.sigmoid(x + ops.cast(self.logits, x.dtype))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid}

@@ -196,8 +196,8 @@ def lora_initializer(layer: keras.layers.Layer, seed: int | None) -> Uniform:
 
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
 IN_TRAINING = {
-    gelu: backends.lookup("train_gelu", gelu),
-    gelu_tanh: backends.lookup("train_gelu_tanh", gelu_tanh),
+    gelu: backends.lookup("gelu", gelu),
+    gelu_tanh: backends.lookup("gelu_tanh", gelu_tanh),
 }
 
 

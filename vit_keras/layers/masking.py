@@ -9,7 +9,7 @@ PatchDropout (arXiv 2208.07220) leaves out patches for speed.
 import keras
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer, check_kept, check_positive
+from vit_keras.layers.base import Layer, SeededLayer, check_kept, check_positive
 from vit_keras.layers.initializers import Normal
 
 
@@ -39,12 +39,9 @@ class CorruptTokens(SeededLayer):
     def call(self, x, source):
         return _take(_append(x, self.mask), source)
 
-    def compute_output_shape(self, x_shape, source_shape):
-        return x_shape
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TakeVisible(keras.layers.Layer):
+class TakeVisible(Layer):
     """Takes the patches that are their own source, in order (MAE, arXiv 2111.06377).
 
     A class token before the patches is kept as well.
@@ -87,9 +84,6 @@ class TakeVisible(keras.layers.Layer):
     def compute_output_shape(self, x_shape, source_shape):
         batch, tokens, width = x_shape
         return (batch, tokens - source_shape[1] + self.visible, width)
-
-    def get_config(self):
-        return {**super().get_config(), "visible": self.visible}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -138,9 +132,6 @@ class RestoreTokens(SeededLayer):
     def compute_output_shape(self, x_shape, source_shape):
         batch, tokens, width = x_shape
         return (batch, tokens - self.visible + source_shape[1], width)
-
-    def get_config(self):
-        return {**super().get_config(), "visible": self.visible}
 
 
 def _mask(layer, width):
@@ -207,10 +198,3 @@ class PatchDropout(SeededLayer):
         places = ops.sort(ops.top_k(numbers, count, sorted=False)[1], axis=-1) + first  # (B, N')
         kept = ops.take_along_axis(x, ops.expand_dims(places, -1), axis=1)
         return ops.concatenate([x[:, :first], kept], axis=1) if first else kept
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        config = {"keep_rate": self.keep_rate, "class_tokens": self.class_tokens}
-        return {**super().get_config(), **config}

@@ -14,7 +14,7 @@ from vit_keras.layers.dense import GELUS, Dense
 from vit_keras.layers.initializers import Normal, xavier_uniform
 
 
-@backends.dispatch("train_mlp")
+@backends.dispatch("mlp")
 def train_mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`."""
     return second(first(x))
@@ -66,17 +66,8 @@ class _TwoLayers(SeededLayer):
         x = self.dense_1(self.dropout_0(x, training=training), training=training)
         return self.dropout_1(x, training=training)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
     def get_config(self):
-        config = {
-            "mlp_dim": self.mlp_dim,
-            "dropout_rate": self.dropout_rate,
-            "norm": self.norm_kind,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "norm": self.norm_kind}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -141,9 +132,6 @@ class MlpBlock(_TwoLayers):
         if training and plain and self.dense_0.quantization_mode is None:
             return train_mlp(inputs, self.dense_0, self.dense_1)
         return self._from_hidden(self.dense_0(inputs, training=training), training)
-
-    def get_config(self):
-        return {**super().get_config(), "gelu": self.gelu}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -229,12 +217,6 @@ class FeatureAdapter(SeededLayer):
 
     def call(self, x):
         return x + self.dense_1(self.dense_0(x))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "mlp_dim": self.mlp_dim}
 
 
 MLPS = {"gelu": MlpBlock, "swiglu": SwiGLU}

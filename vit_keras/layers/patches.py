@@ -114,12 +114,3 @@ class PatchEmbedding(SeededLayer):
     def compute_output_shape(self, input_shape):
         grid = self.grid(input_shape[1:3])
         return (input_shape[0], None if None in grid else math.prod(grid), self.hidden_size)
-
-    def get_config(self):
-        config = {
-            "hidden_size": self.hidden_size,
-            "patch_size": self.patch_size,
-            "use_bias": self.use_bias,
-            "crop": self.crop,
-        }
-        return {**super().get_config(), **config}

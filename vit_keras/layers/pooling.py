@@ -79,12 +79,3 @@ class MAPHead(SeededLayer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])
-
-    def get_config(self):
-        config = {
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "gelu": self.gelu,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }
-        return {**super().get_config(), **config}

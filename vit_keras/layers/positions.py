@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer, check_tokens, pair
+from vit_keras.layers.base import Layer, SeededLayer, check_tokens, pair
 from vit_keras.layers.block_options import Rope
 from vit_keras.layers.initializers import Normal
 from vit_keras.support.resizing.interpolation import grid_matrices, interpolation_rule
@@ -150,9 +150,6 @@ class AddPositionEmbs(SeededLayer):
         check_tokens(self, x.shape, self.pos_embedding.shape)
         return x + self.pos_embedding
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class AddPositionEmbs2D(SeededLayer):
@@ -214,15 +211,9 @@ class AddPositionEmbs2D(SeededLayer):
             table = ops.concatenate([self.cls_embedding, table], axis=0)
         return x + table
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class AddSinCosPositions(keras.layers.Layer):
+class AddSinCosPositions(Layer):
     """Adds fixed sines and cosines of columns and rows, as in big_vision.
 
     `sincos_2d` makes the table, which is 0 for a class token. There are no weights.
@@ -260,12 +251,6 @@ class AddSinCosPositions(keras.layers.Layer):
         check_tokens(self, x.shape, self.table.shape)
         return x + ops.cast(self.table, x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid}
-
 
 ADDED: dict[str, Callable[..., keras.layers.Layer]] = {
     "learned": lambda grid, **options: AddPositionEmbs(**options),
@@ -276,7 +261,7 @@ ADDED: dict[str, Callable[..., keras.layers.Layer]] = {
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class AddResizedPositions(keras.layers.Layer):
+class AddResizedPositions(Layer):
     """Adds the position embeddings of another layer, interpolated to another grid (Section 3.2).
 
     The layer shares the other layer's weights, and gradients reach them through the interpolation.
@@ -334,27 +319,9 @@ class AddResizedPositions(keras.layers.Layer):
         matrix = ops.cast(self.matrix, table.dtype)
         return x + ops.cast(ops.einsum("mn,bnd->bmd", matrix, table), x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "positions": keras.saving.serialize_keras_object(self.positions),
-            "grid": self.grid,
-            "new_grid": self.new_grid,
-            "interpolation": self.interpolation,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        config["positions"] = keras.saving.deserialize_keras_object(config["positions"])
-        return cls(**config)
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class AddDynamicPositions(keras.layers.Layer):
+class AddDynamicPositions(Layer):
     """Adds the position embeddings of another layer, interpolated to the grid of the images.
 
     The grid is read from the images of each call, so that a model takes images of any size.
@@ -421,18 +388,3 @@ class AddDynamicPositions(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape, images_shape):
         return x_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "positions": keras.saving.serialize_keras_object(self.positions),
-            "grid": self.grid,
-            "patch_size": self.patch_size,
-            "prefix": self.prefix,
-            "interpolation": self.interpolation,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        positions = keras.saving.deserialize_keras_object(config["positions"])
-        return cls(**{**config, "positions": positions})

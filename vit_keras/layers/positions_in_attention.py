@@ -4,8 +4,6 @@ A sequence holds the h·w patches of a `grid` (h, w) in raster order. A class to
 may come first.
 """
 
-import dataclasses
-
 import keras
 import numpy as np
 from keras import ops
@@ -149,13 +147,6 @@ class RotaryPositions(SeededLayer):
         angles = ops.einsum("an,ahk->nhk", places, ops.convert_to_tensor(self.frequencies))
         return ops.cos(angles), ops.sin(angles)  # (N, H, d/2)
 
-    def compute_output_shape(self, shape):
-        return shape
-
-    def get_config(self):
-        config = {"grid": self.grid, "rope": dataclasses.asdict(self.rope)}
-        return {**super().get_config(), **config}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RelativeBias2D(SeededLayer):
@@ -216,9 +207,6 @@ class RelativeBias2D(SeededLayer):
     def compute_output_shape(self, query_shape):
         _, tokens, heads, _ = query_shape
         return (heads, tokens, tokens)
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid}
 
 
 def relative_index(grid: tuple[int, int]) -> np.ndarray:

@@ -90,14 +90,6 @@ class PrototypeHead(SeededLayer):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.num_prototypes)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_prototypes": self.num_prototypes,
-            "hidden_size": self.hidden_size,
-            "bottleneck_size": self.bottleneck_size,
-        }
-
 
 def _unit(x, axis):
     """Divides vectors by their length; the squares are summed in float32."""

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
+from vit_keras.layers.base import Layer, SeededLayer, check_choice, check_positive, pair
 from vit_keras.layers.initializers import lecun_normal
 
 # The divisor of a centered filter, computed from its variance (float32 or wider).
@@ -104,16 +104,6 @@ class StdConv(SeededLayer):
     def compute_output_shape(self, input_shape):
         return (*strided_shape(input_shape, self.strides), self.filters)
 
-    def get_config(self):
-        config = {
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "standardization": self.standardization,
-        }
-        return {**super().get_config(), **config}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RootBlock(SeededLayer):
@@ -158,13 +148,9 @@ class RootBlock(SeededLayer):
     def compute_output_shape(self, input_shape):
         return (*strided_shape(strided_shape(input_shape, 2), 2), self.filters)
 
-    def get_config(self):
-        config = {"filters": self.filters, "standardization": self.standardization}
-        return {**super().get_config(), **config}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class ResNetInput(keras.layers.Layer):
+class ResNetInput(Layer):
     """Returns the images of a hybrid unchanged, after checking their size.
 
     Without the check, "same" padding would make tokens at the borders cover fewer pixels.
@@ -209,12 +195,6 @@ class ResNetInput(keras.layers.Layer):
 
     def call(self, x):
         return x
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "total_stride": self.total_stride}
 
 
 def pad_with_zeros(x, pixels: int):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive
+from vit_keras.layers.base import Layer, SeededLayer, check_choice, check_positive
 from vit_keras.layers.initializers import Normal
 
 POOLINGS = ("largest", "end", "last", "first")
@@ -38,35 +38,32 @@ class TextEmbedding(SeededLayer):
 
     def __init__(self, vocab_size: int, context_length: int, hidden_size: int, **kwargs):
         super().__init__(**kwargs)
-        self.sizes = {"vocab_size": vocab_size, "context_length": context_length}
-        self.sizes["hidden_size"] = hidden_size
-        check_positive(**self.sizes)
+        sizes = {"vocab_size": vocab_size, "context_length": context_length}
+        check_positive(**sizes, hidden_size=hidden_size)
+        self.vocab_size, self.context_length = vocab_size, context_length
+        self.hidden_size = hidden_size
 
     def build(self, input_shape):
-        rows, places, width = self.sizes.values()
-        for name, shape in (("token_embedding", (rows, width)), ("pos_embedding", (places, width))):
-            initializer = Normal(0.02, self.fold_in(name))
+        rows = {"token_embedding": self.vocab_size, "pos_embedding": self.context_length}
+        for name, count in rows.items():
+            initializer, shape = Normal(0.02, self.fold_in(name)), (count, self.hidden_size)
             setattr(self, name, self.add_weight(name=name, shape=shape, initializer=initializer))
 
     def call(self, input_ids):
-        length = self.sizes["context_length"]
-        if (input_ids.shape[1] or 0) > length:
+        if (input_ids.shape[1] or 0) > self.context_length:
             raise ValueError(
-                f"Texts must have at most context_length={length} tokens. "
+                f"Texts must have at most context_length={self.context_length} tokens. "
                 f"Received: input_ids of shape {tuple(input_ids.shape)}"
             )
         places = self.pos_embedding[: ops.shape(input_ids)[1]]
         return ops.take(self.token_embedding, input_ids, axis=0) + places
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape, self.sizes["hidden_size"])
-
-    def get_config(self):
-        return {**super().get_config(), **self.sizes}
+        return (*input_shape, self.hidden_size)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TextMask(keras.layers.Layer):
+class TextMask(Layer):
     """Says which tokens of a text each of them may attend to.
 
     Args:
@@ -106,12 +103,9 @@ class TextMask(keras.layers.Layer):
         shape = (batch, tokens if self.causal else 1, tokens)
         return keras.KerasTensor(shape, dtype="bool")
 
-    def get_config(self):
-        return {**super().get_config(), "causal": self.causal}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TakeToken(keras.layers.Layer):
+class TakeToken(Layer):
     """Takes one token of each text.
 
     Args:
@@ -157,6 +151,3 @@ class TakeToken(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape, input_ids_shape):
         return (x_shape[0], x_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling, "end_id": self.end_id}

@@ -3,15 +3,8 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer, check_positive, pair
+from vit_keras.layers.base import Layer, SeededLayer, check_positive, pair
 from vit_keras.layers.initializers import Normal
-
-
-class _TokenLayer(keras.layers.Layer):
-    """Base class of layers without arguments."""
-
-    def get_config(self):  # with Keras' default, a dtype policy object could not be saved
-        return super().get_config()
 
 
 def _more(tokens, count):
@@ -20,7 +13,7 @@ def _more(tokens, count):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class ClassToken(_TokenLayer):
+class ClassToken(Layer):
     """Prepends one learned token, which starts at 0 (Eq. 1).
 
     Input shape:
@@ -47,7 +40,7 @@ class ClassToken(_TokenLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TakeClassToken(_TokenLayer):
+class TakeClassToken(Layer):
     """Takes the class token (Eq. 4) or another token of each image.
 
     Args:
@@ -75,12 +68,9 @@ class TakeClassToken(_TokenLayer):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])
 
-    def get_config(self):
-        return {**super().get_config(), "index": self.index}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class DropClassToken(_TokenLayer):
+class DropClassToken(Layer):
     """Drops the class token, or all tokens before the patches, and keeps the patches.
 
     Args:
@@ -109,9 +99,6 @@ class DropClassToken(_TokenLayer):
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
         return (batch, _more(tokens, -self.count) if self.keep is None else self.keep, width)
-
-    def get_config(self):
-        return {**super().get_config(), "count": self.count, "keep": self.keep}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -159,13 +146,9 @@ class RegisterTokens(SeededLayer):
         batch, tokens, width = input_shape
         return (batch, _more(tokens, self.num_registers), width)
 
-    def get_config(self):
-        config = {"num_registers": self.num_registers, "after": self.after}
-        return {**super().get_config(), **config}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class PatchMap(keras.layers.Layer):
+class PatchMap(Layer):
     """Arranges the patch tokens as a feature map, without the class token.
 
     Args:
@@ -208,6 +191,3 @@ class PatchMap(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], *self.grid, input_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "grid": self.grid}

@@ -90,9 +90,6 @@ class MultiHeadSelfAttention(_LegacyLayer):
     def compute_output_spec(self, inputs):
         return _two_specs(self, inputs)
 
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads}
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TransformerBlock(_LegacyLayer):
@@ -168,8 +165,7 @@ class TransformerBlock(_LegacyLayer):
         return _two_specs(self, inputs)
 
     def get_config(self):
-        config = {"num_heads": self.num_heads, "mlp_dim": self.mlp_dim}
-        return {**super().get_config(), **config, "dropout": self.dropout_rate}
+        return {**super().get_config(), "dropout": self.dropout_rate}
 
 
 def _two_specs(layer, inputs):

@@ -1,6 +1,5 @@
 """The layer that trains a student on the outputs of its own moving average (DINO)."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -153,23 +152,12 @@ class SelfDistillation(SeededLayer):
         teacher = [*self.teacher.weights, *self.teacher_head.weights]
         return list(zip(teacher, [*self.student.weights, *self.student_head.weights]))
 
+    @property
+    def encoder(self) -> keras.Model:
+        return self.teacher
+
     def compute_output_shape(self, views_shape, local_views_shape):
         return (views_shape[0], 2)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "encoder": keras.saving.serialize_keras_object(self.teacher),
-            "config": dataclasses.asdict(self.config),
-            "total_steps": self.total_steps,
-            "accumulation_steps": self.accumulation_steps,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        config["encoder"] = keras.saving.deserialize_keras_object(config["encoder"])
-        return cls(**config)
 
 
 def with_shared_layers(

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.base import Configured, check_choice
 from vit_keras.models import task_of
 from vit_keras.support.tasks import CLASSES, VOID, Task
 from vit_keras.training.set_prediction import SetPrediction
@@ -28,7 +28,7 @@ class ComputedLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class SigmoidCrossentropy(keras.losses.Loss):
+class SigmoidCrossentropy(Configured, keras.losses.Loss):
     """The sum over classes of binary cross-entropies, as big_vision's `sigmoid_xent`.
 
     It compares logits `(B, C)` with targets `(B, C)` in [0, 1] and averages over the images. NaN
@@ -50,10 +50,6 @@ class SigmoidCrossentropy(keras.losses.Loss):
         super().__init__(**kwargs)
         self.gamma, self.positive_weights = gamma, positive_weights
 
-    def get_config(self):
-        options = {"gamma": self.gamma, "positive_weights": self.positive_weights}
-        return {**super().get_config(), **options}
-
     def call(self, y_true, y_pred):
         known, y_true = split_known(y_true)
         losses = ops.binary_crossentropy(y_true, y_pred, from_logits=True)
@@ -68,7 +64,7 @@ class SigmoidCrossentropy(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class RareClassCrossentropy(keras.losses.Loss):
+class RareClassCrossentropy(Configured, keras.losses.Loss):
     """Softmax cross-entropy for classes of unequal sizes, with one or more of three remedies.
 
     It compares logits `(B, C)` with targets `(B, C)` and averages over the images.
@@ -95,10 +91,6 @@ class RareClassCrossentropy(keras.losses.Loss):
         self.log_shares, self.weights, self.gamma = log_shares, weights, gamma
         self.label_smoothing = label_smoothing
 
-    def get_config(self):
-        names = ("log_shares", "weights", "gamma", "label_smoothing")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
     def call(self, y_true, y_pred):
         tensor = lambda values: ops.convert_to_tensor(values, y_pred.dtype)
         if self.log_shares is not None:
@@ -115,7 +107,7 @@ class RareClassCrossentropy(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class RegressionLoss(keras.losses.Loss):
+class RegressionLoss(Configured, keras.losses.Loss):
     """The mean of a function of the error, over an image's known numbers.
 
     It compares outputs `(B, K)` with numbers `(B, K)` and averages over the images. An image
@@ -135,9 +127,6 @@ class RegressionLoss(keras.losses.Loss):
     def __init__(self, error: str = "mse", **kwargs):
         super().__init__(**kwargs)
         self.error = error
-
-    def get_config(self):
-        return {**super().get_config(), "error": self.error}
 
     def call(self, y_true, y_pred):
         known, y_true = split_known(y_true)
@@ -192,9 +181,15 @@ def _softmax(config, task):
         return keras.losses.CategoricalCrossentropy(
             from_logits=True, label_smoothing=config.label_smoothing
         )
-    return RareClassCrossentropy(
-        weights=_class_weights(config, task), label_smoothing=config.label_smoothing
-    )
+    return _of_rare_classes(config, task)
+
+
+def _of_rare_classes(config, task, **remedies):
+    weights = None
+    if config.balance == "weights":  # all classes get the same total, and images 1 on average
+        weights = [1 / (len(task.shares) * share) for share in task.shares]
+    smoothing = {"label_smoothing": config.label_smoothing}
+    return RareClassCrossentropy(weights=weights, **smoothing, **remedies)
 
 
 def _sigmoid(config, task, gamma=0.0):
@@ -207,26 +202,11 @@ def _sigmoid(config, task, gamma=0.0):
 def _focal(config, task):
     if task.kind == "labels":
         return _sigmoid(config, task, config.focal_gamma)
-    return RareClassCrossentropy(
-        weights=_class_weights(config, task),
-        gamma=config.focal_gamma,
-        label_smoothing=config.label_smoothing,
-    )
+    return _of_rare_classes(config, task, gamma=config.focal_gamma)
 
 
 def _logit_adjusted(config, task):
-    return RareClassCrossentropy(
-        log_shares=[math.log(share) for share in task.shares],
-        weights=_class_weights(config, task),
-        label_smoothing=config.label_smoothing,
-    )
-
-
-def _class_weights(config, task):
-    """Weights that give all classes the same total, and images 1 on average; None if not used."""
-    if config.balance != "weights":
-        return None
-    return [1 / (len(task.shares) * share) for share in task.shares]
+    return _of_rare_classes(config, task, log_shares=[math.log(share) for share in task.shares])
 
 
 LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
@@ -266,7 +246,7 @@ EPSILON = 1e-6  # added to variances and to squared norms
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class Distillation(keras.losses.Loss):
+class Distillation(Configured, keras.losses.Loss):
     """The sum of a loss for the labels and a loss for the teacher's logits.
 
     It takes targets `(B, K)` and logits `(B, 3, K)`: the student's logits z for the labels, its
@@ -303,16 +283,6 @@ class Distillation(keras.losses.Loss):
             loss = loss + (1 - self.weight) * self.labels.call(y_true, judged)
         return loss
 
-    def get_config(self):
-        labels = keras.saving.serialize_keras_object(self.labels)
-        teacher = {"kind": self.kind, "weight": self.weight, "temperature": self.temperature}
-        return {**super().get_config(), "labels": labels, **teacher}
-
-    @classmethod
-    def from_config(cls, config):
-        labels = keras.saving.deserialize_keras_object(config.pop("labels"))
-        return cls(labels, **config)
-
 
 def _soft(teacher, student, temperature):
     ours, theirs = (ops.log_softmax(x / temperature, axis=-1) for x in (student, teacher))
@@ -328,7 +298,7 @@ TAUGHT: dict[str, Callable[[Any, Any, float], Any]] = {"soft": _soft, "hard": _h
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class FeatureDistance(keras.losses.Loss):
+class FeatureDistance(Configured, keras.losses.Loss):
     """The distance between a student's features and its teacher's.
 
     It takes features `(B, 2, T, D)`: the student's s, then the teacher's t. The first of the T
@@ -360,9 +330,6 @@ class FeatureDistance(keras.losses.Loss):
             return distances[:, 0]
         return 0.5 * (distances[:, 0] + ops.mean(distances[:, 1:], axis=1))
 
-    def get_config(self):
-        return {**super().get_config(), "distance": self.distance}
-
 
 def _cosine(student, teacher):
     ours, theirs = (
@@ -382,7 +349,7 @@ DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"cosine": _cosine, "mse": _ms
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class ContrastiveLoss(keras.losses.Loss):
+class ContrastiveLoss(Configured, keras.losses.Loss):
     """The loss of images and texts that were put into the same batch.
 
     It takes logits `(B, B)` of images and texts, such as from `models.contrastive_model`, and
@@ -416,9 +383,6 @@ class ContrastiveLoss(keras.losses.Loss):
         shares = same / ops.sum(same, axis=1, keepdims=True)
         logs = ops.log_softmax(y_pred, axis=1), ops.log_softmax(ops.transpose(y_pred), axis=1)
         return -ops.sum(shares * (logs[0] + logs[1]), axis=1) / 2
-
-    def get_config(self):
-        return {**super().get_config(), "kind": self.kind}
 
 
 def distillation_loss(config, labels: keras.losses.Loss | None) -> keras.losses.Loss:

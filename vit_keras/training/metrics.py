@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from vit_keras.layers.base import Configured
 from vit_keras.models import task_of
 from vit_keras.support import boxes, extras
 from vit_keras.support.keras_internals import build_metrics, skip_building
@@ -25,7 +26,7 @@ def _weights(known, sample_weight, dtype):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class R2(keras.metrics.Metric):
+class R2(Configured, keras.metrics.Metric):
     """The mean over numbers of the coefficient of determination, 1 - Σ(y - ŷ)² / Σ(y - ȳ)².
 
     Args:
@@ -43,9 +44,6 @@ class R2(keras.metrics.Metric):
         self.sums = self.add_variable((4, num_outputs), initializer="zeros", name="sums")
         if center is None:
             self.first_mean = self.add_variable((num_outputs,), "zeros", name="first_mean")
-
-    def get_config(self):
-        return {**super().get_config(), "num_outputs": self.num_outputs, "center": self.center}
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of numbers `(B, K)` and outputs `(B, K)`, with weights `(B,)`."""
@@ -89,7 +87,7 @@ def task_metrics(task: Task, outputs: int) -> list:
     return METRICS[task.kind](outputs)
 
 
-class _PixelMetric(keras.metrics.Metric):
+class _PixelMetric(Configured, keras.metrics.Metric):
     """Counts the correct, true and predicted pixels of each class.
 
     Args:
@@ -102,9 +100,6 @@ class _PixelMetric(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.num_classes = num_classes
         self.counts = self.add_variable((3, num_classes), initializer="zeros", name="counts")
-
-    def get_config(self):
-        return {**super().get_config(), "num_classes": self.num_classes}
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of masks `(B, H, W)` and logits `(B, H, W, K)`, with weights `(B,)`."""

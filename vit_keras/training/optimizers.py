@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers import backends
+from vit_keras.layers.base import Configured, check_choice
 from vit_keras.support import keras_internals
 from vit_keras.support.keras_internals import averages_of, layout_of
 from vit_keras.training import distribution
@@ -62,12 +63,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
 
     def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "decay_type": self.decay_type,
-        }
+        return dict(vars(self))
 
 
 @backends.dispatch("no_grad")
@@ -106,7 +102,7 @@ DECAYED = ("/kernel", "/lora_kernel_a", "/lora_kernel_b")
 update_groups = backends.lookup("update_groups")  # None: the backend updates one variable at a time
 
 
-class UpdateRule(keras_internals.Optimizer):
+class UpdateRule(Configured, keras_internals.Optimizer):
     """Base class of optimizers that update w ← w - η_t · s · (u + λ · w).
 
     u is the direction that a subclass computes from the gradients, η_t the schedule's rate, s the
@@ -157,13 +153,6 @@ class UpdateRule(keras_internals.Optimizer):
                 f"Received: layer_decay={layer_decay}, num_layers={num_layers}"
             )
         self.layer_decay, self.num_layers = layer_decay, num_layers
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "layer_decay": self.layer_decay,
-            "num_layers": self.num_layers,
-        }
 
     def build(self, variables):
         super().build(variables)
@@ -284,10 +273,6 @@ class AdamW(UpdateRule):
         super().__init__(learning_rate, weight_decay=weight_decay, **kwargs)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    def get_config(self):
-        constants = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-        return {**super().get_config(), **constants}
-
     def build(self, variables):
         if self.built:
             return
@@ -363,15 +348,8 @@ class SGD(UpdateRule):
         super().__init__(learning_rate, **kwargs)
         self.momentum, self.momentum_dtype = momentum, momentum_dtype
         rounded = {"float32": float, "bfloat16": ml_dtypes.bfloat16}
-        if momentum_dtype not in rounded:
-            raise ValueError(
-                f"`momentum_dtype` must be one of {', '.join(rounded)}. Received: {momentum_dtype}"
-            )
+        check_choice(momentum_dtype, rounded, "momentum_dtype")
         self._momentum = float(rounded[momentum_dtype](momentum))
-
-    def get_config(self):
-        arguments = {"momentum": self.momentum, "momentum_dtype": self.momentum_dtype}
-        return {**super().get_config(), **arguments}
 
     def build(self, variables):
         if self.built:

@@ -2,13 +2,13 @@
 
 import typing
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from vit_keras.layers.backends import lookup
+from vit_keras.layers.base import Configured
 from vit_keras.support import extras
 
 SMALLEST = 1e-9  # keeps quotients of empty boxes finite
@@ -50,7 +50,7 @@ def _assign(costs, present):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class SetPrediction(keras.losses.Loss):
+class SetPrediction(Configured, keras.losses.Loss):
     """The loss of DETR (arXiv 2005.12872, Section 3.1), by which YOLOS was trained.
 
     In each image, every object is matched with one prediction, so that the sum of all costs is the
@@ -89,15 +89,8 @@ class SetPrediction(keras.losses.Loss):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.weights: dict[str, Any] = {
-            "class_weight": class_weight,
-            "box_weight": box_weight,
-            "giou_weight": giou_weight,
-            "no_object_weight": no_object_weight,
-        }
-
-    def get_config(self):
-        return {**super().get_config(), **self.weights}
+        self.class_weight, self.box_weight = class_weight, box_weight
+        self.giou_weight, self.no_object_weight = giou_weight, no_object_weight
 
     def call(self, y_true, y_pred):
         logits, boxes = y_pred[..., :-4], y_pred[..., -4:]
@@ -120,23 +113,21 @@ class SetPrediction(keras.losses.Loss):
         expected = ops.matmul(ops.transpose(rows, (0, 2, 1)), of_class)  # (B, T, K + 1)
         nothing = (1 - assigned)[..., None] * ops.one_hot(none, none + 1, dtype=boxes.dtype)
         errors = -ops.sum((expected + nothing) * ops.log_softmax(logits), axis=-1)
-        shares = assigned + (1 - assigned) * self.weights["no_object_weight"]
+        shares = assigned + (1 - assigned) * self.no_object_weight
         # Each image's part of the batch's sums, times B, so that Keras' mean is DETR's quotient.
         batch = ops.cast(ops.shape(y_pred)[0], boxes.dtype)
         of_classes = ops.sum(shares * errors, axis=-1) / ops.sum(shares)
         near = ops.matmul(rows, boxes)  # (B, M, 4), the matched predictions
-        distance = ops.sum(ops.abs(near - targets), axis=-1) * self.weights["box_weight"]
-        distance += (1 - generalized_iou(near, targets)) * self.weights["giou_weight"]
+        distance = ops.sum(ops.abs(near - targets), axis=-1) * self.box_weight
+        distance += (1 - generalized_iou(near, targets)) * self.giou_weight
         of_boxes = ops.sum(distance * is_present, axis=-1) / ops.maximum(ops.sum(is_present), 1)
-        return batch * (self.weights["class_weight"] * of_classes + of_boxes)
+        return batch * (self.class_weight * of_classes + of_boxes)
 
     def _costs(self, shares, boxes, classes, targets):
         """The costs of matching each prediction with each object, `(B, T, M)`, as constants."""
         of_class = ops.one_hot(classes, shares.shape[-1], dtype=shares.dtype)  # (B, M, K + 1)
-        costs = -self.weights["class_weight"] * ops.matmul(
-            shares, ops.transpose(of_class, (0, 2, 1))
-        )
+        costs = -self.class_weight * ops.matmul(shares, ops.transpose(of_class, (0, 2, 1)))
         every, other = boxes[:, :, None], targets[:, None]
-        costs += self.weights["box_weight"] * ops.sum(ops.abs(every - other), axis=-1)
-        costs -= self.weights["giou_weight"] * generalized_iou(every, other)
+        costs += self.box_weight * ops.sum(ops.abs(every - other), axis=-1)
+        costs -= self.giou_weight * generalized_iou(every, other)
         return ops.stop_gradient(costs)

@@ -27,68 +27,40 @@ from typing import overload
 
 import keras
 
-TABLE = {
+# The modules of this package that compute an operation, by a function of the same name. The first
+# word of a module's name is its backend.
+TABLE: dict[str, tuple[str, ...]] = {
     # layers
-    "layer_norm": {"torch": "torch.layer_norm", "tensorflow": "tensorflow.layer_norm"},
-    "linear": {"torch": "torch.linear"},
-    "affine": {"jax": "jax.affine"},
-    "train_mlp": {
-        "torch": "torch.mlp",
-        "jax": "jax.mlp",
-        "tensorflow": "tensorflow.mlp",
-    },
-    "train_gelu": {"tensorflow": "tensorflow.gelu"},
-    "train_gelu_tanh": {"tensorflow": "tensorflow.gelu_tanh"},
-    "train_layer_norm": {
-        "tensorflow": "tensorflow.train_layer_norm",
-        "jax": "jax.layer_norm",
-        "torch": "torch.layer_norm",
-    },
-    "fused_attention": {
-        "torch": "torch.attention",
-        "jax": "jax.attention",
-        "tensorflow": "tensorflow.attention",
-    },
+    "layer_norm": ("torch", "tensorflow"),
+    "linear": ("torch",),
+    "affine": ("jax",),
+    "attention": ("torch", "jax", "tensorflow"),
+    # layers in training
+    "mlp": ("torch", "jax", "tensorflow"),
+    "gelu": ("tensorflow",),
+    "gelu_tanh": ("tensorflow",),
+    "train_layer_norm": ("tensorflow", "jax"),
     # training
-    "gradients": {
-        "torch": "torch.gradients",
-        "jax": "jax.gradients",
-        "tensorflow": "tensorflow.gradients",
-    },
-    "on_host": {
-        "torch": "torch.on_host",
-        "jax": "jax.on_host",
-        "tensorflow": "tensorflow.on_host",
-    },
-    "no_grad": {"torch": "torch.no_grad"},
-    "global_norm": {
-        "torch": "torch.global_norm",
-        "tensorflow": "tensorflow.global_norm",
-    },
-    "scale_tensors": {"torch": "torch.scale_tensors"},
-    "move_towards": {"torch": "torch.move_towards"},
-    "update_if": {"jax": "jax.update_if"},
-    "update_groups": {"torch": "torch.update_groups"},
-    "adamw_update": {"torch": "torch.adamw_update"},
-    "sgd_update": {"torch": "torch.sgd_update"},
-    "adam_update": {"tensorflow": "tensorflow.adam_update"},
-    "generator_state": {"torch": "torch.generator_state"},
-    "set_generator_state": {"torch": "torch.set_generator_state"},
+    "gradients": ("torch", "jax", "tensorflow"),
+    "on_host": ("torch", "jax", "tensorflow"),
+    "no_grad": ("torch",),
+    "global_norm": ("torch", "tensorflow"),
+    "scale_tensors": ("torch",),
+    "move_towards": ("torch",),
+    "update_if": ("jax",),
+    "update_groups": ("torch",),
+    "adamw_update": ("torch",),
+    "sgd_update": ("torch",),
+    "adam_update": ("tensorflow",),
+    "generator_state": ("torch",),
+    "set_generator_state": ("torch",),
     # steps of models
-    "make_step": {"torch": "torch_graphs.make_step"},
-    "call_in_step": {"torch": "torch_graphs.call_in_step"},
-    "predict_batches": {
-        "torch": "torch_graphs.predict_batches",
-        "jax": "jax.predict_batches",
-        "tensorflow": "tensorflow.predict_batches",
-    },
+    "make_step": ("torch_graphs",),
+    "call_in_step": ("torch_graphs",),
+    "predict_batches": ("torch_graphs", "jax", "tensorflow"),
     # choices
-    "measure_choices": {
-        "torch": "torch.measure",
-        "jax": "jax.measure",
-        "tensorflow": "tensorflow.measure",
-    },
-    "check_choices": {"torch": "torch.check"},
+    "measure": ("torch", "jax", "tensorflow"),
+    "check": ("torch",),
 }
 
 
@@ -104,11 +76,10 @@ def lookup(operation, default=None):
     Raises:
         KeyError: If `TABLE` has no row called `operation`.
     """
-    location = TABLE[operation].get(keras.backend.backend())
-    if location is None:
-        return default
-    module, function = location.split(".")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    for module in TABLE[operation]:
+        if module.split("_")[0] == keras.backend.backend():
+            return getattr(importlib.import_module(f"{__name__}.{module}"), operation)
+    return default
 
 
 def dispatch(operation: str) -> Callable[[Callable], Callable]:
@@ -156,7 +127,7 @@ def measure() -> dict[str, dict[str, bool]]:
     backends.use(choices)
     ```
     """
-    measured = lookup("measure_choices", dict)()
+    measured = lookup("measure", dict)()
     return {kernel: {**options, **measured.get(kernel, {})} for kernel, options in _rows().items()}
 
 
@@ -183,7 +154,7 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
                     f"A choice must be true or false. Received: {kernel}.{name}={value!r}"
                 )
         rows[kernel] |= options
-    lookup("check_choices", lambda rows: None)(rows)
+    lookup("check", lambda rows: None)(rows)
     global _chosen
     _chosen = rows
 

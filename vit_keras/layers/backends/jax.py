@@ -206,7 +206,7 @@ def affine(rows, kernel, bias, tokens: int):
     return y if bias is None else ops.add(y, bias)
 
 
-def layer_norm(x, gamma, beta, epsilon: float):
+def train_layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis of `(…, D)`."""
     gamma, beta = ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
     normalize = _layer_norm if _is_long(x) else _portable_layer_norm
