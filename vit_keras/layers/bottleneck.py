@@ -13,17 +13,27 @@ class _Unit(SeededLayer):
     The 3x3 convolution has the stride. If the shape changes, `conv_proj` projects the shortcut.
     """
 
-    padding = "same"
+    padding, gn3_options = "same", {"gamma_initializer": "zeros"}
+    defaults: tuple[str, float] = ("vit", 1e-6)  # the standardization, and the norms' epsilon
 
-    def __init__(self, filters, strides, standardization, group_norm_epsilon, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        standardization: str | None = None,
+        group_norm_epsilon: float | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         check_positive(filters=filters, strides=strides)
         self.filters, self.strides = filters, strides
-        self.standardization, self.group_norm_epsilon = standardization, group_norm_epsilon
+        self.standardization = standardization or self.defaults[0]
+        self.group_norm_epsilon = group_norm_epsilon or self.defaults[1]
         self.conv1 = self._conv(filters, 1, "conv1")
         self.conv2 = self._conv(filters, 3, "conv2", strides)
         self.conv3 = self._conv(4 * filters, 1, "conv3")
         self.gn1, self.gn2 = self._norm("gn1"), self._norm("gn2")
+        self.gn3 = self._norm("gn3", **self.gn3_options)
 
     def _conv(self, filters, kernel_size, name, strides=1):
         options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
@@ -59,8 +69,9 @@ class BottleneckUnit(_Unit):
     Args:
         filters: The number of filters of the first two convolutions.
         strides: s, the stride of the 3x3 convolution in pixels.
-        standardization: As in `StdConv`.
-        group_norm_epsilon: The number added to the variances of the normalizations.
+        standardization: As in `StdConv`; None means "vit".
+        group_norm_epsilon: The number added to the variances of the normalizations; None means
+            1e-6.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -76,17 +87,6 @@ class BottleneckUnit(_Unit):
         >>> vit_keras.layers.BottleneckUnit(64, strides=2)(keras.Input((56, 56, 64))).shape
         (None, 28, 28, 256)
     """
-
-    def __init__(
-        self,
-        filters: int,
-        strides: int = 1,
-        standardization: str = "vit",
-        group_norm_epsilon: float = 1e-6,
-        **kwargs,
-    ):
-        super().__init__(filters, strides, standardization, group_norm_epsilon, **kwargs)
-        self.gn3 = self._norm("gn3", gamma_initializer="zeros")
 
     def build(self, input_shape):
         inner, inner_strided = self._build_convolutions(input_shape)
@@ -110,7 +110,7 @@ class PreActivationUnit(_Unit):
     """The unit of BiT (arXiv 1912.11370), with pre-activation: shortcut + conv3(relu(gn3(…))).
 
     A shortcut that needs a projection projects the activated input. It takes the arguments of
-    `BottleneckUnit`.
+    `BottleneckUnit`, whose None means "bit" and 1e-5 here.
 
     Input shape:
         `(B, H, W, C)`.
@@ -126,18 +126,8 @@ class PreActivationUnit(_Unit):
         (None, 56, 56, 256)
     """
 
-    padding = "fixed"
-
-    def __init__(
-        self,
-        filters: int,
-        strides: int = 1,
-        standardization: str = "bit",
-        group_norm_epsilon: float = 1e-5,
-        **kwargs,
-    ):
-        super().__init__(filters, strides, standardization, group_norm_epsilon, **kwargs)
-        self.gn3 = self._norm("gn3")
+    padding, gn3_options = "fixed", {}
+    defaults = ("bit", 1e-5)
 
     def build(self, input_shape):
         inner, inner_strided = self._build_convolutions(input_shape)
