@@ -87,62 +87,41 @@ def task_metrics(task: Task, outputs: int) -> list:
     return METRICS[task.kind](outputs)
 
 
-class _PixelMetric(Configured, keras.metrics.Metric):
-    """Counts the correct, true and predicted pixels of each class.
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MeanIoU(keras.metrics.MeanIoU):
+    """The intersection over union of true and predicted pixels, averaged over classes.
+
+    Pixels without a class are left out, and so is a class that is neither true nor predicted
+    anywhere.
 
     Args:
         num_classes: K, the number of classes.
         name: The metric's name.
-        **kwargs: The arguments of `keras.metrics.Metric`.
+        dtype: The type of the counts of pixels.
+        **kwargs: Other fields of a configuration.
     """
 
-    def __init__(self, num_classes: int, name=None, **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.num_classes = num_classes
-        self.counts = self.add_variable((3, num_classes), initializer="zeros", name="counts")
+    def __init__(self, num_classes: int, name="miou", dtype="float32", **kwargs):
+        kwargs |= {"ignore_class": VOID, "sparse_y_pred": False}
+        super().__init__(num_classes, name, dtype, **kwargs)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of masks `(B, H, W)` and logits `(B, H, W, K)`, with weights `(B,)`."""
-        true = ops.cast(y_true, "int32")
-        weights = ops.cast(true != VOID, self.dtype)
         if sample_weight is not None:
-            weights = weights * ops.reshape(ops.cast(sample_weight, self.dtype), (-1, 1, 1))
-        true = ops.reshape(ops.minimum(true, self.num_classes - 1), (-1,))
-        predicted = ops.reshape(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), (-1,))
-        weights = ops.reshape(weights, (-1,))
-        right = weights * ops.cast(true == predicted, self.dtype)
-        count = lambda values, places: ops.segment_sum(values, places, self.num_classes)
-        added = [count(right, true), count(weights, true), count(weights, predicted)]
-        self.counts.assign(self.counts + ops.stack(added))
+            sample_weight = ops.reshape(ops.cast(sample_weight, self.dtype), (-1, 1, 1))
+            sample_weight = sample_weight * ops.ones_like(y_true, dtype=self.dtype)
+        return super().update_state(y_true, y_pred, sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class MeanIoU(_PixelMetric):
-    """The intersection over union of true and predicted pixels, averaged over classes.
-
-    A class that is neither true nor predicted anywhere is left out.
-    """
-
-    def __init__(self, num_classes: int, name="miou", **kwargs):
-        super().__init__(num_classes, name, **kwargs)
-
-    def result(self):
-        right, true, predicted = (self.counts[i] for i in range(3))
-        union = true + predicted - right
-        present = ops.cast(union > 0, self.dtype)
-        return ops.sum(right / ops.maximum(union, 1e-12)) / ops.maximum(ops.sum(present), 1.0)
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
-class PixelAccuracy(_PixelMetric):
+class PixelAccuracy(MeanIoU):
     """The fraction of pixels with the right class."""
 
     def __init__(self, num_classes: int, name="pixel_accuracy", **kwargs):
         super().__init__(num_classes, name, **kwargs)
 
     def result(self):
-        right, true = ops.sum(self.counts[0]), ops.sum(self.counts[1])
-        return right / ops.maximum(true, 1e-12)
+        return ops.trace(self.total_cm) / ops.maximum(ops.sum(self.total_cm), 1e-12)
 
 
 class EvaluateLabels(keras.callbacks.Callback):
