@@ -8,8 +8,7 @@ import numpy as np
 from vit_keras.evaluation.probes import feature_model
 from vit_keras.layers import EncoderBlock, PatchMap
 from vit_keras.models import patch_grid
-from vit_keras.models.description import copy_description
-from vit_keras.models.image_model import ImageModel
+from vit_keras.models.description import with_outputs
 from vit_keras.support import extras
 
 FOLDS = 5
@@ -60,7 +59,7 @@ def early_features(model: keras.Model) -> keras.Model:
     x = PatchMap(patch_grid(model))(blocks[(len(blocks) - 1) // 2].output)
     if max(x.shape[1:3]) > SIDE:
         x = keras.layers.Resizing(SIDE, SIDE, antialias=True)(x)
-    features = copy_description(ImageModel(model.input, keras.layers.Flatten()(x)), model)
+    features = with_outputs(model, keras.layers.Flatten()(x))
     features.class_names = None  # they belong to the logits
     return features
 

@@ -13,9 +13,9 @@ from vit_keras.layers import (
     RegisterTokens,
 )
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
-from vit_keras.layers.initializers import default_seed, xavier_uniform
-from vit_keras.models.common import image_source, layer_options
-from vit_keras.models.description import copy_description, preprocessing_of
+from vit_keras.layers.initializers import default_seed
+from vit_keras.models.common import image_source, layer_options, variable_dtype, with_kernel
+from vit_keras.models.description import copy_description, preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.prefix import count_prefix
@@ -85,24 +85,17 @@ def head_layers(kind: str) -> list[str]:
 def _mlp(x, activation, layer, name, units):
     width = x.shape[-1]
     for i in range(DEPTH - 1):
-        options = layer(f"{name}_mlp_{i}")
-        kernel = xavier_uniform(width, width, options.pop("seed"))
-        x = keras.layers.Dense(width, activation, kernel_initializer=kernel, **options)(x)
+        options = with_kernel(layer(f"{name}_mlp_{i}"), width, width)
+        x = keras.layers.Dense(width, activation, **options)(x)
     return _dense(x, name, units, layer)
 
 
 def _dense(x, name, units, layer, activation=None):
     """A layer that computes in the type of its variables; the classifier starts at zero."""
-    options = layer(name)
-    policy = keras.dtype_policies.get(options["dtype"] or keras.config.dtype_policy())
-    kernel = xavier_uniform(x.shape[-1], units, options["seed"])
-    return keras.layers.Dense(
-        units,
-        activation,
-        kernel_initializer="zeros" if name == "head" else kernel,
-        dtype=policy.variable_dtype,
-        name=name,
-    )(x)
+    options = with_kernel(layer(name), x.shape[-1], units)
+    options |= {"kernel_initializer": "zeros"} if name == "head" else {}
+    options["dtype"] = variable_dtype(options["dtype"])
+    return keras.layers.Dense(units, activation, **options)(x)
 
 
 def detector(
@@ -181,7 +174,7 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     """
     outputs = [model.output["logits"], model.output["boxes"]]
     joined = keras.layers.Concatenate(dtype="float32", name="joined")(outputs)
-    made = copy_description(ImageModel(model.input, joined, name=model.name), model)
+    made = with_outputs(model, joined)
     made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
     made.task = Task("boxes")
     return made

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import keras
 
 from vit_keras.layers.base import check_positive, pair
-from vit_keras.layers.initializers import fold_in, lecun_normal
+from vit_keras.layers.initializers import fold_in, lecun_normal, xavier_uniform
 
 
 def layer_options(seed, dtype, name):
@@ -73,16 +73,26 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
     if not num_classes and num_classes is not False:  # None, or 0 as in timm
         return x
     check_positive(num_classes=num_classes)
-    policy = keras.dtype_policies.get(layer(name)["dtype"] or keras.config.dtype_policy())
     return keras.layers.Dense(
         num_classes,
         activation=activation,
         kernel_initializer="zeros",
         use_bias=bias is not None,
         bias_initializer=keras.initializers.Constant(bias or 0.0),
-        dtype=policy.variable_dtype,
+        dtype=variable_dtype(layer(name)["dtype"]),
         name=name,
     )(x)
+
+
+def with_kernel(options: dict[str, Any], fan_in: int, fan_out: int) -> dict[str, Any]:
+    """A layer's arguments with a Xavier uniform initializer of its kernel instead of a seed."""
+    seed = options.pop("seed")
+    return {**options, "kernel_initializer": xavier_uniform(fan_in, fan_out, seed)}
+
+
+def variable_dtype(dtype) -> str:
+    """The type of the variables under a layer's dtype policy, in which heads compute."""
+    return keras.dtype_policies.get(dtype or keras.config.dtype_policy()).variable_dtype
 
 
 def matching_layers(model: keras.Model, patterns: Iterable[str], argument: str) -> list:

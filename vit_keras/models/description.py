@@ -30,6 +30,27 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
     return model
 
 
+def with_outputs(model: keras.Model, outputs, name: str | None = None) -> ImageModel:
+    """Makes a model of a model's input and other outputs, with the same description and name.
+
+    Args:
+        model: A functional model.
+        outputs: Outputs that are computed from its input.
+        name: Another name.
+
+    Returns:
+        An `ImageModel` that shares the weights of `model`.
+
+    Example:
+        >>> model = vit_keras.applications.ViTTi16(classes=3, weights=None)
+        >>> with_outputs(model, model.get_layer("head").input).output_shape
+        (None, 192)
+    """
+    made = ImageModel(model.input, outputs, name=name or model.name)
+    copy_description(made, model)
+    return made
+
+
 def preprocessing_of(model: keras.Model) -> Preprocessing:
     """Returns the preprocessing that a model carries.
 

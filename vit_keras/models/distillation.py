@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.initializers import default_seed, xavier_uniform
-from vit_keras.models.common import layer_options
+from vit_keras.layers.initializers import default_seed
+from vit_keras.models.common import layer_options, with_kernel
 from vit_keras.models.description import preprocessing_of, task_of
 from vit_keras.models.image_model import JoinedModel
 from vit_keras.models.surgery import patch_grid
@@ -220,9 +220,8 @@ def _patches(model):
 
 
 def _dense(units, x, layer, name):
-    options = layer(name)
-    kernel = xavier_uniform(x.shape[-1], units, options.pop("seed"))
-    return keras.layers.Dense(units, kernel_initializer=kernel, dtype="float32", name=name)(x)
+    options = with_kernel(layer(name), x.shape[-1], units) | {"dtype": "float32"}
+    return keras.layers.Dense(units, **options)(x)
 
 
 def _aligned(outputs, student, teacher, config):

@@ -15,8 +15,8 @@ from vit_keras.layers import (
     TakeVisible,
 )
 from vit_keras.layers.base import layer_norm
-from vit_keras.layers.initializers import default_seed, xavier_uniform
-from vit_keras.models.common import layer_options
+from vit_keras.layers.initializers import default_seed
+from vit_keras.models.common import layer_options, variable_dtype, with_kernel
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
 from vit_keras.models.surgery import patch_grid, windowed_blocks
 from vit_keras.support.keras_internals import first_input_of, operation_of
@@ -168,12 +168,10 @@ def _check_no_windows(blocks):
 
 def _dense(units, x, layer, name):
     """Adds a dense layer. `prediction` computes in the type of its variables, like a head."""
-    options = layer(name)
-    kernel = xavier_uniform(x.shape[-1], units, options.pop("seed"))
+    options = with_kernel(layer(name), x.shape[-1], units)
     if name == "prediction":
-        policy = keras.dtype_policies.get(options["dtype"])
-        options["dtype"] = policy.variable_dtype
-    return keras.layers.Dense(units, kernel_initializer=kernel, **options)(x)
+        options["dtype"] = variable_dtype(options["dtype"])
+    return keras.layers.Dense(units, **options)(x)
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 
 from vit_keras.layers import EncoderBlock, PatchMap, ResNetStage
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import backbone_of, patch_grid
 
@@ -70,9 +70,7 @@ def feature_pyramid(
         _at_level(by_block[block], block, level, place)
         for place, (block, level) in enumerate(zip(chosen, resized))
     ]
-    outputs = maps if len(maps) > 1 else maps[0]
-    made = ImageModel(model.input, outputs, name=f"{model.name}_pyramid")
-    return copy_description(made, model)
+    return with_outputs(model, maps if len(maps) > 1 else maps[0], f"{model.name}_pyramid")
 
 
 def blocks_of(model: keras.Model) -> list[Block]:

@@ -2,14 +2,13 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import keras
 
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
-from vit_keras.layers.initializers import default_seed, xavier_uniform
-from vit_keras.models.common import layer_options
-from vit_keras.models.description import copy_description, preprocessing_of
+from vit_keras.layers.initializers import default_seed
+from vit_keras.models.common import layer_options, with_kernel
+from vit_keras.models.description import preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.pyramid import blocks_of, map_of
 from vit_keras.support.tasks import Task
@@ -70,7 +69,7 @@ def segmenter(
     bias = keras.initializers.Constant(head_bias)
     x = keras.layers.Dense(num_classes, bias_initializer=bias, **head)(x)  # (B, h, w, K)
     x = _to_pixels(x, model.input_shape[1:3])
-    made = copy_description(ImageModel(model.input, x, name=name or model.name), model)
+    made = with_outputs(model, x, name)
     made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
     made.task, made.class_names = Task("masks"), None
     return made
@@ -91,7 +90,7 @@ def _multilevel(model, blocks, width, layer):
     maps = []
     for number, block in enumerate(chosen):
         x = _norm(map_of(model, block, norm=False), f"decoder_norm_{number}", layer)
-        dense = _with_kernel(layer(f"decoder_projection_{number}"), x.shape[-1], width)
+        dense = with_kernel(layer(f"decoder_projection_{number}"), x.shape[-1], width)
         maps.append(keras.layers.Dense(width, **dense)(x))
     x = maps[0]
     if len(maps) > 1:
@@ -114,18 +113,12 @@ def _doublings(stride):
 def _doubled(x, width, number, layer):
     """Doubles the resolution with a transposed 2x2 convolution, followed by a 3x3 convolution."""
     common = {"data_format": "channels_last"}
-    up = _with_kernel(layer(f"decoder_up_{number}"), x.shape[-1], width)
+    up = with_kernel(layer(f"decoder_up_{number}"), x.shape[-1], width)
     x = keras.layers.Conv2DTranspose(width, 2, 2, **common, **up)(x)
     x = _relu(_norm(x, f"decoder_up_norm_{number}", layer), f"decoder_up_relu_{number}", layer)
-    mix = _with_kernel(layer(f"decoder_mix_{number}"), 9 * width, 9 * width)
+    mix = with_kernel(layer(f"decoder_mix_{number}"), 9 * width, 9 * width)
     x = keras.layers.Conv2D(width, 3, padding="same", **common, **mix)(x)
     return _relu(_norm(x, f"decoder_mix_norm_{number}", layer), f"decoder_mix_relu_{number}", layer)
-
-
-def _with_kernel(options, fan_in, fan_out) -> dict[str, Any]:
-    """A layer's arguments with an initializer instead of a seed."""
-    seed = options.pop("seed")
-    return {**options, "kernel_initializer": xavier_uniform(fan_in, fan_out, seed)}
 
 
 def _norm(x, name, layer):

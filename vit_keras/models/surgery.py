@@ -14,7 +14,7 @@ from vit_keras.layers import (
     WithAttentionWeights,
 )
 from vit_keras.layers.base import check_choice
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import copy_description, with_outputs
 from vit_keras.models.image_model import ImageModel
 
 # The layers that form a backbone.
@@ -84,8 +84,7 @@ def intermediates(model: keras.Model) -> keras.Model:
     model = backbone_of(model)
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     outputs = {layer.name: layer.output for layer in layers}
-    made = ImageModel(model.input, outputs, name=f"{model.name}_intermediates")
-    return copy_description(made, model)
+    return with_outputs(model, outputs, f"{model.name}_intermediates")
 
 
 def attention_maps(model: keras.Model) -> keras.Model:

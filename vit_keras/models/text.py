@@ -13,7 +13,7 @@ from vit_keras.layers.base import NORMALIZATIONS, check_positive
 from vit_keras.layers.block_options import BlockOptions
 from vit_keras.layers.initializers import default_seed, lecun_normal
 from vit_keras.models.common import layer_options, names_arguments
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
 
 LARGEST_SCALE = math.log(100)  # of a CLIP in training
@@ -193,9 +193,7 @@ def with_unit_length(model: keras.Model) -> ImageModel:
     """
     dtype = keras.dtype_policies.get(model.dtype_policy).variable_dtype
     normalize = keras.layers.UnitNormalization(dtype=dtype, name="image_unit_length")
-    return copy_description(
-        ImageModel(model.input, normalize(model.output), name=model.name), model
-    )
+    return with_outputs(model, normalize(model.output))
 
 
 def contrastive_model(towers: ImageText, seed: int | None = None) -> keras.Model:

@@ -7,7 +7,7 @@ import numpy as np
 
 from vit_keras.layers import FeatureAdapter
 from vit_keras.layers.base import check_choice
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.keras_internals import operation_of
 from vit_keras.support.tasks import Task, check_class_names
@@ -73,7 +73,7 @@ def head_from_text(
     if labels is not None:
         labels = check_class_names(labels, len(texts))
     if isinstance(model.output, dict):
-        finder = copy_description(_finder(model, texts), model)
+        finder = _finder(model, texts)
         finder.class_names = labels
         return finder
     dtype = keras.dtype_policies.get(model.dtype_policy).variable_dtype
@@ -81,9 +81,8 @@ def head_from_text(
         x = FeatureAdapter(adapter_dim, seed=seed, dtype=dtype, name="adapter")(x)
     x = keras.layers.UnitNormalization(dtype=dtype, name="unit_length")(x)
     head = keras.layers.Dense(len(texts), dtype=dtype, name="head")
-    classifier = ImageModel(model.input, head(x), name=model.name)
+    classifier = with_outputs(model, head(x))
     head.set_weights([scale * texts.T, np.full(len(texts), bias)])
-    copy_description(classifier, model)
     classifier.class_names = None if labels is None else list(labels)
     classifier.task = TASKS[activation]
     return classifier
@@ -121,7 +120,7 @@ def _finder(model, texts):
     head = keras.layers.Dense(len(texts), use_bias=False, dtype=x.dtype, name="head_texts")
     x = keras.layers.Multiply(dtype=x.dtype, name="logits")([head(x), scale])
     head.set_weights([np.insert(texts, texts.shape[1], 1, axis=1).T])
-    return ImageModel(model.input, {"logits": x, **outputs}, name=model.name)
+    return with_outputs(model, {"logits": x, **outputs})
 
 
 def _directions(embeddings, size):
