@@ -201,7 +201,10 @@ RUNS = [
     ),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
     (lambda: SGD(layer_decay=0.5), "Give `layer_decay` together with `num_layers`"),
-    (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of 'float32', 'bfloat16'"),
+    (
+        lambda: SGD(momentum_dtype="float16"),
+        "`momentum_dtype` must be one of",
+    ),
     (
         lambda: Config(loss="sigmoid", label_smoothing=0.1),
         "`label_smoothing` and `loss`: the first must be 0 unless",
@@ -231,7 +234,7 @@ USES = [
     ),
     (
         lambda: [*evaluation.predict_boxes(evaluation.make_predictor(vit()), [])],
-        "trained with task boxes, or a YOLOS. Received: a model of classes",
+        "trained with task boxes. Received: a model of classes",
     ),
     (
         lambda: evaluation.report(np.zeros((1, 2, 7)), np.zeros((1, 1, 6)), "ab", Task("boxes")),

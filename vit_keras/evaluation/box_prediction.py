@@ -11,6 +11,7 @@ from vit_keras.data.depth import at_levels, viewable
 from vit_keras.evaluation.mask_prediction import (
     SIDE,
     TileOptions,
+    check_kind,
     cut_tiles,
     lay_out,
     palette,
@@ -59,11 +60,7 @@ def predict_boxes(
         found.corners[found.scores >= 0.5]  # left, top, right and bottom in pixels
         ```
     """
-    if predictor.task.kind != "boxes":
-        raise ValueError(
-            "Boxes need a model that was trained with task boxes, or a YOLOS. "
-            f"Received: a model of {predictor.task.kind}"
-        )
+    check_kind(predictor, "boxes")
     options, remaining = options or TileOptions(), iter(pictures)
     levels = predictor.preprocessing.levels
     while chunk := [at_levels(x, levels) for x in itertools.islice(remaining, options.batch)]:

@@ -288,7 +288,7 @@ def predict_masks(
 
     See `predict_mask` for a single picture.
     """
-    check_masks(predictor)
+    check_kind(predictor, "masks")
     options = options or TileOptions()
     predict, remaining = _mirrored if predictor.unmirrored else _plain, iter(pictures)
     levels = predictor.preprocessing.levels
@@ -299,12 +299,12 @@ def predict_masks(
             yield scores.argmax(axis=-1).astype("uint8")
 
 
-def check_masks(predictor: Predictor) -> None:
-    """Raises ValueError unless a predictor predicts masks."""
-    if predictor.task.kind != "masks":
+def check_kind(predictor: Predictor, kind: str) -> None:
+    """Raises ValueError unless a predictor predicts masks, or boxes."""
+    if predictor.task.kind != kind:
         raise ValueError(
-            "Masks need a model that was trained with task masks. "
-            f"Received: a model of {predictor.task.kind}"
+            f"{kind.capitalize()} need a model that predicts them, such as one that was trained "
+            f"with task {kind}. Received: a model of {predictor.task.kind}"
         )
 
 
@@ -337,7 +337,7 @@ def judge_masks(
         print(f"mean IoU {metrics['miou']:.1%}")
         ```
     """
-    check_masks(predictor)
+    check_kind(predictor, "masks")
     if not len(split):
         raise ValueError(NO_IMAGES)
     split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)

@@ -235,20 +235,25 @@ def evaluate_few_shot(
     Raises:
         ValueError: If the predictor is an exported file, or as for `few_shot` and `feature_model`.
     """
-    if predictor.model is None:
-        raise ValueError(
-            "A few-shot evaluation needs features, which an exported file does not give. "
-            "Received: an exported file, or --tta. Give the run or the checkpoint without --tta"
-        )
+    features = _features(predictor, representation)
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
-    features = feature_model(predictor.model, representation)
     with dataset.unreadable.reading():
         train, test = (
             extract(features, predictor.batches(images, batch))
             for images in (split.part(drawn.images), dataset.split(splits[1]))
         )
     return accuracies(*train, drawn, test, classes, l2)
+
+
+def _features(predictor, representation):
+    if predictor.model is None:
+        raise ValueError(
+            "Few-shot evaluations and nearest neighbors need features, which an exported file does "
+            "not give. Received: an exported file, or --tta. Give the run or the checkpoint "
+            "without --tta"
+        )
+    return feature_model(predictor.model, representation)
 
 
 NEIGHBORS = (10, 20)  # DINO's best are 10 and 20
@@ -390,12 +395,7 @@ def evaluate_knn(
     Raises:
         ValueError: If the predictor is an exported file, or as for `knn` and `feature_model`.
     """
-    if predictor.model is None:
-        raise ValueError(
-            "Nearest neighbors need features, which an exported file does not give. "
-            "Received: an exported file, or --tta. Give the run or the checkpoint without --tta"
-        )
-    features = feature_model(predictor.model, representation)
+    features = _features(predictor, representation)
     with dataset.unreadable.reading():
         train, test = (
             extract(features, predictor.batches(dataset.split(name), batch)) for name in splits
