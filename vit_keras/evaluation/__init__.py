@@ -10,11 +10,7 @@ from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions
-    from vit_keras.evaluation.box_files import (
-        BoxPrediction,
-        predict_box_files,
-        write_box_predictions,
-    )
+    from vit_keras.evaluation.box_files import predict_box_files, write_box_predictions
     from vit_keras.evaluation.box_prediction import (
         best_box_thresholds,
         certain,

@@ -9,8 +9,6 @@ import pathlib
 from collections.abc import Generator, Iterable, Sequence
 from typing import IO, Any
 
-import numpy as np
-
 from vit_keras import data
 from vit_keras.evaluation.answers import (
     PICTURE_PX,
@@ -21,39 +19,13 @@ from vit_keras.evaluation.answers import (
     write_answers,
 )
 from vit_keras.evaluation.box_prediction import certain, draw_boxes, predict_boxes
-from vit_keras.evaluation.file_predictions import FilePrediction, check_options, read_picture
+from vit_keras.evaluation.file_predictions import FilePrediction, check_options, read_row
 from vit_keras.evaluation.mask_prediction import TileOptions
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.support.boxes import Boxes, coco_rows
+from vit_keras.support.boxes import coco_rows
 from vit_keras.support.command_line import on_one_line
 
 CORNERS = ("left", "top", "right", "bottom")
-NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
-
-
-@dataclasses.dataclass(frozen=True)
-class BoxPrediction:
-    """The objects in one picture.
-
-    Attributes:
-        path: The file.
-        size: Width and height in pixels; zeros if there is an `error`.
-        boxes: The objects that reach the threshold, the most certain one first.
-        error: Why the picture could not be read, or None.
-        picture: The pixels `(H, W, C)`.
-
-    Example:
-        ```python
-        (row,) = evaluation.predict_box_files(predictor, ["street.jpg"])
-        names = [predictor.class_names[k] for k in row.boxes.classes]
-        ```
-    """
-
-    path: pathlib.Path
-    size: tuple[int, int] = (0, 0)
-    boxes: Boxes = NO_BOXES
-    error: str | None = None
-    picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def predict_box_files(
@@ -63,7 +35,7 @@ def predict_box_files(
     *,
     threshold: float | None = None,
     on_error: str = "raise",
-) -> Generator[BoxPrediction, None, None]:
+) -> Generator[FilePrediction, None, None]:
     """Predicts the boxes of picture files in the order of their paths.
 
     Args:
@@ -87,30 +59,20 @@ def predict_box_files(
     """
     options = options or TileOptions()
     check_options(options.batch, on_error)
-    read = functools.partial(_read, predictor, on_error == "skip")
+    read = functools.partial(read_row, predictor, on_error == "skip")
     rows = data.read_ahead(read, map(pathlib.Path, paths), options.batch)
     while chunk := [*itertools.islice(rows, options.batch)]:
-        pictures = [row.picture for row in chunk if row.picture is not None]
+        pictures = [picture for _, picture in chunk if picture is not None]
         answers = predict_boxes(predictor, pictures, options)
-        for row in chunk:
-            if row.picture is not None:
+        for row, picture in chunk:
+            if picture is not None:
                 boxes = certain(next(answers), predictor.task, threshold)
-                row = dataclasses.replace(row, boxes=boxes)
+                row = dataclasses.replace(row, boxes=boxes, picture=picture)
             yield row
 
 
-def _read(predictor, skip, path):
-    try:
-        picture = read_picture(predictor, path)
-    except (OSError, ValueError) as error:
-        if not skip:
-            raise
-        return BoxPrediction(path, error=str(error))
-    return BoxPrediction(path, picture.shape[1::-1], picture=picture)
-
-
 def write_box_predictions(
-    predictions: Iterable[BoxPrediction],
+    predictions: Iterable[FilePrediction],
     file: IO[bytes],
     form: str,
     names: Sequence[str],
@@ -182,7 +144,7 @@ def _text(prediction, names):
 
 def _on_page(prediction, names) -> FilePrediction:
     """Draws the boxes on a small copy of the picture."""
-    row = FilePrediction(prediction.path, error=prediction.error, nothing="nothing")
+    row = dataclasses.replace(prediction, nothing="nothing")
     if prediction.picture is None:
         return row
     small = data.thumbnail(prediction.picture, PICTURE_PX)

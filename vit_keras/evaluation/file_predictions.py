@@ -14,12 +14,14 @@ import numpy as np
 from vit_keras import data
 from vit_keras.evaluation import conformal
 from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.support.boxes import Boxes
 
 if TYPE_CHECKING:
     import keras
 
 ON_ERROR = ("raise", "skip")
 NONE = "none of these"  # the answer for a picture for which a model abstains
+NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
 
 
@@ -36,7 +38,10 @@ class FilePrediction:
         possible: The names of all classes or labels that are possible at the requested coverage.
         intervals: The (lower, upper) bounds of each number at the requested coverage.
         nothing: Why there are no classes.
-        picture: A small copy of the picture, `(h, w, 3)` uint8, if requested.
+        size: The picture's width and height in pixels; zeros if there is an `error`.
+        boxes: The objects that reach their thresholds, the most certain one first.
+        picture: A small copy of the picture, `(h, w, 3)` uint8, if requested; with boxes, its
+            pixels `(H, W, C)`.
         attention: How much of each patch reaches the classifier, `(rows, columns)`, if requested.
         seen: The part of the picture that the patches cover, (top, left, height, width) as
             fractions of its sides.
@@ -56,6 +61,8 @@ class FilePrediction:
     possible: tuple[str, ...] | None = None
     intervals: tuple[tuple[float, float], ...] | None = None
     nothing: str = ""
+    size: tuple[int, int] = (0, 0)
+    boxes: Boxes = dataclasses.field(default=NO_BOXES, compare=False)
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     attention: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
@@ -190,18 +197,28 @@ def _rollout_function(predictor):
 
 def _read(predictor, skip, picture_px, path):
     """Reads one file; returns its prediction without classes, and the model's image or None."""
+    row, picture = read_row(predictor, skip, path)
+    if picture is None:
+        return row, None
     height, width, _ = predictor.input_shape
+    pixels = data.resize(picture, (height, width), predictor.preprocessing)
+    small = None if picture_px is None else data.thumbnail(picture, picture_px)
+    seen = data.seen_part(picture.shape[:2], (height, width), predictor.preprocessing)
+    image = predictor.preprocessing.normalize(pixels)
+    return dataclasses.replace(row, picture=small, seen=seen), image
+
+
+def read_row(
+    predictor: Predictor, skip: bool, path: pathlib.Path
+) -> tuple[FilePrediction, np.ndarray | None]:
+    """Reads one file; returns its empty prediction, and the pixels or, if it is skipped, None."""
     try:
         picture = read_picture(predictor, path)
     except (OSError, ValueError) as error:
         if not skip:
             raise
         return FilePrediction(path, error=str(error)), None
-    pixels = data.resize(picture, (height, width), predictor.preprocessing)
-    small = None if picture_px is None else data.thumbnail(picture, picture_px)
-    seen = data.seen_part(picture.shape[:2], (height, width), predictor.preprocessing)
-    image = predictor.preprocessing.normalize(pixels)
-    return FilePrediction(path, picture=small, seen=seen), image
+    return FilePrediction(path, size=picture.shape[1::-1]), picture
 
 
 def run_batches(rows: Generator, batch: int, answer: Callable, size: int = 0) -> Iterator[list]:
