@@ -14,7 +14,7 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import image_source, layer_options, variable_dtype, with_kernel
+from vit_keras.models.common import dense, image_source, layer_options, variable_dtype
 from vit_keras.models.description import copy_description, preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.position_embeddings import positions_of
@@ -85,17 +85,15 @@ def head_layers(kind: str) -> list[str]:
 def _mlp(x, activation, layer, name, units):
     width = x.shape[-1]
     for i in range(DEPTH - 1):
-        options = with_kernel(layer(f"{name}_mlp_{i}"), width, width)
-        x = keras.layers.Dense(width, activation, **options)(x)
+        x = dense(x, width, layer(f"{name}_mlp_{i}"), activation)
     return _dense(x, name, units, layer)
 
 
 def _dense(x, name, units, layer, activation=None):
     """A layer that computes in the type of its variables; the classifier starts at zero."""
-    options = with_kernel(layer(name), x.shape[-1], units)
-    options |= {"kernel_initializer": "zeros"} if name == "head" else {}
-    options["dtype"] = variable_dtype(options["dtype"])
-    return keras.layers.Dense(units, activation, **options)(x)
+    changes = {"kernel_initializer": "zeros"} if name == "head" else {}
+    dtype = variable_dtype(layer(name)["dtype"])
+    return dense(x, units, layer(name), activation, dtype=dtype, **changes)
 
 
 def detector(

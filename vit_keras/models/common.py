@@ -90,6 +90,12 @@ def with_kernel(options: dict[str, Any], fan_in: int, fan_out: int) -> dict[str,
     return {**options, "kernel_initializer": xavier_uniform(fan_in, fan_out, seed)}
 
 
+def dense(x, units: int, options: dict[str, Any], activation=None, **changes):
+    """Adds a dense layer; its kernel starts Xavier uniform unless `changes` say otherwise."""
+    options = with_kernel(options, x.shape[-1], units) | changes
+    return keras.layers.Dense(units, activation, **options)(x)
+
+
 def variable_dtype(dtype) -> str:
     """The type of the variables under a layer's dtype policy, in which heads compute."""
     return keras.dtype_policies.get(dtype or keras.config.dtype_policy()).variable_dtype

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import layer_options, with_kernel
+from vit_keras.models.common import dense, layer_options
 from vit_keras.models.description import preprocessing_of, task_of
 from vit_keras.models.image_model import JoinedModel
 from vit_keras.models.surgery import patch_grid
@@ -194,7 +194,11 @@ def _student_features(student, teacher, config, layer):
         ours.append(_patches(student))
         theirs.append(_patches(teacher))
     names = ("projection", "patch_projection")
-    return [_dense(t.shape[-1], s, layer, n) for s, t, n in zip(ours, theirs, names)], theirs
+    projected = [
+        dense(s, t.shape[-1], layer(name), dtype="float32")
+        for s, t, name in zip(ours, theirs, names)
+    ]
+    return projected, theirs
 
 
 def _pooled(model):
@@ -217,11 +221,6 @@ def _patches(model):
             f"and the classifier gap_norm have none. Received: model {model.name!r}"
         )
     return x[:, x.shape[1] - math.prod(patch_grid(model)) :]
-
-
-def _dense(units, x, layer, name):
-    options = with_kernel(layer(name), x.shape[-1], units) | {"dtype": "float32"}
-    return keras.layers.Dense(units, **options)(x)
 
 
 def _aligned(outputs, student, teacher, config):

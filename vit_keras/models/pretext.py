@@ -16,7 +16,7 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import layer_norm
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import layer_options, variable_dtype, with_kernel
+from vit_keras.models.common import dense, layer_options, variable_dtype
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
 from vit_keras.models.surgery import patch_grid, windowed_blocks
 from vit_keras.support.keras_internals import first_input_of, operation_of
@@ -84,7 +84,8 @@ def pretext_model(
     x = predict(embedding.output, source, layers, grid, config, layer)
     if before := x.shape[1] - patches:
         x = DropClassToken(before, dtype=layer("patches")["dtype"], name="patches")(x)
-    x = _dense(predictions * width, x, layer, "prediction")
+    named = layer("prediction")  # it computes in the type of its variables, like a head
+    x = dense(x, predictions * width, named, dtype=variable_dtype(named["dtype"]))
     if config.predicts_colors:
         x = keras.layers.Reshape((patches * predictions, width), name="colors")(x)
     return keras.Model([encoder.input, source], x, name=f"{encoder.name}_{config.objective}")
@@ -136,7 +137,7 @@ def _autoencoder(x, source, layers, grid, config, layer):
         if encoder_layer is blocks[0]:
             x = TakeVisible(visible, dtype=layer("visible")["dtype"], name="visible")(x, source)
         x = encoder_layer(x)
-    x = _dense(config.decoder_hidden_size, x, layer, "decoder_embedding")
+    x = dense(x, config.decoder_hidden_size, layer("decoder_embedding"))
     x = RestoreTokens(visible, **layer("restored"))(x, source)
     dtype = layer("decoder_posembed")["dtype"]
     x = AddSinCosPositions(grid, dtype=dtype, name="decoder_posembed")(x)
@@ -164,14 +165,6 @@ def _check_no_windows(blocks):
             "A masked autoencoder's blocks see only some patches, which do not fill windows, so "
             f"`window_size` must be None. Received: {windowed[0].options.window_size}"
         )
-
-
-def _dense(units, x, layer, name):
-    """Adds a dense layer. `prediction` computes in the type of its variables, like a head."""
-    options = with_kernel(layer(name), x.shape[-1], units)
-    if name == "prediction":
-        options["dtype"] = variable_dtype(options["dtype"])
-    return keras.layers.Dense(units, **options)(x)
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:

@@ -7,7 +7,7 @@ import keras
 
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import layer_options, with_kernel
+from vit_keras.models.common import dense, layer_options, with_kernel
 from vit_keras.models.description import preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.pyramid import blocks_of, map_of
@@ -90,8 +90,7 @@ def _multilevel(model, blocks, width, layer):
     maps = []
     for number, block in enumerate(chosen):
         x = _norm(map_of(model, block, norm=False), f"decoder_norm_{number}", layer)
-        dense = with_kernel(layer(f"decoder_projection_{number}"), x.shape[-1], width)
-        maps.append(keras.layers.Dense(width, **dense)(x))
+        maps.append(dense(x, width, layer(f"decoder_projection_{number}")))
     x = maps[0]
     if len(maps) > 1:
         x = keras.layers.Add(dtype=layer("")["dtype"], name="decoder_sum")(maps)
