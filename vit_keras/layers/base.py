@@ -11,8 +11,8 @@ import keras
 from keras import ops
 
 from vit_keras.layers import backends
-from vit_keras.layers.dense import policies
-from vit_keras.layers.initializers import default_seed, fold_in
+from vit_keras.layers.dense import Dense, policies
+from vit_keras.layers.initializers import default_seed, fold_in, xavier_uniform
 from vit_keras.support.annotated import check_choice as check_choice
 from vit_keras.support.annotated import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
@@ -225,6 +225,14 @@ class SeededLayer(Layer):
     def sublayer(self, name: str) -> dict:
         """Returns the arguments that every sublayer takes: its seed, its dtype and its name."""
         return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
+
+    def dense(self, fan_in: int, fan_out: int, name: str, activation=None, prefix="", **changes):
+        """Returns a built dense layer with its own seed, whose kernel starts Xavier uniform."""
+        kernel = xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel"))
+        options = {"kernel_initializer": kernel, "dtype": self.dtype_policy, "name": prefix + name}
+        dense = Dense(fan_out, activation, **options | changes)
+        dense.build((None, fan_in))
+        return dense
 
     def dropout(self, rate: float, name: str, **kwargs):
         """Returns a dropout layer with its own seed; at rate 0 the identity, which builds fast."""

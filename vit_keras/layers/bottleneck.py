@@ -36,8 +36,8 @@ class _Unit(SeededLayer):
         self.gn3 = self._norm("gn3", **self.gn3_options)
 
     def _conv(self, filters, kernel_size, name, strides=1):
-        options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
-        return StdConv(filters, kernel_size, strides, self.padding, self.standardization, **options)
+        sizes, named = (filters, kernel_size, strides), self.sublayer(name)
+        return StdConv(*sizes, self.padding, self.standardization, **named)
 
     def _norm(self, name, **kwargs):
         epsilon, dtype = self.group_norm_epsilon, self.dtype_policy
@@ -193,9 +193,8 @@ class ResNetStage(SeededLayer):
 
     def _unit(self, i, strides):
         unit, name = UNITS[self.activation]
-        name = name.format(i + 1)
-        options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
-        return unit(self.filters, strides, self.standardization, self.group_norm_epsilon, **options)
+        numerics, named = (self.standardization, self.group_norm_epsilon), name.format(i + 1)
+        return unit(self.filters, strides, *numerics, **self.sublayer(named))
 
     def build(self, input_shape):
         for unit in self.units:

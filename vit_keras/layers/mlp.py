@@ -10,8 +10,8 @@ from vit_keras.layers.base import (
     check_positive,
     check_rates,
 )
-from vit_keras.layers.dense import GELUS, Dense
-from vit_keras.layers.initializers import Normal, xavier_uniform
+from vit_keras.layers.dense import GELUS
+from vit_keras.layers.initializers import Normal
 
 
 @backends.dispatch("mlp")
@@ -49,16 +49,8 @@ class _TwoLayers(SeededLayer):
         self.dense_1 = self._dense(self.mlp_dim, input_shape[-1], "Dense_1")
 
     def _dense(self, fan_in, fan_out, name, activation=None):
-        dense = Dense(
-            fan_out,
-            activation,
-            kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
-            bias_initializer=Normal(1e-6, self.fold_in(f"{name}/bias")),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, fan_in))
-        return dense
+        bias = Normal(1e-6, self.fold_in(f"{name}/bias"))
+        return self.dense(fan_in, fan_out, name, activation, bias_initializer=bias)
 
     def _from_hidden(self, x, training):
         """Applies the last layer to hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
@@ -206,14 +198,10 @@ class FeatureAdapter(SeededLayer):
         self.mlp_dim = mlp_dim
 
     def build(self, input_shape):
-        width, options = input_shape[-1], {"use_bias": False, "dtype": self.dtype_policy}
-        kernel = xavier_uniform(width, self.mlp_dim, self.fold_in("Dense_0/kernel"))
-        self.dense_0 = Dense(
-            self.mlp_dim, "relu", kernel_initializer=kernel, name="Dense_0", **options
-        )
-        self.dense_1 = Dense(width, kernel_initializer="zeros", name="Dense_1", **options)
-        self.dense_0.build(input_shape)
-        self.dense_1.build((*input_shape[:-1], self.mlp_dim))
+        width, sizes = input_shape[-1], (input_shape[-1], self.mlp_dim)
+        self.dense_0 = self.dense(*sizes, "Dense_0", "relu", use_bias=False)
+        zeros = {"kernel_initializer": "zeros", "use_bias": False}
+        self.dense_1 = self.dense(self.mlp_dim, width, "Dense_1", **zeros)
 
     def call(self, x):
         return x + self.dense_1(self.dense_0(x))

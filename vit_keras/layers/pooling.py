@@ -52,14 +52,10 @@ class MAPHead(SeededLayer):
         super().__init__(**kwargs)
         self.num_heads, self.mlp_dim = num_heads, mlp_dim
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
-        dtype = {"dtype": self.dtype_policy}
-        name = "MultiHeadDotProductAttention_0"
-        self.attention = MultiHeadDotProductAttention(
-            num_heads, seed=self.fold_in(name), name=name, **dtype
-        )
-        self.norm = layer_norm(layer_norm_epsilon, "LayerNorm_0", **dtype)
-        seed = self.fold_in("MlpBlock_0")
-        self.mlp = MlpBlock(mlp_dim, gelu=gelu, seed=seed, name="MlpBlock_0", **dtype)
+        named = self.sublayer("MultiHeadDotProductAttention_0")
+        self.attention = MultiHeadDotProductAttention(num_heads, **named)
+        self.norm = layer_norm(layer_norm_epsilon, "LayerNorm_0", dtype=self.dtype_policy)
+        self.mlp = MlpBlock(mlp_dim, gelu=gelu, **self.sublayer("MlpBlock_0"))
 
     def build(self, input_shape):
         width = input_shape[-1]

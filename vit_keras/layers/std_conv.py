@@ -134,9 +134,8 @@ class RootBlock(SeededLayer):
     def __init__(self, filters: int, standardization: str = "bit", **kwargs):
         super().__init__(**kwargs)
         self.filters, self.standardization = filters, standardization
-        name = "conv_root"
-        options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
-        self.conv_root = StdConv(filters, 7, 2, "fixed", standardization, **options)
+        named = self.sublayer("conv_root")
+        self.conv_root = StdConv(filters, 7, 2, "fixed", standardization, **named)
 
     def build(self, input_shape):
         self.conv_root.build(input_shape)

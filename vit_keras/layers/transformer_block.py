@@ -9,26 +9,10 @@ from keras import ops
 from vit_keras.layers.attention import weights_dtype
 from vit_keras.layers.base import SeededLayer, check_positive, check_rates, layer_norm
 from vit_keras.layers.dense import GELUS, Dense
-from vit_keras.layers.initializers import xavier_uniform
-
-
-class _LegacyLayer(SeededLayer):
-    """Base class of layers that make dense layers with their names in 0.x."""
-
-    def _dense(self, fan_in, fan_out, name, activation=None, prefix=""):
-        dense = Dense(
-            fan_out,
-            activation,
-            kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
-            dtype=self.dtype_policy,
-            name=prefix + name,
-        )
-        dense.build((None, fan_in))
-        return dense
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class MultiHeadSelfAttention(_LegacyLayer):
+class MultiHeadSelfAttention(SeededLayer):
     """The self-attention of vit-keras 0.x, softmax(q kᵀ / √d) v, with kernels `(D, D)`.
 
     Args:
@@ -64,10 +48,10 @@ class MultiHeadSelfAttention(_LegacyLayer):
                 f"Received: num_heads={self.num_heads}, hidden_size={width}"
             )
         self.hidden_size, self.projection_dim = width, width // self.num_heads
-        self.query_dense = self._dense(width, width, "query")
-        self.key_dense = self._dense(width, width, "key")
-        self.value_dense = self._dense(width, width, "value")
-        self.combine_heads = self._dense(width, width, "out")
+        self.query_dense = self.dense(width, width, "query")
+        self.key_dense = self.dense(width, width, "key")
+        self.value_dense = self.dense(width, width, "value")
+        self.combine_heads = self.dense(width, width, "out")
 
     def call(self, inputs):
         projected = (dense(inputs) for dense in self.branches[:3])
@@ -92,7 +76,7 @@ class MultiHeadSelfAttention(_LegacyLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TransformerBlock(_LegacyLayer):
+class TransformerBlock(SeededLayer):
     """The encoder block of vit-keras 0.x, which returns its attention weights as well.
 
     It computes the same function as `EncoderBlock` with exact GELU.
@@ -133,9 +117,9 @@ class TransformerBlock(_LegacyLayer):
         self.att.build(input_shape)
         self.mlpblock = keras.Sequential(
             [
-                self._dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_"),
+                self.dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_"),
                 *self._dropout("dropout_0"),
-                self._dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_"),
+                self.dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_"),
                 *self._dropout("dropout_1"),
             ],
             name="MlpBlock_3",
