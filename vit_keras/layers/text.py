@@ -43,6 +43,13 @@ class TextEmbedding(SeededLayer):
         self.vocab_size, self.context_length = vocab_size, context_length
         self.hidden_size = hidden_size
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The arguments, by name."""
+        return {
+            name: getattr(self, name) for name in ("vocab_size", "context_length", "hidden_size")
+        }
+
     def build(self, input_shape):
         rows = {"token_embedding": self.vocab_size, "pos_embedding": self.context_length}
         for name, count in rows.items():
