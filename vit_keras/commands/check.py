@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"written: {out['.html']}")
     if review.problems:
         many = "a problem" if len(review.problems) == 1 else f"{len(review.problems)} problems"
-        raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}, see above")
+        raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}; see above")
     if ".png" in out:
         images, targets, names, task = experiments.first_training_images(options.run)
         boxes = targets if task.kind == "boxes" else None

@@ -432,7 +432,7 @@ def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
 
 
 def _mask_sheet(predictor, split, chosen):
-    """The first pictures."""
+    """Draws the first pictures, with their true and predicted masks."""
     from vit_keras import evaluation
 
     rows = []
@@ -444,7 +444,7 @@ def _mask_sheet(predictor, split, chosen):
 
 
 def _box_sheet(predictor, split, chosen):
-    """The pictures with the most misses and false alarms."""
+    """Draws the pictures with the most misses and false alarms."""
     from vit_keras import evaluation
 
     true, predicted = evaluation.predict_split(predictor, split, chosen)

@@ -247,9 +247,9 @@ class FeaturesMeta(typing.TypedDict):
 def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str, float]]:
     """Trains the unfrozen layers of a compiled model on stored features, as `train` does.
 
-    The features of the training and held-out pictures are stored
-    in the run's folder, and a resumed run reads them from there. Afterwards, `model` has the
-    weights and the optimizer's state of the trained layers.
+    The features of the training and held-out pictures are stored in the run's folder, and a resumed
+    run reads them from there. Afterwards, `model` has the weights and the optimizer's state of the
+    trained layers.
 
     Args:
         model: The model, compiled by `compile_model` with `run.config`.

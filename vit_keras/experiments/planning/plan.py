@@ -315,7 +315,7 @@ def _planned_model(config, num_classes):
 def _check(config, device, devices, utilization):
     if config.task in WITH_HEAD and device.flops is None:
         raise ValueError(
-            "A plan for a processor is for a head of one layer. Received: a run with "
+            "A plan for a processor needs a head of one layer. Received: a run with "
             f"task {config.task}. Measure one update of this run instead"
         )
     if devices < 1 or config.batch % devices:

@@ -181,7 +181,7 @@ def _rotary(gated, fields):
 
 
 def _task(config):
-    """The arguments of the classifier, or nothing without a"""
+    """Returns the arguments of the classifier, or nothing if there is no classifier."""
     task = (config or {}).get("task.json")
     return {"pooling": "token", "activation": None, **task.get("config", {})} if task else {}
 
