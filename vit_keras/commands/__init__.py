@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 
 import vit_keras
 from vit_keras.commands.options import Command, spell_out
-from vit_keras.config import UsageError
 from vit_keras.support import backend, command_line
-from vit_keras.support.command_line import visible
+from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
+from vit_keras.support.command_line import UsageError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,7 @@ import os
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
-from vit_keras.support.command_line import visible, visible_json
+from vit_keras.support.command_line import UsageError, visible, visible_json
 from vit_keras.support.tasks import KINDS
 
 EXAMPLES = (

@@ -5,8 +5,8 @@ import json
 import os
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
 from vit_keras.weights.formats import FILES
 
 PACKAGES = ("yaml", "matplotlib")

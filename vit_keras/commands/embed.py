@@ -6,8 +6,8 @@ import os
 import sys
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
 
 TOKENS = ("pool", "class", "mean", "patches")
 DTYPES = ("float32", "float16")

@@ -7,8 +7,8 @@ import pathlib
 
 from vit_keras.commands import options as shared
 from vit_keras.commands.options import add_tile_options, tile_options, write_sheet
-from vit_keras.config import UsageError
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras evaluate runs/digits",

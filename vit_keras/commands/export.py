@@ -7,7 +7,7 @@ import signal
 import sys
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
+from vit_keras.support.command_line import UsageError
 
 FORMATS = (
     *("savedmodel", "litert", "onnx", "huggingface_onnx", "openvino", "pt2", "executorch"),

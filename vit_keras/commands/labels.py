@@ -3,7 +3,7 @@
 import argparse
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     'vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz',

@@ -10,11 +10,13 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from vit_keras.config import DataConfig, UsageError, parse_config
-from vit_keras.config.parsing import plain
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
+
+if TYPE_CHECKING:
+    from vit_keras.config import DataConfig
 
 # Other projects' names for the choices of an option.
 SYNONYMS = {
@@ -80,13 +82,15 @@ class RunCommand(Command):
     """
 
     def parse(self, arguments, prog):
+        from vit_keras import config
+
         parser = self.parser(prog)
         options, fields = parser.parse_known_args(arguments)
         fields = [*(f"--config={name}" for name in options.config), *fields]
         if hasattr(options, "dataset"):
             fields += ["--dataset", with_prefix(options.dataset)]
         try:
-            options.run = parse_config(fields, default="")
+            options.run = config.parse_config(fields, default="")
         except UsageError as error:
             unknown = re.findall(r"unrecognized arguments: (--[\w.]+)[^?]*$", str(error))
             names = parser._option_string_actions
@@ -133,6 +137,8 @@ class Parser(argparse.ArgumentParser):
         self.usage = " ".join([self.prog, *names, "[options]"])
 
     def error(self, message):
+        from vit_keras.config.parsing import plain
+
         unknown = re.search(r"unrecognized arguments:.*?(--\w+)", message)
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if unknown:
@@ -203,7 +209,7 @@ def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> 
     add("--label_columns", "NAMES", "columns of a table that hold the labels (the run's, or label)")
 
 
-def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, DataConfig]:
+def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, "DataConfig"]:
     """Returns the data set of the options of `add_dataset`, and its configuration.
 
     Args:
@@ -214,6 +220,8 @@ def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, D
         The name, None if neither the options nor a run give one; and the run's `DataConfig` or the
         default one, with `--data_dir` and `--label_columns` replaced if given.
     """
+    from vit_keras.config import DataConfig
+
     config = trained.config.data if trained else DataConfig()
     for name in ("data_dir", "label_columns"):
         if getattr(options, name):

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from vit_keras.commands import options as shared
 from vit_keras.commands.options import add_tile_options, predict_to_folder
-from vit_keras.config import UsageError
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras predict runs/digits cat.jpg dog.png",
@@ -50,11 +50,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation
-    from vit_keras.support import machine
-    from vit_keras.support.file_lock import claimed_output
 
     form = _check(options)
     if _needs_models(options):
+        from vit_keras.support import machine
+
         machine.prepare()
     predictor, _ = evaluation.open_predictor(
         options.model, shared.image_size(options), labels=options.labels
@@ -67,6 +67,8 @@ def run(options: argparse.Namespace) -> None:
         _predict_boxes(predictor, paths, options, form)
         return
     if predictor.task.kind == "masks":
+        from vit_keras.support.file_lock import claimed_output
+
         with claimed_output(options.out, "a prediction of masks"):
             count = predict_to_folder(predictor, paths, options, options.out)
         _report_unreadable(count, len(paths))

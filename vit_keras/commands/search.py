@@ -5,7 +5,7 @@ import contextlib
 import itertools
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras search features.parquet cat.jpg dog.png",

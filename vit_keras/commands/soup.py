@@ -5,7 +5,7 @@ import json
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras soup runs/a runs/b runs/c --out soup.keras",

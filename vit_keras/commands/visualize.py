@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
-from vit_keras.config import UsageError
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras visualize runs/digits --out figures",

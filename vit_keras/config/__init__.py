@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from vit_keras.config.data import AugmentConfig, DataConfig
     from vit_keras.config.model import LoraConfig, ModelConfig, OptimizerConfig
     from vit_keras.config.parsing import (
-        UsageError,
         dump_config,
         explain_field,
         explain_fields,
@@ -19,5 +18,6 @@ if TYPE_CHECKING:
     from vit_keras.config.pretext import DinoConfig, DistillConfig, PretextConfig
     from vit_keras.config.run import Config, GridConfig
     from vit_keras.config.sources import find_recipe, recipe_folder, recipe_names
+    from vit_keras.support.command_line import UsageError
 
 __getattr__, __all__ = typed_names(__name__)

@@ -22,6 +22,7 @@ from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.run import Config
 from vit_keras.config.sources import find_recipe, load_yaml, read_yaml
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
 from vit_keras.support.hub_address import is_address
 
 # Other projects' names for the fields.
@@ -83,17 +84,6 @@ PLAIN = (
     (r"not allowed with argument (\S+)", r"cannot be given beside \2"),
     (r"(must be .*)", r"\2"),
 )
-
-
-class UsageError(ValueError):
-    """A command line or a configuration file that cannot be read as options.
-
-    Example:
-        >>> parse_config(["--lr", "0.01"])
-        Traceback (most recent call last):
-            ...
-        UsageError: unrecognized arguments: --lr. Did you mean --optimizer.learning_rate?
-    """
 
 
 def _fields(kind=Config, prefix="") -> Iterator[tuple[str, Any]]:

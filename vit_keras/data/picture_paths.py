@@ -7,10 +7,10 @@ import glob
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from vit_keras.data.labels import text_of
 from vit_keras.data.pillow_images import SUFFIXES
 
 JUNK = {  # what systems and network drives leave among pictures, in lower case
@@ -244,7 +244,8 @@ class PictureFiles:
 
     @staticmethod
     def _parts(path):
-        return [str(text_of(p)).casefold() for p in re.split(r"[\\/]+", path) if p not in ("", ".")]
+        composed = unicodedata.normalize("NFC", path)
+        return [p.strip().casefold() for p in re.split(r"[\\/]+", composed) if p not in ("", ".")]
 
     def find(self, cell: Any) -> list[str]:
         """Returns the pictures that a cell may mean, relative to the root: one, unless ambiguous.

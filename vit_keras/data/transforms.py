@@ -12,7 +12,6 @@ import numpy as np
 
 from vit_keras.data.depth import Picture, as_array, as_picture, check_axes, pixels_at, to_levels
 from vit_keras.data.pillow_images import pillow_image
-from vit_keras.support.resizing.interpolation import Rule
 
 if TYPE_CHECKING:
     from vit_keras.support.preprocessing import Preprocessing
@@ -296,11 +295,13 @@ def _by_channel(pixels, size, method):
 
 def _sampled(pixels, length, axis, interpolation):
     """Interpolates one axis of `(H, W, C)` without antialiasing, as `tf.image.resize` does."""
-    taps, kernel = KERNELS[interpolation]
+    from vit_keras.support.resizing.interpolation import Rule
+
+    taps, a = TAPS[interpolation]
     old = pixels.shape[axis]
     centers = (np.arange(length) + 0.5) * (old / length) - 0.5  # in input pixels
     places = np.floor(centers).astype(int)[:, None] + np.arange(1 - taps // 2, 1 + taps // 2)
-    weights = kernel(np.abs(places - centers[:, None])) * ((places >= 0) & (places < old))
+    weights = Rule(a).kernel(np.abs(places - centers[:, None])) * ((places >= 0) & (places < old))
     weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
     pixels = np.moveaxis(pixels, axis, 0)
     taps_of = zip(places.clip(0, old - 1).T, weights.T)
@@ -308,4 +309,4 @@ def _sampled(pixels, length, axis, interpolation):
     return np.moveaxis(total, 0, axis)
 
 
-KERNELS = {"bilinear": (2, Rule().kernel), "bicubic": (4, Rule(-0.5).kernel)}
+TAPS = {"bilinear": (2, None), "bicubic": (4, -0.5)}  # pixels, and `a` of a `Rule`

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation import conformal
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.support.boxes import Boxes
 
@@ -265,6 +264,9 @@ def _answers(predictor, rollout, images, size):
 
 def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
     """Adds to a prediction what the outputs `(K,)` say."""
+    if coverage is not None or abstain is not None:
+        from vit_keras.evaluation import conformal
+
     task = predictor.task
     changes: dict[str, Any] = {}
     names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]

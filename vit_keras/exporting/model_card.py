@@ -66,7 +66,7 @@ def _input(model, manifest):
     if "axes" in source:
         shape = f"(N, {channels}, {height}, {width})"
     sizes = ""
-    if source["any_size"]:
+    if source.get("any_size"):
         shape = f"(N, H, W, {channels})"
         sizes = f"H and W may differ from the model's own {height} and {width}. "
     return (

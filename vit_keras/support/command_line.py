@@ -37,6 +37,17 @@ _ROOT = pathlib.Path(__file__).parents[2]  # of the checkout, which holds the sc
 _exit_code: int | None = None  # None until `vit_keras.commands.main` begins
 
 
+class UsageError(ValueError):
+    """A command line or a configuration file that cannot be read as options.
+
+    Example:
+        >>> vit_keras.config.parse_config(["--lr", "0.01"])
+        Traceback (most recent call last):
+            ...
+        UsageError: unrecognized arguments: --lr. Did you mean --optimizer.learning_rate?
+    """
+
+
 def is_command() -> bool:
     """Whether this process runs `vit-keras`, `python -m vit_keras` or a script of the checkout."""
     program = pathlib.Path(sys.argv[0] if sys.argv else "")

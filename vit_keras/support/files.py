@@ -14,8 +14,6 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 
-from vit_keras.support.file_lock import LOCK, exclusive_lock
-
 PLACEHOLDERS = {  # by the first bytes, in lowercase
     b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
     **dict.fromkeys(
@@ -190,6 +188,8 @@ def remove_folder(folder: str | os.PathLike) -> None:
 
 def recover(parent: str | os.PathLike) -> None:
     """Removes killed processes' remains in `parent`, and restores what they were replacing."""
+    from vit_keras.support.file_lock import LOCK
+
     for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
         remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
 
@@ -207,6 +207,8 @@ def _give_up():
 @contextlib.contextmanager
 def _hidden_folder(path, on_wait=lambda: None):
     """Yields an empty folder beside `path`, reserved for this process, and removes it."""
+    from vit_keras.support.file_lock import LOCK, exclusive_lock  # which readers do not need
+
     hidden = path.with_name(PARTIAL + path.name)
     with naming(path, hidden), exclusive_lock(f"{hidden}{LOCK}", on_wait):
         _clear(hidden, path)
