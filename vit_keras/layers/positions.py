@@ -346,8 +346,9 @@ class AddDynamicPositions(Layer):
     Example:
         >>> positions = vit_keras.layers.AddPositionEmbs()
         >>> layer = vit_keras.layers.AddDynamicPositions(positions, (2, 2), 16)
-        >>> layer(np.zeros((1, 6, 384)), np.zeros((1, 48, 32, 3))).shape[1:]  # 3 x 2 patches
-        (6, 384)
+        >>> x = layer(np.zeros((1, 6, 384)), np.zeros((1, 48, 32, 3)))  # 3 x 2 patches
+        >>> tuple(x.shape)
+        (1, 6, 384)
     """
 
     def __init__(

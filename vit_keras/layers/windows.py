@@ -112,7 +112,7 @@ class Windows:
         heads, x = x.shape[2:], _flat(x)
         windows = self.partition(x[:, prefix:], padding)
         if prefix and with_prefix:
-            shared = ops.tile(x[:, :prefix], (1, self.count, 1))
+            shared = ops.concatenate([x[:, :prefix]] * self.count, axis=1)
             shared = ops.reshape(shared, (-1, prefix, x.shape[-1]))
             windows = ops.concatenate([shared, windows], axis=1)
         return ops.reshape(windows, (-1, windows.shape[1], *heads))
