@@ -326,12 +326,12 @@ def output(path: str | None) -> Iterator[IO[bytes] | Any]:
     Raises:
         ValueError: Another process is writing the file.
     """
-    from vit_keras.support.file_lock import claimed_output
-    from vit_keras.support.files import replacing
-
     if path is None:
         yield StandardOutput()
         return
+    from vit_keras.support.file_lock import claimed_output
+    from vit_keras.support.files import replacing
+
     with (
         claimed_output(path, "a table of pictures"),
         replacing(path) as temporary,
