@@ -137,6 +137,8 @@ def test_files_merge_as_keras_does(rng, tmp_path, classifier):
         outputs = runtimes.open(tmp_path / "out" / row["file"])(images)
         assert_close(outputs, expected, rtol=1e-5, name=row["file"])
     check_graph(tmp_path / "out" / "model.tflite")
+    (row,) = [row for row in rows if row["format"] == "litert"]
+    assert row["left_out"]["intel"] == row["left_out"]["qualcomm"] == {}
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
     reference = json.loads((tmp_path / "out" / "manifest.json").read_text())["reference"]

@@ -68,7 +68,8 @@ def merge(x, size, metric, merged: int, prefix: int):
         x, size = (ops.concatenate(both, axis=1) for both in zip(kept, rest))
         return x, size
     scores = _scores(metric, prefix)
-    order = ops.cast(ops.top_k(-ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
+    # Not -x: three compilers for NPUs have no NEG.
+    order = ops.cast(ops.top_k(-1 * ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
     staying, going = order[:, :-merged], order[:, -merged:]  # even tokens, least similar first
     _, partner = ops.top_k(_take_rows(scores, going), 1)  # TFLite has no argmax
     partner = ops.cast(partner[..., 0], "int32")  # (B, merged)
