@@ -120,7 +120,7 @@ def test_an_unreadable_picture_is_a_problem_unless_it_is_skipped(root, report, c
     out, error = capsys.readouterr()
     assert f"  '{bad}' cannot be read as an image" in out
     assert error == (
-        f"vit-keras check: error: 'folder:{root}' cannot be trained on: it has a problem, see "
+        f"vit-keras check: error: 'folder:{root}' cannot be trained on: it has a problem; see "
         "above\n"
     )
 
