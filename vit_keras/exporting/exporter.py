@@ -15,6 +15,7 @@ from vit_keras.exporting.targets import takes_prepared
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size, with_one_output
+from vit_keras.models.resized import check_any_size
 from vit_keras.runtimes import scores_and_corners
 from vit_keras.support import files
 from vit_keras.support.file_lock import claimed_output
@@ -86,7 +87,7 @@ def export(
     if plan.attention:
         attention_output.check(model, plan.token_merging)
     if plan.dynamic_size:
-        with_image_size(model, None)  # refuses models that have one size
+        check_any_size(model)
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)

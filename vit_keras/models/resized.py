@@ -140,23 +140,27 @@ def _resized(
     return copy_description(resized, model)
 
 
-def _of_any_size(model, interpolation):
+def check_any_size(model: keras.Model) -> None:
+    """Raises ValueError for a model with layers that are made for one grid of patches."""
     _check_cuts_images(model)
-    model = merge_lora(model) if lora_layers(model) else model
     fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in DYNAMIC]
     if fixed:
         raise ValueError(
             "A model for images of any size needs learned positions, or none, and no layers for "
             f"one grid of patches. Received: {model.name!r} with {', '.join(fixed)}"
         )
+
+
+def _of_any_size(model, interpolation):
+    check_any_size(model)
+    model = merge_lora(model) if lora_layers(model) else model
     grid, begins = patch_grid(model), next(layer for layer in model.layers if layer.weights)
     shape = (None, None, model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
 
     def clone(layer):
-        copy = type(layer).from_config(
-            layer.get_config() | ({"crop": True} if layer is begins else {})
-        )
+        config = layer.get_config() | ({"crop": True} if layer is begins else {})
+        copy = type(layer).from_config(config)
         if type(layer) not in DYNAMIC:
             return copy
         options = {"name": layer.name, "dtype": layer.dtype_policy}
