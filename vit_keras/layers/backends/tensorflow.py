@@ -33,9 +33,9 @@ def gelu_tanh(x):
 def layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis, in at least float32.
 
-    NPU compilers take all of its operators, which is not so of Keras' own. β is not added last:
-    LiteRT's converter would move it behind the next product, whose input then has a range that int8
-    represents worse.
+    NPU compilers take all of its operators, but not all of those in Keras' formula. β is not added
+    last: LiteRT's converter would move it behind the next product, and int8 would represent the
+    range of that product's input less well.
     """
 
     def normalize(x, gamma, beta):
