@@ -53,6 +53,7 @@ CONTENDERS = {
     "ours-torch": Contender(keras_models.ours, "torch", OURS),
     "ours-called-torch": Contender(keras_models.called_torch, "torch", OURS, modes=("infer",)),
     "ours-compiled-torch": Contender(keras_models.compiled, "torch", OURS),
+    "ours-compiled-tensorflow": Contender(keras_models.compiled, "tensorflow", OURS),
     "ours-augment": Contender(augmentation.our_steps, "tensorflow", OURS, **AUGMENTS),
     "lora-tensorflow": Contender(keras_models.lora, "tensorflow", OURS),
     "lora-jax": Contender(keras_models.lora, "jax", OURS),
@@ -67,6 +68,9 @@ CONTENDERS = {
         f"keras_hub-{backend}": Contender(keras_models.keras_hub, backend, HUB, **SIZES_ALONE)
         for backend in ("tensorflow", "jax", "torch")
     },
+    "keras_hub-compiled-tensorflow": Contender(
+        keras_models.keras_hub_compiled, "tensorflow", HUB, **SIZES_ALONE
+    ),
     **{f"gemm-{backend}": Contender(gemm.contender(backend), backend) for backend in gemm.PRODUCTS},
 }
 

@@ -72,9 +72,17 @@ def lora(case: Case):
     return ours(case, lora_rank=8)
 
 
-def keras_hub(case: Case):
+def keras_hub(case: Case, jit_compile: bool | str = "auto"):
     """KerasHub's model with Keras' own AdamW."""
-    return _keras_steps(keras_hub_model(case), case)
+    model = keras_hub_model(case)
+    if case.mode == "infer":
+        model.compile(jit_compile=jit_compile)
+    return _keras_steps(model, case, jit_compile=jit_compile)
+
+
+def keras_hub_compiled(case: Case):
+    """`keras_hub` with `jit_compile=True`."""
+    return keras_hub(case, jit_compile=True)
 
 
 def keras_hub_model(case: Case):
