@@ -153,6 +153,9 @@ def as_numbers(values: Any, name: str = "Pixels") -> Any:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+SAMPLED = 8  # pictures of an array, whose values are compared with black and white
+
+
 def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> Any:
     """Returns lists and arrays of prepared pictures as an array, and warns of unprepared ones.
 
@@ -171,7 +174,8 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
     if not isinstance(images, np.ndarray) or not images.size:
         return images
     black, white = preprocessing.normalize(np.array([[0.0], [preprocessing.levels]], "float32"))
-    black, white, low, high = map(float, (black.min(), white.max(), images.min(), images.max()))
+    sample = images[:: 1 + len(images) // SAMPLED]  # reading all can take longer than the model
+    black, white, low, high = map(float, (black.min(), white.max(), sample.min(), sample.max()))
     is_small = warns and 0 <= low < high <= 1 and (black < -0.1 or white > 8)
     if is_small or max(high, -low) > 8 * max(white, -black):
         warnings.warn(
