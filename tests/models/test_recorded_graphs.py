@@ -3,6 +3,8 @@
 What follows from a change of a layer is tested on every backend.
 """
 
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -36,10 +38,10 @@ def by_layers(model, images):
     return np.concatenate([to_numpy(y) for y in outputs], axis=-1)
 
 
-def count_graphs(model):
+def count_graphs(model, training=False):
     """How many graphs of the model there are."""
-    plan = model.predict_function.plans[model]
-    return sum(len(piece.graphs) for piece in plan.pieces(training=False))
+    plan = (model.train_function if training else model.predict_function).plans[model]
+    return sum(len(piece.graphs) for piece in plan.pieces(training))
 
 
 ARGUMENTS = {
@@ -71,19 +73,58 @@ def test_graphs_have_the_bits_of_layers(arguments, images):
 
 @on_torch
 def test_products_of_the_other_library_are_replayed(monkeypatch, images, request):
-    from vit_keras.layers.backends import torch
+    from torch.profiler import profile
 
-    if not torch.has_onednn():
+    from vit_keras.layers.backends import torch as ours
+
+    if not ours.has_onednn():
         pytest.skip("this torch has no other library")
-    monkeypatch.setattr(torch, "LARGE", 1)
+    monkeypatch.setattr(ours, "LARGE", 1)
     request.addfinalizer(lambda: backends.use({}))
     model = make()
     first = replayed(model, images)
     backends.use({"torch_products": {"forward": True}})
     np.testing.assert_array_equal(replayed(model, images), by_layers(model, images))
     assert_close(replayed(model, images), first)
-    code = next(iter(model.predict_function.plans[model].pieces(False)[0].graphs.values()))[0]
-    assert "mkldnn" in str(code.__self__.graph)
+    with profile() as profiled:
+        model.predict(images, verbose=0)
+    assert any("mkldnn" in event.name for event in profiled.events())
+
+
+@on_torch
+def test_a_recording_takes_no_more_memory_than_a_call(images):
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Memory(TorchDispatchMode):
+        """Counts the bytes of results that are still in use, but not of views."""
+
+        def __init__(self):
+            super().__init__()
+            self.now = self.peak = 0
+
+        def add(self, count):
+            self.now += count
+            self.peak = max(self.peak, self.now)
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            outputs = func(*args, **kwargs or {})
+            inputs = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+            places = {x.untyped_storage().data_ptr() for x in inputs}
+            for tensor in tree_leaves(outputs):
+                if tensor.untyped_storage().data_ptr() not in places:
+                    self.add(tensor.nbytes)
+                    weakref.finalize(tensor, self.add, -tensor.nbytes)
+            return outputs
+
+    model, peaks = VisionTransformer(8, 4, **{**SIZES, "num_layers": 12}, seed=1), []
+    for _ in range(2):  # the second call records
+        with Memory() as memory:
+            model.predict(images, verbose=0)
+        peaks.append(memory.peak)
+    assert count_graphs(model) == 1
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 @on_torch
@@ -110,6 +151,35 @@ def test_changes_of_weights_are_seen_however_they_are_made(images):
     kernel.value.data = kernel.value.data.clone() / 2
     np.testing.assert_array_equal(replayed(model, images), before)
     assert count_graphs(model) == 1
+
+
+TRAINED = {
+    **ARGUMENTS,
+    "dropout": {"dropout_rate": 0.3, "attention_dropout_rate": 0.2},
+    "stochastic depth": {"stochastic_depth_rate": 0.5},
+    "rematerialize": {"rematerialize": True, "dropout_rate": 0.3},
+    "patches left out": {"patch_keep_rate": 0.5},
+    "lora": {},
+}
+
+
+@on_torch
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_has_the_bits_of_layers(name, rng):
+    images = rng.normal(size=(12, 8, 8, 3)).astype("float32")
+    weights = []
+    for eagerly in (True, False):
+        model = make(**TRAINED[name])
+        if name == "lora":
+            add_lora(model, 2, seed=0)
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=1.0)
+        model.compile(optimizer, "mse", run_eagerly=eagerly)
+        target = keras.tree.map_structure(lambda y: np.zeros((12, *y.shape[1:])), model.output)
+        model.fit(images, target, batch_size=2, shuffle=False, verbose=0)
+        weights.append([to_numpy(variable) for variable in model.variables])
+    for of_graphs, of_layers in zip(*weights[::-1]):
+        np.testing.assert_array_equal(of_graphs, of_layers)
+    assert (count_graphs(model, training=True) > 0) == (name != "patches left out")
 
 
 def quantize(model):

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.layers import backends
 from vit_keras.support import machine
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -163,10 +164,15 @@ class Batches(keras.utils.PyDataset):
             raise
 
     def as_dataset(self):
-        """Returns what to pass to `fit`: a `tf.data.Dataset` on TensorFlow, this object elsewhere.
+        """Returns what to pass to `fit`: on TensorFlow a `tf.data.Dataset`, else such batches.
 
-        Keras would use tf.data's autotuner, which may wait up to a minute at the end.
+        On TensorFlow, Keras would use tf.data's autotuner, which may wait up to a minute at the
+        end. On torch, Keras would copy each batch twice, while a GPU waits; here the thread that
+        makes a batch copies it to the device.
         """
+        if place := backends.lookup("place"):
+            make, others = self._make, (self._count, self._threads, self.whole)
+            return Batches(lambda number, each: place(make(number, each)), *others)
         if keras.backend.backend() != "tensorflow":
             return self
         import tensorflow as tf

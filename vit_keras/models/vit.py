@@ -8,6 +8,7 @@ import keras
 from vit_keras.layers import EncoderBlock, PatchDropout, PatchEmbedding
 from vit_keras.layers.base import (
     NORMALIZATIONS,
+    Dropout,
     check_choice,
     check_kept,
     check_positive,
@@ -157,7 +158,7 @@ def VisionTransformer(
         block["grid"] = grid
     positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)
     x = add_prefix(patches(x), tokens, design.position_cover, positions[0], layer)
-    x = keras.layers.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
+    x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
     if patch_keep_rate != 1:
         x = PatchDropout(patch_keep_rate, tokens.count, **layer("patch_dropout"))(x)
     norm: Callable = functools.partial(_norm, design.norm, layer_norm_epsilon, layer)

@@ -21,10 +21,12 @@ from typing import Any
 import keras
 import numpy as np
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from vit_keras.layers import backends
 from vit_keras.layers.backends.torch import compiling
@@ -40,8 +42,6 @@ _current: contextvars.ContextVar["_Step | None"] = contextvars.ContextVar("step"
 def make_step(model, name: str, make: Callable, force: bool):
     """Makes the function of a training, test or prediction step, which records its models.
 
-    Training steps are recorded only if they are compiled.
-
     Args:
         model: The model whose step it is.
         name: The attribute that holds the function, such as "train_function".
@@ -49,7 +49,7 @@ def make_step(model, name: str, make: Callable, force: bool):
         force: Whether to make the function again if there is one.
     """
     compiles = model.jit_compile and not model.run_eagerly
-    if model.run_eagerly or (name == "train_function" and not compiles):
+    if model.run_eagerly:
         return make(force)
     if getattr(model, name) is None or force:
         model.jit_compile = False
@@ -74,14 +74,43 @@ def predict_batches(model, batches) -> list:
     if model.training:  # a torch module's own mode, which Keras sets too
         model.eval()
     model.make_predict_function()
+    outputs, before = [], None
     with torch.inference_mode():
-        return [model.predict_function([(_tensor(batch),)]) for batch in batches]
+        for batch in batches:
+            images = place(batch)
+            if before:
+                before.synchronize()  # at most two batches are in a GPU's memory
+            before = torch.cuda.current_stream().record_event() if images.is_cuda else None
+            outputs.append(model.predict_function([(images,)]))
+    return outputs
 
 
-def _tensor(images):
-    """The images on the model's device; torch warns of read-only memory."""
-    images = np.require(images, requirements=["C", "W"])
-    return keras.ops.convert_to_tensor(torch.from_numpy(images))
+def place(batch):
+    """A batch's arrays as tensors on the model's device, to which a GPU copies while it computes.
+
+    Returns when all is copied, so call it in another thread or before waiting for a GPU.
+    """
+    device = keras.ops.zeros(()).device
+    return keras.tree.map_structure(functools.partial(_placed, device), batch)
+
+
+def _placed(device, array):
+    if not isinstance(array, np.ndarray):
+        return array
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # or torch warns
+    if device.type != "cuda":
+        return tensor.to(device)
+    with torch.cuda.stream(_copies(device)):
+        copy = tensor.pin_memory().to(device, non_blocking=True)
+    _copies(device).synchronize()
+    copy.record_stream(torch.cuda.current_stream(device))
+    return copy
+
+
+@functools.cache
+def _copies(device) -> torch.cuda.Stream:
+    """The stream for copies, beside the one that computes."""
+    return torch.cuda.Stream(device)
 
 
 class _Step:
@@ -100,23 +129,22 @@ class _Step:
         plan = self.plans.get(model)
         if plan is None or not plan.holds():
             plan = self.plans[model] = _Plan(model)
-        if plan.needs_layers(self.compiles) or (training and not self.compiles):
+        if plan.needs_layers(self.compiles):
             return None
         pieces = plan.pieces(training)
+        kind_of = lambda x: (training, x.shape, x.dtype, x.device, torch.is_grad_enabled())
+        if not pieces or (not self.compiles and plan.is_rare(kind_of(x), pieces)):
+            return None
         for piece in pieces:
-            kind = (training, x.shape, x.dtype, x.device)
+            kind = kind_of(x)
             if kind not in piece.graphs and not piece.is_eager:
-                if not self.compiles and (plan.is_first(kind) or len(piece.graphs) == MOST_GRAPHS):
-                    return None  # a kind of input that occurs only once is not recorded
                 self._record(piece, x, training, kind)
             if piece.is_eager:
-                if not self.compiles:
-                    return None
                 x = piece.compute(x, training)
                 continue
             function, masks = piece.graphs[kind]
             x = function(x, *tensors_of(piece.variables), *(_draw(*mask) for mask in masks))
-        return x if pieces else None
+        return x
 
     def _record(self, piece, x, training, kind):
         compute = functools.partial(piece.compute, training=training)
@@ -126,16 +154,14 @@ class _Step:
         if graph is None:
             piece.is_eager = True
             return
-        function = self._compile(graph, piece, kind) if self.compiles else graph.forward
+        again = training and piece.is_computed_again
+        function = _function_of(graph, again)
+        if self.compiles:
+            what = kind, graph.code, tuple(_constants(graph)), again
+            function = self.compiled.setdefault(
+                what, torch.compile(function, fullgraph=True, dynamic=False)
+            )
         piece.graphs[kind] = function, masks
-
-    def _compile(self, graph, piece, kind):
-        again = kind[0] and piece.is_computed_again
-        what = kind, graph.code, tuple(_constants(graph)), again
-        if what not in self.compiled:
-            function = _function_of(graph, again)
-            self.compiled[what] = torch.compile(function, fullgraph=True, dynamic=False)
-        return self.compiled[what]
 
 
 class _Plan:
@@ -177,11 +203,12 @@ class _Plan:
             or not (compiles or (self.is_known and self.is_plain))
         )
 
-    def is_first(self, kind) -> bool:
-        """Whether the model is called with this kind of input for the first time."""
-        is_first = kind not in self.seen
+    def is_rare(self, kind, pieces) -> bool:
+        """Whether recording does not pay, such as for a kind of input that occurs only once."""
+        is_first, graphs = kind not in self.seen, pieces[0].graphs
         self.seen.add(kind)
-        return is_first
+        is_new = kind not in graphs and (is_first or len(graphs) == MOST_GRAPHS)
+        return is_new or any(piece.is_eager for piece in pieces)
 
     def pieces(self, training) -> list["_Piece"]:
         """The pieces in order; none if the model has to be divided but cannot be."""
@@ -214,7 +241,8 @@ class _Piece:
 
     def dropouts(self) -> list:
         """The dropouts whose masks can be drawn in advance."""
-        return [y for layer in self.layers for y in sublayers(layer) if hasattr(y, "drawn")]
+        every = [y for layer in self.layers for y in sublayers(layer)]
+        return [y for y in every if hasattr(y, "drawn") and y.rate > 0]
 
 
 def _kind_of(layer) -> str:
@@ -260,13 +288,13 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = torch.fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
-        self.nodes: dict[int, tuple] = {}  # by tensor id: its node, and the tensor, kept alive
+        self.nodes = WeakTensorKeyDictionary()  # keeps no tensor in memory
         for place, tensor in enumerate(inputs):
-            self.nodes[id(tensor)] = self.graph.placeholder(f"input_{place}"), tensor
+            self.nodes[tensor] = self.graph.placeholder(f"input_{place}")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func is torch.ops.aten.lift_fresh.default and id(args[0]) not in self.nodes:
+        if func is torch.ops.aten.lift_fresh.default and args[0] not in self.nodes:
             self._hold(args[0])
         if func is torch.ops.aten._local_scalar_dense.default or any(
             isinstance(x, torch.Generator) for x in tree_leaves((args, kwargs))
@@ -275,30 +303,30 @@ class _Recorder(TorchDispatchMode):
         inputs, others = self.nodes_of(args), self.nodes_of(kwargs)
         outputs = func(*args, **kwargs)
         tensors = tree_leaves(outputs)
-        if not func._schema.is_mutable and all(id(y) in self.nodes for y in tensors):
+        if not func._schema.is_mutable and all(y in self.nodes for y in tensors):
             return outputs  # for instance after a cast to the same type
         node = self.graph.call_function(func, inputs, others)
         if isinstance(outputs, torch.Tensor):
-            self.nodes[id(outputs)] = node, outputs
+            self.nodes[outputs] = node
             return outputs
         for place, tensor in enumerate(tensors):
             if isinstance(tensor, torch.Tensor):
                 item = self.graph.call_function(operator.getitem, (node, place))
-                self.nodes[id(tensor)] = item, tensor
+                self.nodes[tensor] = item
         return outputs
 
     def _hold(self, constant):
         name = f"constant_{len(self.constants)}"
         self.constants[name] = constant
-        self.nodes[id(constant)] = self.graph.get_attr(name), constant
+        self.nodes[constant] = self.graph.get_attr(name)
 
     def nodes_of(self, values):
         """`values` with nodes for tensors; each tensor must come from an input or a constant."""
 
         def node_of(tensor):
-            if id(tensor) not in self.nodes:
+            if tensor not in self.nodes:
                 raise _NotRecordedError(f"a tensor {tuple(tensor.shape)} of unknown origin")
-            return self.nodes[id(tensor)][0]
+            return self.nodes[tensor]
 
         return tree_map_only(torch.Tensor, node_of, values)
 
@@ -317,25 +345,39 @@ def _graph_of(compute: Callable, x, layers, masks) -> torch.fx.GraphModule | Non
         if the layers change their weights or seeds, or if a graph cannot hold an operation.
     """
     variables = _weights_of(layers)
-    weights, drawn = tensors_of(variables), [ones for _, ones in masks]
+    weights, drawn = tensors_of(variables), [ones.bool() for _, ones in masks]
     x = x.detach().requires_grad_(x.requires_grad)
-    multiply = [functools.partial(torch.mul, mask) for mask in drawn]
+    drop = [functools.partial(_dropped, y.rate, mask) for (y, _), mask in zip(masks, drawn)]
     scope = keras.StatelessScope(list(zip(variables, weights)))
     before = {id(variable): weight for variable, weight in zip(variables, weights)}
     recorder = _Recorder([x, *weights, *drawn])
     # Constants in a graph that gradients pass through must not be inference tensors.
     mode = contextlib.nullcontext() if torch.is_grad_enabled() else torch.inference_mode()
     try:
-        with mode, recorder, scope, _dropping([dropout for dropout, _ in masks], multiply):
+        with mode, recorder, scope, _dropping([dropout for dropout, _ in masks], drop):
             y = compute(x)
     except _NotRecordedError:
         return None
     every = [variable for layer in layers for variable in layer.variables]
-    if any(scope.get_current_value(v) is not before.get(id(v)) for v in every):
+    changed = any(scope.get_current_value(v) is not before.get(id(v)) for v in every)
+    if changed or _has_own_gradient(y):
         return None
     recorder.graph.output(recorder.nodes_of(y))
     recorder.graph.eliminate_dead_code()
     return torch.fx.GraphModule(recorder.constants, recorder.graph)
+
+
+def _has_own_gradient(y) -> bool:
+    """Whether a gradient comes from a `torch.autograd.Function`, which a graph cannot hold."""
+    nodes, seen = [tensor.grad_fn for tensor in tree_leaves(y)], set()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, BackwardCFunction):
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+    return False
 
 
 def _constants(graph: torch.fx.GraphModule):
@@ -370,8 +412,13 @@ def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
 
 
 def _draw(dropout, ones):
-    """A mask of 0 and 1 / (1 - rate), drawn from the dropout's next seed."""
-    return keras.random.dropout(ones, dropout.rate, seed=dropout.seed_generator)
+    """Where a dropout keeps its input, drawn from its next seed."""
+    return keras.random.dropout(ones, dropout.rate, seed=dropout.seed_generator) != 0
+
+
+def _dropped(rate, mask, x):
+    """Dropout as Keras computes it from a mask."""
+    return torch.where(mask, x / (1 - rate), torch.zeros_like(x))
 
 
 @contextlib.contextmanager
