@@ -46,13 +46,20 @@ def names(folder: str) -> list[str]:
 
 
 def table(folder: str) -> str:
-    """The table of a folder's recipes."""
-    rows = ["| recipe | what it does | command | cost | result |", "|---|---|---|---|---|"]
+    """The table of a folder's recipes; those that differ in their names alone are one row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name in names(folder):
         head = head_of(CONFIGS / f"{name}.yaml")
-        cells = [f"`{name}`", head["what"], head["command"], head["cost"], head["result"]]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+        options = re.sub(rf"^`python train.py --config {name} ?(.*`)$", r"`\1", head["command"])
+        cells = head["what"], options.replace("``", ""), head["cost"], head["result"]
+        last = name.rpartition("/")[2]
+        rows.setdefault(tuple(cell.replace(last, "NAME") for cell in cells), []).append(name)
+    lines = ["| recipe | what it does | options | cost | result |", "|---|---|---|---|---|"]
+    for cells, same in rows.items():
+        last = "NAME" if len(same) > 1 else same[0].rpartition("/")[2]
+        cells = [", ".join(f"`{name}`" for name in same), *(x.replace("NAME", last) for x in cells)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def filled(text: str) -> str:
