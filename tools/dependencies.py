@@ -145,12 +145,15 @@ def _included(extra, extras):
 
 
 def table() -> str:
-    """Returns the table of the page."""
+    """Returns the table of the page: the packages of the same extras and license are a row."""
+    groups: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for name, expression, extras in rows():
+        groups.setdefault((tuple(extras), expression), []).append(name)
     lines = [
-        f"| {name} | {expression} | {', '.join(f'`{extra}`' for extra in extras)} |"
-        for name, expression, extras in rows()
+        f"| {', '.join(f'`{extra}`' for extra in extras)} | {license} | {', '.join(names)} |"
+        for (extras, license), names in sorted(groups.items())
     ]
-    return "\n".join(["| package | license | comes with |", "|---|---|---|", *lines]) + "\n"
+    return "\n".join(["| comes with | license | packages |", "|---|---|---|", *lines]) + "\n"
 
 
 def filled(text: str) -> str:

@@ -18,7 +18,8 @@ SCHEMA = "1.6"
 
 def licenses_of(page: str) -> dict[str, str]:
     """Reads the SPDX expression of each package from the table of docs/dependencies.md."""
-    return dict(re.findall(r"^\| ([a-z0-9-]+) \| ([^|]+) \| `", page, re.MULTILINE))
+    rows = re.findall(r"^\| `.* \| ([^|]+) \| ([a-z0-9, -]+) \|$", page, re.MULTILINE)
+    return {name: license for license, names in rows for name in names.split(", ")}
 
 
 def completed(bom: dict, version: str, licenses: dict[str, str]) -> dict:
