@@ -22,14 +22,12 @@ TABLE = re.compile(r"(<!-- family (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def table(name: str) -> str:
     """Returns the table of a family: its sizes, and what differs from the paper's model."""
     family = FAMILIES[name]
-    functions = ", ".join(f"`{family.function_of(size)}`" for size in family.sizes)
     variants = ", ".join(f"`{family.variant(size)}`" for size in family.sizes)
     sides = lambda pixels: "x".join(map(str, pixels)) if isinstance(pixels, tuple) else pixels
     pixels = "".join(f"; {size}: {sides(side)}" for size, side in family.other_pixels.items())
     rows = {
         "paper": f"[{family.title}]({family.paper})",
         "license of the weights": family.license,
-        "constructors": functions,
         "variants": variants,
         "image size": f"{sides(family.pixels)}{pixels}",
         "preprocessing": _values(family.preprocessing),
@@ -52,12 +50,23 @@ def _values(arguments):
 
 def published() -> str:
     """Returns the table of the published weights, as `list_weights()` has them."""
-    lines = ["| variant | name | pixels | top-1 | source of the accuracy | license |"]
-    lines.append("|---|---|--:|--:|---|---|")
+    sources: dict[str, int] = {}
+    licensed: dict[str, list[str]] = {}
+    of_variant: dict[str, list[str]] = {}
     for row in list_weights():
-        top1 = "" if row["top1_percent"] is None else f"{row['top1_percent']:g} %"
-        cells = f"`{row['variant']}`", f"[`{row['name']}`]({row['url']})", row["image_size"], top1
-        lines.append(f"| {' | '.join(map(str, cells))} | {row['source']} | {row['license']} |")
+        facts = str(row["image_size"])
+        if row["top1_percent"] is not None:
+            source = sources.setdefault(row["source"], len(sources) + 1)
+            facts += f": {row['top1_percent']:g} % [{source}]"
+        variant = f"`{row['variant']}`"
+        licensed.setdefault(row["license"], []).append(variant)
+        of_variant.setdefault(variant, []).append(f"[`{row['name']}`]({row['url']}) {facts}")
+    most = max(licensed, key=lambda name: len(licensed[name]))
+    others = [f"{', '.join(names)}: {name}" for name, names in licensed.items() if name != most]
+    lines = ["| variant | names, pixels and accuracy |", "|---|---|"]
+    lines += [f"| {variant} | {'; '.join(cells)} |" for variant, cells in of_variant.items()]
+    text = "; ".join(f"[{number}] {source}" for source, number in sources.items())
+    lines += ["", f"Sources: {text}.", "", f"License: {most}; {'; '.join(others)}."]
     return "\n".join(lines) + "\n"
 
 
