@@ -137,10 +137,10 @@ def test_every_family_has_a_published_count():
 
 def test_a_page_lists_every_constructor_with_its_parameters():
     text = (ROOT / "docs" / "which-vit.md").read_text()
-    listed = dict(re.findall(r"`(\w+)` (\d[\d ]*\d)(?=,| \|)", text))
+    listed = dict(re.findall(r"`(\w+)` (\d[\d,]*\d)(?=,| \|)", text))
     assert listed.keys() == applications.OF_FAMILIES.keys()
     for name, variant in applications.OF_FAMILIES.items():
-        assert int(listed[name].replace(" ", "")) == count(variant), name
+        assert int(listed[name].replace(",", "")) == count(variant), name
 
 
 def test_heads_have_the_published_widths():

@@ -212,4 +212,4 @@ def test_the_page_has_the_heads_of_all_recipes():
     assert set(shown) == {str(path.relative_to(CONFIGS).with_suffix("")) for path in FILES}
     head = recipe_table.head_of(CONFIGS / "digits.yaml")
     assert head["command"] == "`python train.py --config digits`"
-    assert head["cost"].startswith("137 000 parameters") and "jax 98.98 %" in head["result"]
+    assert head["cost"].startswith("137,000 parameters") and "jax 98.98%" in head["result"]

@@ -57,7 +57,7 @@ def published() -> str:
         facts = str(row["image_size"])
         if row["top1_percent"] is not None:
             source = sources.setdefault(row["source"], len(sources) + 1)
-            facts += f": {row['top1_percent']:g} % [{source}]"
+            facts += f": {row['top1_percent']:g}% [{source}]"
         variant = f"`{row['variant']}`"
         licensed.setdefault(row["license"], []).append(variant)
         of_variant.setdefault(variant, []).append(f"[`{row['name']}`]({row['url']}) {facts}")

@@ -51,13 +51,15 @@ def table(folder: str) -> str:
     for name in names(folder):
         head = head_of(CONFIGS / f"{name}.yaml")
         options = re.sub(rf"^`python train.py --config {name} ?(.*`)$", r"`\1", head["command"])
-        cells = head["what"], options.replace("``", ""), head["cost"], head["result"]
-        last = name.rpartition("/")[2]
-        rows.setdefault(tuple(cell.replace(last, "NAME") for cell in cells), []).append(name)
+        result = re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", head["result"])
+        cells = head["what"].rstrip(":"), options.replace("``", ""), head["cost"], result
+        own = rf"(?<=[/']){name.rpartition('/')[2]}(?=['`])"
+        rows.setdefault(tuple(re.sub(own, "NAME", cell) for cell in cells), []).append(name)
     lines = ["| recipe | what it does | options | cost | result |", "|---|---|---|---|---|"]
     for cells, same in rows.items():
-        last = "NAME" if len(same) > 1 else same[0].rpartition("/")[2]
-        cells = [", ".join(f"`{name}`" for name in same), *(x.replace("NAME", last) for x in cells)]
+        if len(same) == 1:
+            cells = [cell.replace("NAME", same[0].rpartition("/")[2]) for cell in cells]
+        cells = [", ".join(f"`{name}`" for name in same), *cells]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
