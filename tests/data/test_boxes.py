@@ -137,7 +137,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), "Line 3 of"),
     "yolo: infinite": (yolo("0 inf 0.5 0.2 0.2"), "Line 1 of"),
     "yolo: another class": (yolo("1 0.5 0.5 0.2 0.2"), "Line 1 of .* must hold a class from 0 to 0"),
-    "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: none of 1 has one, in images/a.png"),
+    "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: 1 boxes without one, in images/a.png"),
     "yolo: half a class": (yolo("0.5 0.5 0.5 0.2 0.2"), "Line 1 of"),
     "yolo: a probability": (yolo("0 0.5 0.5 0.2 0.2 0.9"), "Line 1 of"),
     "yolo: two points": (yolo("0 0.5 0.5 0.2"), "Line 1 of"),

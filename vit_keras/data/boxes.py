@@ -148,9 +148,9 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
     kept = ~empty & ~again
     if len(rows) and not kept.any():
         raise ValueError(
-            "Boxes must have an area in their pictures. Received: none of "
-            f"{len(rows):,} has one, in {_named(pictures, owner)}. Boxes of YOLO are shares of the "
-            "sides, and those of other forms pixels"
+            f"Boxes must have an area in their pictures. Received: {len(rows):,} boxes without one, in "
+            f"{_named(pictures, owner)}. YOLO's coordinates are fractions of the picture's sides; "
+            "other formats use pixels"
         )
     objects = np.split(rows[kept], np.searchsorted(owner[kept], np.arange(1, len(pictures))))
     warnings = [

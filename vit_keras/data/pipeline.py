@@ -105,15 +105,15 @@ def train_batches(
 def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
     """Adds texts to batches, for `models.contrastive_model`.
 
-    A table whose label column holds captions has a class for each different caption.
+    A table whose label column holds captions has a class for each distinct caption.
 
     Args:
         batches: From `train_batches` without mixing, or from `eval_batches`.
         input_ids: The ids of the text of each class, `(K, T)`.
 
     Returns:
-        Batches of (images, ids `(B, T)`) and classes `(B,)` int32, each as pure a function of its
-        number as the one that it comes from.
+        Batches of (images, ids `(B, T)`) and classes `(B,)` int32. Each depends on its number
+        alone if the batch that it comes from does.
 
     Raises:
         ValueError: If an image of a batch belongs to two classes.

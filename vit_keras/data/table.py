@@ -245,7 +245,7 @@ def _records(path, text, separator):
 
 
 def _path_column(table: Table, config: DataConfig, files: PictureFiles) -> str:
-    """Returns the column that names the pictures: by the configuration, its name, or its files."""
+    """Returns the column of paths: the configured one, or one found by its name or its values."""
     if name := config.path_column:
         table.column(name, "path_column")
         return name

@@ -197,7 +197,7 @@ def measure_coverage(outputs: np.ndarray, labels: np.ndarray, task: Task) -> lis
     Args:
         outputs: As for `fit_quantiles`, of other pictures.
         labels: Their labels, as for `fit_quantiles`.
-        task: With quantiles.
+        task: The task, with quantiles.
 
     Returns:
         For each coverage of the task: "coverage"; "covered", the share of true answers that are

@@ -275,7 +275,7 @@ def make_predictor(
     model = models.with_one_output(model)
     if len(model.outputs) > 1:
         raise ValueError(
-            f"Predictions need a model of one output. Received: {model.name!r}, which gives "
+            f"Predictions need a model with one output. Received: {model.name!r}, which gives "
             f"{', '.join(getattr(model, 'output_names', ()))}. Call it: model(images)"
         )
     size = None if image_size is None else pair(image_size, "image_size")
