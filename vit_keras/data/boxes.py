@@ -148,9 +148,9 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
     kept = ~empty & ~again
     if len(rows) and not kept.any():
         raise ValueError(
-            f"Boxes must have an area in their pictures. Received: {len(rows):,} boxes without one, in "
-            f"{_named(pictures, owner)}. YOLO's coordinates are fractions of the picture's sides; "
-            "other formats use pixels"
+            f"Boxes must have an area in their pictures. Received: {len(rows):,} boxes "
+            f"without one, in {_named(pictures, owner)}. YOLO's coordinates are fractions of "
+            "the picture's sides; other formats use pixels"
         )
     objects = np.split(rows[kept], np.searchsorted(owner[kept], np.arange(1, len(pictures))))
     warnings = [
