@@ -54,8 +54,7 @@ SUITES = {
     "Grain": Suite((f"{NEIGHBORS}/test_grain.py",)),
     "transformers' classes and folders": Suite(
         tuple(
-            f"{WEIGHTS}/test_{name}.py"
-            for name in ("huggingface", "transformers_classes", "transformers_folders")
+            f"{WEIGHTS}/test_{name}.py" for name in ("transformers_classes", "transformers_folders")
         ),
         ONE,
     ),

@@ -1,9 +1,7 @@
 """Downloads from a real server on loopback: complete, resumed, cached, from a mirror."""
 
 import os
-import pathlib
 
-import keras
 import numpy as np
 import pytest
 
@@ -27,16 +25,6 @@ def test_file_arrives_whole_with_progress(serve, target, capsys):
     assert f"{len(BODY)}/{len(BODY)}" in printed
 
 
-def test_progress_is_not_printed_if_keras_logs_nothing(serve, capsys):
-    serve()
-    keras.config.disable_interactive_logging()
-    try:
-        fetch(ROW)
-    finally:
-        keras.config.enable_interactive_logging()
-    assert capsys.readouterr().out == ""
-
-
 def test_cached_file_needs_no_network(serve, target):
     server = serve()
     fetch(ROW)
@@ -51,12 +39,6 @@ def test_file_put_by_hand_is_used(serve, target):
     target.write_bytes(BODY)
     assert fetch(ROW) == str(target)
     assert server.requests == []
-
-
-def test_cache_can_be_another_folder(serve, tmp_path):
-    serve()
-    path = fetch(ROW, cache_dir=tmp_path / "elsewhere")
-    assert path == str(tmp_path / "elsewhere" / "models" / "vit_keras" / ROW.path)
 
 
 def test_mirror_may_have_a_folder_and_a_slash(serve, monkeypatch, target):
@@ -101,15 +83,6 @@ def test_part_of_another_version_is_not_continued(serve, target, length):
     assert target.read_bytes() == BODY
 
 
-def test_part_longer_than_the_server_file_is_downloaded_again(serve, target):
-    serve()
-    target.parent.mkdir(parents=True)
-    target.with_name(target.name + ".part").write_bytes(b"x" * (len(BODY) + 1))
-    target.with_name(target.name + ".part.tag").write_text('"v1"')
-    fetch(ROW)
-    assert target.read_bytes() == BODY
-
-
 def test_body_without_a_length_is_checked_by_its_form(serve, target):
     serve(length=False)
     fetch(ROW)
@@ -125,17 +98,3 @@ def test_stalled_connection_is_resumed(serve, target):
     fetch(ROW, timeout=0.2)
     assert target.read_bytes() == BODY
     assert [wanted for _, wanted in server.requests] == [None, f"bytes={HALF}-"]
-
-
-def test_default_cache_is_the_cache_of_keras(monkeypatch):
-    monkeypatch.delenv("KERAS_HOME", raising=False)
-    expected = pathlib.Path.home() / ".keras" / "models" / "vit_keras" / ROW.path
-    assert download.cached_path(ROW) == str(expected)
-
-
-def test_read_only_cache_serves_what_it_has(serve, target, monkeypatch):
-    """No lock can be written to a shared cache."""
-    serve()
-    fetch(ROW)
-    monkeypatch.delattr(download, "exclusive_lock")
-    assert fetch(ROW) == str(target)

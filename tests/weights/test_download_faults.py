@@ -1,13 +1,18 @@
 """Faults of downloads from a real server on loopback, and their messages."""
 
+import contextlib
 import dataclasses
 import hashlib
 import io
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from tests.helpers import ROOT
 from tests.loopback import hostile_server
 from tests.weights.server import BODY, ROW, beside
 from vit_keras.legacy import utils
@@ -29,27 +34,12 @@ def test_body_that_stays_truncated_is_an_error_and_kept_for_later(serve, target)
     assert target.read_bytes() == BODY
 
 
-def test_connection_that_stays_stalled_is_an_error(serve, monkeypatch, target):
-    serve(*[("stall", 10)] * 2)
-    monkeypatch.setenv(download.TIMEOUT, "0.2")
-    message = r"timed out, 2 attempts\. .*put the file at"
-    with pytest.raises(ConnectionError, match=message):
-        fetch(ROW, retries=1)
-    assert not target.exists()
-
-
 def test_wrong_hash_removes_the_part_and_names_both(serve, target):
     server = serve()
     row = dataclasses.replace(ROW, sha256="0" * 64)
     with pytest.raises(ValueError, match=f"{server.url}.*SHA-256 {HASH}.*table.*says {'0' * 64}"):
         fetch(row)
     assert beside(target) == set()
-
-
-def test_right_hash_of_the_table_needs_no_record(serve, target):
-    serve()
-    fetch(dataclasses.replace(ROW, sha256=HASH))
-    assert beside(target) == {""}
 
 
 def test_hash_of_the_table_is_enforced_on_the_cached_file(serve, target):
@@ -71,11 +61,6 @@ def test_page_of_a_proxy_is_refused(serve, target, size_mib):
     with pytest.raises(ValueError, match=fault):
         fetch(dataclasses.replace(ROW, size_mib=size_mib))
     assert beside(target) == set()
-
-
-def test_published_size_is_matched_as_rounded(serve, target):
-    serve()
-    assert fetch(dataclasses.replace(ROW, size_mib=len(BODY) / 2**20 * 1.015)) == str(target)
 
 
 @pytest.mark.parametrize(
@@ -161,3 +146,55 @@ def test_a_server_that_drips_is_given_up(monkeypatch, tmp_path, part):
         with pytest.raises((OSError, ValueError), match=r"only \d+ bytes came"):
             utils.read(f"{url}/cat.png", 16, timeout=0.3)
         assert len(taken) == 2
+
+
+FETCH = "from vit_keras.weights import resolve; print('at', resolve('B/16', 'imagenet21k'))"
+HALF = len(BODY) // 2
+
+
+@pytest.fixture
+def start():
+    """Starts processes that download the file, and ends them after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def run():
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+            environment |= {"VIT_KERAS_TIMEOUT": "600", "KERAS_BACKEND": "jax"}  # starts soonest
+            process = subprocess.Popen(
+                [sys.executable, "-c", FETCH],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        yield run
+
+
+def read_until(process, text):
+    """Reads what the process prints up to the line with `text`."""
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if text in line:
+            return printed
+    raise AssertionError(f"{text!r} was not printed:\n{printed}")
+
+
+def test_two_processes_at_once_download_once(serve, start, target):
+    server = serve(("stall", HALF))
+    first = start()
+    assert server.asked.wait(timeout=120)  # it holds the lock and has half of the file
+    second = start()
+    read_until(second, "Waiting for the process that downloads")
+    assert not target.exists()  # no partial file has the file's name
+    server.release.set()
+    for process in (first, second):
+        read_until(process, f"at {target}")
+        assert process.wait(timeout=120) == 0
+    assert server.requests == [("/" + ROW.path, None)]
+    assert target.read_bytes() == BODY
+    assert beside(target) == {""}

@@ -109,8 +109,10 @@ def _copy(source, file, change):
 FILES = [npz, safetensors, pth, shards, h5, keras_file]
 
 
-@pytest.mark.parametrize("write", FILES)
-@pytest.mark.parametrize(("dtype", "number", "model_dtype"), NUMBERS)
+@pytest.mark.parametrize(
+    ("write", "dtype", "number", "model_dtype"),
+    [(write, *number) for write, number in zip(FILES, NUMBERS * 2)],
+)
 def test_numbers_too_large_for_the_model_are_refused_and_nothing_changes(
     rng, tmp_path, write, dtype, number, model_dtype
 ):

@@ -87,3 +87,35 @@ def test_outputs_of_other_sizes_equal_the_publishers_code(name):
             size = io[f"images{end}"].shape[1:3]
             resized = models.with_image_size(model, size, FAMILIES[name].rule)
             assert_golden(name, resized, io, end)
+
+
+FOLDERS = sorted(folder.name for folder in (GOLDEN / "families").glob("hf_*"))
+# The folders whose `tokens` are not normalized: those of the last block.
+LAST_BLOCK = ("hf_beit", "hf_clip_projection", "hf_clip_sparse_config")
+
+
+def read(name):
+    with np.load(GOLDEN / "families" / name / "io.npz") as file:
+        return dict(file)
+
+
+def compute(model, images):
+    """Compiled on JAX, where an operation at a time takes longer; TensorFlow is the other way."""
+    compiled = keras.backend.backend() == "jax"
+    return model.predict(images, verbose=0) if compiled else model(images)
+
+
+@pytest.mark.filterwarnings("ignore:.*DINOv3 License")
+@pytest.mark.parametrize("name", FOLDERS)
+def test_outputs_equal_transformers(name):
+    model, io = vit_keras.open(GOLDEN / "families" / name), read(name)
+    ends = [key.removeprefix("images") for key in io if key.startswith("images")]
+    for end in ends:
+        images = io[f"images{end}"]
+        sized = models.with_image_size(model, images.shape[1:3])
+        outputs = compute(models.intermediates(sized), images)
+        tokens = "encoderblock_1" if name in LAST_BLOCK else "encoder_norm"
+        assert_close(outputs[tokens], io[f"tokens{end}"], name=end)
+        for vector in ("logits", "pooled"):
+            if f"{vector}{end}" in io:
+                assert_close(outputs[sized.layers[-1].name], io[f"{vector}{end}"], name=end)

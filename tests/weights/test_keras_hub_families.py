@@ -2,7 +2,6 @@
 
 import warnings
 
-import keras
 import pytest
 
 import vit_keras
@@ -58,12 +57,12 @@ def written(rng, folder, name):
     return kind, kind.from_preset(str(folder)), images
 
 
-def assert_same_tokens(ours, theirs, images, rtol=1e-5):
+def assert_same_tokens(ours, theirs, images):
     named = isinstance(theirs.input, dict)
     inputs = dict.fromkeys(theirs.input, images) if named else images
     tokens = to_numpy(theirs(inputs))
-    assert_close(intermediates(ours)(images)["encoder_norm"], tokens, rtol=rtol)
-    assert_close(ours(images), tokens[:, 0], rtol=rtol)
+    assert_close(intermediates(ours)(images)["encoder_norm"], tokens, rtol=1e-5)
+    assert_close(ours(images), tokens[:, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -147,16 +146,10 @@ def test_deit_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
         )
 
 
-# KerasHub resizes by `keras.ops.image.resize`, whose cubics differ between backends.
-CUBIC = "bicubic" if keras.backend.backend() == "torch" else "bicubic_antialias"
-
-
 @pytest.mark.parametrize("registers", [0, 3])
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("home", [16, 40])
 def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, registers, antialias, home):
-    if home == 40 and not antialias and CUBIC != "bicubic":
-        pytest.skip("no rule of this package resizes by a cubic with a = -0.5 that skips points")
     theirs = models.DINOV2Backbone(
         **SIZES,
         patch_size=8,
@@ -168,16 +161,12 @@ def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, register
     randomize(theirs, rng, scale=0.2).save_to_preset(tmp_path)
     theirs = models.DINOV2Backbone.from_preset(str(tmp_path))
     images = rng.uniform(-1, 1, (2, 24, 24, 3)).astype("float32")
-    rule = "bicubic_antialias" if antialias else CUBIC
-    # TensorFlow looks the weights of a cubic without antialiasing up in a table of 1024 offsets.
-    rtol = 1e-4 if keras.backend.backend() == "tensorflow" and not antialias else 1e-5
-    assert_same_tokens(vit_keras.open(tmp_path, interpolation=rule), theirs, images, rtol)
-    said = "bicubic_antialias" if antialias else "bicubic"
-    assert vit_keras.open(tmp_path).resizing == Resizing(said)
+    ours = vit_keras.open(tmp_path)
+    assert_same_tokens(ours, theirs, images)
+    assert ours.resizing == Resizing("bicubic_antialias" if antialias else "bicubic")
     larger = models.DINOV2Backbone.from_preset(str(tmp_path), image_shape=(48, 48, 3))
     images = rng.uniform(-1, 1, (2, 48, 48, 3)).astype("float32")
-    ours = vit_keras.open(tmp_path, image_size=48, interpolation=rule)
-    assert_same_tokens(ours, larger, images, rtol)
+    assert_same_tokens(vit_keras.open(tmp_path, image_size=48), larger, images)
 
 
 def test_the_converter_beside_a_backbone_is_read_and_written(rng, tmp_path):

@@ -34,18 +34,6 @@ def golden(name, suffix=""):
         return {key: file[f"{key}{suffix}"] for key in names if f"{key}{suffix}" in file}
 
 
-def test_flexivit_of_timm_at_a_grid_with_as_many_tokens_as_the_file_has_positions():
-    """12x20 images have 3x5 patches and a class token; the file has 4x4 positions."""
-    model = vit_keras.open(FAMILIES / "timm_flexivit")
-    at_home, resized = golden("timm_flexivit"), golden("timm_flexivit", "_resized")
-    assert_golden(model, at_home["images"], at_home)
-    rule = "bicubic_antialias"  # of timm's `set_input_size`, which resized the golden model
-    assert_golden(with_image_size(model, (12, 20), rule), resized["images"], resized)
-    loaded = vit_keras.open(FAMILIES / "timm_flexivit", image_size=(12, 20), interpolation=rule)
-    assert_golden(loaded, resized["images"], resized)
-    assert model.resizing == Resizing("bilinear_half_pixel", "bilinear_half_pixel", crops=True)
-
-
 @pytest.mark.parametrize("patch_size", [4, 6])
 def test_flexivit_of_big_vision_at_other_patch_sizes(patch_size):
     path = FAMILIES / "big_vision_flexivit" / "flexivit.npz"
@@ -139,16 +127,6 @@ def test_sixteen_positions_of_3x5_patches_and_a_class_token(rng, tmp_path, sourc
     model = build(rng, **size)
     weights.save(model, tmp_path / f"a{suffix}", format=source)
     assert_equal_weights(model, weights.load(build(**size), tmp_path / f"a{suffix}"))
-
-
-def test_own_weights_of_2x8_patches_are_read_as_written(rng, tmp_path):
-    size = {"image_size": (8, 32), "patch_size": 4, "classifier": "gap"}
-    model = build(rng, **size)
-    for name in ("own.weights.h5", "own.keras"):
-        weights.save(model, tmp_path / name)
-        assert_equal_weights(model, weights.load(build(**size), tmp_path / name))
-    weights.save(model, tmp_path / "note.safetensors", format="timm")
-    assert_equal_weights(model, vit_keras.open(tmp_path / "note.safetensors"))
 
 
 def test_relative_biases_are_resized_as_they_are_loaded(rng, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import vit_keras
 from tests.weights.builds import build
 from vit_keras import weights
-from vit_keras.config import ModelConfig, read_config
+from vit_keras.config import read_config
 from vit_keras.experiments.starting_point import initial_model
 from vit_keras.models import Preprocessing, preprocessing_of
 from vit_keras.weights.formats import registry
@@ -40,27 +40,13 @@ def test_what_does_not_say_its_resize_has_the_published_one(rng, tmp_path):
     assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == published
 
 
-@pytest.mark.parametrize("rounding", [None, "none", "transformers"])
-def test_a_run_may_name_the_rounding(rounding):
+@pytest.mark.parametrize(("rounding", "antialias"), [(None, None), ("none", None), (None, False)])
+def test_a_run_may_name_the_rounding_and_the_resize(rounding, antialias):
     config = read_config("digits")
-    model = dataclasses.replace(config.model, rounding=rounding)
-    config = dataclasses.replace(config, model=model)
-    built = initial_model(config, ["a", "b"])
-    assert built.preprocessing == Preprocessing(rounding=rounding or "torchvision")
-
-
-@pytest.mark.parametrize("antialias", [None, False, True])
-def test_a_run_may_name_the_resize(antialias):
-    small = read_config("digits").model
-    for model, published in (
-        (small, True),
-        (ModelConfig("DINOv2-S/14", image_size=28, num_layers=1), True),
-    ):
-        config = dataclasses.replace(
-            read_config("digits"), model=dataclasses.replace(model, antialias=antialias)
-        )
-        pixels = initial_model(config, ["a", "b"]).preprocessing
-        assert pixels.antialias == (published if antialias is None else antialias)
+    model = dataclasses.replace(config.model, rounding=rounding, antialias=antialias)
+    built = initial_model(dataclasses.replace(config, model=model), ["a", "b"])
+    expected = Preprocessing(rounding=rounding or "torchvision", antialias=antialias is None)
+    assert built.preprocessing == expected
 
 
 ROUNDED = ("timm", "torchvision", "open_clip", "open_clip_timm", "dino", "perception_encoder")

@@ -160,19 +160,3 @@ def test_both_namings_of_bit_give_the_same_model(rng, tmp_path):
     written = arrays_of(tmp_path / "a.npz")
     assert written.keys() == expected.keys()
     assert all(np.array_equal(written[name], array) for name, array in expected.items())
-
-
-def test_bit_in_another_model_lists_the_differences(rng, tmp_path):
-    weights.save(bit(rng), tmp_path / "a.npz", format="bit")
-    with pytest.raises(ValueError) as error:
-        weights.load(bit(num_classes=7, resnet_layers=(2, 1)), tmp_path / "a.npz")
-    text = str(error.value)
-    assert "missing in the file: block1/unit02/conv1/kernel -> block1/unit02/conv1/kernel" in text
-    assert "not in the model: resnet/block2/unit02/a/standardized_conv2d/kernel" in text
-    assert "(1, 1, 256, 5) in the file, (1, 1, 256, 7) in the model" in text
-    with pytest.raises(ValueError, match=r"BiT's files hold models of `ResNet`.*no RootBlock"):
-        weights.load(hybrid(), tmp_path / "a.npz")
-    with pytest.raises(ValueError, match="hold Vision Transformers"):
-        weights.load(bit(), GOLDEN / "vit_token.npz")
-    reset = weights.load(bit(rng, num_classes=7), tmp_path / "a.npz", head="reset")
-    assert not weights_by_path(reset)["head/kernel"].any()

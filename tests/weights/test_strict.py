@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomize, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, with_image_size
@@ -64,15 +64,6 @@ def test_fused_and_transposed_shapes_are_given_in_the_files_terms(rng, tmp_path)
     )
 
 
-def test_a_file_for_another_variant_is_called_by_its_name(tmp_path):
-    shapes = {"image_size": 32, "num_classes": None}
-    arrays = file_of_variant(1024, 24, 16, 4096)
-    np.savez(tmp_path / "L16.npz", **arrays)
-    model = VisionTransformer(**shapes, patch_size=16, **VARIANT_B, name="b")
-    with pytest.raises(ValueError, match="the file is for L/16, the model is B/16:"):
-        weights.load(model, tmp_path / "L16.npz")
-
-
 def test_native_files_say_their_variant(tmp_path):
     small = {"image_size": 32, "num_classes": None}
     source = VisionTransformer(**small, patch_size=16, **VARIANT_TI)
@@ -87,24 +78,6 @@ def test_native_files_say_their_variant(tmp_path):
 
 VARIANT_TI = {"hidden_size": 192, "num_layers": 12, "num_heads": 3, "mlp_dim": 768}
 VARIANT_S = {"hidden_size": 384, "num_layers": 12, "num_heads": 6, "mlp_dim": 1536}
-VARIANT_B = {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072}
-
-
-def file_of_variant(hidden_size, num_layers, num_heads, mlp_dim):
-    """A file with the names and shapes of a variant and little data."""
-    arrays = {
-        "embedding/kernel": np.zeros((16, 16, 3, hidden_size), "float16"),
-        "cls": np.zeros((1, 1, hidden_size), "float16"),
-        "Transformer/posembed_input/pos_embedding": np.zeros((1, 5, hidden_size), "float16"),
-    }
-    for i in range(num_layers):
-        block = f"Transformer/encoderblock_{i}"
-        arrays[f"{block}/LayerNorm_0/scale"] = np.zeros(hidden_size, "float16")
-    block = "Transformer/encoderblock_0"
-    heads = (hidden_size, num_heads, hidden_size // num_heads)
-    arrays[f"{block}/MultiHeadDotProductAttention_1/query/kernel"] = np.zeros(heads, "float16")
-    arrays[f"{block}/MlpBlock_3/Dense_0/kernel"] = np.zeros((hidden_size, mlp_dim), "float16")
-    return arrays
 
 
 @pytest.mark.parametrize("num_classes", [None, 0])
@@ -218,3 +191,27 @@ def test_missing_files_and_folders_are_named(tmp_path):
     np.savez(tmp_path / "b.npz", **{"patch_embed.proj.weight": np.zeros((2, 3, 1, 1))})
     with pytest.raises(ValueError, match="no known format called 'timm'"):
         vit_keras.open(tmp_path / "b.npz", source="timm")
+
+
+def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
+    source, path = build(rng, gelu="tanh", classifier="gap"), tmp_path / "own.weights.h5"
+    weights.save(source, path)
+    with pytest.raises(ValueError, match="do not say `classifier` and `image_size` and `gelu`"):
+        vit_keras.open(path)
+    said = {"classifier": "gap", "image_size": (16, 24), "gelu": "tanh"}
+    opened = vit_keras.open(path, **said)
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    assert_close(opened(images), source(images), rtol=2e-6)
+
+
+def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
+    source, path = build(rng, image_size=(16, 16)), tmp_path / "a.npz"
+    weights.save(source, path, format="google")
+    larger = vit_keras.open(path, image_size=(32, 24))
+    by_hand = with_image_size(source, (32, 24))
+    for name, value in weights_by_path(by_hand).items():
+        assert_close(weights_by_path(larger)[name], value, rtol=1e-6, name=name)
+    gray = vit_keras.open(path, channels=1, gelu="exact")
+    image = rng.uniform(-1, 1, (2, 16, 16, 1)).astype("float32")
+    expected = to_numpy(source(np.repeat(image, 3, axis=-1)))
+    assert_close(gray(image), expected)

@@ -17,7 +17,7 @@ from tests.weights.transformers_models import (
     vector,
 )
 from vit_keras import weights
-from vit_keras.models import Preprocessing, with_image_size
+from vit_keras.models import Preprocessing
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
@@ -133,26 +133,6 @@ def test_images_need_not_be_square(rng, tmp_path, name):
         weights.save(ours, tmp_path / "ours", format="huggingface")
         open_strictly(tmp_path / "ours", class_name)
         assert_equal_weights(ours, vit_keras.open(tmp_path / "ours"))
-
-
-@pytest.mark.parametrize("name", ["beit", "dinov2", "siglip"])
-def test_a_folder_is_read_for_another_size_by_the_rule_of_transformers(tmp_path, name):
-    class_name, config_name, fields = MODELS[name]
-    build_theirs(class_name, config_name, **fields).save_pretrained(tmp_path)
-    resized = with_image_size(vit_keras.open(tmp_path), (20, 12))
-    assert_equal_weights(resized, vit_keras.open(tmp_path, image_size=(20, 12)))
-
-
-def test_the_license_of_dinov3_is_named_when_its_weights_are_loaded(tmp_path, recwarn):
-    for name in ("dinov2", "dinov3"):
-        class_name, config_name, fields = MODELS[name]
-        build_theirs(class_name, config_name, **fields).save_pretrained(tmp_path / name)
-    vit_keras.open(tmp_path / "dinov2")
-    assert not [w for w in recwarn if "License" in str(w.message)]
-    assert weights.describe(tmp_path / "dinov2")["license_note"] is None
-    with pytest.warns(UserWarning, match="model.safetensors holds a DINOv3 model.*DINOv3 License"):
-        vit_keras.open(tmp_path / "dinov3")
-    assert "DINOv3 License" in weights.describe(tmp_path / "dinov3")["license_note"]
 
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
