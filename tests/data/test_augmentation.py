@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.drawing import drawn
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays
-from vit_keras.data.augment import Augmentation
+from vit_keras.data.augment import Augmentation, box, erase
 from vit_keras.data.batches import generator
 from vit_keras.data.transforms import as_picture, random_window
 from vit_keras.models import Preprocessing
@@ -94,3 +95,31 @@ def test_half_of_the_images_are_mirrored_with_their_masks(rng):
         np.testing.assert_array_equal(changed, mask[:, ::step])
         mirrored += step == -1
     assert 70 < mirrored < 130
+
+
+def test_erased_parts_are_as_published(rng):
+    size, count = (60, 90), 2000
+    top, left, height, width = drawn(lambda rng: box(rng, size), count).T
+    share, ratio = height * width / (60 * 90), height / width
+    assert (top >= 0).all() and (top + height <= 60).all() and (left + width <= 90).all()
+    area = rng.uniform(0.02, 1 / 3, 20000) * 60 * 90
+    sides = np.exp(rng.uniform(np.log(0.3), -np.log(0.3), 20000))
+    high, wide = np.round(np.sqrt([area * sides, area / sides]))
+    fits = (high < 60) & (wide < 90)
+    quantiles = np.linspace(0.1, 0.9, 9)
+    for actual, values in ((share, high * wide / (60 * 90)), (np.log(ratio), np.log(high / wide))):
+        expected = np.quantile(values[fits], quantiles)
+        np.testing.assert_allclose(np.quantile(actual, quantiles), expected, atol=0.1)
+    assert np.mean(top[height < 40] / (60 - height[height < 40])) == pytest.approx(0.5, abs=0.02)
+    image = lambda: np.full((60, 90, 3), 7.0, "float32")
+    changed = drawn(lambda rng: erase(image(), rng, 0.3), 300)
+    noise = changed[changed != 7]
+    assert (changed != 7).any((1, 2, 3)).mean() == pytest.approx(0.3, abs=0.08)
+    assert noise.mean() == pytest.approx(0, abs=0.01) and noise.std() == pytest.approx(1, abs=0.01)
+    erased = (changed != 7).all(axis=-1)
+    for rows, columns in ((x.any(1), x.any(0)) for x in erased if x.any()):
+        assert np.diff(np.flatnonzero(rows)).max(initial=1) == 1
+        assert np.diff(np.flatnonzero(columns)).max(initial=1) == 1
+    np.testing.assert_array_equal(
+        erased.sum((1, 2)), [x.any(1).sum() * x.any(0).sum() for x in erased]
+    )

@@ -9,50 +9,11 @@ from PIL import Image
 from tests.data.box_pictures import COLUMNS, batches, in_corners
 from tests.peers import peer
 from vit_keras import data
-from vit_keras.config import AugmentConfig, DataConfig
-from vit_keras.data.augment import MIRRORED, draw_map, window_of
-from vit_keras.data.boxes import boxes_in, object_window
+from vit_keras.config import DataConfig
+from vit_keras.data.boxes import object_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
-
-
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_a_part_of_a_picture_has_the_objects_with_centers_in_it(rng, mirrored):
-    """Compares with cutting corners in float64."""
-    for _ in range(20):
-        boxes = np.column_stack(
-            [rng.integers(0, 3, 40), rng.random((40, 4)), rng.integers(0, 3, 40)]
-        )
-        boxes[5:9] = [-1, 0, 0, 0, 0, 0]
-        boxes = boxes.astype("float32")
-        top, left, height, width = window = *rng.random(2) * 0.6, *(0.2 + rng.random(2))
-        part = boxes_in(boxes, window, *([MIRRORED] if mirrored else []))
-        for row, changed in zip(boxes, part, strict=True):
-            x0, y0, x1, y1 = in_corners(row[1:5])
-            low = np.array([(x0 - left) / width, (y0 - top) / height])
-            high = np.array([(x1 - left) / width, (y1 - top) / height])
-            center = (low + high) / 2
-            if row[0] < 0 or (center < 0).any() or (center >= 1).any():
-                assert changed.tolist() == [-1, 0, 0, 0, 0, 0]
-                continue
-            expected = np.clip([*low, *high], 0, 1)
-            if mirrored:
-                expected[[0, 2]] = 1 - expected[[2, 0]]
-            np.testing.assert_allclose(in_corners(changed[1:5]), expected, atol=1e-6)
-            assert changed[0] == row[0] and changed[5] == row[5]
-
-
-def test_a_map_without_rotation_shows_a_part(rng):
-    """Compares with the map's own pixels, whose centers lie half a pixel inside."""
-    size = np.array([17, 29])
-    for _ in range(20):
-        drawn = draw_map(rng, tuple(size), AugmentConfig(scale=0.5, shift=0.3))
-        top, left, height, width = window_of(drawn, tuple(size))
-        for share in rng.random((5, 2)):
-            pixel = drawn @ [*(share * size - 0.5), 1]
-            expected = [top, left] + share * [height, width]
-            np.testing.assert_allclose((pixel + 0.5) / size, expected, atol=1e-9)
 
 
 COLORS = 200 * np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)])  # of the objects, on black
@@ -115,14 +76,6 @@ def test_boxes_change_as_their_pictures_do(shapes, change):
     images, targets = batches(shapes, CHANGES[change])
     assert targets.shape == (48, 4, 5) and targets.dtype == np.float32
     assert compare_with_pixels(images, targets, 4.5) > 40
-
-
-@pytest.mark.parametrize("change", ["objects", "scale and shift"])
-def test_batches_are_the_same_resumed_and_with_any_threads(shapes, change):
-    whole = batches(shapes, CHANGES[change], threads=0)
-    for options, first in (({"threads": 3}, 0), ({"start": 4, "threads": 2}, 32)):
-        for tensor, expected in zip(batches(shapes, CHANGES[change], **options), whole):
-            np.testing.assert_array_equal(tensor, expected[first:])
 
 
 @pytest.mark.parametrize("fraction", [None, 0.6])

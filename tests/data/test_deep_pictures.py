@@ -1,6 +1,5 @@
 """Pictures of 8, 12, and 16 bits and of floats, with any number of channels."""
 
-import contextlib
 import dataclasses
 import io
 import struct
@@ -243,20 +242,6 @@ def test_hostile_and_damaged_files_are_refused_by_name(tmp_path, case):
         data.read_image(tmp_path / name, 3)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-@pytest.mark.parametrize("name", [*WRITTEN][::3])
-def test_damage_is_a_value_error(rng, name):
-    write, channels, dtype = WRITTEN[name]
-    written = write(levels(rng, channels, dtype=dtype))
-    for _ in range(25):
-        changed = bytearray(written)
-        for place in rng.integers(0, min(len(changed), 500), 3):
-            changed[place] = rng.integers(256)
-        for damaged in (changed, written[: rng.integers(len(written))]):
-            with contextlib.suppress(ValueError):
-                assert read_encoded(bytes(damaged), channels).shape[-1] == channels
-
-
 def save(path, pixels):
     np.save(f"{path}.npy", pixels)
 
@@ -293,19 +278,6 @@ def test_levels_are_what_the_whole_data_set_holds(tmp_path, rng, found, files):
     assert data.complete_levels(explicit, dataset) == explicit
 
 
-def test_levels_of_shards_are_found_as_those_of_the_folder(tmp_path, rng):
-    write = lambda path, pixels: path.with_suffix(".png").write_bytes(png(pixels[..., 0]))
-    write_textures(tmp_path / "folder", rng, 3, write)
-    folder = data.load(f"folder:{tmp_path / 'folder'}", 1)
-    data.pack_shards(folder, tmp_path / "shards", format="tar")
-    shards = data.load(f"shards:{tmp_path / 'shards'}", 1)
-    assert data.complete_levels(DataConfig(), shards).levels == 4095
-    for name in ("train", "test"):
-        for i in range(6):
-            pixels = shards.split(name).read(i)
-            np.testing.assert_array_equal(pixels, folder.split(name).read(i), strict=True)
-
-
 @pytest.mark.parametrize("crop", [None, 0.8])
 def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
     pixels = rng.integers(0, 65536, (60, 41, 6)).astype("uint16")
@@ -327,16 +299,6 @@ def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
     assert_close(data.resize(pixels, (20, 20), how), expected)
 
 
-def test_8_bits_of_6_channels_have_the_bits_of_pillow(rng):
-    pixels = rng.integers(0, 256, (60, 41, 6)).astype("uint8")
-    planes = [
-        np.asarray(Image.fromarray(pixels[..., c]).resize((19, 20), Image.BICUBIC))
-        for c in range(6)
-    ]
-    actual = data.resize(pixels, (20, 19), Preprocessing(interpolation="bicubic"))
-    np.testing.assert_array_equal(actual, np.stack(planes, axis=-1))
-
-
 @pytest.mark.parametrize("white", [4095, 65535])
 def test_batches_and_the_lines_of_code_agree(tmp_path, rng, white):
     """Batches of `eval_batches` are what `read_image`, `resize` and `normalize` give."""
@@ -351,18 +313,6 @@ def test_batches_and_the_lines_of_code_agree(tmp_path, rng, white):
         picture = data.read_image(split.name(i), 3, levels=how.levels, bands=how.bands)
         lines = data.normalize(data.resize(picture, (16, 16), how), how)
         assert_close(image, lines)
-
-
-def test_a_jpeg_and_a_deep_copy_of_it_are_one_image(tmp_path, rng):
-    """A model of 16 bits sees a picture of 8 bits, and one of 8 bits a picture of 16, as one."""
-    shallow = rng.integers(0, 256, (16, 16, 3)).astype("uint8")
-    shallow[0, 0] = 255  # a dark picture of 16 bits would be refused
-    deep = shallow.astype("uint16") * 257
-    for how in (Preprocessing(levels=65535), Preprocessing(), Preprocessing(levels=1)):
-        images = [
-            data.normalize(data.resize(pixels, (8, 8), how), how) for pixels in (shallow, deep)
-        ]
-        assert_close(images[0], images[1])
 
 
 def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng):

@@ -56,12 +56,6 @@ def test_held_out_batches_have_all_pictures_once(split, stored):
     assert_equal(stored.held_out(batch=10, num_classes=CLASSES), pictures)
 
 
-def test_features_are_read_from_the_disk_alone(stored):
-    assert isinstance(stored.features, np.memmap)
-    np.testing.assert_array_equal(stored.features[:], np.load(stored.features.filename))
-    assert stored.features.shape == (COUNT, 9) and stored.features.dtype == "float32"
-
-
 def test_features_that_are_not_finite_are_refused(split, tmp_path):
     seen = []
 

@@ -106,18 +106,6 @@ def test_held_out_folders_alone_need_training_images(tmp_path):
     assert dataset.class_names == ("a", "b") and len(dataset.split("val")) == 2
 
 
-def test_names_of_a_validation_split_stand_for_each_other(tmp_path):
-    for value, split in enumerate(("train", "val")):
-        for name in ("a", "b"):
-            write(tmp_path / split / name / "1.png", value)
-    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_split="dev"))
-    assert grays(dataset.split("dev")) == grays(dataset.split("validation")) == [1, 1]
-    (tmp_path / "val").rename(tmp_path / "test")
-    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_split="dev"))
-    with pytest.raises(ValueError, match="one of 'train', 'test', .*Received: split='dev'"):
-        dataset.split("dev")
-
-
 @pytest.fixture
 def train_alone(tmp_path):
     """Ten pictures of each of two classes in a folder train; returns a loader."""
@@ -239,3 +227,37 @@ def test_classes_may_be_in_the_names_of_files(tmp_path):
     train = dataset.split("train")
     assert dataset.class_names == ("cat", "great_dane")
     assert {g: int(k) for g, k in zip(grays(train), train.labels)} == {0: 0, 1: 0, 2: 1, 3: 1}
+
+
+def draw(folder, values):
+    folder.mkdir(parents=True, exist_ok=True)
+    for value in values:
+        Image.new("L", (4, 4), value).save(folder / f"{value}.png")
+
+
+def values(split):
+    return sorted(int(split.read(i)[0, 0, 0]) for i in range(len(split)))
+
+
+def test_pictures_at_any_depth_are_one_data_set(tmp_path):
+    draw(tmp_path, range(10))
+    draw(tmp_path / "2024" / "may", range(10, 20))
+    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_percent=20), labeled=False)
+    train, test = dataset.split("train"), dataset.split("test")
+    assert dataset.class_names == () and (len(train), len(test)) == (16, 4)
+    assert sorted(values(train) + values(test)) == list(range(20))
+    assert "no folder test: 20 % of the pictures, 4 pictures, are held out" in dataset.held_out_by
+    again = data.load(f"folder:{tmp_path}", 1, DataConfig(test_percent=20), labeled=False)
+    assert values(again.split("test")) == values(test)
+    assert not np.array_equal(sorted(map(train.name, range(16))), list(map(train.name, range(16))))
+    lines = data.describe_splits(dataset, train, test)
+    assert "16 pictures without labels, and 4 (20.0%) held out" in lines[0]
+    with pytest.raises(ValueError, match="at least two classes"):
+        data.load(f"folder:{tmp_path}", 1)
+
+
+def test_folders_of_classes_keep_their_labels(tmp_path):
+    draw(tmp_path / "cat", range(5))
+    draw(tmp_path / "dog", range(5, 8))
+    dataset = data.load(f"folder:{tmp_path}", 1, labeled=False)
+    assert dataset.class_names == ("cat", "dog") and dataset.kind == "classes"

@@ -100,23 +100,6 @@ def test_pipes_and_devices_are_not_waited_for(root):
             data.read_image(root / name, 3)
 
 
-def test_a_pipe_in_a_folder_without_classes_is_not_waited_for(root):
-    os.mkfifo(root / "a" / "pipe.png")
-    dataset = data.load(f"folder:{root}", 1, DataConfig(label_pattern="(.)", on_corrupt="stop"))
-    with pytest.raises(ValueError, match="pipe.png' cannot be read as an image"):
-        read(dataset.split("train"))
-
-
-def test_the_views_of_the_system_are_no_folders_of_pictures():
-    for read_names in (
-        data.read_layout,
-        data.holds_masks,
-        lambda path: data.expand_pictures([path]),
-    ):
-        with pytest.raises(ValueError, match="must lie on a disk. Received: '/proc/self"):
-            read_names("/proc/self")
-
-
 def test_folders_that_lead_in_circles_are_read_once(root):
     for depth in range(25):  # 2^25 paths
         folder = root / "a" / f"d{depth}"

@@ -62,17 +62,6 @@ def spoiled(content):
     yield "gzip", b"\x1f\x8b\x08" + bytes(600)
 
 
-def test_damaged_archives_are_refused(tmp_path):
-    write_tar(tmp_path / "a.tar", GOOD)
-    content = (tmp_path / "a.tar").read_bytes()
-    cases = dict(spoiled(content))
-    assert len(cases) == 6 + len(GOOD)
-    for name, damaged in cases.items():
-        (tmp_path / "a.tar").write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"a.tar' is not a whole shard"):
-            pytest.fail(f"{name} was read: {len(load(tmp_path, test_percent=0).split('train'))}")
-
-
 @pytest.mark.parametrize("kind", FORMATS)
 def test_damaged_shards_are_refused_by_their_names(packed, tmp_path, kind, rng):
     """At any byte: by their hashes in shards.json, and without it where the format shows it."""
@@ -113,15 +102,6 @@ def test_a_damaged_picture_is_skipped_and_counted(packed, tmp_path):
     split = load(tmp_path / "x", test_percent=0).split("train")
     with pytest.raises(UnreadableImageError, match=r"x/train-00000.tar record 3' cannot be read"):
         split.read(3)
-
-
-def test_shards_that_shrink_after_their_index_are_named(packed, tmp_path):
-    shutil.copytree(packed / "tar", tmp_path / "x")
-    split = load(tmp_path / "x", test_percent=0).split("train")
-    path = tmp_path / "x" / "train-00000.tar"
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(UnreadableImageError, match=r"record 19' cannot be read .*it ends at byte"):
-        split.read(19)
 
 
 def test_a_changed_note_is_refused(packed, tmp_path):
@@ -230,7 +210,7 @@ def test_a_picture_that_a_dictionary_repeats_takes_its_memory_once(tmp_path):
 
 def test_a_long_label_that_a_dictionary_repeats_is_refused(tmp_path):
     row = {"image": png(7), "label": "a" * 2**20}
-    table = pa.Table.from_pylist([row] * 3000)
+    table = pa.Table.from_pylist([row] * 100)
     parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")
     with pytest.raises(ValueError, match="a label takes more than 256 bytes"):
         load(tmp_path)

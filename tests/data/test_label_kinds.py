@@ -107,28 +107,6 @@ def test_a_picture_in_several_folders_has_several_labels(tmp_path):
     assert as_classes.kind == "classes" and len(as_classes.split("train")) == 7
 
 
-def test_a_share_of_each_rarest_label_is_held_out(tmp_path, rng):
-    labels = (rng.random((200, 2)) < [0.5, 0.1]).astype(int)
-    names = [f"{i}.png" for i in range(200)]
-    for name in names:
-        (tmp_path / name).touch()
-    columns = {"path": names, "often": labels[:, 0], "rare": labels[:, 1]}
-    dataset = opened(tmp_path, columns, label_columns="often,rare", test_percent=25)
-    rare = labels[:, 1].sum()
-    assert dataset.split("test").labels[:, 1].sum() == round(rare * 0.25)
-
-
-def test_changed_numbers_are_refused(pictures, tmp_path):
-    columns = {**pictures, "label": [1.5, 2.0, 3.0, 4.0, 5.0, 6.0]}
-    run = tmp_path / "run"
-    run.mkdir()
-    data.check_unchanged(opened(tmp_path, columns), run)
-    data.check_unchanged(opened(tmp_path, columns), run)
-    columns["label"][0] = 1.25
-    with pytest.raises(ValueError, match="train: as many images, but other names, sizes or cont"):
-        data.check_unchanged(opened(tmp_path, columns), run)
-
-
 def test_balanced_batches_go_on_where_they_stopped():
     images = np.arange(40, dtype="uint8").reshape(-1, 1, 1, 1).repeat(4, 1).repeat(4, 2)
     split = data.from_arrays(images, [0] * 36 + [1] * 4)

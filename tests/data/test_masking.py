@@ -58,13 +58,6 @@ def test_mae_masks_all_that_is_corrupted():
     assert len(np.unique(corrupted, axis=0)) == 50
 
 
-def test_what_is_drawn_follows_from_the_key_alone():
-    made = masking((16, 40), (4, 8))
-    one, again, other = (made.draw(generator(*key)) for key in ((1, 2), (1, 2), (2, 2)))
-    np.testing.assert_array_equal(one["source"], again["source"])
-    assert (one["source"] != other["source"]).any()
-
-
 def images_of(rng, count):
     return rng.integers(0, 256, (count, *SIZE, 3), dtype="uint8")
 

@@ -79,13 +79,6 @@ def test_a_table_names_pictures_and_masks(tmp_path):
         data.load(f"table:{tmp_path / 'pairs.csv'}", 3)
 
 
-def test_without_a_test_folder_a_share_is_held_out(tmp_path):
-    write_split(tmp_path, 10, seed=3)
-    dataset = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=30))
-    assert [len(dataset.split(name)) for name in ("train", "test")] == [7, 3]
-    assert dataset.held_out_by.startswith("no folder test: 30 % of the pictures, 3 pictures")
-
-
 CHANGES = {
     "none": {},
     "affine": {"rotation_degrees": 20, "scale": 0.3, "shift": 0.2, "flip": True},

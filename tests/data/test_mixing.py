@@ -1,5 +1,7 @@
 """MixUp and CutMix follow the papers, and give the bits of Keras' layers."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tests.helpers import assert_close
 from vit_keras.config import AugmentConfig
 from vit_keras.data.augment import Mixing
 from vit_keras.data.batches import PAIR, generator
+from vit_keras.data.policies import keras_cv
 
 pytestmark = pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
 
@@ -69,16 +72,14 @@ def test_weights_of_mixing_are_beta(rng):
     assert areas.mean() == pytest.approx(by_formula.mean(), abs=0.02)
 
 
-def test_parts_of_a_batch_are_mixed_as_the_whole(rng):
-    mixing = Mixing(SIZE, AugmentConfig(mixup_alpha=0.4, cutmix_alpha=1.0))
-    pictures = rng.normal(size=(8, *SIZE, 3)).astype("float32")
-    labels = rng.uniform(size=(8, 4)).astype("float32")
-    generators = lambda *pairs: [generator(1, PAIR, i) for i in pairs]
-    whole = mixing(pictures.copy(), labels, generators(0, 1, 2, 3))
-    parts = [mixing(pictures[4:].copy(), labels[4:], generators(2, 3))]
-    parts.append(mixing(np.repeat(pictures, 2, 2)[4:, :, ::2], labels[4:], generators(2, 3)))
-    for part in parts:  # also of images that do not lie one after the other in memory
-        for actual, expected in zip(part, whole):
-            np.testing.assert_array_equal(actual, expected[4:])
-    with pytest.raises(ValueError, match="zip"):
-        mixing(pictures, labels, generators(0, 1, 2))
+def test_images_are_the_same_in_any_order_and_thread(rng):
+    image = rng.uniform(0, 255, (16, 12, 3)).astype("float32")
+    one, other = (keras_cv(1, 15) for _ in range(2))
+    expected = [one(image, generator(5, i)) for i in range(40)]
+    with ThreadPoolExecutor(4) as threads:  # which all wait for the first trace
+        actual = list(threads.map(lambda i: other(image, generator(5, i)), range(40)))
+    np.testing.assert_array_equal(actual, expected)
+    assert np.min(actual) >= 0 and np.max(actual) <= 255
+    assert len({x.tobytes() for x in actual}) > 20
+    assert actual[0].dtype == np.float32
+    actual[0] += 1  # it may be changed

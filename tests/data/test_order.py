@@ -42,14 +42,6 @@ def test_epochs_are_orders_of_their_own_however_they_are_read(size):
         np.testing.assert_array_equal(list(threads.map(again, mixed)), epochs.ravel()[mixed])
 
 
-def test_each_image_is_as_often_at_each_place():
-    orders = np.array(
-        [[index(i) for i in range(5)] for index in map(shuffled, [5] * 3000, range(3000))]
-    )
-    counts = np.array([np.bincount(place, minlength=5) for place in orders.T])
-    np.testing.assert_allclose(counts, 600, atol=5 * np.sqrt(3000 * 0.2 * 0.8))
-
-
 def test_balanced_order_draws_all_classes_equally_often():
     strata = ["b"] * 50 + ["a"] * 7 + ["c"]
     index, mixed = balanced(strata, seed=3), np.random.default_rng(0).permutation(150)

@@ -60,13 +60,6 @@ def test_two_splits_are_joined():
         assert label == parts[part].labels[i]
 
 
-def test_evaluation_shows_all_images_in_order(split):
-    made = data.eval_batches(split, **PLAIN, batch=4)
-    actual = list(made)
-    assert len(made) == 3 and [len(labels) for _, labels in actual] == [4, 4, 2]
-    np.testing.assert_array_equal(np.concatenate([labels for _, labels in actual]), np.arange(10))
-
-
 def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
     made = data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=True)
     images, labels, weights = map(np.concatenate, zip(*made))
@@ -146,10 +139,3 @@ def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
         actual = augment.warp_mask(mask, drawn_map)
         assert actual.dtype == np.uint8
         np.testing.assert_array_equal(actual, mask[nearest[..., 0], nearest[..., 1]])
-
-
-def test_pixels_are_scaled_as_the_model_wants(rng):
-    pixels = rng.uniform(0, 255, (2, 3, 3, 3)).astype("float32")
-    imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    expected = (pixels / 255 - np.array(imagenet.mean)) / np.array(imagenet.std)
-    assert_close(data.normalize(pixels, imagenet), expected)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 
 import numpy as np
@@ -13,8 +12,6 @@ from tests.data.gray_pictures import grays
 from tests.data.gray_shards import load, png, samples, write_tar
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.shards import source
-from vit_keras.data.shards.formats import example_class
 from vit_keras.data.shards.source import expand_braces
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
@@ -39,22 +36,6 @@ def test_names_say_the_splits(tmp_path):
     nested = load(tmp_path / "{train,val}/*.tar")
     assert grays(nested.split("train")) == [20, 21] and grays(nested.split("val")) == [22, 23]
     assert nested.split("val").name(1) == f"{tmp_path}/val/dogs.tar record 1"
-
-
-def test_a_share_is_held_out_by_class(tmp_path):
-    write_tar(tmp_path / "a.tar", samples(range(0, 40, 2)))
-    write_tar(tmp_path / "b.tar", samples(range(1, 20, 2)))
-    dataset = load(tmp_path, test_percent=20)
-    train, test = dataset.split("train"), dataset.split("test")
-    np.testing.assert_array_equal(np.bincount(test.labels), [4, 2])
-    assert sorted(grays(train) + grays(test)) == [*range(20), *range(20, 40, 2)]
-    assert dataset.held_out_by == (
-        "no shard test: 20 % of each class, 6 pictures, are held out. "
-        "Give data.test_percent, or a shard test"
-    )
-    assert grays(load(tmp_path, test_percent=20).split("test")) == grays(test)
-    assert grays(load(tmp_path, test_percent=20, split_seed=1).split("test")) != grays(test)
-    assert list(load(tmp_path, test_percent=0).splits) == ["train"]
 
 
 def test_shards_without_labels_are_for_runs_without(tmp_path):
@@ -86,31 +67,6 @@ def test_data_sets_of_hugging_face_are_read(tmp_path):
     assert named.split("train").labels.tolist() == [1, 0, 0, 1, 2, 0, 1]
     with pytest.raises(ValueError, match="train-00000-of-00001.parquet.* no column 'breed'"):
         load(path, label_columns="breed")
-
-
-@pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
-def test_examples_have_labels_in_any_feature(tmp_path, monkeypatch, kind):
-    """A feature `label` that is no class is none, where another one is named."""
-    from vit_keras.data.shards import formats
-
-    def example(name, picture, label):
-        example = example_class()()
-        features = example.features.feature
-        features["image"].bytes_list.value.append(picture)
-        features["label"].int64_list.value.extend([1, 2, 3])
-        features["kind"].bytes_list.value.append(b"dog" if label else b"cat")
-        return example.SerializeToString()
-
-    write_tar(tmp_path / "source.tar", samples(range(5)))
-    source = load(tmp_path / "source.tar", test_percent=0)
-    monkeypatch.setattr(formats, "_example", example)
-    data.pack_shards(source, tmp_path / "packed", format=kind)
-    (tmp_path / "packed" / "shards.json").unlink()
-    named = load(tmp_path / "packed", label_columns="kind", test_percent=0)
-    train = named.split("train")
-    assert grays(train) == [*range(5)] and train.labels.tolist() == [0, 1, 0, 1, 0]
-    with pytest.raises(ValueError, match="label of its record 0 must be one class"):
-        load(tmp_path / "packed")
 
 
 def test_braces_stand_for_names():
@@ -219,16 +175,6 @@ def test_what_came_in_place_of_a_shard_is_named(tmp_path, kind, content, message
     (tmp_path / f"a.{kind}").write_bytes(content)
     with pytest.raises(ValueError, match=rf"a.{kind}' {message}"):
         load(tmp_path)
-
-
-def test_an_index_is_built_once(packed, shard_cache, monkeypatch):
-    first = load(packed / "tar", test_percent=0)
-    monkeypatch.setattr(source, "_scanned", lambda *_: pytest.fail("built again"))
-    again = load(packed / "tar", test_percent=0)
-    assert grays(again.split("train")) == grays(first.split("train")) == [*range(20)]
-    os.utime(packed / "tar" / "train-00000.tar", ns=(5, 5))
-    with pytest.raises(pytest.fail.Exception):
-        load(packed / "tar", test_percent=0)
 
 
 def test_pictures_are_reduced_once(tmp_path, rng):

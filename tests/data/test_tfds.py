@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from vit_keras import data
-from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.config import DataConfig
 from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.data.fingerprints import fingerprint
 from vit_keras.data.tfds import record_offsets
@@ -76,25 +76,6 @@ def test_records_are_read_by_index(prepared):
     np.testing.assert_array_equal(part.labels, train.labels[:8])  # 8.5, to the even one
     versioned = data.load("tfds:tiny_pictures:1.0.0", 1, config).split("validation[1:3]")
     assert {int(versioned.read(i)[0, 0, 0]) for i in range(2)} < {100, 101, 102, 103}
-
-
-def test_epochs_hold_every_record_once(prepared):
-    split = data.load("tfds:tiny_pictures", 3, prepared[0]).split("train")
-    made = data.train_batches(
-        split,
-        image_size=(5, 4),
-        preprocessing=Preprocessing(),
-        batch=17,
-        augment_config=AugmentConfig(),
-        seed=0,
-        start_step=1,
-        total_steps=3,
-        num_classes=3,
-    )
-    for images, labels in made:
-        numbers = np.round((images[:, 0, 0, 0] + 1) * 127.5).astype(int)
-        assert sorted(numbers) == list(range(17))
-        np.testing.assert_array_equal(labels, np.eye(3)[numbers % 3])
 
 
 def test_a_run_keeps_its_records(prepared, tmp_path):

@@ -7,7 +7,10 @@ from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
-    resize_axis_embeddings,
+    Resizing,
+    change_channels,
+    interpolation,
+    resample_patch_kernel,
     resize_position_embeddings,
     resize_relative_table,
 )
@@ -51,25 +54,6 @@ def test_every_interpolation_equals_torch(rng, interpolation, old, new):
     after = resize_position_embeddings(before, old, new, interpolation)
     assert_close(after[:, 2:], expected, rtol=1e-6)
     np.testing.assert_array_equal(after[:, :2], before[:, :2])
-
-
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-def test_the_same_grid_stays_as_it_is(rng, interpolation):
-    before = rng.normal(size=(1, 15, 4)).astype("float32")
-    after = resize_position_embeddings(before, (3, 5), (3, 5), interpolation)
-    np.testing.assert_array_equal(after, before)
-    np.testing.assert_array_equal(resize_axis_embeddings(before[0], 15, interpolation), before[0])
-    table = rng.normal(size=(5 * 9 + 3, 2)).astype("float32")
-    np.testing.assert_array_equal(resize_relative_table(table, (3, 5), (3, 5)), table)
-
-
-@pytest.mark.parametrize("prefix", [0, 1, 2, 5])
-def test_equal_counts_are_resized_where_the_grid_is_another(rng, prefix):
-    before = rng.normal(size=(1, prefix + 16, 3))
-    after = resize_position_embeddings(before, (4, 4), (2, 8), "bicubic_offset")
-    expected = torchs_resize(before[0, prefix:].reshape(4, 4, 3), (2, 8), "bicubic_offset")
-    np.testing.assert_allclose(after[0, prefix:], expected.reshape(16, 3), atol=1e-9)
-    np.testing.assert_array_equal(after[:, :prefix], before[:, :prefix])
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear_half_pixel", "bicubic_antialias"])
@@ -118,3 +102,55 @@ def test_the_geometric_rule_equals_timm(rng, old, new):
         resize_position_embeddings(
             rng.normal(size=(1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric"
         )
+
+
+def timm_rule(weight, channels):
+    """timm's `adapt_input_conv`, from its description, on `(O, I, h, w)`."""
+    if channels == 1:
+        return weight.sum(axis=1, keepdims=True)
+    repeats = -(-channels // 3)
+    return np.tile(weight, (1, repeats, 1, 1))[:, :channels] * (3 / channels)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 8])
+def test_channels_follow_timms_rule(rng, channels):
+    kernel = rng.normal(size=(4, 5, 3, 7)).astype("float32")
+    expected = timm_rule(kernel.transpose(3, 2, 0, 1), channels).transpose(2, 3, 1, 0)
+    assert_close(change_channels(kernel, channels), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_enlarged_patches_keep_their_embeddings(rng, interpolation):
+    """<x, w> = <B x, w'> for every patch x, which is the purpose of the pseudo-inverse."""
+    kernel = rng.normal(size=(4, 3, 2, 6))
+    larger = resample_patch_kernel(kernel, (7, 5), interpolation)
+    patch = rng.normal(size=(4, 3, 2))
+    matrix = INTERPOLATIONS[interpolation]
+    resized = np.einsum("ah,bw,hwc->abc", matrix(4, 7), matrix(3, 5), patch)
+    before = np.einsum("hwc,hwcd->d", patch, kernel)
+    np.testing.assert_allclose(np.einsum("hwc,hwcd->d", resized, larger), before, atol=1e-8)
+
+
+@pytest.mark.parametrize("new", [(6, 6), (3, 5)])
+def test_resampling_equals_the_pseudo_inverse_of_torchs_resize(rng, new):
+    torch = pytest.importorskip("torch")
+    kernel = rng.normal(size=(4, 4, 2, 3))
+    basis = torch.eye(16, dtype=torch.float64).reshape(16, 1, 4, 4)
+    resize = torch.nn.functional.interpolate(basis, new, mode="bilinear", align_corners=False)
+    matrix = np.linalg.pinv(
+        resize.reshape(16, -1).numpy()
+    )  # pinv(Bᵀ), (old², new²) -> (new², old²)
+    expected = (matrix @ kernel.reshape(16, -1)).reshape(*new, 2, 3)
+    np.testing.assert_allclose(resample_patch_kernel(kernel, new), expected, atol=1e-9)
+
+
+def test_rules_are_replaced_one_by_one():
+    rules = Resizing("bicubic", "bilinear_antialias")
+    assert rules.replaced() == rules
+    assert rules.replaced("bilinear") == Resizing("bilinear", "bilinear_antialias")
+    assert rules.replaced(None, "bicubic") == Resizing("bicubic", "bicubic")
+
+
+def test_the_page_says_whose_each_rule_is():
+    for name in INTERPOLATIONS:
+        assert f'- "{name}"' in interpolation.__doc__
