@@ -91,21 +91,3 @@ def test_output_without_top_is_all_normalized_tokens_and_poolings_are_over_the_p
     assert_close(tokens, expected * gamma + beta)
     assert_close(outputs["avg"], tokens[:, before:].mean(axis=1))
     assert_close(outputs["max"], tokens[:, before:].max(axis=1), rtol=2e-6)
-
-
-def test_probabilities_are_the_softmax_of_the_logits(small):
-    build, _, images = small
-    options = {"input_shape": images.shape[1:], "classes": 3}
-    model = randomize(build(**options), np.random.default_rng(2))
-    logits = build(**options, classifier_activation=None)
-    logits.set_weights(model.get_weights())
-    y = np.exp(to_numpy(logits(images)))
-    assert_close(model(images), y / y.sum(axis=1, keepdims=True))
-
-
-def test_pixels_that_fill_no_patch_are_left_out_where_the_publisher_does():
-    with shapes_only():
-        model = applications.SigLIPSo400m14(input_shape=(384, 384, 3), include_top=False)
-        assert model.output_shape == (None, 27 * 27, 1152)
-        with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
-            applications.DINOv2S14(input_shape=(224, 230, 3))

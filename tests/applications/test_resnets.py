@@ -51,36 +51,6 @@ def test_bit_without_top_gives_its_normalized_map(rng, small, pooling):
     assert_close(model(images), expected)
 
 
-@pytest.mark.parametrize("pooling", [None, "avg"])
-def test_bit_without_top_takes_images_of_any_size(rng, small, pooling):
-    model = small(include_top=False, input_shape=(None, None, 3), pooling=pooling)
-    assert model.input_shape == (None, None, None, 3)
-    randomize(model, rng)
-    for sides in ((20, 33), (40, 24)):
-        images = rng.uniform(-1, 1, (2, *sides, 3)).astype("float32")
-        expected = reference.bit(images, weights_by_path(model), (1, 1))["relu"]
-        expected = expected.mean(axis=(1, 2)) if pooling else expected
-        assert_close(model(images), expected, rtol=1e-5)
-
-
-def test_classifier_is_the_softmax_of_the_logits(rng, small):
-    images = rng.uniform(-1, 1, (3, 20, 24, 3)).astype("float32")
-    tensor = keras.Input((20, 24, 3))
-    model = randomize(small(input_tensor=tensor, classes=5, name="mine"), rng)
-    assert model.name == "mine" and model.input is tensor
-    logits = reference.bit(images, weights_by_path(model), (1, 1))["head"]
-    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    assert_close(model(images), expected)
-
-
-def test_weights_are_loaded_from_a_file(rng, small, tmp_path):
-    model = randomize(small(input_shape=(16, 16, 3), classes=5), rng)
-    model.save_weights(tmp_path / "bit.weights.h5")
-    again = small(input_shape=(16, 16, 3), classes=5, weights=str(tmp_path / "bit.weights.h5"))
-    for path, value in weights_by_path(model).items():
-        np.testing.assert_array_equal(weights_by_path(again)[path], value)
-
-
 def test_hybrid_without_top_gives_its_normalized_tokens(rng, monkeypatch):
     row = variants.HybridVariant(1, 24, 1, 3, 40, resnet_layers=(1,), resnet_width=0.5)
     monkeypatch.setitem(variants.VARIANTS, "R50+B/16", row)

@@ -105,20 +105,6 @@ def test_input_tensor_may_be_the_output_of_other_layers(tiny):
     assert_close(joined(pixels), expected)
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
-def test_weights_load_from_a_file(tiny, tmp_path, suffix):
-    model, images = tiny
-    path = str(tmp_path / f"vit{suffix}")
-    (model.save if suffix == ".keras" else model.save_weights)(path)
-    again = applications.ViTTi16(**SMALL, weights=path)
-    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
-
-
-def test_pixels_are_scaled_between_minus_one_and_one():
-    pixels = np.array([[[[0, 127.5, 255]]]], "float32")
-    np.testing.assert_allclose(applications.preprocess_input(pixels.copy()), [[[[-1, 0, 1]]]])
-
-
 def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypatch):
     model, _ = tiny
     imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

@@ -14,7 +14,6 @@ from vit_keras.models import (
     VisionTransformer,
     attention_maps,
     intermediates,
-    with_image_size,
 )
 
 pytestmark = pytest.mark.on("torch")
@@ -104,17 +103,6 @@ def test_attention_views_equal_loops(case):
     assert_close(inspection.attention_rollout(attention, "max"), expected)
 
 
-def test_even_attention_looks_everywhere_and_a_token_at_itself_nowhere():
-    even = np.full((1, 1, 1, 5, 5), 1 / 5)
-    itself = np.eye(5)[None, None, None]
-    distance = lambda attention: inspection.attention_distance(attention, (2, 2), (6, 8))[0, 0]
-    assert distance(even) == pytest.approx((0 + 3 + 4 + 5) / 4)  # 3-4-5 triangles
-    assert distance(itself) == 0
-    assert inspection.attention_entropy(even)[0, 0] == pytest.approx(math.log(5))
-    assert inspection.attention_entropy(itself)[0, 0] == 0
-    np.testing.assert_array_equal(inspection.attention_rollout(itself)[0], np.eye(5))
-
-
 def components_by_loops(samples, count):
     """Computes the eigenvectors of the covariance, with the largest entry of each positive."""
     samples = np.asarray(samples, "float64")
@@ -174,18 +162,6 @@ def test_features_are_the_components_of_all_patches(case):
         assert values.shape == (*x.shape[:3], 3)
         expected = [[direction @ (s - mean) for direction in directions] for s in samples]
         np.testing.assert_allclose(values.reshape(-1, 3), expected, atol=1e-4, rtol=1e-4)
-
-
-def test_views_of_another_image_size():
-    rng = np.random.default_rng(3)
-    model = randomize(VisionTransformer(8, 4, **SMALL), rng)
-    resized = with_image_size(model, (16, 12))
-    images = rng.uniform(-1, 1, (1, 16, 12, 3)).astype("float32")
-    attention = reference.forward(images, weights_by_path(resized), num_layers=2)["attention"]
-    views = inspection.attention_views(resized, images)
-    expected = distance_by_loops(attention, (4, 3), (4, 4))
-    assert_close(views.distance_px, expected)
-    assert inspection.position_similarity(resized).shape == (4, 3, 4, 3)
 
 
 @pytest.mark.parametrize("name", ["DINOv2", "registers"])

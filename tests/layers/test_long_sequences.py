@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomize, run_script, to_numpy
-from vit_keras.layers import EncoderBlock, backends
+from tests.helpers import assert_close, randomize, to_numpy
+from vit_keras.layers import EncoderBlock
 from vit_keras.layers.attention import fused_attention
 from vit_keras.layers.backends import long_sequences
 
@@ -130,67 +130,3 @@ def with_weights(block, x, upstream, training):
         sources = [x, *(v.value for v in names)]
         results = [y, *tape.gradient(y, sources, tf.cast(upstream, y.dtype))]
     return [to_numpy(keras.ops.cast(y, "float32")) for y in results]
-
-
-def test_dropout_of_attention_leaves_the_form_as_it_is(monkeypatch, rng):
-    x = rng.normal(size=(2, 10, 12)).astype("float32")
-    outputs = []
-    for lengths in ({4: None}, {}):
-        monkeypatch.setattr(long_sequences, "LENGTHS", lengths)
-        block = EncoderBlock(3, 20, attention_dropout_rate=0.5, dropout_rate=0.1, seed=0)
-        outputs.append(to_numpy(block(x, training=True)))
-    assert_close(*outputs, rtol=2e-6)
-
-
-@pytest.mark.on("tensorflow")
-def test_a_saved_model_holds_the_loop(rng, tmp_path):
-    import tensorflow as tf
-
-    inputs = keras.Input((10, 12))
-    model = keras.Model(inputs, EncoderBlock(3, 20, seed=0)(inputs))
-    randomize(model, rng)
-    x = rng.normal(size=(2, 10, 12)).astype("float32")
-    model.export(tmp_path / "model", format="tf_saved_model", verbose=False)
-    loaded = tf.saved_model.load(tmp_path / "model")
-    assert_close(loaded.serve(x), model(x), rtol=2e-6)
-
-
-def test_lengths_are_long_from_the_choice_of_the_run_on(monkeypatch):
-    monkeypatch.undo()
-    lengths = 511, 512, 1023, 1024, 2048, None
-    for options, expected in (
-        ({}, [False, False, False, True, True, False]),
-        ({"from_512": True}, [False, True, True, True, True, False]),
-        ({"from_1024": False}, [False, False, False, False, True, False]),
-    ):
-        backends.use({"long_sequences": options})
-        assert [long_sequences.is_long(length, 4096) for length in lengths] == expected
-
-
-DEVICES = """
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
-from tests.helpers import assert_close
-from vit_keras.layers.backends import jax as own
-from vit_keras.layers.backends import long_sequences
-
-long_sequences.BLOCK = 4
-mesh = jax.make_mesh((2, 2), ("batch", "model"))
-values = np.random.default_rng(0).normal(size=(4, 2, 10, 4, 5)).astype("float32")
-
-@jax.jit
-def compute(query, key, value, upstream):
-    y, back = jax.vjp(lambda *x: own.blockwise(*x, 0.4), query, key, value)
-    return y, *back(upstream)
-
-split = jax.device_put(values, NamedSharding(mesh, PartitionSpec(None, "batch", None, "model")))
-for one, other in zip(compute(*split), compute(*values)):
-    assert_close(one, other)
-text = compute.lower(*split).compile().as_text()
-assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
-"""
-
-
-@pytest.mark.on("jax")
-def test_devices_that_share_images_and_heads_send_nothing():
-    run_script("-c", DEVICES, XLA_FLAGS="--xla_force_host_platform_device_count=4")

@@ -54,11 +54,3 @@ def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, 
     assert losses[-1] < losses[0] and not np.array_equal(
         to_numpy(dropping.get_layer("embedding").kernel), before
     )
-
-
-@pytest.mark.parametrize(
-    "where", [{"position_embedding": "rope2d"}, {"position_embedding_at": "every"}]
-)
-def test_positions_that_need_all_patches_are_refused(where):
-    with pytest.raises(ValueError, match=r"`patch_keep_rate` below 1 .* added once"):
-        VisionTransformer(*SIZES, patch_keep_rate=0.5, **where)

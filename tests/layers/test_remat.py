@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras.layers import EncoderBlock, WithAttentionWeights
+from tests.helpers import randomize, to_numpy, weights_by_path
 from vit_keras.models import HybridViT, VisionTransformer
 
 RATES = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "stochastic_depth_rate": 0.4}
@@ -60,42 +59,6 @@ def test_seeds_advance_as_in_plain_blocks(runs):
     assert len(draws(plain)) == 1 + 2 * 4 + 2  # stochastic depth is 0 in the first block
     np.testing.assert_array_equal(np.stack(draws(remat)), np.stack(draws(plain)))
     assert {int(state[1]) for state in draws(remat)} == {3}
-
-
-def test_a_loaded_model_still_rematerializes(runs, tmp_path):
-    _, plain, remat = runs
-    remat.save(tmp_path / "remat.keras")
-    again = keras.saving.load_model(tmp_path / "remat.keras")
-    assert again.get_layer("encoderblock_1").rematerialize
-    assert not plain.get_layer("encoderblock_1").rematerialize
-    images = np.random.default_rng(3).normal(size=(2, 8, 8, 3)).astype("float32")
-    assert_close(again(images), plain(images))
-
-
-@pytest.mark.nightly_on("jax")
-def test_gradients_in_mixed_precision():
-    """As close as a compiler's roundings allow: TensorFlow's graphs round otherwise when fused."""
-    eager = keras.backend.backend() == "tensorflow"
-    mixed = {"dtype": "mixed_bfloat16", "num_layers": 1}
-    before = model_of(False, **mixed)
-    plain, remat = (fitted(model_of(remat, **mixed), 1, eager) for remat in (False, True))
-    limit = {"jax": 0.05}.get(keras.backend.backend(), 1e-5)
-    assert gradients_differ(weights_by_path(before), plain, remat) < limit
-
-
-def test_blocks_that_give_their_attention_rematerialize(rng):
-    x, y = (rng.normal(size=(4, 5, 8)).astype("float32") for _ in range(2))
-    maps = rng.normal(size=(4, 2, 5, 5)).astype("float32")
-    trained = []
-    for remat in (False, True):
-        inputs = keras.Input((5, 8))
-        block = EncoderBlock(2, 12, 0.2, 0.3, 0.4, rematerialize=remat, seed=5, name="block")
-        model = keras.Model(inputs, WithAttentionWeights(block, name="maps")(inputs))
-        before = weights_by_path(randomize(model, np.random.default_rng(6)))
-        model.compile(keras.optimizers.SGD(0.5), ["mse", "mse"])
-        model.train_on_batch(x, [y, maps])
-        trained.append(model)
-    assert gradients_differ(before, *trained) < 1e-5
 
 
 def test_hybrids_rematerialize_their_blocks():

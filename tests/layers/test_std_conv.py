@@ -1,12 +1,12 @@
-"""Weight-standardized convolutions and the root of ResNets, against loops in NumPy."""
+"""Convolutions, bottlenecks and group norms of BiT equal loops, and keep their digits."""
 
 import keras
 import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import assert_close, randomize, spread, to_numpy
-from vit_keras.layers import RootBlock, StdConv
+from tests.helpers import assert_close, randomize, spread, to_numpy, weights_by_path
+from vit_keras.layers import BottleneckUnit, GroupNorm, PreActivationUnit, StdConv
 
 
 @spread(
@@ -42,24 +42,56 @@ def test_kernel_is_standardized_at_full_precision_then_rounded(rng):
     assert np.abs(error).max() < 0.03 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("size", [(12, 17), (9, 6)])
-def test_root_pools_zeros_at_the_borders(rng, size):
-    layer = RootBlock(32)
-    x = rng.normal(size=(2, *size, 3)).astype("float32")
+UNITS = {
+    "post": (BottleneckUnit, reference.post_unit),
+    "pre": (PreActivationUnit, reference.pre_unit),
+}
+
+
+def float64(weights):
+    return {name: np.asarray(value, "float64") for name, value in weights.items()}
+
+
+@spread(
+    activation=[*UNITS],
+    shape=[(64, 1), (128, 1), (128, 2)],
+    size=[(5, 8), (6, 3)],
+    numerics=[{}, {"standardization": "timm", "group_norm_epsilon": 1e-2}],
+)
+def test_unit_equals_loops(rng, activation, shape, size, numerics):
+    channels, strides = shape
+    kind, expected_unit = UNITS[activation]
+    unit = kind(32, strides, **numerics, name="unit")
+    x = rng.normal(size=(2, *size, channels)).astype("float32")
+    unit.build(x.shape)
+    randomize(unit, rng)
+    weights = float64(weights_by_path(unit))
+    assert ("unit/conv_proj/kernel" in weights) == (channels != 128 or strides != 1)
+    convention = {"convention": numerics["standardization"]} if numerics else {}
+    epsilon = {"epsilon": numerics["group_norm_epsilon"]} if numerics else {}
+    expected = expected_unit(x.astype("float64"), weights, "unit", strides, **convention, **epsilon)
+    assert unit.compute_output_shape(x.shape) == expected.shape
+    assert_close(unit(x), expected)
+
+
+def normalized_by_groups(x, groups, gamma, beta, epsilon):
+    """Of (B, H, W, C), group by group."""
+    y = np.empty(x.shape)
+    for group in np.array_split(np.arange(x.shape[-1]), groups):
+        values = x[..., group]
+        mean = values.mean((1, 2, 3), keepdims=True)
+        variance = ((values - mean) ** 2).mean((1, 2, 3), keepdims=True)
+        y[..., group] = (values - mean) / np.sqrt(variance + epsilon)
+    return y * gamma + beta
+
+
+@pytest.mark.parametrize("mean", [0, 300])
+def test_a_large_mean_costs_no_digits(rng, mean):
+    layer = GroupNorm(4, epsilon=1e-3)
+    x = (mean + rng.normal(size=(2, 5, 3, 12))).astype("float32")
     layer.build(x.shape)
-    kernel = rng.normal(size=layer.conv_root.kernel.shape)
-    layer.conv_root.kernel.assign(kernel)
-    y = reference.convolve(x, reference.standardize(kernel, "bit"), 2, "fixed")
-    expected = reference.max_pool(y, "fixed")
-    assert not np.allclose(expected, reference.max_pool(np.pad(y, 0), "same"))
-    assert layer.compute_output_shape(x.shape) == expected.shape
-    assert_close(layer(x), expected)
-
-
-def test_gradient_of_a_constant_filter_is_finite():
-    model = keras.Sequential([keras.Input((4, 4, 2)), StdConv(3, 1), keras.layers.Flatten()])
-    randomize(model, np.random.default_rng(0), scale=0)  # a standard deviation of 0
-    model.compile("sgd", "mse")
-    x = np.random.default_rng(1).normal(size=(2, 4, 4, 2)).astype("float32")
-    model.fit(x, np.ones((2, 48), "float32"), verbose=0)
-    assert np.isfinite(to_numpy(model.weights[0].value)).all()
+    randomize(layer, rng)
+    weights = (to_numpy(layer.gamma.value), to_numpy(layer.beta.value))
+    expected = normalized_by_groups(x.astype("float64"), 4, *weights, 1e-3)
+    # What is left of the digits of x, when the mean is subtracted, is exact.
+    assert_close(layer(x), expected, rtol=4e-6 if mean == 0 else 5e-5)

@@ -72,13 +72,3 @@ def test_layer_norm_and_its_gradients_equal_the_formulas(rng):
         )
         expected = np.sum(upstream * (ahead - behind)) / 2e-5
         np.testing.assert_allclose(np.sum(gradient * ways[0]) / 1e-5, expected, atol=1e-4)
-
-
-def test_layer_norm_in_half_precision_is_computed_in_float32(rng):
-    import tensorflow as tf
-
-    half = tf.constant(rng.normal(100, 1, (4, 64)), "bfloat16")
-    output = layer_norm(1e-6, "norm", dtype="mixed_bfloat16")(half, training=True)
-    assert output.dtype == tf.bfloat16
-    expected = normalized(half.numpy().astype("float64"), epsilon=1e-6)
-    assert_close(tf.cast(output, "float32"), expected, rtol=2**-8)

@@ -37,16 +37,6 @@ def test_masked_attention_is_the_formula(rng, causal, rate):
     )  # without the weights
 
 
-@pytest.mark.parametrize(
-    ("pooling", "places"),
-    {"largest": (1, 2), "end": (4, 3), "last": (4, 4), "first": (0, 0)}.items(),
-)
-def test_the_token_of_a_place_is_taken(rng, pooling, places):
-    x = rng.normal(size=(2, 5, 3)).astype("float32")
-    layer = layers.TakeToken(pooling, end_id=1)
-    np.testing.assert_array_equal(to_numpy(layer(x, IDS)), x[[0, 1], places])
-
-
 @pytest.mark.once
 def test_attention_maps_of_a_text_tower_show_its_mask(rng):
     text = randomize(models.TextTransformer(10, 6, 12, 2, 3, 8, attention_mask=True), rng)

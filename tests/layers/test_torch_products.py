@@ -104,21 +104,6 @@ def test_training_keeps_only_the_input_of_gelu(rng, gelu, routes):
         assert_close(one, other)
 
 
-@pytest.mark.parametrize("frozen", ["Dense_0", "Dense_1"])
-def test_one_of_the_two_dense_layers_may_be_frozen(rng, frozen):
-    import torch
-
-    mlp = MlpBlock(10)
-    mlp.build((2, 6, 4))
-    for layer in (mlp.dense_0, mlp.dense_1):
-        layer.trainable = layer.name != frozen
-    x = torch.tensor(rng.normal(size=(2, 6, 4)), dtype=torch.float32)
-    mlp(x, training=True).sum().backward()
-    for layer in (mlp.dense_0, mlp.dense_1):
-        assert (layer.kernel.value.grad is None) == (layer.name == frozen)
-        assert (layer.bias.value.grad is None) == (layer.name == frozen)
-
-
 def test_a_block_trains_alike_by_both_libraries(rng):
     x = rng.normal(size=(2, 6, 12)).astype("float32")
     losses = []
@@ -130,30 +115,3 @@ def test_a_block_trains_alike_by_both_libraries(rng):
         model.compile(keras.optimizers.SGD(0.1), "mse")
         losses.append([model.train_on_batch(x, -x) for _ in range(3)])
     assert_close(*losses)
-
-
-@pytest.mark.parametrize("hidden", ["paper", "hooked"])
-def test_an_mlp_that_keeps_less_changes_no_bit(monkeypatch, rng, hidden):
-    """Large products may go by another library, and keep less of their MLP for the gradient."""
-    from vit_keras.layers.backends import torch as own
-
-    block, x = EncoderBlock(2, 24, seed=5), rng.normal(size=(3, 5, 16)).astype("float32")
-    block.build(x.shape)
-    randomize(block, np.random.default_rng(1))
-    less, called = with_gradients(block, x), []
-    if hidden == "hooked":
-        block.mlp.dense_0.register_forward_hook(lambda layer, *_: called.append(layer.name))
-    else:
-        monkeypatch.setattr(own, "MANY_UNITS", 2**21)
-    for one, other in zip(less, with_gradients(block, x), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert called == (["Dense_0"] if hidden == "hooked" else [])
-
-
-def with_gradients(block, x):
-    """The tokens of a call for training, and the gradients of all weights."""
-    block.zero_grad()
-    y = block(keras.ops.convert_to_tensor(x), training=True)
-    (y**2).sum().backward()
-    tensors = [y, *(v.value.grad for v in block.trainable_variables)]
-    return [t.detach().numpy().copy() for t in tensors]

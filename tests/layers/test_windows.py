@@ -2,7 +2,6 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -126,37 +125,6 @@ def test_options_equal_attention_with_a_mask(monkeypatch, rng, prefix, options):
     monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
     monkeypatch.setattr("vit_keras.layers.attention.attend", masked)
     assert_close(whole(x), expected, rtol=2e-6)
-
-
-@pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], PADDED[0]])
-def test_mixed_precision_rounds_alone(rng, grid, size):
-    layer, x = attention(rng, grid, 1, window_size=size)
-    rounded, _ = attention(rng, grid, 1, "mixed_bfloat16", window_size=size)
-    rounded.set_weights(layer.get_weights())
-    y = rounded(x)
-    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
-    expected = to_numpy(layer(x))
-    difference = np.abs(to_numpy(ops.cast(y, "float32")) - expected)
-    assert difference.max() < 0.03 * np.abs(expected).max()
-
-
-def test_weights_that_are_written_out_give_the_same(monkeypatch, rng):
-    layer, x = attention(rng, (3, 5), 2, window_size=2)
-    expected = to_numpy(layer(x))
-    monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
-    assert_close(layer(x), expected)
-
-
-def test_dropped_attention_weights_leave_the_mean(rng):
-    layer, x = attention(rng, (3, 5), 1, window_size=2)
-    dropping = MultiHeadDotProductAttention(3, 0.2, grid=(3, 5), options={"window_size": 2}, seed=1)
-    dropping.build(x.shape)
-    dropping.set_weights(layer.get_weights())
-    expected = to_numpy(layer(x))
-    draws = to_numpy(dropping(np.repeat(x[:1], 2000, axis=0), training=True))
-    assert draws.std(axis=0).min() > 0.01
-    error = np.abs(draws.mean(axis=0) - expected[0])
-    assert (error < 6 * draws.std(axis=0) / np.sqrt(len(draws)) + 1e-4).all()
 
 
 WINDOWED = {"grid": GRID, "options": {"window_size": 2}}

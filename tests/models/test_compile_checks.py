@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import randomize, to_numpy
-from vit_keras import models, training
-from vit_keras.models import ImageModel, VisionTransformer
+from vit_keras import training
+from vit_keras.models import VisionTransformer
 
 L, M = keras.losses, keras.metrics
 SIZES = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 4}
@@ -37,16 +37,6 @@ METRICS = {
     M.F1Score(threshold=0.5): None,
     M.PrecisionAtRecall(0.5): None,
 }
-OF_LOGITS = (
-    *("mse", "categorical_hinge", "poisson", None, training.SigmoidCrossentropy()),
-    *(L.BinaryCrossentropy(True), functools.partial(L.binary_crossentropy, from_logits=True)),
-    lambda true, logits: logits[:, 0],
-)
-METRICS_OF_LOGITS = (
-    *("accuracy", "sparse_categorical_accuracy", "f1_score", M.TopKCategoricalAccuracy()),
-    *(M.BinaryAccuracy(threshold=0.0), M.Precision(thresholds=0.0), M.Recall(top_k=2)),
-    *(M.AUC(from_logits=True), M.OneHotMeanIoU(4)),
-)
 
 
 def build(**options):
@@ -91,21 +81,6 @@ def test_metrics_of_probabilities_are_refused_for_logits(logits, softmax, argume
         compiled(softmax, loss="mse", **{argument: [metric]})
 
 
-@pytest.mark.once
-def test_what_reads_logits_or_ranks_them_is_left_alone(logits):
-    for loss in OF_LOGITS:
-        compiled(logits, loss=loss)
-    for metric in METRICS_OF_LOGITS:
-        compiled(logits, loss="mse", metrics=[metric], weighted_metrics=[metric])
-
-
-@pytest.mark.once
-def test_accuracy_of_one_output_has_a_threshold():
-    one, loss = build(num_classes=1), L.BinaryCrossentropy(from_logits=True)
-    with pytest.raises(ValueError, match=r"'accuracy'.*BinaryAccuracy\(threshold=0.0\)"):
-        compiled(one, loss=loss, metrics=["accuracy"])
-
-
 def test_logits_from_probabilities_are_refused_where_keras_reads_them_wrongly(rng, softmax):
     """TensorFlow finds the logits before a softmax, in these losses; the reference is NumPy's."""
     loss = L.SparseCategoricalCrossentropy(from_logits=True)
@@ -138,70 +113,3 @@ def test_both_remedies_train_to_the_same_finite_loss(rng):
     assert losses[0][0] == pytest.approx(np.log(4), rel=1e-5)
     assert losses[0][-1] < losses[0][0] - 0.01
     np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
-def wrapped(make):
-    """A model around another, which ends in what `make` adds to its output."""
-    return lambda logits: ImageModel(logits.input, make(logits.output))
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "build_model",
-    [
-        wrapped(keras.layers.Softmax()),
-        wrapped(keras.ops.sigmoid),
-        wrapped(lambda x: keras.layers.Reshape((2, 2))(keras.layers.Activation("sigmoid")(x))),
-        lambda logits: keras.Sequential([logits, keras.layers.Dense(3, activation="softmax")]),
-        lambda logits: keras.Model(logits.input, keras.layers.Softmax()(logits(logits.input))),
-        lambda logits: keras.Model(logits.input, logits(logits.input)),  # a model of the user's
-        lambda logits: build(classifier_activation=lambda x: x),  # of which nothing is known
-    ],
-)
-def test_probabilities_are_seen_and_other_models_are_left_alone(logits, build_model):
-    compiled(build_model(logits), loss="binary_crossentropy", metrics=["AUC"])
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "build_model",
-    [
-        lambda: models.segmenter(build(), 3, "linear"),
-        lambda: models.segmenter(VisionTransformer(8, 1, **SIZES), 3, "linear"),  # ends in `head`
-        lambda: build(classifier="distilled"),
-        lambda: build(num_classes=None),
-        lambda: models.head_from_text(build(head_use_bias=False), np.eye(3, 4), 2.0),
-    ],
-)
-def test_the_remedy_works_where_the_constructor_has_no_activation(build_model):
-    model = build_model()
-    with pytest.raises(ValueError, match="categorical_crossentropy") as caught:
-        compiled(model, loss="categorical_crossentropy")
-    assert "classifier_activation" not in str(caught.value)
-    code = str(caught.value).split("Compile `")[1].split("`")[0]
-    compiled(eval(code, {"keras": keras, "model": model}), loss="categorical_crossentropy")
-
-
-@pytest.mark.once
-def test_a_model_of_both_is_left_alone(logits, softmax):
-    both = ImageModel(logits.input, [logits.output, softmax(logits.input)])
-    given = {"loss": [L.BinaryCrossentropy(from_logits=True), "binary_crossentropy"]}
-    compiled(both, **given, metrics=[["accuracy"], ["AUC"]])
-
-
-@pytest.mark.on("torch")
-def test_a_compiled_file_opens_as_it_was(rng, tmp_path):
-    images, classes = rng.normal(size=(2, 8, 8, 3)).astype("float32"), np.array([2, 1])
-    model = randomize(build(), rng)
-    model.compile("adam", L.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    model.train_on_batch(images, classes)
-    expected = model.evaluate(images, classes, verbose=0)
-    model.save(tmp_path / "right.keras")
-    opened = keras.saving.load_model(tmp_path / "right.keras")
-    np.testing.assert_allclose(opened.evaluate(images, classes, verbose=0), expected, rtol=1e-5)
-    assert int(opened.optimizer.iterations) == 1
-    for one, other in zip(opened.optimizer.variables, model.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(to_numpy(one.value), to_numpy(other.value))
-    keras.Model.compile(model, "adam", "sparse_categorical_crossentropy")  # as a file may be
-    model.save(tmp_path / "wrong.keras")
-    assert keras.saving.load_model(tmp_path / "wrong.keras").loss == model.loss

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, open_elsewhere, randomize, to_numpy
-from vit_keras import evaluation, exporting, inspection, models
+from vit_keras import inspection, models
 from vit_keras.models import VisionTransformer, detector
 
 SIZES = {"image_size": (16, 24), "patch_size": 4, "hidden_size": 24, "num_layers": 2}
@@ -107,11 +107,3 @@ def test_other_backbones_and_arguments_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             detector(*arguments)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("call", [evaluation.make_predictor, lambda m: exporting.export(m, "x")])
-def test_commands_that_need_one_output_say_so(call):
-    model = VisionTransformer(**SIZES, boxes="texts")
-    with pytest.raises(ValueError, match="one output. Received: .*vision_transformer"):
-        call(model)

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, split_frozen
+from vit_keras.models import VisionTransformer, split_frozen
 from vit_keras.training.layer_rules import freeze
 
 pytestmark = pytest.mark.on("torch")
 
-NAMES = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes")
 SIZES = (12, 4, 8, 2, 2, 16, 3)
 BELOW = ("embedding", "posembed_input", "encoderblock_*")
 CASES = {  # the model, the layers that are frozen, the shape of features, the layers that train
@@ -33,24 +32,6 @@ CASES = {  # the model, the layers that are frozen, the shape of features, the l
         ["encoderblock_1", "head"],
     ),
 }
-
-
-CONVOLUTIONAL = {
-    "hybrid": lambda: HybridViT(32, (1, 2), 0.5, 1, **dict(zip(NAMES, SIZES[2:]))),
-    "resnet": lambda: ResNet(32, (2, 2), 0.5, 3),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", CONVOLUTIONAL)
-def test_stems_of_convolutions_are_frozen_too(name, rng):
-    model = randomize(CONVOLUTIONAL[name](), rng, scale=0.1)
-    freeze(model, ["[!h]*"])
-    backbone, head = split_frozen(model)
-    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
-    logits = to_numpy(model(images))
-    assert_close(head(backbone(images)), logits, rtol=1e-5)
-    assert [variable.path for variable in head.weights] == ["head/kernel", "head/bias"]
 
 
 @pytest.mark.parametrize("case", CASES)

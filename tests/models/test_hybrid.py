@@ -3,13 +3,12 @@
 import inspect
 import json
 
-import keras
 import numpy as np
 import pytest
 
 from tests import reference, resnet_reference
 from tests.helpers import GOLDEN, assert_close, randomize, shapes_only, to_numpy, weights_by_path
-from tests.models.test_vit import COUNTS, published_to_ours
+from tests.models.test_vit import published_to_ours
 from vit_keras import models, variants
 from vit_keras.models import HybridViT, VisionTransformer
 
@@ -77,84 +76,22 @@ def test_logits_equal_the_formulas(rng, image_size, stem, numerics):
     assert models.patch_grid(model) == tuple(grid)
 
 
-def stem_count(units, root=64):
-    """Counts the parameters of a stem of width 1 and the channels of its map."""
-    total, last = 7 * 7 * 3 * root + 2 * root, root
-    for s, num_units in enumerate(units):
-        inner = root * 2**s
-        for u in range(num_units):
-            total += last * inner + 9 * inner**2 + inner * 4 * inner  # conv1, conv2, conv3
-            total += 2 * (inner + inner + 4 * inner)  # gn1, gn2, gn3
-            total += last * 4 * inner + 2 * 4 * inner if u == 0 else 0  # conv_proj, gn_proj
-            last = 4 * inner
-    return total, last
-
-
 PUBLISHED = {
     "R+Ti/16": 6_337_704,
     "R26+S/32": 36_431_912,
     "R26+B/32": 101_383_976,
     "R50+B/16": 98_659_112,
+    "R50+B/32": 110_945_832,  # derived from B/32's: with a stem, and another patch kernel
+    "R50+L/16": 316_483_624,  # derived from L/16's
     "R50+L/32": 328_994_856,
 }
-
-
-def derived_count(units, plain):
-    """Counts the parameters of a hybrid with 1x1 patches and as many tokens as the variant `plain`.
-
-    The stem is added, the patch embedding's kernel replaced.
-    """
-    stem, channels = stem_count(units)
-    size = variants.get(plain)
-    kernels = channels * size.hidden_size - 3 * size.patch_size**2 * size.hidden_size
-    return COUNTS[plain] + stem + kernels
-
-
-@pytest.mark.once
-def test_derivation_gives_the_published_counts():
-    assert derived_count((2, 2, 2, 2), "S/32") == PUBLISHED["R26+S/32"]
-    assert derived_count((2, 2, 2, 2), "B/32") == PUBLISHED["R26+B/32"]
-    assert derived_count((3, 4, 9), "B/16") == PUBLISHED["R50+B/16"]
-    assert derived_count((3, 4, 6, 3), "L/32") == PUBLISHED["R50+L/32"]
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("variant", variants.HYBRIDS)
 def test_parameter_counts_are_the_published(variant):
-    expected = PUBLISHED | {
-        "R50+B/32": derived_count((3, 4, 6, 3), "B/32"),  # 110 945 832
-        "R50+L/16": derived_count((3, 4, 9), "L/16"),  # 316 483 624
-    }
     with shapes_only():
         model = models.from_variant(variant, image_size=224, num_classes=1000)
-        assert model.count_params() == expected[variant]
+        assert model.count_params() == PUBLISHED[variant]
         pixels = variants.get(variant).stride
         assert models.patch_grid(model) == (224 // pixels, 224 // pixels)
-
-
-@pytest.mark.on("torch")
-def test_another_image_size_keeps_the_stem_and_resizes_positions(rng):
-    model = randomize(HybridViT((16, 24), **STEM, **SMALL), rng, scale=0.15)
-    larger = models.with_image_size(model, (32, 40))
-    assert models.patch_grid(larger) == (4, 5)
-    images = images_for(larger, rng)
-    weights = {k: v.astype("float64") for k, v in weights_by_path(model).items()}
-    weights["posembed_input/pos_embedding"] = weights_by_path(larger)[
-        "posembed_input/pos_embedding"
-    ]
-    x = resnet_reference.stem(images.astype("float64"), weights, STEM["resnet_layers"])
-    expected = reference.forward(x, weights, num_layers=2)["logits"]
-    assert_close(larger(images), expected)
-
-
-@pytest.mark.on("torch")
-def test_saved_model_gives_the_same_logits(rng, tmp_path):
-    model = randomize(HybridViT((16, 24), **STEM, **SMALL, classifier="gap"), rng, scale=0.15)
-    images = images_for(model, rng)
-    model.save(tmp_path / "hybrid.keras")
-    again = keras.models.load_model(tmp_path / "hybrid.keras")
-    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
-    model.save_weights(tmp_path / "hybrid.weights.h5")
-    fresh = HybridViT((16, 24), **STEM, **SMALL, classifier="gap")
-    fresh.load_weights(tmp_path / "hybrid.weights.h5")
-    np.testing.assert_array_equal(to_numpy(fresh(images)), to_numpy(model(images)))

@@ -79,16 +79,6 @@ def test_no_images_have_no_outputs(model, images, verbose):
     assert_close(model.predict(images, verbose=0), by_keras(model, images), rtol=2e-6)
 
 
-@pytest.mark.on("torch")
-def test_lists_and_other_byte_orders_are_predicted(model, images):
-    expected, features = model.predict(images, verbose=0), open_embedder(model).run(images)
-    for given in ([*images], images.tolist(), images.astype(">f4"), images.astype("float64")):
-        assert_close(model.predict(given, verbose=0), expected, rtol=1e-5)
-        assert_close(model.predict_on_batch(given), expected, rtol=1e-5)
-        assert_close(open_embedder(model).run(given), features, rtol=1e-5)
-    assert_close(model.predict([images], verbose=0), expected, rtol=1e-5)  # Keras' list of inputs
-
-
 UNPREPARED = {
     "0 to 1": lambda x: x,
     "0 to 255": lambda x: 255 * x,

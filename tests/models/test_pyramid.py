@@ -71,14 +71,6 @@ def test_blocks_are_maps_of_their_own_with_and_without_the_norm(small):
     assert_close(normed, as_map(expected["encoder_norm"]))
 
 
-def test_each_level_may_have_a_block_of_its_own(small):
-    model, images, expected = small
-    fine, coarse = computed(feature_pyramid(model, (4, 16), blocks=(0, 1)), images)
-    first, second = (as_map(expected[f"encoderblock_{i}"]) for i in (0, 1))
-    assert_close(fine, upsampled(first, 2))
-    assert_close(coarse, pooled(second, 2))
-
-
 def test_a_pyramid_takes_another_size_and_is_saved(small, rng, tmp_path):
     model = small[0]
     resized = with_image_size(feature_pyramid(model, (4, 8), norm=True), (32, 8))

@@ -139,20 +139,6 @@ def test_a_model_made_by_policies_of_paths_is_saved(rng, tmp_path):
     np.testing.assert_array_equal(to_numpy(opened(images)), expected)
 
 
-@pytest.mark.nightly_on("jax")
-def test_a_quantized_model_still_gives_gradients_to_what_is_not_quantized(rng):
-    model = build(rng)
-    model.quantize("int8")
-    images = rng.normal(size=(4, 16, 16, 3)).astype("float32")
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = [np.array(v) for v in model.get_weights()]
-    model.train_on_batch(images, np.arange(4))
-    changed = [not np.array_equal(a, b) for a, b in zip(before, model.get_weights())]
-    assert any(changed)
-    for variable, has_changed in zip(model.weights, changed):
-        assert not (has_changed and variable.dtype == "int8"), variable.path
-
-
 @pytest.mark.once
 def test_what_needs_whole_numbers_of_bits_is_refused(rng, tmp_path):
     model = build(rng)

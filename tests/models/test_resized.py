@@ -1,12 +1,10 @@
 """Copies for other sizes of images and patches, by the rules that a model carries."""
 
-import keras
 import numpy as np
 import pytest
 
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import models
 from vit_keras.models import (
     VisionTransformer,
     patch_grid,
@@ -56,28 +54,6 @@ def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rng, rul
     assert patch_grid(small) == (4, 2) and patch_grid(resized) == (2, 4)
 
 
-def test_no_rule_takes_those_of_the_model(small):
-    patches = weights_by_path(with_patch_size(small, 2))
-    by_name = weights_by_path(with_patch_size(small, 2, FLEXIVIT.positions, FLEXIVIT.patches))
-    others = weights_by_path(with_patch_size(small, 2, "bicubic", "bicubic_antialias"))
-    for path, value in by_name.items():
-        np.testing.assert_array_equal(patches[path], value, err_msg=path)
-    assert np.abs(patches[POSITIONS] - others[POSITIONS]).max() > 1e-3
-    larger = weights_by_path(with_image_size(small, (8, 16)))[POSITIONS]
-    before = weights_by_path(small)[POSITIONS]
-    expected = resize_position_embeddings(before, (4, 2), (2, 4), "bilinear_antialias")
-    assert_close(larger, expected, rtol=2e-6)
-
-
-def test_equal_counts_are_resized_where_the_grid_is_another(small):
-    before, after = (
-        weights_by_path(model)[POSITIONS] for model in (small, with_image_size(small, (8, 16)))
-    )
-    assert before.shape == after.shape
-    np.testing.assert_array_equal(before[:, 0], after[:, 0])
-    assert np.abs(before - after)[:, 1:].max() > 0.05
-
-
 @pytest.mark.parametrize("rule", INTERPOLATIONS)
 def test_a_model_of_any_size_interpolates_in_the_graph_as_copies_do(small, rng, rule):
     dynamic = with_image_size(small, None, rule)
@@ -87,16 +63,6 @@ def test_a_model_of_any_size_interpolates_in_the_graph_as_copies_do(small, rng, 
         assert_close(dynamic(images), expected, rtol=5e-6)
         cropped = np.pad(images, [(0, 0), (0, 3), (0, 2), (0, 0)], constant_values=1)
         assert_close(dynamic(cropped), expected, rtol=5e-6)
-
-
-@pytest.mark.parametrize(("cover", "prefix"), [("all", 3), ("class", 1), ("patches", 0)])
-def test_positions_of_tokens_before_the_patches_stay(rng, cover, prefix):
-    model = VisionTransformer((16, 8), 4, 24, 1, 3, 40, 5, num_registers=2, position_cover=cover)
-    before = weights_by_path(randomize(model, rng))[POSITIONS]
-    after = weights_by_path(with_image_size(model, 16, "bicubic_offset"))[POSITIONS]
-    expected = resize_position_embeddings(before[:, prefix:], (4, 2), (4, 4), "bicubic_offset")
-    assert_close(after[:, prefix:], expected, rtol=1e-6)
-    np.testing.assert_array_equal(after[:, :prefix], before[:, :prefix])
 
 
 def test_relative_biases_are_resized_in_every_block(rng):
@@ -115,14 +81,6 @@ def test_relative_biases_are_resized_in_every_block(rng):
             resized["encoderblock_1/MlpBlock_3/Dense_0/kernel"],
             before["encoderblock_1/MlpBlock_3/Dense_0/kernel"],
         )
-
-
-def test_files_carry_the_rules(small, tmp_path):
-    with_patch_size(small, 2).save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.resizing == FLEXIVIT
-    assert models.intermediates(again).resizing == FLEXIVIT
-    assert models.resizing_of(keras.Sequential([keras.layers.Dense(1)])) == Resizing()
 
 
 def test_a_publisher_that_crops_takes_any_size(rng):

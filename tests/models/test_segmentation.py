@@ -121,27 +121,8 @@ def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path, suffi
     assert (labels.task.kind, labels.class_names) == ("labels", list("abcde"))
 
 
-def test_initial_weights_are_zero_in_the_head_and_follow_the_seed(encoder):
-    first, second, other = (weights_by_path(segmenter(encoder, 4, seed=s)) for s in (1, 1, 2))
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, second[name])
-    assert not first["head/kernel"].any()
-    kernels = [name for name in first if name.startswith("decoder") and name.endswith("kernel")]
-    assert len(kernels) == 8 and all((first[name] != other[name]).any() for name in kernels)
-    up = first["decoder_up_0/kernel"]  # (2, 2, 64, 64), Xavier uniform for 64 inputs and outputs
-    assert 0.98 * np.sqrt(6 / 128) < abs(up).max() <= np.sqrt(6 / 128)
-
-
 def test_a_decoder_costs_what_was_counted_by_hand(encoder):
     blocks = inspection.flops(VisionTransformer((16, 24), 8, **SIZES | {"num_classes": None})).macs
     projections, ups, mixes = 4 * 6 * 24 * 10, (6 + 24) * 4 * 100, (24 + 96) * 9 * 100
     expected = blocks + projections + ups + mixes + 96 * 10 * 4
     assert inspection.flops(segmenter(encoder, 4, width=10)).macs == expected
-
-
-@pytest.mark.parametrize(("patch", "doublings"), [(7, 0), (6, 1), (4, 2), (8, 2)])
-def test_the_resolution_is_doubled_where_patches_have_whole_halves(patch, doublings):
-    model = segmenter(VisionTransformer(2 * patch, patch, 12, 1, 3, 8, None), 3, width=4)
-    ups = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2DTranspose)]
-    assert len(ups) == doublings
-    assert model.output_shape == (None, 2 * patch, 2 * patch, 3)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras import layers
 from vit_keras.config import Config, DinoConfig, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import VisionTransformer, copy_encoder, pretext_model
 from vit_keras.training.loop import compile_model
@@ -169,21 +168,6 @@ def test_every_backend_takes_the_same_updates():
 
 
 @pytest.mark.on("torch")
-def test_the_logs_are_those_of_the_state_before_the_update(rng):
-    model, layer = compiled(rng)
-    images = views(rng)
-    expected, _ = expected_outputs(layer, images, 0.04)
-    weights = np.array([2.0, 0.0, 1.0, 1.0], "float32")
-    targets = np.zeros((4, 2), "float32")
-    logs = model.test_on_batch(images, targets, weights, return_dict=True)
-    loss, entropy = (expected * weights[:, None]).sum(axis=0) / 4
-    assert logs["loss"] == pytest.approx(loss, rel=1e-4)
-    assert logs["teacher_entropy"] == pytest.approx(entropy, rel=1e-4)
-    model.reset_metrics()
-    assert train(model, images)["loss"] == pytest.approx(expected[:, 0].mean(), rel=1e-4)
-
-
-@pytest.mark.on("torch")
 def test_prototypes_train_after_the_first_updates(rng):
     model, layer = compiled(rng, dino=dataclasses.replace(DINO, frozen_prototypes=0.25))
     values = []
@@ -209,19 +193,6 @@ def test_no_gradient_reaches_the_teacher(rng):
 
 
 @pytest.mark.on("torch")
-def test_the_head_compares_directions(rng):
-    head = layers.PrototypeHead(7, 9, 6, seed=1)
-    x = rng.normal(size=(5, 4)).astype("float32")
-    head(x)
-    randomize(head, rng)
-    outputs = to_numpy(head(x))
-    assert_close(outputs, head_of(head, x.astype("float64")))
-    head.kernel.assign(3 * to_numpy(head.kernel))  # only the prototypes' directions count
-    assert_close(head(x), outputs, rtol=2e-6)
-    assert np.abs(outputs).max() <= 1 + 1e-6
-
-
-@pytest.mark.on("torch")
 def test_it_is_saved_like_any_and_the_teacher_is_what_remains(rng, tmp_path):
     model, layer = compiled(rng, dropout_rate=0.2)
     for _ in range(2):
@@ -237,13 +208,3 @@ def test_it_is_saved_like_any_and_the_teacher_is_what_remains(rng, tmp_path):
         values = {v.path: to_numpy(v.value) for v in copy.weights}
         for variable in layer.teacher.weights:
             np.testing.assert_array_equal(values[variable.path], to_numpy(variable.value))
-
-
-@pytest.mark.on("torch")
-def test_dropout_spares_the_teacher(rng):
-    model, _ = model_of(rng, dropout_rate=0.5)
-    images = views(rng)
-    quiet = to_numpy(model(images))
-    noisy = to_numpy(model(images, training=True))
-    assert_close(noisy[:, 1], quiet[:, 1])
-    assert np.abs(noisy[:, 0] - quiet[:, 0]).max() > 0.05

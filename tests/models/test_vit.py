@@ -46,15 +46,6 @@ def test_logits_equal_the_formulas(rng, classifier, representation_size, sizes):
     assert_close(model(images), expected["logits"])
 
 
-@pytest.mark.on("torch")
-def test_without_classes_the_model_gives_features(rng):
-    model = VisionTransformer(16, 4, **{**SMALL, "num_classes": None}, representation_size=7)
-    randomize(model, rng, scale=0.15)
-    images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
-    expected = reference.forward(images, weights_by_path(model), num_layers=2)["features"]
-    assert_close(model(images), expected)
-
-
 def published_to_ours(name):
     """Translates a name of the published Flax code (Linen numbering) to a path of this package."""
     name = name.removeprefix("Transformer/")

@@ -7,13 +7,12 @@ import pytest
 import vit_keras
 from tests.designs import images_for, random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import exporting, inspection, models, weights
+from vit_keras import exporting, inspection, models
 from vit_keras.config import ModelConfig
 from vit_keras.inspection import flops
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import VisionTransformer
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.registry import FORMATS
 
 SIZES = {"hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 32, "num_classes": None}
 WINDOWED = "encoderblock_0"
@@ -66,19 +65,6 @@ def test_the_options_are_read_off_a_model(tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "vit_keras"])
-def test_formats_of_other_projects_refuse_windows(tmp_path, name):
-    suffix = FORMATS[name].suffixes[0]
-    if name == "bit":
-        pytest.skip("of ResNets")
-    model = random_design("ViTDet", classifier="token")
-    received = "a model to write" if name == "open_clip_timm" else r"window_size=\(2, 2\)"
-    with pytest.raises(ValueError, match=received):
-        weights.save(model, tmp_path / f"model{suffix}", format=name)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.once
 def test_what_needs_all_tokens_refuses_windows(tmp_path):
     model = random_design("ViTDet")
     message = "attend to all tokens. Received: model .*encoderblock_0 attend.*window_size=.2, 2."
@@ -103,40 +89,6 @@ def test_a_global_block_gives_its_weights():
     _, maps = WithAttentionWeights(model.get_layer("encoderblock_1"))(tokens)
     assert_close(to_numpy(maps).sum(axis=-1), 1)
     assert maps.shape == (2, 2, 13, 13)
-
-
-@pytest.mark.parametrize("classifier", ["token", "gap"])
-def test_inference_equals_the_model(classifier):
-    """The class token alone is computed by the last block, which has windows here."""
-    changes = {"global_blocks": (0,), "image_size": (20, 12), "window_size": (3, 2)}
-    model = random_design("ViTDet", classifier=classifier, qkv_bias="qv", **changes)
-    images = images_for(model)
-    rewritten = exporting.for_inference(model)
-    expected = model.predict_on_batch(images)
-    assert_close(rewritten.predict_on_batch(images), expected)
-
-
-@pytest.mark.nightly_on("tensorflow", "jax")
-@pytest.mark.parametrize("options", [{"qk_norm": True}, {"rope": {"base": 1e4}}], ids=str)
-def test_inference_equals_the_model_with_options(options):
-    changes = {"window_size": (3, 2), "num_registers": 2, "classifier": "gap", "class_token": True}
-    model = random_design("ViTDet", **changes, **options)
-    images = images_for(model)
-    expected = model.predict_on_batch(images)
-    rewritten = exporting.for_inference(model)
-    assert_close(rewritten.predict_on_batch(images), expected)
-
-
-@pytest.mark.on("torch")
-def test_adapters_merge_in_windows():
-    model = random_design("ViTDet")
-    images = images_for(model)
-    models.add_lora(model, 2, ["query", "key", "value", "out"], seed=1)
-    rng = np.random.default_rng(2)
-    for weight in model.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape).astype("float32") * 0.2)
-    merged = models.merge_lora(model)
-    assert_close(merged(images), model(images))
 
 
 def test_compiled_training_is_that_of_one_large_window():
