@@ -3,7 +3,6 @@
 import csv
 import json
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -162,7 +161,9 @@ def test_commands_evaluate_and_predict(trained, photos, tmp_path, capsys):
 
 
 @pytest.mark.on("torch")
-@pytest.mark.parametrize("name", ["hf_yolos", "hf_yolos_mid_positions"])
+@pytest.mark.parametrize(
+    "name", ["hf_yolos_mid_positions", pytest.param("hf_yolos", marks=pytest.mark.nightly)]
+)
 def test_a_yolos_of_transformers_is_predicted_with_and_exported(name, tmp_path):
     """Softmax without its last class, its best class, and corners, as transformers' processor."""
     source = GOLDEN / "boxes" / name
@@ -182,15 +183,3 @@ def test_a_yolos_of_transformers_is_predicted_with_and_exported(name, tmp_path):
     options = {"formats": ["onnx"], "precisions": ["fp32"], "threads": ()}
     (row,) = exporting.export(vit_keras.open(source), tmp_path / "files", **options)
     assert row["least_iou"] > 0.999 and row["agreement"] == 1
-
-
-@pytest.mark.on("torch")
-def test_with_image_size_moves_the_boxes_of_patches(rng):
-    joined = models.with_joined_boxes(learned())
-    larger = models.with_image_size(joined, (48, 64))
-    images = rng.normal(size=(2, *SIZE, 3)).astype("float32")
-    outputs = larger.predict(keras.ops.image.resize(images, (48, 64)), verbose=0)
-    assert outputs.shape == (2, 48, 7) and larger.task.kind == "boxes"
-    grid = larger.get_layer("boxes").grid
-    centers = 1 / (1 + np.exp(-larger.get_layer("boxes").logits[:, :2]))
-    np.testing.assert_allclose(centers[0], (1 / grid[1], 1 / grid[0]), atol=1e-3)

@@ -8,7 +8,7 @@ import pytest
 import vit_keras
 from tests.helpers import assert_close, to_numpy, weights_by_path
 from tests.training.small import assert_same_state, state, without_rate
-from vit_keras import data, evaluation
+from vit_keras import data
 from vit_keras.config import Config, parse_config
 from vit_keras.experiments import train_run
 from vit_keras.training import checkpoints
@@ -68,19 +68,6 @@ def test_it_gives_the_model_that_training_through_the_model_gives(cached, weight
         for name in one:
             assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-4), name
     assert through["confusion_matrix"] == report["confusion_matrix"]
-
-
-def test_features_are_those_of_the_frozen_layers(cached):
-    folder, _ = cached
-    model = vit_keras.open(folder / "model.keras")
-    split = data.load("digits", 3).split("train[:60]")
-    backbone = evaluation.feature_model(model, "gap")
-    features, labels = evaluation.extract(
-        backbone, evaluation.make_predictor(model).batches(split, 8)
-    )
-    stored = data.StoredFeatures(folder / "features" / "train")
-    assert_close(stored.features, features)
-    np.testing.assert_array_equal(stored.labels, labels)
 
 
 def test_a_stopped_run_reads_its_features_and_ends_with_the_same_bits(
@@ -150,17 +137,3 @@ def test_damaged_features_and_other_weights_are_refused(cached, weights):
 def test_the_field_that_stands_in_the_way_is_named(fields, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         config(tmp_path, **fields)
-
-
-def test_a_run_with_patience_keeps_the_best_head(weights, tmp_path):
-    """A rate so high that the loss soon rises."""
-    fields = {
-        "model.weights": weights,
-        "patience": 1,
-        "optimizer.learning_rate": 3.0,
-        "optimizer.ema_decay": "null",
-    }
-    report = train_run(config(tmp_path / "run", **fields, total_steps=40))
-    rows = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert len(rows) < 10
-    assert report["accuracy"] == pytest.approx(max(row["val_accuracy"] for row in rows))

@@ -13,22 +13,6 @@ from vit_keras.experiments import cross_validate
 SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
 
 
-@pytest.mark.once
-def test_each_image_is_held_out_once():
-    dataset = data.load("digits", 1)
-    whole = dataset.split("train[:103]")
-    numbers = data.from_arrays(np.arange(len(whole))[:, None, None, None], whole.labels)
-    dataset.splits["train"] = numbers
-    held_out = []
-    for number in range(5):
-        train, test = data.train_and_test(dataset, DataConfig(fold=(number, 5)))
-        rows = [np.array([s.read(i).item() for i in range(len(s))]) for s in (train, test)]
-        assert not set(rows[0]) & set(rows[1]) and len(rows[0]) + len(rows[1]) == len(whole)
-        held_out += rows[1].tolist()
-        assert np.ptp(np.bincount(test.labels) - np.bincount(whole.labels) / 5) < 2
-    assert sorted(held_out) == list(range(len(whole)))
-
-
 @pytest.mark.on("torch")
 def test_the_table_holds_each_run_and_their_mean(tmp_path):
     config = Config(

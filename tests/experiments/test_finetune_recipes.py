@@ -66,12 +66,6 @@ def test_linear_moves_the_head_alone(photos, checkpoint, tmp_path):
     assert max(distances.values()) == 0
 
 
-@pytest.mark.nightly
-def test_full_moves_all_layers(photos, checkpoint, tmp_path):
-    distances = moved("finetune/full", photos, checkpoint, tmp_path / "run")
-    assert min(distances.values()) > 0
-
-
 def test_small_starts_anew(photos, tmp_path):
     words = ["--config", "scratch/small", "--dataset", f"folder:{photos}", "--epochs", "1"]
     run(["train", *words, "--workdir", str(tmp_path / "run")])

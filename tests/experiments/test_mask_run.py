@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix, jaccard_score
 
 import vit_keras
 from tests.data.mask_pictures import write_folder, write_pair
-from tests.helpers import open_elsewhere, randomize
+from tests.helpers import randomize
 from tests.training.small import OF_PLACES, assert_same_run, killed_after_a_save
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import parse_config
@@ -42,12 +42,6 @@ def trained(tmp_path_factory, photos):
     """A run that is never stopped."""
     folder = tmp_path_factory.mktemp("runs") / "straight"
     return folder, train(folder, photos)
-
-
-@pytest.mark.on("torch")
-def test_keras_opens_the_model_in_an_empty_process(trained):
-    parts = ["PixelCrossentropy", "AdamW", "MeanIoU", "PixelAccuracy"]
-    assert open_elsewhere(trained[0] / "model.keras") == [[parts, "masks"]]
 
 
 @pytest.mark.nightly_on("tensorflow")

@@ -9,7 +9,7 @@ import pytest
 
 from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.config import DataConfig, GridConfig, read_config
+from vit_keras.config import GridConfig, read_config
 from vit_keras.experiments import sweep, training_run
 
 pytestmark = pytest.mark.on("torch")  # which compiles nothing
@@ -41,22 +41,6 @@ def test_the_best_rate_trains_on_all(tmp_path, monkeypatch):
     assert "| 0.01 (chosen) | 75.00 % |" in table
     assert (tmp_path / "sweep.md").read_text() == table
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] == 0.01
-
-
-def test_a_development_split_is_a_share_of_each_class_of_the_training_images():
-    dataset = data.load("digits", 1)
-    whole = dataset.split("train")
-    train_split, dev = data.train_and_test(dataset, DataConfig(dev_percent=20.0, split_seed=1))
-    assert len(train_split) + len(dev) == len(whole)
-    for label in range(10):
-        expected = round(0.2 * (whole.labels == label).sum())
-        assert (dev.labels == label).sum() == expected
-    images = {split.read(i).tobytes() for split in (train_split,) for i in range(200)}
-    assert len(images & {dev.read(i).tobytes() for i in range(len(dev))}) <= 1  # twins
-    again = data.train_and_test(dataset, DataConfig(dev_percent=20.0, split_seed=1))[1]
-    other = data.train_and_test(dataset, DataConfig(dev_percent=20.0, split_seed=2))[1]
-    assert (again.labels == dev.labels).all() and (other.labels != dev.labels).any()
-    assert data.train_and_test(dataset, DataConfig())[1].labels is dataset.split("test").labels
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ from PIL import Image
 import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy
 from tests.training.kill import model_differences
-from vit_keras import commands, models, runtimes, weights
+from vit_keras import commands, models, weights
 from vit_keras.config import Config, parse_config
-from vit_keras.evaluation import open_predictor
 from vit_keras.experiments import train_run
 from vit_keras.experiments.starting_point import complete_model, initial_model
 
@@ -111,21 +110,14 @@ def test_a_stopped_run_ends_with_the_same_bits_and_leaves_the_texts(place, tmp_p
 
 
 @pytest.mark.on("torch")
-@pytest.mark.parametrize("target", ["onnx", pytest.param("litert", marks=pytest.mark.nightly)])
-def test_a_run_is_evaluated_predicted_and_exported(place, tmp_path, capsys, target):
+def test_a_run_is_evaluated_and_predicts(place, tmp_path, capsys):
+    """tests/weights/test_text_embeddings.py exports such a model."""
     train_run(config(place))
-    run, photos, out = str(place / "run"), str(place / "photos" / "test"), tmp_path / "files"
+    run, photos = str(place / "run"), str(place / "photos" / "test")
     commands.run(["evaluate", run, "--out", str(tmp_path)])
+    assert (tmp_path / "report.json").is_file()
     commands.run(["predict", run, f"{photos}/cat", "--format", "csv"])
     assert "small owl" in capsys.readouterr().out
-    formats = ["--format", target, "--precision", "fp32", "--out", str(out)]
-    commands.run(["export", run, *formats])
-    images = np.random.default_rng(3).integers(0, 256, (1, 16, 16, 3), dtype="uint8")
-    predictor, _ = open_predictor(run)
-    prepared = predictor.preprocessing.normalize(images.astype("float32"))
-    expected = predictor.as_probabilities(to_numpy(predictor.run(prepared)))
-    (file,) = [*out.glob("*.tflite"), *out.glob("*.onnx")]
-    assert_close(runtimes.open(str(file))(images), expected, rtol=1e-5)
 
 
 @pytest.mark.once

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from studies import digits_scale, study
+from studies import digits_scale
 from studies.digits_scale import DigitsScale
 from studies.full_scale import FullScale
 from studies.lab import Lab, Trained
 from vit_keras import data
-from vit_keras.config import DataConfig
 from vit_keras.data.datasets import digits
 from vit_keras.experiments import training_run
 
@@ -109,17 +108,3 @@ def test_full_scale_takes_the_papers_recipes(tmp_path):
     assert tuned.dataset == "tfds:cifar100" and tuned.model.weights == str(tmp_path)
     with pytest.raises(ValueError, match="For ImageNet there are recipes.*Received: R50x1"):
         full.pretraining("R50x1", "ImageNet", {})
-
-
-def test_missing_data_are_named_before_anything_is_trained(tmp_path, train_by):
-    train_by(runs := Runs())
-    lab = Lab(tmp_path, FullScale())
-    with pytest.raises(
-        FileNotFoundError, match=r"no table at 'jft300m\.parquet'\. JFT-300M is not"
-    ):
-        study("table8")(lab)
-    nowhere = FullScale(data_dir=str(tmp_path), jft="folder:nowhere")
-    lab = Lab(tmp_path, nowhere)
-    with pytest.raises(FileNotFoundError, match="Received: 'nowhere'.*--jft table:FILE"):
-        study("table7")(lab)
-    assert runs.trained == [] and DataConfig().data_dir is None

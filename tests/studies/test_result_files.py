@@ -1,14 +1,11 @@
 """The files of a result contain its values and open without other files."""
 
-import csv
-import io
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from studies.plots import bars, lines, side_by_side
-from studies.results import Column, Mean, Result, as_csv
+from studies.results import Column, Mean, Result
 from vit_keras.support.figures import new_figure, save_figure
 
 pytestmark = pytest.mark.once
@@ -28,13 +25,6 @@ def result():
         ["paper", "none", None, Mean(59.1)],
     ]
     return Result("table8", columns, rows, draw, "ours < paper.", "fewer images.")
-
-
-def test_csv_has_all_digits_and_the_standard_deviations(result):
-    header, *rows = csv.reader(io.StringIO(as_csv(result)))
-    assert header == ["source", "a < b", "count", "accuracy", "accuracy std"]
-    assert rows[0] == ["ours", "1-D & more", "12345", "61.3819", "0.456"]
-    assert rows[1] == ["paper", "none", "", "59.1", ""]
 
 
 def test_a_mean_has_the_standard_deviation_of_a_sample():

@@ -4,14 +4,13 @@ import dataclasses
 import json
 
 import keras
-import numpy as np
 import pytest
 
 from tests.helpers import ROOT, to_numpy
 from vit_keras.config import AugmentConfig, DinoConfig, PretextConfig
 from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
-from vit_keras.training import checkpoints, distribution
+from vit_keras.training import distribution
 from vit_keras.training.distribution import Topology, find_cluster
 from vit_keras.training.loop import compile_model
 
@@ -160,29 +159,3 @@ def test_each_process_drops_other_units():
     assert found[: len(states)] == [[100 + i, 7] for i in range(len(states))]
     assert len({seed for seed, _ in found}) == 3 * len(states) >= 9
     assert {counter for _, counter in found} == {7}
-
-
-@pytest.mark.on("torch")
-def test_a_checkpoint_keeps_the_metrics_of_each_replica(tmp_path, rng):
-    """A sum that continues from a total is rounded otherwise than one of each replica's."""
-    written = []
-
-    class Two(Topology):
-        def read_replicas(self, variables):
-            return [replicas[v.path] for v in variables]
-
-        def write_replicas(self, variables, values):
-            written.extend((v.path, value) for v, value in zip(variables, values))
-
-    model = VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1)
-    compile_model(model, DIGITS)
-    draw = lambda shape: rng.normal(size=(2, *shape)).astype("float32")
-    replicas = {v.path: draw(v.shape) for v in model.metrics_variables}
-    checkpoints.save(model, tmp_path, 3, keep=1, topology=Two())
-    checkpoints.restore(model, tmp_path, Two())
-    assert len(written) == len(model.metrics_variables) >= 4
-    for path, values in written:
-        np.testing.assert_array_equal(values, replicas[path])
-    checkpoints.restore(model, tmp_path)  # in one process
-    for variable in model.metrics_variables:
-        np.testing.assert_array_equal(to_numpy(variable.value), replicas[variable.path].sum(axis=0))

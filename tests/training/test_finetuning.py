@@ -81,9 +81,3 @@ def test_the_pictures_are_learned(pictures, checkpoint, tmp_path):
     predictor, _ = evaluation.open_predictor(tmp_path / "run")
     rows = evaluation.predict_files(predictor, files)
     assert [row.classes[0][0] for row in rows] == ["temple", "flower"]
-
-
-def test_missing_weights_are_named(pictures, tmp_path):
-    line = arguments(pictures, tmp_path / "nowhere.npz", tmp_path / "run", steps=0)
-    with pytest.raises(FileNotFoundError, match="must be a run's folder, a checkpoint or a publ"):
-        commands.run(line)

@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 import sklearn.metrics as reference
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close, to_numpy
 from vit_keras.config import Config
+from vit_keras.data.batches import Batches
+from vit_keras.models import ImageModel
 from vit_keras.support.tasks import Task
+from vit_keras.training.distribution import ALONE
 from vit_keras.training.losses import build_loss
-from vit_keras.training.metrics import R2
+from vit_keras.training.metrics import R2, EvaluateLabels
 
 COUNT, OUTPUTS = 12, 3
 
@@ -126,3 +129,82 @@ def test_r2_equals_scikit_learns_over_batches(rng, unknown, mean):
 def test_what_does_not_fit_a_kind_of_label_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Config(**fields)
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def softmax_xent(targets, logits, smoothing):
+    targets = targets * (1 - smoothing) + smoothing / targets.shape[-1]
+    return -(targets * log_softmax(logits)).sum(-1).mean()
+
+
+def sigmoid_xent(targets, logits, smoothing):
+    """-log σ(x) for classes in the image and -log σ(-x) for the others, summed over the classes."""
+    positive, negative = np.logaddexp(0, -logits), np.logaddexp(0, logits)
+    return (targets * positive + (1 - targets) * negative).sum(-1).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "smoothing", "reference"),
+    [
+        ("softmax", 0.0, softmax_xent),
+        ("softmax", 0.1, softmax_xent),
+        ("sigmoid", 0.0, sigmoid_xent),
+    ],
+)
+def test_losses_equal_the_formulas(rng, name, smoothing, reference):
+    logits = 30 * rng.normal(size=(6, 7))
+    targets = rng.dirichlet(np.ones(7), 6)  # as MixUp makes them
+    loss = build_loss(Config(loss=name, label_smoothing=smoothing))
+    loss = keras.losses.deserialize(keras.losses.serialize(loss))
+    value = loss(*(keras.ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
+    assert_close(value, reference(targets, logits, smoothing))
+
+
+def rare_labels(rng, count):
+    """Logits that differ little, with ties, of labels that are rare, common, and never there."""
+    prevalence = np.array([0.002, 0.4, 0.0])
+    labels = (rng.random((count, OUTPUTS)) < prevalence).astype("float32")
+    labels[:7, 0] = [1, 0, 1, 0, 0, 1, 0]
+    logits = rng.normal(np.log(prevalence + 1e-3), 0.1, labels.shape) + 0.1 * labels
+    logits[:, 1] = np.round(logits[:, 1], 2)  # many are equal
+    labels[rng.random(labels.shape) < 0.1] = np.nan
+    return labels, logits.astype("float32")
+
+
+def mean_average_precision(labels, logits):
+    known = [~np.isnan(y) for y in labels.T]
+    return np.mean(
+        [
+            reference.average_precision_score(labels[known[k], k], logits[known[k], k])
+            for k in range(2)  # the last one has no positive
+        ]
+    )
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_held_out_figures_are_those_of_all_outputs(rng, padded):
+    labels, logits = rare_labels(rng, 1900)
+    images = keras.Input((OUTPUTS,))
+    model = ImageModel(images, keras.layers.Dense(OUTPUTS, use_bias=False)(images))
+    model.set_weights([np.eye(OUTPUTS)])
+    model.task = Task("labels")
+    model.compile("sgd", "mse", weighted_metrics=[])
+    columns = [logits, labels]
+    if padded:  # as where several devices share batches
+        weights = np.repeat(np.float32([2048 / 1900, 0]), [1900, 148])
+        more = logits[:148], 1 - labels[:148]
+        columns = [*map(np.concatenate, zip(columns, more)), weights]
+    made = [tuple(x[i : i + 512] for x in columns) for i in range(0, len(columns[0]), 512)]
+    held_out = Batches(lambda number, each: made[number], len(made), whole=padded)
+    callback = EvaluateLabels(model, Config(batch_eval=512), held_out, ALONE, [])
+    callback.set_model(model)
+    for _ in range(2):
+        callback.on_epoch_end(0, logs := {})
+    expected = mean_average_precision(labels, logits)
+    assert logs["val_average_precision"] == pytest.approx(expected, rel=1e-6)
+    terms = np.logaddexp(0, logits) - labels * logits
+    assert logs["val_loss"] == pytest.approx(np.nansum(terms, axis=-1).mean(), rel=1e-5)

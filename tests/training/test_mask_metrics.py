@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import jaccard_score
 
-from tests.helpers import to_numpy
-from tests.training.test_losses import log_softmax
+from tests.training.test_label_losses import log_softmax
 from vit_keras.config import Config
 from vit_keras.support.tasks import VOID, Task
 from vit_keras.training.losses import build_loss
@@ -37,37 +36,6 @@ def test_the_loss_is_the_mean_over_the_pixels_that_have_a_class(batch):
     weights = np.array([0.5, 1.0, 2.0])
     weighed = float(loss(masks, logits, sample_weight=weights))
     assert weighed == pytest.approx((weights * each).mean(), rel=1e-5)
-
-
-def test_pixels_without_a_class_have_no_gradient(batch):
-    """The logits move by the gradient of the loss alone where there is a class."""
-    logits, masks = batch
-    images = keras.Input(logits.shape[1:])
-    model = keras.Model(images, Moved(logits.shape, name="moved")(images))
-    loss = build_loss(Config(task="masks"), Task("masks"))
-    model.compile(keras.optimizers.SGD(1.0), loss)
-    model.fit(logits, masks, batch_size=3, shuffle=False, verbose=0)
-    moved = to_numpy(model.layers[-1].shift.value)
-    assert (moved[masks == VOID] == 0).all()
-    assert (abs(moved[masks != VOID]).max(axis=-1) > 0).all()
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Moved(keras.layers.Layer):
-    """Adds a weight to each logit of a batch."""
-
-    def __init__(self, shape, **kwargs):
-        super().__init__(**kwargs)
-        self.whole = shape
-
-    def build(self, input_shape):
-        self.shift = self.add_weight(shape=self.whole, initializer="zeros", name="shift")
-
-    def call(self, x):
-        return x + self.shift
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 def test_the_metrics_equal_those_of_scikit_learn_over_batches(batch):

@@ -2,14 +2,12 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
 from tests.training.small import RATE, small_config, small_model, small_run
 from vit_keras.data.batches import Batches
-from vit_keras.runs import Run
-from vit_keras.training import callbacks, checkpoints
+from vit_keras.training import checkpoints
 from vit_keras.training.records import NonFinite
 
 
@@ -47,29 +45,6 @@ def test_the_run_stops_at_the_update(tmp_path):
     with pytest.raises(NonFinite, match=message):
         small_run(tmp_path, wrap=spoiling(8, times=99))
     assert steps_of(tmp_path)[-1] == 6
-
-
-def test_a_loss_is_checked_one_batch_later_or_when_asked(tmp_path):
-    watch = callbacks.StopOnNonFinite(Run(tmp_path, small_config(tmp_path)), 0)
-    seen = []
-    others = [
-        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs)),
-        keras.callbacks.Callback(),
-    ]
-    fit = callbacks.CallbackList([watch, *others])
-    losses = [keras.ops.convert_to_tensor(loss, "float32") for loss in (0.5, np.inf, 0.25)]
-    for batch, loss in enumerate(losses[:2]):
-        fit.on_train_batch_begin(batch)
-        fit.on_train_batch_end(batch, {"loss": loss})
-    assert seen == [{"loss": 0.5}, {"loss": np.inf}]  # as numbers, at once
-    with pytest.raises(NonFinite, match="the loss of update 2 is inf"):
-        fit.on_test_begin()
-    fit.on_test_begin()  # every loss was checked
-    fit.on_train_batch_begin(2)
-    fit.on_train_batch_end(2, {"loss": losses[1]})
-    fit.on_train_batch_begin(3)
-    with pytest.raises(NonFinite, match="the loss of update 3 is inf"):
-        fit.on_train_batch_end(3, {"loss": losses[2]})
 
 
 def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):

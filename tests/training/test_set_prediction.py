@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.helpers import assert_close, randomize, to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from vit_keras import models
 from vit_keras.layers.backends import lookup
@@ -86,15 +86,3 @@ def test_a_detector_learns_to_find_a_square(rng, head):
     best = outputs["logits"][..., 1].argmax(axis=1)  # the token of the square's class
     boxes = outputs["boxes"][np.arange(count), best]
     assert np.abs(boxes - y_true[:, 1, 1:]).mean() < 0.12
-
-
-@pytest.mark.once
-def test_a_compiled_detector_is_saved_with_its_loss(rng, tmp_path):
-    base = models.VisionTransformer(16, 8, 24, 1, 2, 48, num_classes=3)
-    joined = models.with_joined_boxes(models.detector(base, num_classes=2, num_tokens=3))
-    randomize(joined, rng).compile("sgd", SetPrediction(giou_weight=4.0), jit_compile=JIT)
-    joined.save(tmp_path / "model.keras")
-    opened = keras.saving.load_model(tmp_path / "model.keras")
-    assert opened.loss.giou_weight == 4.0
-    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
-    assert_close(to_numpy(opened(images)), to_numpy(joined(images)))
