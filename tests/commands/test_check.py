@@ -96,15 +96,6 @@ def test_files_that_are_not_read_are_named(root, rng, report):
     assert "kinds" not in found  # no picture is opened
 
 
-def test_a_terminal_obeys_no_name(root, capsys):
-    for name in ("\x1b[2J.tga", "a\nproblem: none.tga"):
-        (root / "bee" / name).write_bytes(b"")
-    assert check(root, "--quick") == 0
-    printed = capsys.readouterr().out
-    assert "\x1b" not in printed and "bee/\\x1b[2J.tga" in printed
-    assert "a\\nproblem: none.tga" in printed
-
-
 def test_an_unreadable_picture_is_a_problem_unless_it_is_skipped(root, report, capsys):
     bad = root / "ant" / "07.png"
     bad.write_bytes(bad.read_bytes()[:100])
@@ -175,18 +166,6 @@ def test_what_cannot_be_trained_on_exits_with_1(root, rng, spoil, report):
     }[spoil]
     (problem,) = report(root, *options, code=1)["problems"]
     assert message in problem
-
-
-def test_a_table_and_digits_are_checked_too(root, report):
-    rows = [f"{name}/{i:02}.png,{name}" for name in ("ant", "bee") for i in range(12)]
-    (root / "rows.csv").write_text("\n".join(["path,label", *rows]))
-    found = report(root / "rows.csv")
-    assert found["dataset"] == f"table:{root / 'rows.csv'}"
-    assert found["pictures"] == {"train": {"ant": 11, "bee": 11}, "test": {"ant": 1, "bee": 1}}
-    assert found["kinds"] == {"RGB": 24}
-    digits = report("digits", "--model.channels", "1")
-    assert sum(digits["pictures"]["train"].values()) == 1437
-    assert digits["kinds"] == {"in memory": 1797} and digits["width"]["max"] == 8
 
 
 def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):

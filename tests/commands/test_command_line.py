@@ -3,10 +3,8 @@
 import shlex
 import subprocess
 
-import keras
 import pytest
 
-import vit_keras
 from tests.helpers import ROOT, run_script
 from vit_keras import commands
 
@@ -50,26 +48,6 @@ def test_an_unknown_backend_is_one_sentence(name, hint, program):
     last = done.stderr.splitlines()[-1]
     assert "must be tensorflow, jax, torch or openvino. Received: " in last and hint in last
     assert done.stderr.count("\n") == 1 or program[0] == "-c"
-
-
-WARN = """
-import sys, warnings
-sys.argv[0] = "vit-keras"
-import vit_keras
-warnings.warn("a library's")
-ours = "import warnings; warnings.warn('ours,' + chr(10) + ' in two lines')"
-exec(ours, {"__name__": "vit_keras.weights"})
-"""
-
-
-def test_a_command_prints_warnings_of_this_package_alone_each_in_a_line():
-    assert run_script("-c", WARN).stderr == "vit-keras: warning: ours, in two lines\n"
-
-
-def test_versions_are_printed(capsys):
-    assert commands.main(["--version"]) == 0
-    expected = f"vit-keras {vit_keras.__version__} (Keras {keras.__version__} on "
-    assert capsys.readouterr().out.startswith(expected)
 
 
 def test_options_are_written_with_underscores_or_dashes():
@@ -191,26 +169,6 @@ def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path, place):
     paths = f"{tmp_path}:{ROOT}"
     done = run_script(program, "info", "B/16", check=False, PYTHONPATH=paths, backend="jax")
     assert done.returncode == 130 and done.stderr == "vit-keras info: error: interrupted\n"
-
-
-LOADED = """
-import sys
-sys.argv[0] = "vit-keras"
-import vit_keras
-vit_keras.import_models()
-names = "keras tensorflow jax torch sklearn matplotlib pandas".split()
-print(*[name for name in names if name in sys.modules])
-from matplotlib import pyplot
-from sklearn.metrics import average_precision_score
-print(average_precision_score([0, 1, 1], [0.1, 0.4, 0.35]), pyplot.figure().number)
-"""
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_command_loads_keras_and_its_backend_alone(backend):
-    """The packages that Keras left out can be imported later."""
-    loaded, after = run_script("-c", LOADED, backend=backend).stdout.splitlines()
-    assert loaded == f"keras {backend}" and after == "1.0 1"
 
 
 def test_the_shell_completes_commands_and_options(capsys):

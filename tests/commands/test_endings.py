@@ -4,9 +4,6 @@ import pytest
 from PIL import Image
 
 from tests.helpers import run_script
-from vit_keras import commands
-from vit_keras.models import VisionTransformer
-from vit_keras.weights import save_model
 
 SIZES = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 2}
 TRAINING = [
@@ -39,16 +36,3 @@ def test_an_unreadable_picture_ends_the_process_in_one_line(tmp_path, rng):
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f"vit-keras train: error: '{pictures}/a/70.jpg' cannot be read")
     assert "Traceback" not in done.stderr and sum("error" in line.lower() for line in lines) == 1
-
-
-def test_an_evaluation_ends_in_the_same_line(tmp_path, rng, capsys):
-    pictures = write_pictures(tmp_path / "pictures", rng, 24, torn=10)
-    model = VisionTransformer(**SIZES, mlp_dim=8, num_classes=2)
-    model.class_names = ("a", "b")
-    save_model(model, tmp_path / "model.keras")
-    line = ["evaluate", str(tmp_path / "model.keras"), "--out", str(tmp_path / "out")]
-    line += ["--dataset", f"folder:{pictures}", "--split", "train+test"]
-    for more in ([], ["--fewshot", "1", "--seeds", "1"]):
-        assert commands.main([*line, *more]) == 1
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith(f"vit-keras evaluate: error: '{pictures}/a/10.jpg' cannot be read")

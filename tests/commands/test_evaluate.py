@@ -149,25 +149,6 @@ def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):
         run(["evaluate", *folders, "--predictions", "a.csv"])
 
 
-def test_bench_calls_no_model_the_fastest_that_loses_too_much(folders, capsys):
-    """The other run takes all digits for ones, whatever time that takes."""
-    first, ones = folders
-    run(["bench", *folders, "--dataset", "digits", "--batch", "1", "90", "--rounds", "1"])
-    head, right, wrong, _, _, *_, best_of_1, best_of_90 = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["model", "images", "accuracy"]
-    test_set = data.load("digits", 1).split("test")
-    predictor, _ = evaluation.open_predictor(first)
-    predicted = predictor.predict(predictor.batches(test_set, 90))
-    classes = predicted.probabilities.argmax(axis=-1)
-    accuracy = np.mean(classes == test_set.labels)
-    assert right.split() == [first, "360", f"{accuracy:.2%}", "100.00%", "0.0000"]
-    share, agreed = np.mean(test_set.labels == 1), np.mean(classes == 1)
-    assert wrong.split()[:4] == [ones, "360", f"{share:.2%}", f"{agreed:.2%}"]
-    assert wrong.endswith("loses too much") and agreed < 0.99
-    for line in (best_of_1, best_of_90):
-        assert f": {first}, " in line
-
-
 def test_bench_compares_a_model_with_its_int8_by_keras(folders, tmp_path, capsys):
     run(["bench", folders[0], "--int8", "--dataset", "digits", "--batch", "90", "--rounds", "1"])
     _, right, int8, *_ = capsys.readouterr().out.splitlines()

@@ -29,6 +29,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.on("jax", "torch")
+@pytest.mark.nightly_on("torch")  # where tests/training/test_finetuning.py learns pictures
 def test_a_fifth_of_the_main_job_reads_digits(tmp_path):
     """On the backends that do not run the whole job, whose accuracy `python train.py` prints."""
     run(["train", "--total_steps", "200", "--workdir", str(tmp_path / "run")])

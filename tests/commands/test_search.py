@@ -1,10 +1,8 @@
 """`embed` and `search` in each format, beside cosines in NumPy."""
 
 import csv
-import html.parser
 import io
 import json
-import re
 
 import numpy as np
 import pyarrow.parquet
@@ -12,7 +10,6 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.commands.read_predictions import pixels_of
 from tests.helpers import randomize, to_numpy
 from vit_keras import commands, data, models, retrieval
 from vit_keras.commands import run
@@ -104,33 +101,6 @@ def of_rows(rows):
     return list(answers.items())
 
 
-class Page(html.parser.HTMLParser):
-    """What a page of a search shows: for each section, (path, label, similarity, picture)."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.sections, self.tag, self.errors = [], None, []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tag, values = tag, dict(attributes)
-        if tag == "section":
-            self.sections.append([])
-        elif tag == "figure":
-            self.sections[-1].append([None, None, values.get("data-similarity"), None])
-        elif tag == "img":
-            self.sections[-1][-1][3] = values
-        elif tag == "figcaption":
-            self.sections[-1][-1][0] = values["title"]
-
-    def handle_data(self, text):
-        if self.tag == "i":
-            self.sections[-1][-1][1] = text
-        elif self.tag == "p":
-            self.errors.append(text)
-        self.tag = None
-
-
 def test_every_format_says_the_same(folder, queries, outputs):
     with open(outputs / "a.csv", newline="") as file:
         written = {"csv": of_rows(csv.DictReader(file))}
@@ -151,26 +121,6 @@ def test_every_format_says_the_same(folder, queries, outputs):
     for name, rows in wanted:
         shown = [f"  {share:6.3f}  {path}  {label}\n" for path, label, _, share in rows]
         assert f"{name}:{'' if rows else ' '}" in text and "".join(shown) in text
-
-
-def test_a_page_shows_the_query_and_its_neighbors(folder, queries, outputs):
-    text = (outputs / "a.html").read_text()
-    assert not re.search(r"(src|href)=.(?!data:)", text) and text.count("<script>") == 1
-    page = Page(text)
-    for section, (name, rows) in zip(page.sections, expected(folder, queries), strict=True):
-        (query, *matches) = section
-        assert query[0] == name and query[2] is None
-        assert [match[:2] for match in matches] == [[path, label] for path, label, *_ in rows]
-        shares = [float(match[2]) for match in matches]
-        np.testing.assert_allclose(shares, [row[3] for row in rows], atol=1e-5)
-        for path, *_, picture in section:
-            if path == queries[1]:
-                assert picture is None
-                continue
-            original = np.asarray(Image.open(path), "float64")
-            assert pixels_of(picture).shape == original.shape
-            assert pixels_of(picture).mean() == pytest.approx(original.mean(), abs=3)
-    assert len(page.errors) == 1 and "bad.png' cannot be read as an image" in page.errors[0]
 
 
 def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsys):

@@ -10,7 +10,6 @@ from sklearn.metrics import (
 
 from tests.helpers import assert_close, randomize
 from vit_keras import applications, evaluation
-from vit_keras.models import VisionTransformer
 
 pytestmark = pytest.mark.on("torch")
 
@@ -34,30 +33,6 @@ def test_classes_without_images_or_predictions_have_no_rate():
     assert rates == [(0.5, 1.0), (None, 0.0), (None, None)]
     text = evaluation.report_table(actual)
     assert "accuracy 50.00% of 2 images" in text and "0.00%" in text
-
-
-@pytest.mark.parametrize(
-    ("labels", "names", "message"),
-    [
-        ([], "ab", "needs at least one image"),
-        ([0, 2], "ab", r"Labels must lie in \[0, 2\).*from 0 to 2"),
-        ([0, -1], "ab", r"Labels must lie in \[0, 2\).*from -1 to 0"),
-        ([0, 1], "abc", "model's 2 classes need as many names. Received: 3 names"),
-    ],
-)
-def test_wrong_input_is_named(labels, names, message):
-    logits = np.zeros((len(labels), 2))
-    with pytest.raises(ValueError, match=message):
-        evaluation.report(logits, np.array(labels, int), names)
-
-
-def test_predictions_keep_the_order_of_the_images(rng):
-    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), rng)
-    images = rng.uniform(-1, 1, (7, 8, 8, 1)).astype("float32")
-    batches = [(images[:4], np.arange(4)), (images[4:], np.arange(4, 7))]
-    logits, labels = evaluation.predict(model, batches)
-    assert_close(logits, model(images), rtol=2e-6)
-    np.testing.assert_array_equal(labels, np.arange(7))
 
 
 def test_a_softmax_is_not_applied_twice(rng):

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import evaluation
-from vit_keras.evaluation.predictors import make_predictor
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, intermediates
 
 pytestmark = pytest.mark.on("torch")
 
@@ -56,24 +53,3 @@ def test_shots_are_drawn_as_published(rng):
         assert row["mean"] == pytest.approx(np.mean(row["accuracies"]))
         assert row["std"] == pytest.approx(np.std(row["accuracies"], ddof=1))
     assert "7-shot accuracy" in evaluation.few_shot_table(rows)
-
-
-MODELS = {
-    "vit": lambda: VisionTransformer(8, 4, 12, 1, 3, 20, 5, representation_size=6),
-    "hybrid": lambda: HybridViT(
-        32, (1,), 0.5, 1, hidden_size=12, num_layers=1, num_heads=3, mlp_dim=20, num_classes=5
-    ),
-    "resnet": lambda: ResNet(32, (1,), 0.5, 5),
-    "no head": lambda: VisionTransformer(8, 4, 12, 1, 3, 20, None),
-}
-BEFORE = {"vit": "pre_logits", "hybrid": "token", "resnet": "avg_pool", "no head": "token"}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_features_are_what_the_head_reads(rng, name):
-    model = randomize(MODELS[name](), rng)
-    images = rng.uniform(-1, 1, (5, *model.input_shape[1:])).astype("float32")
-    features = evaluation.feature_model(model)
-    expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
-    assert_close(features(images), expected)
-    assert make_predictor(features).preprocessing == model.preprocessing

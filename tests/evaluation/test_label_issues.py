@@ -8,11 +8,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
-from tests.helpers import assert_close, randomize
+from tests.helpers import randomize
 from vit_keras import commands, models, weights
 from vit_keras.evaluation import (
     cross_validated_probabilities,
-    early_features,
     find_label_issues,
     suspicion,
 )
@@ -58,23 +57,6 @@ def test_issues_follow_the_published_rule(rng):
     assert rows[0] == pytest.approx(np.delete(p, one.label).max() - p[one.label])
 
 
-def test_early_features_are_the_patches_of_half_of_the_blocks(rng):
-    model = models.VisionTransformer(16, 4, 12, 3, 3, 20, 5)
-    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
-    outputs = models.intermediates(randomize(model, rng)).predict(images, verbose=0)
-    expected = outputs["encoderblock_1"][:, 1:].reshape(2, -1)
-    features = early_features(model)
-    assert_close(features.predict(images, verbose=0), expected)
-    means = early_features(models.with_image_size(model, 64)).predict(np.ones((1, 64, 64, 3)))
-    assert means.shape == (1, 16 * 12)
-    assert early_features(models.ResNet(32, (1,), 0.5, num_classes=3)).output_shape == (None, 128)
-
-
-def test_a_class_of_one_picture_is_refused():
-    with pytest.raises(ValueError, match=r"2 classes, with 1 pictures of the smallest"):
-        cross_validated_probabilities(np.eye(4), np.array([0, 0, 0, 1]))
-
-
 def test_check_lists_and_shows_them(rng, tmp_path, capsys):
     for i in range(40):
         kind, low = ("dark", 0) if i % 2 else ("light", 150)
@@ -97,8 +79,3 @@ def test_check_lists_and_shows_them(rng, tmp_path, capsys):
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == len(rows) and "(its label)" in page
     assert page.index("08.png") > 0 < page.index("05.png")
-
-
-def test_what_cannot_be_checked_is_named(tmp_path):
-    with pytest.raises(ValueError, match="what `--model` contradicts; give it"):
-        commands.run(["check", "digits", "--out", str(tmp_path / "a.html")])

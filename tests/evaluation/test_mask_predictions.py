@@ -49,16 +49,6 @@ def test_a_report_equals_scikit_learn(rng):
     assert lines[2].split()[:2] == ["house", str((flat == 1).sum())]
 
 
-def test_classes_that_occur_nowhere_are_left_out_of_the_means():
-    matrix = evaluation.pixel_matrix(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
-    metrics = evaluation.report_matrix(matrix, ["a", "b", "c", "d"], images=1)
-    assert metrics["miou"] == 0.5 and metrics["masks"][2]["iou"] is None
-    with pytest.raises(ValueError, match=r"lie in \[0, 2\), or be 255.*from 0 to 2"):
-        evaluation.pixel_matrix(np.array([0, 2]), np.array([0, 1]), 2)
-    with pytest.raises(ValueError, match="needs pixels that have a class"):
-        evaluation.report_matrix(np.zeros((2, 2), int), ["a", "b"], images=1)
-
-
 def test_a_picture_is_resized_and_its_logits_are_resized_back(rng):
     picture = rng.integers(0, 256, (40, 31, 1), dtype="uint8")
     predictor = predictor_of(by_gray)
@@ -93,29 +83,6 @@ def test_tiles_cover_a_picture_and_their_logits_are_averaged(rng, size, overlap)
             if 0 <= y - top < 16 and 0 <= x - left < 12
         ]
         assert inside and mask[y, x] == np.mean(inside, axis=0).argmax()
-
-
-@pytest.mark.parametrize(("side", "tile", "overlap"), [(100, 30, 0.25), (31, 12, 0.6), (9, 9, 0)])
-def test_tiles_are_evenly_spaced_with_at_least_the_overlap(side, tile, overlap):
-    first = np.array(starts(side, tile, overlap))
-    assert first[0] == 0 and first[-1] == side - tile
-    steps = np.diff(first)
-    assert (steps <= tile * (1 - overlap)).all() and (np.ptp(steps) if len(steps) else 0) <= 1
-    fewest = 1 + int(np.ceil((side - tile) / max(1, int(tile * (1 - overlap)))))
-    assert len(first) == fewest
-
-
-def test_probabilities_give_the_masks_of_their_logits(rng):
-    logits = rng.normal(size=(1, 16, 12, 3))
-    picture = np.zeros((30, 30, 1), "uint8")
-    shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    one, other = (
-        evaluation.predict_mask(
-            predictor_of(lambda x, y=y: y.repeat(len(x), 0), (16, 12), p), picture
-        )
-        for y, p in ((logits, False), (shares, True))
-    )
-    assert (one == other).mean() > 0.99  # resized logarithms differ by a constant for each pixel
 
 
 def test_a_split_is_judged_at_the_size_of_each_picture(tmp_path):

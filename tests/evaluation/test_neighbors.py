@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 
-from tests.helpers import assert_close
 from vit_keras import evaluation
 
 pytestmark = pytest.mark.once
@@ -46,15 +45,3 @@ def test_accuracies_are_scikit_learns(features, temperature, max_similarities):
     assert len({row["weighted"] for row in rows} | {row["majority"] for row in rows}) > 2
     text = f"5-nearest-neighbor accuracy {100 * rows[1]['weighted']:.2f}% ("
     assert text in evaluation.knn_table(rows)
-
-
-def test_neighbors_are_the_most_similar_first(features):
-    (train, _), (test, _) = features
-    found = list(evaluation.nearest_neighbors(train, test, 7, max_similarities=20 * len(train)))
-    assert [len(indices) for indices, _ in found] == [20, 20, 20, 1]
-    indices, similarities = (np.concatenate(column) for column in zip(*found))
-    distances, expected = (
-        NearestNeighbors(n_neighbors=7, metric="cosine").fit(train).kneighbors(test)
-    )
-    np.testing.assert_array_equal(indices, expected)
-    assert_close(similarities, 1 - distances, rtol=2e-6)

@@ -1,6 +1,5 @@
 """Models and exported files behind one interface."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -8,10 +7,9 @@ import pytest
 from PIL import Image
 
 from tests.exporting.builds import onnx_means
-from tests.helpers import assert_close, randomize, run_script
+from tests.helpers import randomize, run_script
 from vit_keras import data, evaluation, exporting
-from vit_keras.models import Preprocessing, ResNet, VisionTransformer
-from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save_model
 
 NAMES = tuple("abcde")
@@ -88,24 +86,6 @@ def with_manifest(path, name, **known):
     return path
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("batch", [None, 1, 4])
-def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
-    file, images = onnx_means(tmp_path / "model.onnx", 2, batch), split(rng, 5)  # uint8
-    with_manifest(file, "model.onnx", output="logits")
-    predictor, run = evaluation.open_predictor(file)
-    assert run is None and predictor.num_classes == 3 and predictor.class_names is None
-    actual, labels, _ = predictor.outputs(predictor.batches(images, 2))
-    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, crop_fraction=0.8)
-    pixels = [np.round(data.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)]
-    expected = np.stack(pixels).mean(axis=(1, 2))
-    np.testing.assert_allclose(actual, expected, atol=1e-3)
-    np.testing.assert_array_equal(labels, images.labels)
-    e = np.exp(expected - expected.max(axis=1, keepdims=True))
-    probabilities = predictor.predict(predictor.batches(images, 2)).probabilities
-    np.testing.assert_allclose(probabilities, e / e.sum(axis=1, keepdims=True), atol=1e-3)
-
-
 # Runs `vit-keras` where nothing but NumPy, Pillow, tqdm and the runtimes can be imported.
 ALONE = """
 import sys
@@ -149,48 +129,6 @@ def test_exported_files_are_answered_without_keras(exported, rng, tmp_path):
     flipped = evaluation.with_views(model, ["flip"])
     (expected,) = evaluation.classify(flipped, [tmp_path / "0.png"], top=5)
     assert row == pytest.approx(dict(expected), abs=0.01)
-
-
-@pytest.mark.once
-def test_onnx_files_of_prepared_images(rng, tmp_path):
-    file, images = onnx_means(tmp_path / "model.onnx", 1), split(rng, 5)  # float32
-    with pytest.raises(
-        ValueError,
-        match="without a manifest.json must take uint8.*takes float32",
-    ):
-        evaluation.open_predictor(file)
-    with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
-    predictor, _ = evaluation.open_predictor(file)
-    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, crop_fraction=0.8)
-    pixels = np.stack([data.resize(images.read(i), (8, 8), preprocessing) for i in range(5)])
-    expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
-    actual, _, _ = predictor.outputs(predictor.batches(images, 2))
-    assert_close(actual, expected.mean(axis=(1, 2)))
-
-
-@pytest.mark.once
-def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
-    (tmp_path / "openvino").mkdir()
-    file = onnx_means(tmp_path / "openvino" / "model.onnx", 2)
-    for listed, crop in (("openvino/model.onnx", 0.8), ("model.onnx", None)):
-        with_manifest(file.parent, listed)
-        predictor, _ = evaluation.open_predictor(file)
-        assert predictor.preprocessing.crop_fraction == crop
-        assert predictor.gives_probabilities == (crop is not None)  # else its answers tell
-    with_manifest(file, "model.onnx", output="features")
-    with pytest.raises(ValueError, match="need a classifier.*model.onnx', which gives features"):
-        evaluation.open_predictor(file)
-
-
-def test_another_image_size(rng):
-    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
-    predictor = evaluation.make_predictor(model, image_size=16)
-    actual = predictor.predict(predictor.batches(split(rng), 4))
-    assert predictor.input_shape == (16, 16, 3) and len(actual.labels) == 11
-    network = randomize(ResNet(None, (1,), 0.5, 5), rng)
-    assert evaluation.make_predictor(network, 32).input_shape == (32, 32, 3)
-    with pytest.raises(ValueError, match="`image_size` is needed for .* any size"):
-        evaluation.make_predictor(network)
 
 
 def model_of(classes=5, names=NAMES):

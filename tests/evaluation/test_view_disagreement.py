@@ -99,27 +99,3 @@ def test_small_sets_raise_no_false_alarm(rng, capsys, count):
             assert "Warning" not in told(name, images, capsys)
     text = told("numbers", pictures(rng, count), capsys)
     assert text.startswith("Warning" if count >= 10 else "Note (few pictures): in mirror images")
-
-
-def test_crops_that_change_an_answer_are_told(rng, capsys):
-    """The number is one column, which lies elsewhere in each crop."""
-    assert told("still numbers", pictures(rng, 50), capsys, views=("crops", "flip")) == ""
-    images = rng.normal(size=(50, *SIZE, 1)).astype("float32")
-    predictor = predictor_of("numbers", lambda x: np.asarray(x)[:, :, 3].mean(axis=1))
-    evaluation.with_views(predictor, ["crops"]).predict([(images, np.zeros(50))])
-    text = capsys.readouterr().err
-    assert "in crops, left changes by" in text and "leave crops out of --tta" in text
-
-
-def test_areas_that_turn_are_told(rng, capsys):
-    """Classes of pixels that say on which side of the picture they lie."""
-    side = np.stack([ACROSS < 0, ACROSS >= 0], axis=1) * np.ones((*SIZE, 2))
-    task = {"gives_probabilities": True, "class_names": ("left", "right"), "task": Task("masks")}
-    predictor = Predictor(
-        lambda x: np.repeat(side[None], len(x), 0), (*SIZE, 1), 2, Preprocessing(), **task
-    )
-    averaged = evaluation.with_views(predictor, ["flip"])
-    for _ in evaluation.predict_masks(averaged, [np.zeros((20, 33, 1), "uint8")] * 40):
-        pass
-    averaged.disagreement.report()
-    assert "left loses 9" in (text := capsys.readouterr().err) and "Warning" in text

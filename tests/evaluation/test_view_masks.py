@@ -1,13 +1,11 @@
 """Averages over views of answers that have a place: maps are turned back before they are added."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.helpers import randomize, to_numpy
-from vit_keras import commands, evaluation, exporting
+from vit_keras import commands, evaluation
 from vit_keras.evaluation.predictors import Predictor, softmax
 from vit_keras.models import Preprocessing, VisionTransformer, segmenter
 from vit_keras.support.resizing import INTERPOLATIONS
@@ -68,25 +66,6 @@ def test_a_mirrored_picture_has_the_mirrored_mask(model, rng):
     assert (one != other[:, ::-1]).mean() > 0.01  # the model alone is not symmetric
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files") / "export"
-    images = np.random.default_rng(0).integers(0, 256, (16, *SIZE, 3), dtype="uint8")
-    formats = ["savedmodel", "litert", "onnx"]
-    options = {"precisions": ["fp32", "int8"], "threads": (), "images": images}
-    return folder, exporting.export(segmenter_of(3, "linear"), folder, formats=formats, **options)
-
-
-@pytest.mark.nightly
-@pytest.mark.on("tensorflow")
-def test_exported_files_are_equivariant_too(exported, rng):
-    folder, rows = exported
-    assert len(rows) == 6
-    for row in rows:
-        predictor, _ = evaluation.open_predictor(folder / row["file"])
-        assert_equivariant(predictor, rng, SIZES[:2])
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("tiles", [[], ["--tiles", "--overlap", "0.4"]], ids=["resized", "tiles"])
 def test_the_command_writes_mirrored_masks(tmp_path, rng, tiles):
@@ -138,32 +117,3 @@ def test_maps_of_crops_are_averaged_where_they_lie(rng, size):
                 counts[top + y, left + x] += 1
     assert counts.min() == 2 and counts.max() == 6
     np.testing.assert_allclose(received, sums / counts[..., None], atol=1e-5)
-
-
-@pytest.mark.once
-def test_views_of_what_each_pixel_tells_change_nothing(rng):
-    """A model that sees single pixels has the same mask with and without mirrored pictures."""
-    function = lambda images: np.concatenate([100 - images, images - 50, 0 * images], axis=-1)
-    predictor = masks_of(function, (8, 12))
-    averaged = evaluation.with_views(predictor, ["flip"])
-    for options in (evaluation.TileOptions(tiles=True), evaluation.TileOptions()):
-        picture = rng.integers(0, 256, (21, 17, 1), dtype="uint8")
-        one, other = (evaluation.predict_mask(p, picture, options) for p in (predictor, averaged))
-        assert (one == other).mean() > 0.99 and len(np.unique(one)) > 1  # but for ties
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("outputs", "masks", "message"),
-    [
-        ((2, 3), True, r"needs the probabilities of each pixel.*returns masks.*--output softmax"),
-        ((2, 5, 3), False, r"maps \(B, H, W, K\) with the images' sides.*\(2, 5, 3\) for images"),
-        ((2, 4, 6, 3), False, r"Received: \(2, 4, 6, 3\) for images \(2, 8, 12, 1\)"),
-    ],
-)
-@pytest.mark.parametrize("view", ["flip", "crops"])
-def test_answers_that_cannot_be_averaged(outputs, masks, message, view):
-    predictor = masks_of(lambda images: np.zeros(outputs), (8, 12))
-    with pytest.raises(ValueError, match=message):
-        made = evaluation.with_views(dataclasses.replace(predictor, gives_masks=masks), [view])
-        made.run(np.zeros((2, 8, 12, 1), "float32"))

@@ -1,30 +1,16 @@
 """Other programs read the files: TensorFlow's tool, MediaPipe, and a plain parser."""
 
-import re
 import struct
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from tests.helpers import ROOT, shapes_only
+from tests.helpers import shapes_only
 from vit_keras.exporting.model_card import card
 from vit_keras.exporting.verification import measures
 from vit_keras.models import from_variant
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
-
-
-@pytest.mark.parametrize("language", ["kotlin", "swift"])
-def test_the_notes_for_phones_make_gray_as_training_does(rng, language):
-    page = (ROOT / "docs" / "export.md").read_text()
-    code = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)[1]
-    formula = r"(\d+) \* r \+ (\d+) \* g \+ (\d+) \* b \+ (\d+)\) (?:shr|>>) (\d+)"
-    *factors, half, bits = map(int, re.search(formula, code).groups())
-    rgb = rng.integers(0, 256, (256, 256, 3), dtype="uint8")
-    gray = (rgb.astype("int64") @ factors + half) >> bits
-    np.testing.assert_array_equal(gray, np.asarray(Image.fromarray(rgb).convert("L")))
 
 
 def field(data, table, number):
@@ -72,24 +58,6 @@ def test_the_metadata_is_read_byte_by_byte(exported):
     (labels,) = vector(data, field(data, target, 6))
     assert text(data, field(data, labels, 0)) == "labels.txt"
     assert data[field(data, labels, 2)] == 2  # TENSOR_AXIS_LABELS
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_the_card_says_how_a_grayscale_model_reads_pictures_in_color(channels):
-    with shapes_only():
-        model = from_variant("Ti/16", image_size=16, num_layers=1, channels=channels, num_classes=2)
-    source = {"shape": [16, 16, channels], "type": "uint8", "preprocessing_is_inside": True}
-    reference = {"backend": "jax", "images": 1, "source": "noise"}
-    manifest = {"input": source, "output": "logits", "reference": reference, "files": []}
-    page = card(model, manifest)
-    assert f"`(N, 16, 16, {channels})` uint8" in page
-    assert ("first become gray, as (299 R + 587 G + 114 B) / 1000" in page) == (channels == 1)
-    assert "MediaPipe" not in page  # without a file for it
-    manifest["files"] = [{"file": "model_int8.tflite", "bytes": 1}]
-    sentence = "MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
-    page = card(model, manifest)
-    assert (sentence in page) == (channels == 1)
-    assert ("MediaPipe resizes without averages" in page) == (channels == 3)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.data.deep_pictures import npy, png, texture, tiff, write_textures
+from tests.data.deep_pictures import npy, png, tiff, write_textures
 from tests.exporting.builds import small_model
 from tests.helpers import assert_close
 from vit_keras import data, evaluation, exporting, retrieval
@@ -96,35 +96,8 @@ def probabilities(source, files):
 
 
 @pytest.mark.on("torch")
-@pytest.mark.nightly
-def test_a_run_of_thirteen_channels_predicts_and_is_exported(tmp_path):
-    folder, report = trained(tmp_path, "tiff", 13)
-    assert report["accuracy"] >= 0.95
-    run(["export", str(folder), "--format", "onnx", "litert", "--precision", "fp32"])
-    files = sorted((tmp_path / "tiff13").glob("test/*/*.tif"))[::5]
-    expected = probabilities(folder, files)
-    for name in ("model.onnx", "model.tflite"):
-        assert_close(probabilities(folder / "export" / name, files), expected, 1e-5)
-    with pytest.raises(ValueError, match="it has 1 channels, and the model takes 13"):
-        (tmp_path / "gray.png").write_bytes(png(texture(np.random.default_rng(0), True)[..., 0]))
-        probabilities(folder, [tmp_path / "gray.png"])
-
-
-@pytest.mark.on("torch")
-def test_six_channels_for_a_model_of_three_are_refused_with_the_remedy(tmp_path):
-    with pytest.raises(ValueError, match="it has 6 channels, .*--data.bands 1 2 3, or set model."):
-        trained(tmp_path, "tiff", 6, "--model.channels", "3", count=3)
-
-
-@pytest.mark.on("torch")
-@pytest.mark.parametrize(
-    ("white", "dtype"),
-    [
-        (65535, "uint16"),
-        pytest.param(4095, "uint16", marks=pytest.mark.nightly),
-        pytest.param(1, "float32", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly  # the run above exports a model of 12 bits
+@pytest.mark.parametrize(("white", "dtype"), [(65535, "uint16"), (4095, "uint16"), (1, "float32")])
 def test_exported_files_take_the_depth_of_the_model(tmp_path, rng, white, dtype):
     model = small_model(rng, channels=4)
     model.preprocessing = Preprocessing((0.2, 0.4, 0.5, 0.6), (0.3, 0.2, 0.25, 0.5), levels=white)

@@ -22,15 +22,6 @@ def test_each_class_has_its_share_in_a_sorted_split():
     assert within.min() < 60 and within.max() > 540  # the whole class is drawn from
 
 
-def test_labels_that_are_stored_with_the_images_are_not_read():
-    def labels():
-        raise AssertionError("read")
-
-    chosen = samples.spread(Split(labels, encoded=lambda i: None, size=1000), 100)
-    assert len(set(chosen)) == 100 and 400 < chosen.mean() < 600
-    np.testing.assert_array_equal(samples.spread(Split(labels, size=3), 8), [0, 1, 2])
-
-
 def test_images_and_labels_belong_together():
     preprocessing, config = Preprocessing(mean=(0.3,), std=(0.2,)), DataConfig()
     images, labels = samples.from_dataset("digits", (16, 16, 1), preprocessing, 70, config)

@@ -49,40 +49,6 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
         assert_close(merged[:, 0], x[:, 0], rtol=2e-6)
 
 
-@pytest.mark.on("torch")
-def test_registers_and_class_token_stay_in_their_places(rng):
-    x, metric = rng.normal(size=(2, 3, 13, 4)).astype("float32")
-    size = rng.integers(1, 5, (3, 13, 1)).astype("float32")
-    tensors = map(keras.ops.convert_to_tensor, (x, size, metric))
-    merged, sizes = map(to_numpy, token_merging.merge(*tensors, 3, 5))
-    for image in range(3):
-        patches = x[image, 5:], size[image, 5:, 0], metric[image, 5:]
-        expected, counts = merge_by_hand(*patches, 3, class_token=False)
-        np.testing.assert_array_equal(merged[image, :5], x[image, :5])
-        assert_close(merged[image, 5:], expected)
-        assert_close(sizes[image, 5:, 0], counts, rtol=2e-6)
-
-
-@pytest.mark.on("torch")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_registers": 4, "position_cover": "class", "classifier": "token_gap"},
-        pytest.param(
-            {"num_registers": 2, "position_cover": "patches", "classifier": "gap_norm"},
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param({"class_token": True, "classifier": "map"}, marks=pytest.mark.nightly),
-    ],
-)
-def test_merging_equal_patches_changes_nothing_beside_other_tokens(rng, options):
-    model = VisionTransformer(16, 4, **SIZES, **options, position_embedding="none")
-    randomize(model, rng)
-    images = np.tile(rng.normal(size=(2, 4, 4, 3)).astype("float32"), (1, 4, 4, 1))
-    outputs = for_inference(model, 2).predict_on_batch(images)
-    assert_close(outputs, model.predict_on_batch(images))
-
-
 @pytest.mark.parametrize(
     ("classifier", "kind"), [("token", "decreasing"), ("gap", "constant"), ("map", "constant")]
 )
@@ -110,17 +76,6 @@ def test_models_that_cannot_merge_are_refused():
         for_inference(model, 1, "growing")
     with pytest.raises(ValueError, match="needs a model with EncoderBlock layers"):
         for_inference(ResNet(32, (1,), 0.5, 5), 1)
-
-
-@pytest.mark.on("torch")
-def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
-    model = randomize(VisionTransformer(16, 4, **SIZES, classifier="map"), rng)
-    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
-    rewritten = for_inference(model, 2)
-    rewritten.save(tmp_path / "fast.keras")
-    loaded = keras.models.load_model(tmp_path / "fast.keras")
-    outputs = loaded.predict(images, verbose=0)
-    assert_close(outputs, rewritten.predict_on_batch(images))
 
 
 @pytest.mark.nightly

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import models, retrieval
-from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
 
 pytestmark = pytest.mark.on("torch")
 
@@ -54,14 +54,6 @@ def test_pool_is_what_the_head_reads(classifier):
     assert_close(named(images), expected, rtol=2e-6)
 
 
-def test_the_last_tokens_of_gap_norm_are_those_before_the_mean():
-    model = build("gap_norm")
-    images = images_for(model)
-    mean = retrieval.embedding_model(model, tokens="mean")(images)
-    expected = outputs_of(model, images)["encoderblock_1"].mean(axis=1)
-    assert_close(mean, expected, rtol=2e-6)
-
-
 def test_feature_maps_of_resnets_and_hybrids():
     network = randomize(ResNet(32, (1, 1), 0.5, 5), np.random.default_rng(0), 0.1)
     images = images_for(network, 2)
@@ -76,10 +68,3 @@ def test_feature_maps_of_resnets_and_hybrids():
     x = outputs_of(hybrid, images)["encoder_norm"]
     patches = to_numpy(retrieval.embedding_model(hybrid, tokens="patches")(images))
     assert_close(patches.reshape(2, -1, 12), x[:, 1:], rtol=2e-6)
-
-
-def test_the_embedding_keeps_the_preprocessing():
-    model = build()
-    model.preprocessing, model.class_names = Preprocessing((0.3,), (0.2,)), list("abcde")
-    embedding = retrieval.embedding_model(model, tokens="mean")
-    assert embedding.preprocessing == model.preprocessing and embedding.class_names is None

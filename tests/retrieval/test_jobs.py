@@ -110,22 +110,6 @@ def test_labels_and_splits_of_a_data_set_are_columns(model, pictures, tmp_path):
     assert_close(values, expected)
 
 
-@pytest.mark.parametrize("stop", [0, 2, 3, 5])
-def test_a_stopped_job_goes_on_to_the_same_bytes(model, pictures, tmp_path, stop):
-    whole, parts = tmp_path / "whole.parquet", tmp_path / "parts.parquet"
-    list(job_of(model, tmp_path / "photos", whole).run())
-    batches = job_of(model, tmp_path / "photos", parts).run()
-    list(itertools.islice(batches, stop))
-    batches.close()
-    job = job_of(model, tmp_path / "photos", parts)
-    assert job.done == max(0, (stop - 1) // 2) * ROWS  # a part has two batches
-    assert not parts.exists()
-    list(job.run())
-    assert parts.read_bytes() == whole.read_bytes()
-    again = job_of(model, tmp_path / "photos", parts)
-    assert again.is_complete and list(again.run()) == []
-
-
 KILLED = """
 import os, pathlib, signal, sys
 from vit_keras import retrieval
@@ -205,10 +189,3 @@ def test_what_has_changed_is_named(model, pictures, tmp_path):
     pictures[0].rename(tmp_path / "away" / "0.png")
     with pytest.raises(ValueError, match=r"was made by another job .*'count': 23.*'count': 22"):
         job_of(model, photos, out)
-
-
-def test_embeddings_that_are_not_finite_are_an_error(model, pictures, tmp_path):
-    broken = build()
-    broken.get_layer("encoder_norm").gamma.assign(np.full(12, np.inf))
-    with pytest.raises(ValueError, match=r"must be finite. Received: NaN or infinity for '.*png'"):
-        list(job_of(broken, tmp_path / "photos", tmp_path / "a.parquet").run())

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -42,13 +41,6 @@ def test_exact_neighbors_are_those_of_scikit_learn(tmp_path):
     assert len(retrieval.exact_neighbors(table, queries, 500)[0].rows) == 300
 
 
-def test_rows_of_equal_similarity_come_in_order(tmp_path):
-    vectors = np.tile(np.eye(3, 5, dtype="float32"), (40, 1))
-    table = write_table(tmp_path / "a.parquet", vectors, piece=16)
-    rows, similarities = retrieval.exact_neighbors(table, vectors[1:2], 4)[0]
-    assert rows.tolist() == [1, 4, 7, 10] and similarities.tolist() == [1] * 4
-
-
 @pytest.mark.parametrize("kind", [normal, clusters, planes])
 def test_the_index_finds_95_percent_by_default(kind, tmp_path, small_is_large):
     vectors = kind(np.random.default_rng(1), 3200, 48).astype("float32")
@@ -64,24 +56,6 @@ def test_the_index_finds_95_percent_by_default(kind, tmp_path, small_is_large):
     itself = index.search(vectors[200:], 1)
     found = np.concatenate([answer.rows for answer in itself])
     assert (found == np.arange(3000)).mean() >= 0.99
-
-
-def test_an_index_is_built_once_for_a_table(tmp_path, small_is_large):
-    vectors = clusters(np.random.default_rng(4), 1500, 8).astype("float32")
-    table = write_table(tmp_path / "a.parquet", vectors)
-    retrieval.open_index(table)
-    file = pathlib.Path(f"{table.path}.index")
-    first = file.stat().st_mtime_ns
-    assert retrieval.open_index(table).search(vectors[:1], 3)[0].rows[0] == 0
-    assert file.stat().st_mtime_ns == first
-    for name in ("b.parquet", "b.parquet.index"):  # copies belong together
-        shutil.copy(tmp_path / name.replace("b", "a", 1), tmp_path / name)
-    copied = pathlib.Path(tmp_path, "b.parquet.index").stat().st_mtime_ns
-    retrieval.open_index(retrieval.EmbeddingTable(tmp_path / "b.parquet"))
-    assert pathlib.Path(tmp_path, "b.parquet.index").stat().st_mtime_ns == copied
-    table = write_table(tmp_path / "a.parquet", vectors[::-1])
-    assert retrieval.open_index(table).search(vectors[:1], 3)[0].rows[0] == 1499
-    assert retrieval.open_index(write_table(tmp_path / "c.parquet", vectors[:600])) is None
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.97, "truncated"])
