@@ -8,7 +8,6 @@ import pytest
 from tests.helpers import ROOT, shapes_only
 from vit_keras.config import (
     Config,
-    ModelConfig,
     UsageError,
     dump_config,
     explain_fields,
@@ -16,7 +15,7 @@ from vit_keras.config import (
     parse_config,
     read_config,
 )
-from vit_keras.models import from_model_config, from_variant
+from vit_keras.models import from_model_config
 
 pytestmark = pytest.mark.once
 
@@ -140,27 +139,3 @@ def test_a_recipe_is_found_by_name_or_path():
 def test_configs_are_valid(file):
     config = read_config(file)
     assert config.name == pathlib.Path(file).stem
-
-
-@pytest.mark.parametrize("variant", ["R26+S/32", "R50x1"])
-def test_hybrids_and_resnets_are_built_like_transformers(variant):
-    with shapes_only():
-        model = from_model_config(
-            ModelConfig(variant, image_size=64, channels=1), num_classes=3, seed=1
-        )
-    assert model.input_shape == (None, 64, 64, 1) and model.output_shape == (None, 3)
-    assert "block4" in [layer.name for layer in model.layers]
-
-
-@pytest.mark.parametrize("variant", ["R26+S/32", "R50x1"])
-def test_resnets_and_stems_are_sized_by_the_config(variant):
-    stem = {"resnet_layers": (2, 3), "resnet_width": 0.5}
-    with shapes_only():
-        built = [
-            from_model_config(ModelConfig(variant, image_size=32, **stem), num_classes=7, seed=0),
-            from_variant(variant, image_size=32, num_classes=7, seed=0, **stem),
-        ]
-        found, expected = ({w.path: w.shape for w in model.weights} for model in built)
-    assert found == expected and "block3" not in [layer.name for layer in built[0].layers]
-    with pytest.raises(ValueError, match=r"`model\.resnet_width` need a hybrid.*'B/16'"):
-        ModelConfig("B/16", resnet_width=0.5).arguments()

@@ -135,10 +135,3 @@ def test_the_page_on_the_design_has_every_level_and_folder():
     levels = [set(line.split()) for line in block.splitlines()]
     assert levels == [set(rooms) for rooms in LEVELS[::-1]]
     assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set().union(*LEVELS)
-
-
-def test_files_of_tests_have_names_of_their_own():
-    """pytest imports those of folders without an __init__.py by their names alone."""
-    files = (path for path in (ROOT / "tests").rglob("test_*.py"))
-    names = [path.name for path in files if not (path.parent / "__init__.py").exists()]
-    assert not {name for name in names if names.count(name) > 1}

@@ -1,9 +1,13 @@
 """Compares the shapes of examples/shapes_on_photographs.py with their geometry."""
 
+import csv
+
 import numpy as np
 import pytest
-from sklearn.datasets import load_sample_images
+from PIL import Image
+from sklearn.datasets import load_digits, load_sample_images
 
+from examples import labels_and_numbers
 from examples import shapes_on_photographs as shapes
 
 pytestmark = pytest.mark.once
@@ -41,3 +45,41 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path, capsys):
         shapes.main([str(tmp_path)])
     assert "must be new, so that nothing is lost" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("examples") / "tables"
+    labels_and_numbers.main([str(folder), "--count", "60", "--test_count", "20"])
+    return folder
+
+
+def rows_of(file):
+    with open(file, newline="") as table:
+        return list(csv.DictReader(table))
+
+
+def test_labels_are_facts_of_the_digits(tables):
+    data, rows = load_digits(), rows_of(tables / "labels.csv")
+    assert len(rows) == 1797 and sum(row["split"] == "test" for row in rows) == 360
+    for row, image, digit in zip(rows[::50], data.images[::50], data.target[::50]):
+        facts = digit in (0, 2, 4, 6, 8), digit in (5, 6, 7, 8, 9), digit in (0, 6, 8, 9)
+        assert [row[name] == "1" for name in ("even", "big", "round")] == [*facts]
+        pixels = np.asarray(Image.open(tables / row["path"]))
+        np.testing.assert_array_equal(pixels, np.round(image * 255 / 16))
+
+
+def test_arrows_point_where_their_angle_says(tables):
+    """The bright head of an arrow lies on the side that its angle names."""
+    rows = rows_of(tables / "angles.csv")
+    assert [row["split"] for row in rows] == ["train"] * 60 + ["test"] * 20
+    x, y = np.meshgrid(np.arange(32), np.arange(32))
+    sides = []
+    for row in rows:
+        bright = np.asarray(Image.open(tables / row["path"])) >= 200
+        angle = np.deg2rad(float(row["angle"]))
+        assert abs(angle) <= np.pi / 2
+        along = (x * np.sin(angle) - y * np.cos(angle))[bright]
+        middle = (along.min() + along.max()) / 2
+        sides.append((along > middle).mean())  # the head is wider than the shaft
+    assert np.mean(sides) > 0.55 and min(sides) > 0.5

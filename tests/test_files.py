@@ -66,15 +66,6 @@ def test_an_error_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
-@pytest.mark.parametrize("operation", range(4))
-def test_a_file_is_never_seen_in_part(tmp_path, monkeypatch, operation):
-    """A removal of remains, a flush and a rename."""
-    files.write_text(tmp_path / "file", "old")
-    with killed_before(operation, monkeypatch):
-        files.write_text(tmp_path / "file", "new")
-    assert (tmp_path / "file").read_text() == ("new" if operation >= 3 else "old")
-
-
 def test_a_folder_replaces_all_of_another(tmp_path):
     folder = tmp_path / "some" / "folder"
     write_folder(folder, "old", "more")
@@ -89,27 +80,6 @@ def test_a_folder_does_not_replace_a_file(tmp_path):
     with pytest.raises(NotADirectoryError, match="file', a file"):
         write_folder(tmp_path / "file", "new")
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.parametrize("fails", [None, 1, 2])
-def test_an_error_leaves_the_old_folder(tmp_path, monkeypatch, fails):
-    """In the block, or in one of the two renames."""
-    write_folder(tmp_path / "folder", "old")
-    rename, calls = os.replace, []
-
-    def failing(*paths):
-        calls.append(paths)
-        if len(calls) == fails:
-            raise OSError("no rename")
-        rename(*paths)
-
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(OSError, match="no"), files.replacing_folder(tmp_path / "folder") as new:
-        (new / "text").write_text("new")
-        if fails is None:
-            raise OSError("no")
-    assert read_folder(tmp_path / "folder") == {"text": "old"}
-    assert os.listdir(tmp_path) == ["folder"]
 
 
 @pytest.mark.parametrize("recovers", [True, False])

@@ -72,21 +72,6 @@ def test_damage_is_told_with_the_name_and_the_remedy(tmp_path, content, reason):
         read_json(tmp_path / "rows.json", list[Row], "Delete it")
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "reason"),
-    [
-        (tuple[str, int], '["a"]', "it must have 2 items. Received: 1"),
-        (tuple[str, int], '["a", "b"]', r"its `\[1\]` must be an integer. Received: 'b'"),
-        (tuple[float, ...], "5", "it must be a list. Received: 5"),
-        (Layout, '{"sizes": [0, null]}', r"its `sizes\[1\]` must be a number. Received: None"),
-        (Layout, '{"size": []}', "it has no field 'size'"),
-    ],
-)
-def test_tuples_and_dataclasses_are_checked(kind, text, reason):
-    with pytest.raises(ValueError, match=rf"^The text is damaged \({reason}\)$"):
-        parse_json(text, "The text", kind)
-
-
 def test_what_is_no_file_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shlex
 import signal
 import stat
 import subprocess
@@ -176,16 +175,3 @@ def test_pods_of_a_jobset_start_torchrun(launch):
     assert int(value("--shutdown-timeout")) < pod["terminationGracePeriodSeconds"]
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
-
-
-def test_torchrun_takes_the_options_of_the_jobset():
-    run = pytest.importorskip("torch.distributed.run")
-    from vit_keras import config
-
-    jobset = yaml.safe_load((LAUNCH / "jobset.yaml").read_text())
-    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    words = shlex.split(pod["containers"][0]["args"][0].replace("$JOB_COMPLETION_INDEX", "0"))
-    parsed = run.parse_args(words[2:])
-    assert parsed.shutdown_timeout == 240 and parsed.training_script == "vit_keras"
-    train, *fields = parsed.training_script_args
-    assert train == "train" and config.parse_config(fields).distribution == "multi_worker"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import ROOT
 from tools import recipe_table
-from vit_keras.config import Config, DinoConfig, ModelConfig, PretextConfig, parse_config
+from vit_keras.config import DinoConfig, PretextConfig, parse_config
 
 pytestmark = pytest.mark.once
 CONFIGS = ROOT / "configs"
@@ -171,27 +171,6 @@ def test_augreg_presets_override_its_recipes(preset):
         assert strength == AUGREG[preset] and augment.crop == "inception" and augment.flip
         assert config.loss == "sigmoid" and config.model.head_bias == bias
         assert config.optimizer.learning_rate == 1e-3 and config.batch == 4096
-
-
-@pytest.mark.parametrize("name", ["finetune", "finetune/linear", "finetune/full", "finetune/lora"])
-def test_recipes_for_own_pictures_say_only_how_to_train(name):
-    """The architecture, the image size and the channels come from `model.weights`."""
-    config = read(name)
-    assert config.model == ModelConfig(weights="REQUIRED")  # which a run asks for
-    assert config.dataset == Config().dataset
-    assert config.epochs and config.optimizer.warmup_fraction and not config.optimizer.warmup_steps
-    assert (config.optimizer.layer_decay is not None) == (name == "finetune")
-    assert (config.optimizer.freeze == ("[!h]*",)) == (
-        name in ("finetune/linear", "finetune/probe")
-    )
-    assert config.cache_features == (name == "finetune/probe")
-    assert config.lora.is_active == (name == "finetune/lora")
-
-
-def test_the_recipe_from_scratch_has_a_small_model_of_its_own():
-    model = read("scratch/small").model
-    assert (model.image_size, model.channels, model.weights) == (36, 3, None)
-    assert model.hidden_size and model.variant is None
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(CONFIGS)))

@@ -15,8 +15,7 @@ import pytest
 
 from tests.exporting.builds import small_model
 from tests.helpers import ROOT
-from vit_keras import experiments, exporting, retrieval, runs, weights
-from vit_keras.commands import main
+from vit_keras import experiments, exporting, retrieval, runs
 from vit_keras.config import read_config
 from vit_keras.models import Preprocessing
 from vit_keras.support import file_lock, files
@@ -104,48 +103,6 @@ def test_an_output_of_another_process_is_refused(tmp_path, name, begin):
         assert [file.name for file in tmp_path.iterdir()] == [f".{name}.lock"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    file = tmp_path_factory.mktemp("model") / "model.keras"
-    weights.save_model(small_model(np.random.default_rng(0)), file)
-    return str(file)
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["predict", "MODEL", "PICTURE", "--out", "OUT"], "a.csv"),
-        (["convert", "none.npz", "OUT"], "a.keras"),
-        (["soup", "a", "b", "--out", "OUT"], "a.keras"),
-        (["export", "MODEL", "--out", "OUT"], "files"),
-        (["evaluate", "MODEL", "--dataset", "FOLDER", "--out", "REPORT"], "report.json"),
-    ],
-)
-def test_a_command_names_the_owner_of_its_output_in_one_line(
-    tmp_path, capsys, monkeypatch, model, command, name
-):
-    out = tmp_path / "place" / name
-    pictures = labeled_pictures(tmp_path)
-    replace = {"MODEL": model, "OUT": str(out), "PICTURE": str(pictures / "class0" / "0.png")}
-    replace |= {"REPORT": str(out.parent), "FOLDER": f"folder:{pictures}"}
-    monkeypatch.setattr(signal, "signal", lambda number, handler: None)  # of this process
-    with another_process(file_lock.claimed_output, out, "work") as process:
-        assert main([replace.get(word, word) for word in command]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert re.search(f"^vit-keras {command[0]}: error: {claims(out, process)}", line)
-    assert not out.exists()
-
-
-def labeled_pictures(folder):
-    from PIL import Image
-
-    for number in range(8):
-        path = folder / "photos" / f"class{number % 5}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((8, 12, 3), number, "uint8")).save(path)
-    return folder / "photos"
-
-
 def test_the_lock_of_a_killed_process_is_none(tmp_path):
     with another_process(file_lock.claimed_output, tmp_path / "a.csv", "work"):
         pass
@@ -162,13 +119,6 @@ def half_a_file(path):
         yield
 
 
-@contextlib.contextmanager
-def half_a_folder(path):
-    with files.replacing_folder(path) as new:
-        (new / "half").write_text("half")
-        yield
-
-
 def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
     with another_process(half_a_file, tmp_path / "a.txt") as first:
         second = FORK.Process(target=files.write_text, args=(tmp_path / "a.txt", "whole"))
@@ -179,15 +129,6 @@ def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
     second.join(30)
     assert second.exitcode == 0
     assert os.listdir(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "whole"
-
-
-def test_recovery_leaves_the_folder_that_another_process_writes(tmp_path):
-    with another_process(half_a_folder, tmp_path / "export"):
-        (tmp_path / ".partial-features").mkdir()
-        files.recover(tmp_path)
-        assert sorted(os.listdir(tmp_path)) == [".partial-export", ".partial-export.lock"]
-    files.recover(tmp_path)
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
