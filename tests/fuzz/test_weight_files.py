@@ -47,7 +47,7 @@ def test_damage_is_refused_or_has_no_effect(cases, name):
 def test_crafted_files_are_refused_or_have_no_effect(cases, name):
     crafts = cases.prepared(name)[2]
 
-    @fixed(12)
+    @fixed(16)
     @given(strategies.integers(0, len(crafts) - 1))
     def check(number):
         verdict = cases.judge(Case(name, "crafted", number))
