@@ -54,7 +54,8 @@ SUITES = {
     "Grain": Suite((f"{NEIGHBORS}/test_grain.py",)),
     "transformers' classes and folders": Suite(
         tuple(
-            f"{WEIGHTS}/test_{name}.py" for name in ("transformers_classes", "transformers_folders")
+            f"{WEIGHTS}/test_{name}.py"
+            for name in ("huggingface", "transformers_classes", "transformers_folders")
         ),
         ONE,
     ),

@@ -1,7 +1,9 @@
 """`predict` in each format, beside softmax and top-k in NumPy."""
 
+import contextlib
 import csv
 import io
+import json
 import re
 
 import numpy as np
@@ -91,6 +93,27 @@ def test_every_format_says_what_the_model_says(outputs, model_file, pictures):
             np.testing.assert_allclose([p for _, p in actual], shares, atol=tolerance)
 
 
+def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsys):
+    lines = [json.loads(line) for line in (outputs / "a.jsonl").read_text().splitlines()]
+    with open(outputs / "a.csv", newline="") as file:
+        errors = [row["error"] or None for row in csv.DictReader(file)]
+    figures = Page((outputs / "a.html").read_text()).figures
+    assert [line["error"] for line in lines] == errors
+    assert [bool(error) for error in errors] == [False] * 5 + [True]
+    assert "bad.png' cannot be read as an image" in errors[-1]
+    assert figures[-1]["p"] == errors[-1] and figures[-1]["class"] == "error"
+    capsys.readouterr()
+    command = ["predict", model_file, str(pictures / "0.png"), "--threshold", "0.999"]
+    run(command)
+    assert capsys.readouterr().out == f"{pictures / '0.png'}: no class at 99.9% or more\n"
+    run([*command, "--format", "html"])
+    (figure,) = Page(capsys.readouterr().out).figures
+    assert figure["class"] == "none" and figure["p"] == "no class at 99.9 % or more"
+    with contextlib.redirect_stdout(text := io.StringIO()):  # text alone, as in a notebook
+        run([*command, "--format", "csv"])
+    assert text.getvalue().splitlines()[1] == f"{pictures / '0.png'},,,,,,,"
+
+
 def test_a_page_holds_its_pictures(outputs, pictures):
     text = (outputs / "a.html").read_text()
     page = Page(text)
@@ -134,6 +157,18 @@ def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
     opacity = 255 * 0.8 * (1 - share / share.max())
     np.testing.assert_allclose(pixels_of(layer)[..., 1], opacity, atol=0.6)
     assert not pixels_of(layer)[..., 0].any()  # black
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "html"])
+def test_a_failed_run_leaves_the_old_file(model_file, pictures, tmp_path, suffix):
+    bad, out = tmp_path / "bad.png", tmp_path / "out" / f"a.{suffix}"
+    bad.write_bytes(b"not a picture")
+    out.parent.mkdir()
+    out.write_text("old")
+    command = ["predict", model_file, str(pictures / "0.png"), str(bad), "--batch", "1"]
+    with pytest.raises(ValueError, match=r"bad\.png"):
+        run([*command, "--out", str(out)])
+    assert [file.read_text() for file in out.parent.iterdir()] == ["old"]
 
 
 def test_paths_come_from_standard_input_each_once(model_file, pictures, capsys, monkeypatch):

@@ -19,9 +19,10 @@ from tests.data.box_pictures import (
     in_corners,
     objects_of,
     picture_of,
+    write_coco,
     write_yolo,
 )
-from vit_keras import data
+from vit_keras import commands, data
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.data.review import place
 from vit_keras.support.tasks import Task
@@ -60,6 +61,27 @@ def test_each_format_gives_the_same_labels(truth, tmp_path, form):
             np.testing.assert_array_equal(label, expected.pop(image.tobytes()))
             present = np.isin(np.arange(3), label[:, 0])
             np.testing.assert_array_equal(read.labels[i], present)
+
+
+def test_objects_of_coco_are_those_of_its_own_reader(truth, tmp_path):
+    reader = pytest.importorskip("pycocotools.coco").COCO
+    dataset, count = data.load(write_coco(tmp_path, truth), 3), 0
+    for name in ("train", "test"):
+        split = dataset.split(name)
+        theirs = reader(str(tmp_path / f"annotations/instances_{name}2017.json"))
+        ids, images = sorted(theirs.getCatIds()), theirs.loadImgs(theirs.getImgIds())
+        numbers = {split.name(i).rsplit("/", 1)[-1]: i for i in range(len(split))}
+        for image in images:
+            ours = split.example(numbers[image["file_name"]])[1]
+            rows = theirs.loadAnns(theirs.getAnnIds(imgIds=image["id"]))
+            ours, count = ours[ours[:, 0] >= 0], count + len(rows)
+            assert ours[:, 0].tolist() == [ids.index(row["category_id"]) for row in rows]
+            sides = [image["width"], image["height"]]
+            for (x, y, width, height), row in zip(ours[:, 1:5] * np.tile(sides, 2), rows):
+                box = [x - width / 2, y - height / 2, width, height]
+                np.testing.assert_allclose(box, row["bbox"], atol=1e-4)
+        assert dataset.class_names == tuple(row["name"] for row in theirs.loadCats(ids))
+    assert count == sum(len(objects) for _, objects in truth.values())
 
 
 def coco(change=lambda content: content, text=None):
@@ -298,6 +320,17 @@ def test_sides_of_turned_pictures_are_those_of_the_upright_ones(tmp_path, sides,
     np.testing.assert_allclose(split.example(0)[1][0, 1:5], [0.25, 0.2, 0.3, 0.2])  # of 10x20
 
 
+def test_changed_boxes_are_noticed(truth, tmp_path):
+    name = write_yolo(tmp_path / "data", truth)
+    (tmp_path / "run").mkdir()
+    for _ in range(2):
+        data.check_unchanged(data.load(name, 3), tmp_path / "run")
+    path = tmp_path / "data/train/labels/train1.txt"
+    path.write_text("")  # of a picture that had no file
+    with pytest.raises(ValueError, match="train: as many images, but other names, sizes or cont"):
+        data.check_unchanged(data.load(name, 3), tmp_path / "run")
+
+
 def test_a_contact_sheet_draws_the_boxes():
     images = np.full((1, 120, 150, 3), 200, "uint8")
     boxes = np.array([[[0, 0.5, 0.5, 0.4, 0.5], [-1, 0.1, 0.1, 0.1, 0.1]]], "float32")
@@ -333,3 +366,18 @@ def test_boxes_are_refused_where_they_do_not_fit(truth, tmp_path):
             Config(task=task, augment=AugmentConfig(**changes))
     with pytest.raises(ValueError, match="A folder of boxes needs the files of YOLO"):
         data.load(f"folder:{tmp_path / 'train'}", 3, task="boxes")
+
+
+def test_check_reports_and_draws_boxes(truth, tmp_path):
+    write_yolo(tmp_path / "data", truth)
+    path = tmp_path / "data/train/labels/train0.txt"
+    path.write_text(path.read_text() + "0 0.9 0.5 0.4 0.2\n")
+    options = ["--model.variant", "Ti/16", "--model.image_size", "32", "--augment.flip", "true"]
+    out = [f"--out={tmp_path / name}" for name in ("sheet.png", "report.json")]
+    commands.run(["check", str(tmp_path / "data"), *options, *out])
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["kind"] == "boxes" and report["classes"] == list(NAMES)
+    first = "boxes that leave their picture are cut at its edge (1), in train/images/train0.png"
+    assert first in report["warnings"] and not report["problems"]
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"), int)
+    assert (np.ptp(sheet[:, :, :], axis=-1) > 60).mean() > 0.01  # colored lines on gray pictures

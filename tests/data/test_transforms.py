@@ -96,6 +96,22 @@ def test_levels_that_are_not_rounded_are_pillows_of_floats(rng, interpolation):
         assert_close(data.resize(pixels, (32, 40), options), expected)
 
 
+@INTERPOLATION
+@pytest.mark.parametrize("antialias", [False, True])
+def test_levels_that_are_not_rounded_are_tensorflows(rng, interpolation, antialias):
+    import tensorflow as tf
+
+    options = Preprocessing(interpolation=interpolation, antialias=antialias, rounding="none")
+    # TensorFlow takes the weights of bicubic interpolation from a table of 1,024 places.
+    rtol = 8e-4 if (interpolation, antialias) == ("bicubic", False) else 4e-6
+    for sides in SIZES:
+        for pixels in (noise(rng, sides, 3), rng.uniform(0, 255, (*sides, 2)).astype("float32")):
+            theirs = tf.image.resize(pixels, (32, 40), interpolation, antialias=antialias).numpy()
+            least, most = (0, 255) if pixels.dtype == np.uint8 else (pixels.min(), pixels.max())
+            actual = data.resize(pixels, (32, 40), options)
+            assert_close(actual, np.clip(theirs, least, most), rtol=rtol)
+
+
 def keys_cubic(x):
     """The kernel of Keys (1981) with a = -1/2."""
     near, far = 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
@@ -164,3 +180,13 @@ def test_crops_are_those_of_the_projects(rng, side, fraction, rounding):
         seen = data.seen_part(sides, (side, side), options)
         expected = [c / s for c, s in zip(corner, scaled)] + [side / s for s in scaled]
         np.testing.assert_allclose(seen, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rounding", ["torchvision", "transformers"])
+def test_an_odd_rest_is_cut_at_either_side(rounding):
+    """A picture of 11 columns before a crop of 8 loses 2 to the left, or 1."""
+    pixels = np.arange(0, 88, 8, dtype="uint8").reshape(1, 11, 1) + np.zeros((8, 1, 1), "uint8")
+    options = Preprocessing(crop_fraction=1.0, rounding=rounding)
+    left = {"torchvision": 2, "transformers": 1}[rounding]
+    expected = pixels[:, left : left + 8]
+    np.testing.assert_array_equal(data.resize(pixels, (8, 8), options), expected)

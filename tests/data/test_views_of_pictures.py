@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.ndimage import gaussian_filter
 from sklearn.datasets import load_sample_images
 
 from tests.helpers import assert_close
@@ -57,6 +58,45 @@ def test_jitter_is_torchvisions_in_a_drawn_order(rng, mode):
         assert result.mode == mode
     assert 36 <= len(orders) <= 58
     assert len(set(orders)) == 2 if mode == "L" else len(set(orders)) > 12
+
+
+def test_brightness_is_spread_evenly_up_to_its_limits():
+    """All else does nothing to a plain gray picture."""
+    plain = Image.new("L", (1, 1), 100)
+    levels = np.array(
+        [pretext.jitter(plain, generator(i), 1.0).getpixel((0, 0)) for i in range(3000)]
+    )
+    changed = levels[levels != 100]
+    assert len(changed) / 3000 == pytest.approx(0.8, abs=5 * np.sqrt(0.16 / 3000) + 1 / 80)
+    assert changed.min() >= 59 and changed.max() <= 140
+    quantiles = np.quantile(changed, np.linspace(0.1, 0.9, 9))
+    np.testing.assert_allclose(quantiles, 100 + 80 * np.linspace(-0.4, 0.4, 9), atol=4)
+    strong = [pretext.jitter(plain, generator(i), 9.0).getpixel((0, 0)) for i in range(300)]
+    assert strong.count(0) < 12  # factors are not negative, however strong the jitter is
+
+
+@pytest.mark.parametrize("circles", [-0.5, -0.31, -0.001, 0.0, 0.07, 0.5])
+def test_hues_are_turned_as_by_torchvision(rng, circles):
+    picture = picture_of(rng)
+    np.testing.assert_array_equal(
+        pretext.turn(picture, circles), functional.adjust_hue(picture, circles)
+    )
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_blur_is_about_a_gaussian_with_repeated_edges(rng, mode):
+    picture, sigmas = picture_of(rng, mode), []
+    for stream, again in streams(20):
+        result = np.asarray(pretext.blur(picture, stream, 1.0, 2.0)).astype(float)
+        again.random()
+        sigmas.append(again.uniform(0.1, 2.0))
+        widths = (sigmas[-1], sigmas[-1], *([0] if mode == "RGB" else []))
+        expected = gaussian_filter(np.asarray(picture).astype(float), widths, mode="nearest")
+        limit = 1.1 if sigmas[-1] > 0.5 else 2.5  # Pillow's box is 1 to 3 pixels wide there
+        assert np.abs(result - expected).mean() < limit
+    assert min(sigmas) < 0.4 and max(sigmas) > 1.7
+    assert np.abs(result - np.asarray(picture)).mean() > 4
+    assert pretext.blur(picture, generator(1), 1.0, 0.0) is picture
 
 
 def test_colors_are_taken_and_bright_pixels_inverted_at_their_rates(rng):

@@ -96,6 +96,15 @@ def test_a_report_equals_pycocotools_on_its_own_files(rng, tmp_path):
     ]
 
 
+def test_overlaps_equal_pycocotools(rng):
+    from pycocotools.mask import iou
+
+    low, sides = rng.uniform(0, 50, (9, 2)), rng.uniform(1, 40, (9, 2))
+    corners, boxes = (np.concatenate([low, x], axis=-1) for x in (low + sides, sides))
+    expected = iou(boxes, boxes, [0] * 9)
+    np.testing.assert_allclose(support.overlaps(corners[:, None], corners[None]), expected)
+
+
 def test_thresholds_have_the_best_f1(rng):
     """On a row of squares, each prediction covers one object exactly, or none."""
     true, predicted, flags = [], [], []
@@ -213,3 +222,11 @@ def test_all_formats_hold_the_same_boxes(tmp_path):
     text = written("table").splitlines()
     assert "car 5" in text[1] and "[12, 30, 33, 45]" in text[1] and text[2].endswith("nothing")
     assert written("html").count("<figure") == 4
+
+
+def test_boxes_are_drawn_on_their_edges():
+    picture = np.zeros((40, 50, 1), "uint8")
+    boxes = Boxes(np.array([0]), np.array([1.0]), np.array([[10.0, 20.0, 30.0, 35.0]]))
+    drawn = evaluation.draw_boxes(picture, boxes, NAMES, (255, 0, 0))
+    red = (drawn == (255, 0, 0)).all(axis=-1)
+    assert red[20, 10:31].all() and red[20:36, 30].all() and not red[25:33, 14:27].any()

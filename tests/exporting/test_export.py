@@ -1,9 +1,12 @@
 """Whole exports: what the files and documents hold, and what is refused before any work."""
 
 import copy
+import functools
 import hashlib
 import json
 import re
+import resource
+import subprocess
 import zipfile
 
 import keras
@@ -12,14 +15,14 @@ import onnx
 import pytest
 
 from tests.exporting.builds import export_files, small_model, softmax
-from tests.helpers import ROOT, assert_close, to_numpy
-from vit_keras import exporting, runtimes, weights
+from tests.helpers import ROOT, assert_close, randomize, to_numpy
+from vit_keras import applications, exporting, runtimes, weights
 from vit_keras.commands import main
 from vit_keras.evaluation import open_predictor
 from vit_keras.exporting import jobs
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import TARGETS
-from vit_keras.models import Preprocessing, with_image_size
+from vit_keras.models import Preprocessing, ResNet, VisionTransformer, with_image_size
 
 FILES = {  # name: precision
     "saved_model": "fp32",
@@ -87,6 +90,17 @@ def test_a_served_model_holds_preprocessing_and_output(rng):
     assert_close(features @ kernel + bias, logits)
 
 
+def test_an_application_gets_no_second_softmax(rng):
+    model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
+    randomize(model, rng, scale=0.1)
+    pixels = rng.integers(0, 256, (2, 16, 16, 3), dtype="uint8")
+    expected = to_numpy(model(applications.preprocess_input(pixels.astype("float32"))))
+    probabilities = to_numpy(serving_model(model)(pixels))
+    assert_close(probabilities, expected)
+    logits = to_numpy(serving_model(model, "logits")(pixels))
+    assert_close(softmax(logits), expected)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("plan", "message"),
@@ -137,6 +151,36 @@ def test_files_take_images_of_any_size(rng, tmp_path):
 
 
 @pytest.mark.once
+def test_a_folder_that_holds_something_else_is_left_alone(rng, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="an earlier export.*holds something else"):
+        exporting.export(small_model(rng), tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("fault", ["converter", "interrupt"])
+def test_a_failed_export_leaves_the_folder_as_it_was(rng, tmp_path, monkeypatch, fault):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("good")
+    if fault == "converter":
+        monkeypatch.setattr("sys.executable", "/bin/false")
+        error = pytest.raises(ValueError, match="The export failed:\\n.*exit status 1")
+    else:
+
+        def interrupt(job, folder, *_):
+            (folder / "model.tflite").write_bytes(b"half a")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(jobs, "make", interrupt)
+        error = pytest.raises(KeyboardInterrupt)
+    with error:
+        exporting.export(small_model(rng), folder)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["manifest.json", "out"]
+
+
+@pytest.mark.once
 def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatch):
     outputs = rng.normal(size=(64, 5)).astype("float32")
 
@@ -177,6 +221,36 @@ def test_a_format_that_fails_does_not_lose_the_others(rng, tmp_path, monkeypatch
     assert runtimes.open(tmp_path / "out/model.tflite")(np.zeros((1, 8, 12, 3), "uint8")).shape
 
 
+@pytest.mark.once
+def test_a_full_disk_leaves_nothing_of_any_format(rng, tmp_path, monkeypatch):
+    """The converters may write files of 10 kB."""
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (10_000, 10_000))
+    run = functools.partial(subprocess.run, preexec_fn=limit)
+    monkeypatch.setattr(jobs.subprocess, "run", run)
+    formats = ["litert", "onnx"]
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/out'") as raised:
+        exporting.export(small_model(rng), tmp_path / "out", formats=formats, precisions=["fp32"])
+    _, *lines = str(raised.value.__cause__).splitlines()
+    assert len(lines) == 2 and all("File too large" in line for line in lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def size_of(path):
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+@pytest.mark.parametrize("format", ["savedmodel", "pt2"])
+def test_weights_are_stored_once(rng, tmp_path, format):
+    target = TARGETS[format]
+    if keras.backend.backend() != target.backend:
+        pytest.skip(f"{target.backend} writes {format}")
+    model = serving_model(VisionTransformer(8, 4, 256, 1, 4, 512, 5))
+    path = tmp_path / target.name("fp32")
+    target.precisions["fp32"].make(model, path, None)
+    assert 1 <= size_of(path) / (4 * model.count_params()) < 1.2
+
+
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="torch writes such files")
 def test_a_program_of_torch_can_be_cast_and_trained(rng, tmp_path):
     import torch
@@ -200,6 +274,13 @@ def test_a_program_of_torch_can_be_cast_and_trained(rng, tmp_path):
     torch.optim.SGD(parameters, 0.01).step()
     assert -module(images)[:, 0].log().mean() < loss
     assert str(ROOT).encode() not in (tmp_path / "model.pt2").read_bytes()
+
+
+@pytest.mark.on("torch")
+def test_the_zeros_that_bits_resnet_pools_stay_zeros_in_onnx(rng, tmp_path):
+    model = randomize(ResNet(32, (1,), 0.5, num_classes=3), rng, scale=0.05)
+    (row,) = exporting.export(model, tmp_path / "files", formats=["onnx"], precisions=["fp32"])
+    assert row["largest_difference"] < 1e-5
 
 
 @pytest.mark.once

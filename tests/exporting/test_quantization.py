@@ -1,5 +1,8 @@
 """Quantized files of two layers, one of which loses much in fewer bits."""
 
+import shutil
+
+import keras
 import numpy as np
 import onnx
 import pytest
@@ -8,23 +11,25 @@ from onnx.reference import ReferenceEvaluator
 from tests.exporting.builds import small_model
 from tests.exporting.integer_products import check_products
 from tests.helpers import randomize
-from vit_keras import runtimes
+from vit_keras import exporting, runtimes
 from vit_keras.exporting import (
     for_inference,
     onnx_files,
     quantization,
     sensitivity,
+    tflite_file,
     weight_types,
 )
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import (
     TARGETS,
+    Recipe,
     write_litert,
     write_saved_model,
     write_saved_model_int8,
 )
 from vit_keras.exporting.targets import write_onnx as write_float
-from vit_keras.models import HybridViT, VisionTransformer, segmenter
+from vit_keras.models import HybridViT, VisionTransformer, preprocessing_of, segmenter
 
 pytestmark = pytest.mark.once
 INT8, HALF = (TARGETS["onnx"].precisions[precision] for precision in ("int8", "fp16"))
@@ -115,6 +120,21 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path, make_int8):
         assert error < (0.03 if len(excluded) < 5 else 1e-6) * np.sqrt(np.mean(expected**2))
 
 
+def test_static_products_read_integers_of_a_symmetric_range(source, images, tmp_path):
+    """Each product reads DequantizeLinear alone, and QuantizeLinear has the zero point 0."""
+    path = str(tmp_path / "static.onnx")
+    quantization.onnx_int8_static(source, path, (), images)
+    graph = onnx.load(path).graph
+    makers = {name: node.op_type for node in graph.node for name in node.output}
+    read = [name for node in graph.node if node.op_type == "MatMul" for name in node.input]
+    assert [makers[name] for name in read] == ["DequantizeLinear"] * 4
+    stored = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+    points = [stored[n.input[2]] for n in graph.node if n.op_type == "QuantizeLinear"]
+    assert len(points) == 2 and all(p.dtype == "int8" and p == 0 for p in points)
+    scale = next(stored[n.input[1]] for n in graph.node if n.input[0] == "x")
+    np.testing.assert_allclose(scale, np.abs(images).max() / 127.5, rtol=0.01)
+
+
 @pytest.mark.on("torch")
 @pytest.mark.parametrize(
     ("kind", "batch"),
@@ -146,6 +166,25 @@ def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind,
     assert error < 0.1 * np.sqrt(np.mean(expected**2))
 
 
+@pytest.mark.nightly
+def test_a_float_file_is_not_reported_as_one_of_fewer_bits(tmp_path, monkeypatch):
+    copy = lambda source, path, *rest: shutil.copy(source, path)
+    monkeypatch.setitem(TARGETS["onnx"].precisions, "int8", Recipe(copy, "onnx"))
+    model = small_model(np.random.default_rng(0))
+    message = r"model_int8.onnx: stores 0 of [\d,]+ weights in 8 bits. A file called int8 needs 50%"
+    with pytest.raises(ValueError, match=message):
+        exporting.export(
+            model,
+            tmp_path / "out",
+            images=np.zeros((2, 8, 12, 3), "uint8"),
+            formats=["onnx"],
+            precisions=["int8"],
+            batch=2,
+            threads=(),
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_files_of_every_format_are_counted(tmp_path):
     """Each of the formats that have fewer bits, in float32 and in fewer."""
     model = serving_model(for_inference(small_model(np.random.default_rng(0))), "logits")
@@ -174,6 +213,47 @@ def test_files_of_every_format_are_counted(tmp_path):
     assert weight_types.missed("fp16", tmp_path / "a.xml") == (
         "stores 0 of 14 weights in 16 bits. A file called fp16 needs 50%"
     )
+
+
+def test_activations_of_16_bits_lose_less_than_those_of_8(tmp_path):
+    """Products, softmax and GELU compute in int16; images and outputs keep their types."""
+    rng = np.random.default_rng(0)
+    model = serving_model(for_inference(small_model(rng)), "logits")
+    images = rng.integers(0, 256, (32, 8, 12, 3), dtype="uint8")
+    floats, path = str(tmp_path / "a.tflite"), str(tmp_path / "b.tflite")
+    write_litert(model, floats, 1)
+    expected, losses = runtimes.open(floats)(images), []
+    for make in (quantization.litert_int8_static, quantization.litert_int8_static16):
+        make(floats, path, (), images)
+        losses.append(np.sqrt(np.mean((runtimes.open(path)(images) - expected) ** 2)))
+    assert losses[1] < losses[0] / 2 < 0.02 * expected.std()
+    assert set(tflite_file.float_operations(path)) <= {"CAST"}
+    assert tflite_file.float_operations(floats)["FULLY_CONNECTED"] > 4
+
+
+def test_every_token_of_a_file_for_npus_is_compared(tmp_path):
+    rng = np.random.default_rng(0)
+    model = small_model(rng)
+    model = keras.Model(model.input, model.get_layer("encoder_norm").output)
+    images = rng.integers(0, 256, (16, 8, 12, 3), dtype="uint8")
+    options = {"formats": ["litert"], "precisions": ["int8-static16"], "output": "features"}
+    (row,) = exporting.export(model, tmp_path / "out", images=images, threads=(), **options)
+    tokens = runtimes.open(tmp_path / "out" / row["file"])(images)
+    expected = model.predict_on_batch(preprocessing_of(model).normalize(images))
+    norms = np.linalg.norm(tokens, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosines = (tokens * expected).sum(axis=-1) / norms
+    assert cosines.shape == (16, 7)
+    assert row["agreement"] == pytest.approx(cosines.mean(), abs=1e-6) and row["agreement"] > 0.999
+    assert row["first_token"] == pytest.approx(cosines[:, 0].mean(), abs=1e-6)
+    assert "GELU" not in row["float_operations"] and "BATCH_MATMUL" not in row["float_operations"]
+    assert "`(N, T, D)`" in (tmp_path / "out" / "model_card.md").read_text()
+
+
+def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
+    assert quantization.layers(source) == ["hard/MatMul", "easy/MatMul"]
+    ranking = sensitivity.rank_layers(INT8, source, images)
+    assert list(ranking) == ["hard/MatMul", "easy/MatMul"]
+    assert ranking["hard/MatMul"] > 2 * ranking["easy/MatMul"] > 0
 
 
 def test_sensitive_layers_are_left_out_until_the_file_is_good_enough(source, images, tmp_path):
@@ -220,3 +300,17 @@ def test_products_compute_in_float16(source, images, tmp_path):
     rounded = half(images).astype("float32")
     inner = np.maximum(half(rounded @ weights["hard"]), 0)
     np.testing.assert_allclose(run(images), inner @ half(weights["easy"]), rtol=2e-3)
+
+
+def test_weights_that_lose_too_much_in_float16_stay_in_float32(source, images, tmp_path):
+    path, expected = str(tmp_path / "half.onnx"), runtimes.open(source)(images)
+    change = lambda p: np.abs(runtimes.open(p)(images) - expected).max()
+    onnx_files.store_in_half(source, path)
+    whole = change(path)
+    changes = []
+    is_good = lambda p: (changes.append(change(p)), changes[-1] < whole)[1]
+    excluded, ranking = sensitivity.quantize_until(HALF, source, path, is_good, images)
+    assert sorted(ranking) == sorted(HALF.layers(source)) == ["easy", "hard"]
+    assert excluded == [max(ranking, key=ranking.get)] and changes[0] == whole > changes[-1] > 0
+    types = {t.name: onnx.numpy_helper.to_array(t).dtype for t in onnx.load(path).graph.initializer}
+    assert types[excluded[0]] == "float32" and "float16" in types.values()

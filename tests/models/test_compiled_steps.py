@@ -66,6 +66,32 @@ def test_frozen_and_adapted_weights_train_alike(rng):
         assert_close(result, other, rtol=1e-5)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("rematerialize", [False, True])
+def test_many_sizes_of_batches_are_compiled(rematerialize, rng):
+    """torch refuses to compile one code for more than eight kinds of inputs."""
+    arguments = {**SIZES, "hidden_size": 4, "num_layers": 1, "mlp_dim": 4}
+    model = VisionTransformer(8, 4, **arguments, rematerialize=rematerialize, seed=1)
+    compiled(model, True)
+    for count in range(1, 11):
+        images = rng.normal(size=(count, 8, 8, 3)).astype("float32")
+        model.train_on_batch(images, np.zeros(count))
+        expected = keras.ops.convert_to_numpy(model(images, training=False))
+        assert_close(model.predict(images, verbose=0), expected, rtol=1e-5)
+
+
+@pytest.mark.nightly
+def test_several_outputs_keep_their_structure(rng):
+    images, model = rng.normal(size=(4, 8, 8, 3)).astype("float32"), make()
+    outputs = {"logits": model.output, "tokens": model.get_layer("encoder_norm").output}
+    both = type(model)(model.input, outputs)
+    expected = both.predict(images, verbose=0)
+    results = compiled(both, True).predict(images, verbose=0)
+    assert results.keys() == outputs.keys()
+    for name in outputs:
+        assert_close(results[name], expected[name])
+
+
 def test_layers_that_change_their_weights_go_on_changing_them(rng):
     images = rng.normal(size=(4, 8, 8, 3)).astype("float32")
     averages = []

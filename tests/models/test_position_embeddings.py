@@ -1,14 +1,19 @@
 """Each kind and placement of position embeddings equals loops in NumPy."""
 
+import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import weights
+from vit_keras.config import ModelConfig
 from vit_keras.models import (
+    HybridViT,
     VisionTransformer,
     attention_maps,
+    from_model_config,
     positions_of,
     with_image_size,
 )
@@ -88,6 +93,23 @@ def test_logits_and_attention_equal_the_formulas(rng, case):
     assert positions_of(model) == case[:2]
 
 
+@pytest.mark.parametrize("case", CASES[1::2], ids=IDS[1::2])  # every kind but "none"
+def test_saved_models_keep_their_positions(rng, case, tmp_path):
+    model, images = build(rng, *case), images_of(rng)
+    weights.save(model, tmp_path / "model.keras")
+    weights.save(model, tmp_path / "model.weights.h5")
+    logits = to_numpy(model(images))
+    again = vit_keras.open(tmp_path / "model.keras")
+    assert_close(again(images), logits, rtol=2e-6)
+    assert positions_of(again) == case[:2]
+    for file in ("model.keras", "model.weights.h5"):
+        other = build(rng, *case)
+        weights.load(other, tmp_path / file)
+        assert_close(other(images), logits, rtol=2e-6)
+    with pytest.raises(ValueError, match=r"does not say which position embeddings"):
+        vit_keras.open(tmp_path / "model.weights.h5")
+
+
 @pytest.mark.parametrize("form", sorted(set(registry.FORMATS) - {"vit_keras", "bit"}))
 def test_other_formats_refuse_other_positions_by_name(rng, form, tmp_path):
     for kind, place, message in [
@@ -119,3 +141,33 @@ def test_another_image_size_moves_positions_with_the_grid(rng, case):
     for name, value in weights_by_path(model).items():
         if not name.startswith("posembed") or "cls_embedding" in name:
             np.testing.assert_array_equal(kept[name], value, err_msg=name)
+
+
+def test_hybrids_have_the_same_positions(rng):
+    model = HybridViT((16, 24), (), 0.5, 2, **SIZES, position_embedding="rope2d")
+    assert positions_of(model) == ("rope2d", "stem")
+    randomize(model, rng, scale=0.15)
+    resized = with_image_size(model, (24, 16))
+    images = rng.uniform(-1, 1, (1, 24, 16, 3)).astype("float32")
+    maps = keras.Model(resized.input, resized.get_layer("pool_root").output)(images)
+    expected = expected_of(resized, to_numpy(maps), "rope2d", "stem", "token")["logits"]
+    assert_close(resized(images), expected)
+
+
+@pytest.mark.parametrize("kind", ["relative", "rope2d"])
+def test_mixed_precision_differs_by_its_rounding_alone(rng, kind):
+    images = images_of(rng)
+    seeds = [np.random.default_rng(3) for _ in range(2)]
+    exact = build(seeds[0], kind, "stem", "token")
+    mixed = build(seeds[1], kind, "stem", "token", dtype="mixed_bfloat16")
+    logits = to_numpy(exact(images))
+    error = np.abs(to_numpy(mixed(images)) - logits).max()
+    assert 0 < error < 0.05 * np.abs(logits).max()
+
+
+def test_the_configuration_chooses_positions():
+    chosen = {"position_embedding": "sincos2d", "position_embedding_at": "shared"}
+    config = ModelConfig("Ti/16", image_size=32, num_layers=2, **chosen)
+    assert positions_of(from_model_config(config, num_classes=3)) == ("sincos2d", "shared")
+    with pytest.raises(ValueError, match=r"no model\.position_embedding, model\.position_embed"):
+        ModelConfig("R50x1", **chosen).arguments()

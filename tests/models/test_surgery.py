@@ -8,6 +8,8 @@ from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.models import (
+    ImageModel,
+    Preprocessing,
     VisionTransformer,
     attention_maps,
     intermediates,
@@ -44,6 +46,32 @@ def test_attention_maps_hold_every_layer_and_head(small):
     assert_close(maps, expected["attention"])
 
 
+def test_attention_maps_leave_the_model_as_it_was(small, tmp_path):
+    model, images, expected = small
+    attention_maps(model).save(tmp_path / "attention.keras")
+    again = keras.saving.load_model(tmp_path / "attention.keras")
+    assert_close(again.predict(images, verbose=0), expected["attention"])
+    assert_close(model(images), expected["logits"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tokens"), [((3, 5), (6, 2), 1), ((4, 4), (1, 7), 0), ((1, 3), (2, 3), 2)]
+)
+def test_position_embeddings_equal_scipy(rng, old, new, tokens):
+    from scipy.ndimage import zoom
+
+    before = rng.normal(size=(1, tokens + old[0] * old[1], 8)).astype("float32")
+    grid = before[0, tokens:].reshape(*old, 8)
+    factors = (new[0] / old[0], new[1] / old[1], 1)
+    expected = zoom(grid, factors, order=1).reshape(1, -1, 8)
+    if old[0] == 1:  # one row has no second to interpolate with: it is repeated
+        row = zoom(grid[0], factors[1:], order=1)
+        expected = np.concatenate([row] * new[0])[None]
+    resized = resize_position_embeddings(before, old, new)
+    np.testing.assert_array_equal(resized[:, :tokens], before[:, :tokens])
+    assert_close(resized[:, tokens:], expected, rtol=1e-6)
+
+
 def test_another_image_size_keeps_the_weights(small, rng):
     model, _, _ = small
     resized = with_image_size(model, (16, 24))
@@ -57,6 +85,17 @@ def test_another_image_size_keeps_the_weights(small, rng):
     assert patch_grid(model) == (3, 2) and patch_grid(resized) == (4, 6)
     resized.get_layer("head").bias.assign_add(np.ones(5))  # nothing is shared
     np.testing.assert_array_equal(weights_by_path(model)["head/bias"], weights["head/bias"])
+
+
+def test_saved_files_carry_preprocessing_and_class_names(tmp_path):
+    model = VisionTransformer(8, 4, 24, 1, 3, 40, num_classes=2)
+    model.class_names = ("cat", "dog")
+    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), interpolation="bicubic")
+    with_image_size(model, 16).save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(again, ImageModel)
+    assert list(again.class_names) == ["cat", "dog"]
+    assert again.preprocessing == model.preprocessing
 
 
 def inside(base, *before):

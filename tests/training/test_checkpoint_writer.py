@@ -64,6 +64,16 @@ def test_a_checkpoint_has_the_state_of_its_step_whatever_is_trained_meanwhile(
 
 
 @pytest.mark.once
+def test_an_error_waits_until_the_checkpoint_is_whole(tmp_path, model, monkeypatch):
+    held = Held(monkeypatch)
+    with pytest.raises(RuntimeError, match="of training"), CheckpointWriter() as writer:
+        checkpoints.save(model, tmp_path, 1, keep=1, writer=writer)
+        threading.Timer(0.2, held.go.set).start()
+        raise RuntimeError("of training")
+    assert checkpoints.newest(tmp_path).name == "step_000000001"
+
+
+@pytest.mark.once
 def test_an_error_of_training_is_not_hidden_by_one_of_the_disk(tmp_path, model, monkeypatch):
     monkeypatch.setattr(np, "savez", full)
     with (

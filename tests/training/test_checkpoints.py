@@ -1,7 +1,9 @@
 """Checkpoints are whole and exact to the bit, whatever goes wrong while they are written."""
 
 import contextlib
+import errno
 import os
+import resource
 import shutil
 
 import keras
@@ -149,3 +151,29 @@ def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, monkeyp
     assert checkpoints.restore(model, folder) == 5
     assert bias(model) == (2.0 if before >= 6 else 1.0)
     assert [path.name for path in folder.iterdir()] == ["step_000000005"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, model, monkeypatch, number):
+    set_bias(model, 1)
+    checkpoints.save(model, tmp_path, 1, keep=1)
+
+    def full(file, **arrays):
+        file.write(b"begun")
+        raise OSError(number, os.strerror(number))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with monkeypatch.context() as patch, pytest.raises(OSError) as stopped:
+        if number == errno.EFBIG:  # for real
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        else:
+            patch.setattr(np, "savez", full)
+        try:
+            checkpoints.save(model, tmp_path, 2, keep=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert stopped.value.errno == number
+    assert stopped.value.filename == str(tmp_path / "step_000000002")
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000000001"]
+    set_bias(model, 0)
+    assert checkpoints.restore(model, tmp_path) == 1 and bias(model) == 1.0

@@ -1,6 +1,7 @@
 """The records in a run's folder, lost or damaged: no row is lost, and every remedy works."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -101,6 +102,32 @@ def test_damaged_metrics_are_refused_until_those_of_the_csv_are_taken(folder, da
     assert rows_of(folder) == expected
 
 
+CSV = {
+    "gone": lambda path: path.unlink(),
+    "empty": lambda path: path.write_text(""),
+    "cut in a number": lambda path: path.write_bytes(path.read_bytes()[:-5]),
+    "cut after a row": lambda path: path.write_text(path.read_text().partition("\n")[0] + "\n"),
+    "with another column": lambda path: path.write_text(path.read_text().rstrip() + ",5\n"),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("damage", CSV)
+def test_a_damaged_csv_is_written_again_or_no_source_of_rows(folder, damage, expected):
+    table, path = folder / "metrics.csv", folder / "metrics.json"
+    whole = table.read_text()
+    CSV[damage](table)
+    kept = path.read_text()
+    path.unlink()
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"must hold at least \d rows.*Restore it, or begin anoth"):
+        small_run(folder)
+    assert contents(folder) == before
+    path.write_text(kept)
+    assert rows_of(folder) == expected
+    assert table.read_text().startswith(whole.splitlines()[0] + "\n")
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """The folder of a run on digits, and the commands that read it."""
@@ -144,6 +171,35 @@ def test_what_stands_in_the_way_of_a_runs_file_is_named(again, name):
     assert without_rate(rows[0]) == without_rate(rows[1])
 
 
+@pytest.mark.parametrize("name", ["dataset.json", "metrics.json", "model.keras", "checkpoints"])
+def test_a_link_to_nothing_is_named_and_nothing_is_written(again, name):
+    folder, train = again
+    (folder / name).rename(folder.parent / "moved")
+    (folder / name).symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(ValueError, match=f"{name}' must be .*, not a broken link. Restore"):
+        train()
+    assert not (folder.parent / "elsewhere").exists()
+    (folder.parent / "moved").rename(folder.parent / "elsewhere")
+    train()
+    (shutil.rmtree if name == "checkpoints" else os.remove)(folder.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", None])
+def test_a_model_that_cannot_be_opened_is_made_again(again, damage):
+    folder, train = again
+    path = folder / "model.keras"
+    path.unlink()
+    path.mkdir() if damage is None else path.write_bytes(damage)
+    with pytest.raises(
+        (ValueError, OSError),
+        match="model.keras.*(the command that began|run its command again)",
+    ):
+        run(["evaluate", str(folder)])
+    path.rmdir() if damage is None else path.unlink()
+    train()
+    run(["evaluate", str(folder)])
+
+
 def class_renamed(record):
     record["classes"][3] = "four"
 
@@ -165,6 +221,20 @@ def test_an_edited_dataset_json_is_damaged_and_no_change_of_the_data(again, edit
         train()
     path.unlink()
     with pytest.raises(FileNotFoundError, match="dataset.json'. Restore it, or begin another run"):
+        train()
+    path.write_text(kept)
+    train()
+
+
+@pytest.mark.parametrize("edit", ["backend", "kernels"])
+def test_an_edited_environment_json_is_damaged(again, edit):
+    folder, train = again
+    path = folder / "environment.json"
+    kept = path.read_text()
+    path.write_text(
+        json.dumps({**json.loads(kept), edit: "jax" if edit == "backend" else {}, "cpus": 99})
+    )
+    with pytest.raises(ValueError, match=r"environment.json' is damaged \(its `\w+` was changed"):
         train()
     path.write_text(kept)
     train()

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -71,3 +73,36 @@ def test_a_folder_without_a_run_is_named(tmp_path):
     runs.open_run(dataclasses.replace(DIGITS, workdir=str(tmp_path / "run")))
     with pytest.raises(FileNotFoundError, match="has no model.keras yet"):
         runs.run_of(tmp_path / "run")
+
+
+@pytest.mark.on("torch")
+def test_a_second_process_in_a_runs_folder_is_told_whose_it_is(tmp_path):
+    config = dataclasses.replace(DIGITS, workdir=str(tmp_path / "run"))
+    holder = "import sys, dataclasses; from vit_keras import runs; from tests.training.test_runs "
+    holder += "import DIGITS; config = dataclasses.replace(DIGITS, workdir=sys.argv[1]); "
+    holder += "held = runs.claim(config); held.__enter__(); print('ready', flush=True); "
+    holder += "sys.stdin.read()"
+    command = [sys.executable, "-c", holder, config.workdir]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        message = f"'.*run' is in use: training by process {process.pid} on .* since 20.*Wait until"
+        with pytest.raises(ValueError, match=message):
+            experiments.train_run(config)
+        with pytest.raises(SystemExit, match="1"):
+            sys.exit(main(["train", "--config", "digits", "--workdir", config.workdir]))
+        process.kill()  # the lock ends with its process
+        process.wait()
+    with runs.claim(config):
+        assert runs.open_run(config).folder == tmp_path / "run"
+        assert (tmp_path / "run" / ".lock").exists()
+
+
+@pytest.mark.once
+def test_a_folder_of_something_else_gets_no_lock(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    config = dataclasses.replace(DIGITS, workdir=str(tmp_path / "photos"))
+    with pytest.raises(ValueError, match="must be empty or a run's folder.*photos"):
+        runs.claim(config)
+    assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.jpg"]

@@ -10,7 +10,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import assert_close, randomize, spread, to_numpy
-from tests.weights.builds import build
+from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
 from vit_keras.weights.containers import DamagedFile
@@ -44,13 +44,39 @@ def images_for(rng, channels=3):
     return rng.uniform(-1, 1, (3, 16, 24, channels)).astype("float32")
 
 
+@pytest.mark.parametrize("pooling", ["token", "gap"])
+@pytest.mark.parametrize("intermediate_dim", [None, 9])
+def test_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
+    theirs = classifier(rng, pooling, intermediate_dim, layer_norm_epsilon=1e-4)
+    theirs.save_to_preset(tmp_path)
+    ours, images = vit_keras.open(tmp_path), images_for(rng)
+    assert_close(ours(images), theirs(images))
+    assert ours.preprocessing.std == pytest.approx((0.2,))
+    assert ours.preprocessing.mean == pytest.approx((0.4,))
+    assert ours.get_layer("encoderblock_2").layer_norm_epsilon == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("ours_classifier", "size"), [("token", None), ("token", 9), ("gap", None), ("gap", 9)]
+)
+def test_saved_preset_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
+    ours = build(rng, num_layers=3, classifier=ours_classifier, representation_size=size)
+    weights.save(ours, tmp_path, format="keras_hub")
+    theirs, images = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path)), images_for(rng)
+    assert_close(theirs(images), ours(images))
+    assert_equal_weights(ours, vit_keras.open(tmp_path))
+    pixels = rng.integers(0, 256, (1, 16, 24, 3)).astype("uint8")
+    prepared = to_numpy(theirs.preprocessor(pixels))
+    assert_close(prepared, pixels / 127.5 - 1)
+
+
 OPTIONS = {
     "use_class_token": [True, False],
     "pooling": ["token", "gap"],
     "activation": [None, "softmax", "sigmoid"],
     "layer_norm_epsilon": [1e-6, 1e-3],
     "biases": [(), ("use_mlp_bias",), ("use_mha_bias", "use_patch_bias")],
-    "sizes": [((16, 24), 8), ((12, 24), (6, 8))],
+    "sizes": [((16, 16), 8), ((16, 24), 8), ((8, 32), 8), ((12, 24), (6, 8))],
     "intermediate_dim": [None, 6],
 }
 REASONS = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
@@ -139,6 +165,17 @@ def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path, recwarn, given, 
     stated = [str(w.message) for w in recwarn if "is read as" in str(w.message)]
     assert len(stated) == (assumed is not None)
     assert all(f"with {assumed}, which it does not say" in text for text in stated)
+
+
+def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
+    classifier(rng, "gap").save_to_preset(tmp_path)
+    with pytest.raises(ValueError, match='classifier "token" or "gap".*\'gap_norm\''):
+        weights.load(build(classifier="gap_norm", num_layers=3), tmp_path)
+    edited = json.loads((tmp_path / "task.json").read_text())
+    edited["config"]["pooling"] = None  # KerasHub then has logits of each token
+    (tmp_path / "task.json").write_text(json.dumps(edited))
+    with pytest.raises(ValueError, match="pooling=None .*reads every token"):
+        vit_keras.open(tmp_path)
 
 
 def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
@@ -255,7 +292,20 @@ OTHER_CLASSES = {
         window_size=2,
     ),
     "CLIPBackbone": lambda: clip("CLIP"),
+    "CLIPVisionEncoder": lambda: keras_hub.models.CLIPVisionEncoder(**TINY, **VIT),
     "SigLIPBackbone": lambda: clip("SigLIP"),
+    "MiTBackbone": lambda: keras_hub.models.MiTBackbone(
+        layerwise_num_heads=[1],
+        layerwise_sr_ratios=[2],
+        max_drop_path_rate=0.1,
+        layerwise_patch_sizes=[7],
+        layerwise_strides=[4],
+        num_layers=1,
+        layerwise_depths=[1],
+        image_shape=(32, 32, 3),
+        hidden_dims=[4],
+    ),
+    "BertBackbone": lambda: keras_hub.models.BertBackbone(**TINY, **TEXT),
 }
 
 

@@ -14,6 +14,8 @@ import pytest
 import vit_keras
 from tests.weights.builds import build
 from vit_keras import weights
+from vit_keras.weights.formats.base import Numerics
+from vit_keras.weights.weight_file import open_weight_file
 
 pytestmark = pytest.mark.once
 
@@ -139,10 +141,10 @@ def test_a_zip_bomb_is_refused(tmp_path):
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("head/kernel.npy", "w") as file,
     ):
-        file.write(header((2**28 // 4,)))
-        for _ in range(2**6):
+        file.write(header((2**30 // 4,)))
+        for _ in range(2**8):
             file.write(bytes(2**22))
-    assert os.path.getsize(path) < 2**19
+    assert os.path.getsize(path) < 2**21
     with pytest.raises(ValueError, match=r"bytes that claim \d+ bytes of tensors; no such file"):
         vit_keras.open(path)
 
@@ -179,3 +181,57 @@ def test_shapes_that_contradict_each_other_build_no_model(tmp_path):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=r"contradict each other: .* has at least \d{12} weights"):
         vit_keras.open(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["[]", "{", "{}", '{"architecture": 1, "numerics": 2}', '{"architecture": {}, "numerics": {}}'],
+)
+def test_spoiled_note_is_refused(tmp_path, note):
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "a.safetensors"
+    weights.save(build(image_size=16), path, format="timm")
+    tensors = {k: np.array(v) for k, v in load_file(path).items()}
+    save_file(tensors, path, metadata={"vit_keras": note})
+    with pytest.raises(ValueError, match=r"[Nn]ote in '.*a\.safetensors' is (damaged|not JSON)"):
+        vit_keras.open(path, num_heads=3)
+
+
+def test_a_note_in_a_file_of_a_format_that_says_no_numerics(tmp_path):
+    from safetensors.numpy import save_file
+
+    weights.save(build(), tmp_path / "a.weights.h5")
+    with open_weight_file(tmp_path / "a.weights.h5") as file:
+        tensors = {name: np.array(file.read(name)) for name in file.names}
+    note = {"architecture": {}, "numerics": Numerics(gelu="tanh").to_json()}
+    save_file(tensors, tmp_path / "a.safetensors", metadata={"vit_keras": json.dumps(note)})
+    with open_weight_file(tmp_path / "a.safetensors") as file:
+        assert file.format.name == "vit_keras" and file.numerics().gelu == "tanh"
+
+
+def test_integer_arrays_are_refused(tmp_path):
+    weights.save(build(), tmp_path / "a.safetensors", format="timm")
+    from safetensors.numpy import load_file, save_file
+
+    tensors = {k: np.array(v) for k, v in load_file(tmp_path / "a.safetensors").items()}
+    tensors["pos_embed"] = tensors["pos_embed"].astype("int32")
+    save_file(tensors, tmp_path / "a.safetensors")
+    with pytest.raises(
+        ValueError, match=r"must be floating-point\. Received: 'pos_embed' of int32"
+    ):
+        weights.load(build(), tmp_path / "a.safetensors")
+
+
+def test_a_failed_save_leaves_the_old_file(rng, tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(np.lib.format, "write_array", fail)
+    with pytest.raises(OSError, match="disk full"), pytest.warns(UserWarning, match="computes"):
+        weights.save(build(rng), path, format="google")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+
+
+def fail(*args, **kwargs):
+    raise OSError("disk full")
