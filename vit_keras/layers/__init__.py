@@ -6,7 +6,7 @@ The layers of vit-keras 0.x are registered under that version's names on first u
 from typing import TYPE_CHECKING
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.block_options import BlockOptions, Rope
+from vit_keras.layers.base import BlockOptions, Rope
 from vit_keras.layers.blocks import EncoderBlock, LayerScale, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.boxes import PatchBoxes

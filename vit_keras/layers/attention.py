@@ -10,13 +10,14 @@ from keras import ops
 from vit_keras.layers import backends
 from vit_keras.layers.base import (
     NORMALIZATIONS,
+    QKV_BIASES,
+    BlockOptions,
     SeededLayer,
     check_choice,
     check_positive,
     check_rates,
     pair,
 )
-from vit_keras.layers.block_options import QKV_BIASES, BlockOptions
 from vit_keras.layers.dense import HeadsDense, sizes_of
 from vit_keras.layers.initializers import xavier_uniform
 from vit_keras.layers.positions_in_attention import (

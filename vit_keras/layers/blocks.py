@@ -8,13 +8,13 @@ from keras import ops
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
 from vit_keras.layers.base import (
     NORMALIZATIONS,
+    BlockOptions,
     Dropout,
     Layer,
     SeededLayer,
     check_rates,
     rematerialize,
 )
-from vit_keras.layers.block_options import BlockOptions
 from vit_keras.layers.mlp import MLPS
 
 

@@ -11,8 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import Layer, SeededLayer, check_tokens, pair
-from vit_keras.layers.block_options import Rope
+from vit_keras.layers.base import Layer, Rope, SeededLayer, check_tokens, pair
 from vit_keras.layers.initializers import Normal
 from vit_keras.support.resizing.interpolation import grid_matrices, interpolation_rule
 

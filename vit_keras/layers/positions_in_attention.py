@@ -8,8 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer, check_tokens, pair
-from vit_keras.layers.block_options import Rope
+from vit_keras.layers.base import Rope, SeededLayer, check_tokens, pair
 from vit_keras.layers.initializers import Normal, TruncatedNormal
 from vit_keras.layers.positions import (
     prefix_tokens,

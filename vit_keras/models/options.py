@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from vit_keras.layers.base import check_choice
-from vit_keras.layers.block_options import BlockOptions
+from vit_keras.layers.base import BlockOptions, check_choice
 
 POSITION_COVERS = ("all", "class", "patches")
 WITH_NO_OBJECT = ("tokens", "patches")  # boxes with another class, which means no object

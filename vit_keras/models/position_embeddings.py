@@ -8,8 +8,7 @@ from vit_keras.layers import (
     AddSinCosPositions,
     EncoderBlock,
 )
-from vit_keras.layers.base import check_choice
-from vit_keras.layers.block_options import BlockOptions
+from vit_keras.layers.base import BlockOptions, check_choice
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 

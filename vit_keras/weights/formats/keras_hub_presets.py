@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from vit_keras.layers.block_options import QKV_BIASES
+from vit_keras.layers.base import QKV_BIASES
 from vit_keras.support.annotated import short
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel

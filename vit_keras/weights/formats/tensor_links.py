@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.layers.block_options import QKV_BIASES
+from vit_keras.layers.base import QKV_BIASES
 from vit_keras.models.boxes import head_layers
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Link, reshaped, same, transposed

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.block_options import QKV_BIASES
+from vit_keras.layers.base import QKV_BIASES
 from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelType
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
