@@ -9,8 +9,7 @@ import pytest
 
 from vit_keras import inspection
 from vit_keras.models import HybridViT, VisionTransformer
-from vit_keras.models.position_embeddings import POSITION_EMBEDDINGS
-from vit_keras.models.vit import CLASSIFIERS
+from vit_keras.models.vit import CLASSIFIERS, POSITION_EMBEDDINGS
 
 pytestmark = pytest.mark.once
 

@@ -19,8 +19,7 @@ from vit_keras.models import (
     preprocessing_of,
 )
 from vit_keras.models.common import names_arguments
-from vit_keras.models.options import OPTION_NAMES, ViTOptions
-from vit_keras.models.prefix import Prefix
+from vit_keras.models.options import OPTION_NAMES, Prefix, ViTOptions
 from vit_keras.support.hub_address import is_address
 from vit_keras.support.preprocessing import as_numbers
 from vit_keras.support.tasks import check_class_names

@@ -6,7 +6,7 @@ from keras import ops
 
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import ImageModel, patch_grid
-from vit_keras.models.prefix import has_class_token
+from vit_keras.models.description import has_class_token
 from vit_keras.models.surgery import refuse_windows
 
 

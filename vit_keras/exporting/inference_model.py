@@ -16,9 +16,8 @@ from vit_keras.layers import (
     WithAttentionWeights,
 )
 from vit_keras.layers.dense import refuse_quantized
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import copy_description, count_prefix
 from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.models.prefix import count_prefix
 from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
 
 

@@ -19,7 +19,7 @@ from vit_keras.models import (
     patch_grid,
     task_of,
 )
-from vit_keras.models.prefix import count_registers, has_class_token
+from vit_keras.models.description import count_registers, has_class_token
 from vit_keras.models.surgery import backbone_of
 
 

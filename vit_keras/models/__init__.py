@@ -10,6 +10,7 @@ from vit_keras.models.description import (
     copy_description,
     count_classes,
     ends_in_softmax,
+    positions_of,
     preprocessing_of,
     resizing_of,
     task_of,
@@ -19,7 +20,6 @@ from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import add_lora, lora_layers, merge_lora
 from vit_keras.models.options import ViTOptions
-from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.relevance import explain

@@ -15,10 +15,14 @@ from vit_keras.layers import (
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.layers.initializers import default_seed
 from vit_keras.models.common import dense, image_source, layer_options, variable_dtype
-from vit_keras.models.description import copy_description, preprocessing_of, with_outputs
+from vit_keras.models.description import (
+    copy_description,
+    count_prefix,
+    positions_of,
+    preprocessing_of,
+    with_outputs,
+)
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.position_embeddings import positions_of
-from vit_keras.models.prefix import count_prefix
 from vit_keras.models.pyramid import blocks_of
 from vit_keras.models.surgery import backbone_of, patch_grid
 from vit_keras.support.tasks import Task

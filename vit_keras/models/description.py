@@ -2,6 +2,13 @@
 
 import keras
 
+from vit_keras.layers import (
+    AddPositionEmbs,
+    AddPositionEmbs2D,
+    AddSinCosPositions,
+    EncoderBlock,
+    RegisterTokens,
+)
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
 from vit_keras.support.resizing import Resizing
@@ -145,3 +152,51 @@ def ends_in_softmax(model: keras.Model) -> bool:
         True
     """
     return getattr(model.layers[-1], "activation", None) is keras.activations.softmax
+
+
+def has_class_token(model: keras.Model) -> bool:
+    """Tells whether the first token of a built model is a class token."""
+    return any(layer.name == "cls" for layer in model.layers)
+
+
+def count_registers(model: keras.Model) -> int:
+    """Returns the number of registers of a built model."""
+    return sum(x.num_registers for x in model.layers if isinstance(x, RegisterTokens))
+
+
+def count_prefix(model: keras.Model) -> int:
+    """Returns the number of tokens before the patches of a built model."""
+    names = [layer.name for layer in model.layers]
+    return sum(name in ("cls", "dist") for name in names) + count_registers(model)
+
+
+# The names of the layers that add to the inputs of the blocks, by placement.
+POSITION_NAMES = {"stem": "posembed_input", "every": "posembed_{}", "shared": "posembed_shared"}
+POSITION_KINDS = {
+    AddPositionEmbs: "learned",
+    AddPositionEmbs2D: "learned_2d",
+    AddSinCosPositions: "sincos2d",
+}
+
+
+def positions_of(model: keras.Model) -> tuple[str, str]:
+    """Returns the kind and the placement of a model's position embeddings.
+
+    Args:
+        model: A `VisionTransformer` or a hybrid, built or loaded from a file.
+
+    Returns:
+        The arguments `position_embedding` and `position_embedding_at` that build such a model.
+
+    Example:
+        >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
+        ('learned', 'stem')
+    """
+    added = [layer for layer in model.layers if type(layer) in POSITION_KINDS]
+    for layer in model.layers:
+        if isinstance(layer, EncoderBlock) and layer.position_embedding is not None:
+            return f"{'learned_' if added else ''}{layer.position_embedding}", "stem"
+    if not added:
+        return "none", "stem"
+    places = {name.format(0): place for place, name in POSITION_NAMES.items()}
+    return POSITION_KINDS[type(added[0])], places.get(added[0].name, "stem")

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from vit_keras.models.options import ViTOptions
-from vit_keras.models.prefix import READ_CLASS_TOKEN
+from vit_keras.models.options import READ_CLASS_TOKEN, ViTOptions
 
 
 class LayerFacts(NamedTuple):

@@ -1,4 +1,4 @@
-"""How other families of plain Vision Transformers differ from the paper's model."""
+"""How other families differ from the paper's model, and the tokens before the patches."""
 
 import dataclasses
 
@@ -123,3 +123,39 @@ def _is_index(value) -> bool:
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(ViTOptions))
+
+# The classifiers that read the class token.
+READ_CLASS_TOKEN = ("token", "token_gap", "distilled")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefix:
+    """The tokens before the patches.
+
+    Attributes:
+        names: The names of the layers that add one token each, in the order of the tokens: "cls"
+            and "dist", if present.
+        num_registers: The number of registers after them.
+    """
+
+    names: tuple[str, ...]
+    num_registers: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of tokens before the patches."""
+        return len(self.names) + self.num_registers
+
+    @staticmethod
+    def of(classifier: str, options: ViTOptions) -> "Prefix":
+        """Returns the tokens of a model with this classifier and these options."""
+        names: tuple[str, ...] = ()
+        if options.class_token or classifier in READ_CLASS_TOKEN:
+            names += ("cls",)
+        if options.distillation_token or classifier == "distilled":
+            names += ("dist",)
+        return Prefix(names, options.num_registers)
+
+    def positions(self, cover: str) -> int:
+        """Returns how many of these tokens get added positions."""
+        return {"all": self.count, "class": len(self.names), "patches": 0}[cover]

@@ -8,8 +8,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.backends import lookup
-from vit_keras.models.description import ends_in_softmax
-from vit_keras.models.prefix import has_class_token
+from vit_keras.models.description import ends_in_softmax, has_class_token
 from vit_keras.models.surgery import backbone_of, patch_grid, with_attention_weights
 
 

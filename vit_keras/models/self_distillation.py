@@ -10,7 +10,7 @@ from keras import ops
 from vit_keras.config import DinoConfig
 from vit_keras.layers import AddResizedPositions, EncoderBlock, PatchEmbedding, PrototypeHead
 from vit_keras.layers.base import SeededLayer
-from vit_keras.models.position_embeddings import KINDS
+from vit_keras.models.description import POSITION_KINDS
 from vit_keras.models.surgery import patch_grid
 from vit_keras.support.keras_internals import sublayers
 
@@ -185,7 +185,7 @@ def with_shared_layers(
                 f"positions {layer.position_embedding!r}, rope={layer.options.rope}, "
                 f"window_size={layer.options.window_size} in the attention"
             )
-        if type(layer) not in KINDS:
+        if type(layer) not in POSITION_KINDS:
             return layer(*args, **kwargs)
         if layer.name not in resized:
             options = {"dtype": layer.dtype_policy, "name": f"{layer.name}_resized"}

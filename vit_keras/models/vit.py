@@ -1,20 +1,34 @@
-"""The Vision Transformer of arXiv 2010.11929 as a functional Keras model."""
+"""The Vision Transformer of arXiv 2010.11929 as a functional Keras model.
+
+Its position embeddings and their placements are in Appendix D.4.
+"""
 
 import functools
 from collections.abc import Callable
 
 import keras
 
-from vit_keras.layers import EncoderBlock, PatchDropout, PatchEmbedding
+from vit_keras.layers import (
+    ClassToken,
+    DropClassToken,
+    EncoderBlock,
+    MAPHead,
+    PatchDropout,
+    PatchEmbedding,
+    RegisterTokens,
+    TakeClassToken,
+)
 from vit_keras.layers.base import (
     NORMALIZATIONS,
     Dropout,
+    BlockOptions,
     check_choice,
     check_kept,
     check_positive,
     check_rates,
 )
 from vit_keras.layers.initializers import default_seed
+from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import (
@@ -24,16 +38,12 @@ from vit_keras.models.common import (
     layer_options,
     names_arguments,
 )
+from vit_keras.models.description import POSITION_NAMES
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.options import ViTOptions
-from vit_keras.models.position_embeddings import (
-    added_positions,
-    check_dropped_patches,
-    check_positions,
-)
-from vit_keras.models.prefix import Prefix, add_prefix, read_vectors
+from vit_keras.models.options import Prefix, ViTOptions
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
+POSITION_EMBEDDINGS = ("none", *ADDED, *IN_ATTENTION)
 
 
 @names_arguments(also=ViTOptions)
@@ -229,3 +239,130 @@ def _mean_of_heads(logits, x, num_classes, layer, head_bias):
     """Adds the distillation token's head, and takes the mean of both heads' logits."""
     others = add_head(x, num_classes, None, None, layer, head_bias, name="head_dist")
     return keras.layers.Average(dtype=others.dtype, name="logits")([logits, others])
+
+
+def check_positions(kind: str, place: str) -> None:
+    """Raises ValueError for an unknown kind or placement, or for an incompatible pair."""
+    check_choice(kind, POSITION_EMBEDDINGS, "position_embedding")
+    check_choice(place, POSITION_NAMES, "position_embedding_at")
+    if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
+        raise ValueError(
+            "`position_embedding_at` must be 'stem' unless position embeddings are added to the "
+            f"tokens, as {', '.join(map(repr, ADDED))} are; the others act in the attention "
+            "of every block. "
+            f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
+        )
+
+
+def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
+    """Raises ValueError if dropping patches would shift positions or break windows."""
+    rope, window_size, boxes = options.rope, options.window_size, getattr(options, "boxes", None)
+    if boxes not in (None, "tokens"):
+        raise ValueError(
+            "`patch_keep_rate` below 1 drops patches, whose boxes have places, so `boxes` must be "
+            f"None or 'tokens'. Received: boxes={boxes!r}"
+        )
+    if window_size is not None:
+        raise ValueError(
+            "`patch_keep_rate` below 1 drops patches from the windows, so `window_size` must be "
+            f"None. Received: window_size={window_size}"
+        )
+    if kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":
+        raise ValueError(
+            "`patch_keep_rate` below 1 drops tokens after the position embeddings, which must "
+            "therefore be added once, before the blocks. "
+            f"Received: position_embedding={kind!r}, position_embedding_at={place!r}, rope={rope}"
+        )
+
+
+def added_positions(kind, place, grid, num_layers, layer) -> list:
+    """Returns, for each block, the layer that adds to its input `(B, N, D)`, or None."""
+    if kind not in ADDED:
+        return [None] * num_layers
+    numbers = range(num_layers if place == "every" else 1)
+    layers = [ADDED[kind](grid=grid, **layer(POSITION_NAMES[place].format(i))) for i in numbers]
+    if place == "shared":
+        return layers * num_layers
+    return layers + [None] * (num_layers - len(layers))
+
+
+def add_prefix(x, prefix: Prefix, cover: str, positions, layer):
+    """Adds the prefix and positions to patches (Eq. 1).
+
+    Args:
+        x: The patches `(B, N, D)`.
+        prefix: The tokens to put before them.
+        cover: `ViTOptions.position_cover`.
+        positions: The layer that adds positions, or None.
+        layer: A function that takes a name and returns the arguments of the layer with this name.
+
+    Returns:
+        The tokens `(B, prefix.count + N, D)`.
+    """
+    add = (lambda x: x) if positions is None else positions
+    registers = (lambda x: x) if not prefix.num_registers else _registers(prefix, cover, layer)
+    if cover == "patches":
+        return _single_tokens(registers(add(x)), prefix, layer)
+    if cover == "class":
+        return registers(add(_single_tokens(x, prefix, layer)))
+    return add(_single_tokens(registers(x), prefix, layer))
+
+
+def _registers(prefix, cover, layer):
+    after = len(prefix.names) if cover == "class" else 0
+    return RegisterTokens(prefix.num_registers, after, **layer("registers"))
+
+
+def _single_tokens(x, prefix, layer):
+    for name in reversed(prefix.names):
+        x = ClassToken(dtype=layer(name)["dtype"], name=name)(x)
+    return x
+
+
+def read_vectors(
+    x, classifier: str, prefix: Prefix, norm: Callable, head: dict, options: ViTOptions, layer
+) -> list:
+    """Normalizes the tokens and reads vectors for the heads.
+
+    Args:
+        x: The tokens `(B, T + N, D)` after the last block.
+        classifier: As in `VisionTransformer`.
+        prefix: The T tokens before the patches.
+        norm: A function that takes a name and returns the normalization with this name.
+        head: The arguments of `MAPHead`.
+        options: The model's options.
+        layer: A function that takes a name and returns the arguments of the layer with this name.
+
+    Returns:
+        `[(B, D)]`, or two of them for "distilled"; `[(B, 2D)]` for "token_gap".
+    """
+    dtype = layer("encoder_norm")["dtype"]
+    norm = norm("encoder_norm")
+    if classifier == "gap_norm":
+        return [norm(_mean(_patches(x, prefix, dtype), dtype))]
+    x = norm(x)
+    if classifier == "gap":
+        return [_mean(_patches(x, prefix, dtype), dtype)]
+    if classifier == "map":
+        sizes = {
+            "num_heads": options.map_heads or head["num_heads"],
+            "mlp_dim": options.map_mlp_dim or head["mlp_dim"],
+        }
+        x = x if options.pool_all_tokens else _patches(x, prefix, dtype)
+        return [MAPHead(**{**head, **sizes}, **layer("MAPHead_0"))(x)]
+    read = {"distilled": ("token", "dist_token")}.get(classifier, ("token",))
+    vectors = [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(read)]
+    if classifier == "token_gap":
+        vectors.append(_mean(_patches(x, prefix, dtype), dtype))
+        return [keras.layers.Concatenate(dtype=dtype, name="token_gap")(vectors)]
+    return vectors
+
+
+def _patches(x, prefix, dtype):
+    if not prefix.count:
+        return x
+    return DropClassToken(prefix.count, dtype=dtype, name="patch_tokens")(x)
+
+
+def _mean(x, dtype):
+    return keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")(x)

@@ -20,9 +20,8 @@ from vit_keras.evaluation.file_predictions import AHEAD, check_options, run_batc
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.layers import TakeClassToken
 from vit_keras.models import patch_grid
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import copy_description, has_class_token
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.prefix import has_class_token
 from vit_keras.retrieval.tables import Picture
 from vit_keras.support.annotated import check_choice
 from vit_keras.support.preprocessing import Preprocessing, as_inputs

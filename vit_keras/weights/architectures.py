@@ -19,8 +19,7 @@ from vit_keras.layers import (
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.layer_facts import classifier_of, facts_of, options_of
-from vit_keras.models.options import ViTOptions
-from vit_keras.models.prefix import Prefix
+from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
 # How the paths of the variables that other projects' files can hold begin.

@@ -10,9 +10,9 @@ import re
 import keras
 
 from vit_keras.layers import PatchEmbedding
+from vit_keras.models.description import POSITION_KINDS, POSITION_NAMES
 from vit_keras.models.layer_facts import LayerFacts, classifier_of, options_of
 from vit_keras.models.options import WITH_NO_OBJECT
-from vit_keras.models.position_embeddings import KINDS, NAMES
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
 from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
@@ -122,8 +122,8 @@ def _classifier(shapes, layers):
 
 def _position_embedding(layers):
     """Does what `models.positions_of` does, from the configuration of a `.keras` file."""
-    kinds = {layer_class.__name__: kind for layer_class, kind in KINDS.items()}
-    places = {name.format(0): place for place, name in NAMES.items()}
+    kinds = {layer_class.__name__: kind for layer_class, kind in POSITION_KINDS.items()}
+    places = {name.format(0): place for place, name in POSITION_NAMES.items()}
     added = next((layer for layer in layers if layer["class_name"] in kinds), None)
     for layer in layers:
         kind = layer["config"].get("position_embedding")

@@ -9,8 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from vit_keras.models.options import OPTION_NAMES, ViTOptions
-from vit_keras.models.prefix import Prefix
+from vit_keras.models.options import OPTION_NAMES, Prefix, ViTOptions
 from vit_keras.weights.recognition import count_blocks, square_side
 
 

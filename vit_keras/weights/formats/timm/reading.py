@@ -8,8 +8,7 @@ from typing import Any
 from vit_keras.layers import Rope
 from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
-from vit_keras.models.options import ViTOptions
-from vit_keras.models.prefix import Prefix
+from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import grid_of
 from vit_keras.weights.formats.base import Numerics
