@@ -12,7 +12,6 @@ from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNe
 from vit_keras.layers.boxes import PatchBoxes
 from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
 from vit_keras.layers.mlp import FeatureAdapter, MlpBlock, SwiGLU
-from vit_keras.layers.patches import PatchEmbedding
 from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
     AddDynamicPositions,
@@ -28,6 +27,7 @@ from vit_keras.layers.text import TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.tokens import (
     ClassToken,
     DropClassToken,
+    PatchEmbedding,
     PatchMap,
     RegisterTokens,
     TakeClassToken,

@@ -11,8 +11,8 @@ import keras
 
 from vit_keras.layers import PatchEmbedding
 from vit_keras.models.description import POSITION_KINDS, POSITION_NAMES
-from vit_keras.models.layer_facts import LayerFacts, classifier_of, options_of
 from vit_keras.models.options import WITH_NO_OBJECT
+from vit_keras.weights.architectures import LayerFacts, classifier_of, options_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
 from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
