@@ -144,7 +144,8 @@ class LowRankKernel(keras.layers.Layer):
 
     def build(self, input_shape):
         self.quantization_config = self.quantization_config or quantization_config(self)
-        take_own_policy(self)  # Keras reads the mode from it when it saves the layer
+        if isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap):
+            take_own_policy(self)  # Keras reads the mode from it when it saves the layer
         super().build(input_shape)
 
     def quantize(self, mode=None, type_check=True, config=None):

@@ -11,7 +11,7 @@ import numpy as np
 from vit_keras.layers import backends
 from vit_keras.support import keras_internals
 from vit_keras.support.annotated import fits, short
-from vit_keras.support.keras_internals import is_jax_state, is_torch_optimizer, operation_of
+from vit_keras.support.keras_internals import JAX_STATE, is_torch_optimizer, operation_of
 from vit_keras.support.preprocessing import Preprocessing, as_inputs, with_tuples
 from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
@@ -322,7 +322,7 @@ class ImageModel(keras.Model):
     resizing = Resizing()
 
     def __setattr__(self, name, value):
-        if is_jax_state(name):  # set at every step; Keras would search it for layers, for 2 ms
+        if name == JAX_STATE:  # Keras would search it for layers at every step, for 2 ms
             object.__setattr__(self, name, value)
             return
         if name == "preprocessing" and (channels := self.inputs[0].shape[-1]):

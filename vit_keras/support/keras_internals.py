@@ -91,9 +91,7 @@ def sublayers(layer: keras.Layer) -> list[keras.Layer]:
 def take_own_policy(layer: keras.layers.Layer) -> None:
     """Replaces a sublayer's map of dtype policies, set by its parent, with its own policy."""
     check_keras()
-    policy = layer._dtype_policy
-    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-        layer._dtype_policy = policy[layer.path]
+    layer._dtype_policy = layer._dtype_policy[layer.path]
 
 
 def stored_kernel(layer: keras.layers.Layer):
@@ -273,9 +271,7 @@ def reduced_logs(reduce: Callable):
         trainer.reduce_per_replica = original
 
 
-def is_jax_state(name: str) -> bool:
-    """Whether `fit` on JAX sets the attribute `name` of the model at every step."""
-    return name == "_jax_state"
+JAX_STATE = "_jax_state"  # the attribute of a model that `fit` on JAX sets at every step
 
 
 def is_torch_optimizer(module: str | None) -> bool:

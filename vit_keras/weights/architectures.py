@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import keras
 
 from vit_keras.layers import (
+    BlockOptions,
     EncoderBlock,
     PatchEmbedding,
     ResNetStage,
@@ -284,7 +285,7 @@ def _stem_sizes(model):
 # the order of computation. These come from a built model, or from the configuration in a `.keras`
 # file.
 class LayerFacts(NamedTuple):
-    """A layer's name, the name of its class, and its arguments."""
+    """A layer's name, the name of its class, and its arguments, perhaps with other attributes."""
 
     name: str
     kind: str
@@ -293,7 +294,7 @@ class LayerFacts(NamedTuple):
 
 def facts_of(model: keras.Model) -> list[LayerFacts]:
     """Returns the facts of a built model's layers, in the order of computation."""
-    return [LayerFacts(x.name, type(x).__name__, x.get_config()) for x in model.layers]
+    return [LayerFacts(x.name, type(x).__name__, vars(x)) for x in model.layers]
 
 
 def classifier_of(layers: Sequence[LayerFacts]) -> str:
@@ -323,7 +324,7 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
     registers = by_kind.get("RegisterTokens", {}).get("num_registers", 0)
     has_prefix = registers or "cls" in by_name or "dist" in by_name
     return ViTOptions(
-        **(block.get("options") or {}),
+        **vars(BlockOptions.of(block.get("options"))),
         global_blocks=global_blocks,
         class_token="cls" in by_name and classifier not in READ_CLASS_TOKEN,
         distillation_token="dist" in by_name and classifier != "distilled",
@@ -343,7 +344,8 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
 def _blocks(layers):
     """The arguments of a block, one with windows if any, and of the blocks without windows."""
     blocks = [layer.config for layer in layers if layer.kind == "EncoderBlock"] or [{}]
-    windowed = [(block.get("options") or {}).get("window_size") is not None for block in blocks]
+    options = [BlockOptions.of(block.get("options")) for block in blocks]
+    windowed = [of_block.window_size is not None for of_block in options]
     if not any(windowed):
         return blocks[0], ()
     return blocks[windowed.index(True)], tuple(i for i, is_in in enumerate(windowed) if not is_in)
