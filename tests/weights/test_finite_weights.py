@@ -16,7 +16,7 @@ import vit_keras
 from tests.helpers import to_numpy, weights_by_path
 from tests.weights.builds import build
 from vit_keras import models, weights
-from vit_keras.weights.containers.safetensors import NOTE_KEY
+from vit_keras.weights.containers.checks import NOTE_KEY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with", "ignore:.*pictures")
 # The type in the file, a number, and the type of the model. The last one fits, as it is rounded.

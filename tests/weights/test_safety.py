@@ -207,7 +207,7 @@ def test_a_note_in_a_file_of_a_format_that_says_no_numerics(tmp_path):
     note = {"architecture": {}, "numerics": Numerics(gelu="tanh").to_json()}
     save_file(tensors, tmp_path / "a.safetensors", metadata={"vit_keras": json.dumps(note)})
     with open_weight_file(tmp_path / "a.safetensors") as file:
-        assert file.format.name == "vit_keras" and file.numerics().gelu == "tanh"
+        assert file.format.name == "vit_keras" and file.numerics.gelu == "tanh"
 
 
 def test_integer_arrays_are_refused(tmp_path):

@@ -104,7 +104,7 @@ def _of_texts(config, class_names, options):
     """The tower of the weights below the embeddings of `model.labels`."""
     path = runs.find_weights(config.model.weights, config.model.variant)
     with open_weight_file(path) as file:
-        held = {"head_use_bias": True, "num_classes": None, **file.infer()}
+        held = {"head_use_bias": True, "num_classes": None, **file.arguments}
     options |= {name: held[name] for name in ("head_use_bias", "num_classes")}
     tower = weights.load(models.from_model_config(config.model, **options), path)
     adapter = {"adapter_dim": config.model.adapter_dim, "seed": config.seed}
@@ -176,8 +176,8 @@ def complete_model(config: Config) -> Config:
         return config
     with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
         tuples = lambda value: tuple(value) if isinstance(value, list) else value
-        arguments = {name: tuples(value) for name, value in file.infer().items()}
-        numerics, called = file.numerics(), file.called
+        arguments = {name: tuples(value) for name, value in file.arguments.items()}
+        numerics, called = file.numerics, file.called
     _check_sizes(model, arguments)
     if numerics is not None:
         arguments["gelu"] = numerics.gelu

@@ -188,7 +188,7 @@ def search_texts(
     made = table.description
     path = model or made["model"]
     with open_weight_file(path) as file:
-        layer = "head" if file.infer().get("num_classes") else None  # a projection
+        layer = "head" if file.arguments.get("num_classes") else None  # a projection
     embedded = weights.embed_labels(path, [*texts, *without])
     if (made["layer"], made["tokens"]) != (layer, "pool"):
         option = "with --layer head" if layer else "without --layer and --tokens"

@@ -20,12 +20,14 @@ from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
 from vit_keras.weights.containers.checks import (
+    NOTE_KEY,
     DamagedFile,
+    SafetensorsTensors,
     check_fit,
     check_tensors,
     parse_json,
+    write_safetensors,
 )
-from vit_keras.weights.containers.safetensors import NOTE_KEY, SafetensorsTensors, write_safetensors
 from vit_keras.weights.recognition import class_for
 from vit_keras.weights.strict_copy import sizes_of
 

@@ -71,7 +71,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 
 def _model(file):
     """Describes the model of a file."""
-    arguments, numerics, ignored = _arguments(file), file.numerics(), file.format.ignored
+    arguments, numerics, ignored = _arguments(file), file.numerics, file.format.ignored
     architecture, said = class_for(arguments), arguments
     if numerics is not None and arguments:
         fields = {field: getattr(numerics, field) for field in architecture.numerics_fields}
@@ -117,7 +117,7 @@ def _leaves_out(file, part):
 
 def _arguments(file):
     try:
-        return file.infer()
+        return file.arguments
     except ValueError:
         if not file.path.endswith(".keras"):
             raise

@@ -1,7 +1,6 @@
 """Opens models: `open` makes the model of a file, and `load` copies a file into a built model."""
 
 import contextlib
-import dataclasses
 import math
 import os
 import warnings
@@ -19,7 +18,7 @@ from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
 from vit_keras.weights.containers.checks import check_fit, check_tensors, named_errors, parse_json
 from vit_keras.weights.containers.keras_h5 import KerasTensors
-from vit_keras.weights.formats.base import FIELD_LABELS, Numerics
+from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.recognition import check_plausible, class_for
 from vit_keras.weights.strict_copy import inferred, set_computation
@@ -217,6 +216,8 @@ def load(
         )
     with open_weight_file(path, source, which) as file:
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
+        if file.numerics is not None:
+            set_computation(model, file.numerics)
         if head == "keep":
             _warn_of_activation(file, inferred(file), strict_copy.sizes_of(model))
     return model
@@ -246,8 +247,8 @@ def build(
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source, which) as file:
-        inferred = file.infer()
-        numerics = file.numerics()
+        inferred = file.arguments
+        numerics = file.numerics
         with named_errors(file.path):
             model = _build(inferred, numerics, overrides, file)
         num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
@@ -258,9 +259,6 @@ def build(
         assumed = "" if file.note else file.format.assumption(file.shapes, file.config, overrides)
     if assumed:
         warnings.warn(f"{file.path!r} is read as {assumed}", stacklevel=3)
-    overridden = {key: value for key, value in overrides.items() if key in FIELD_LABELS}
-    if overridden and numerics is not None:
-        set_computation(model, dataclasses.replace(numerics, **overridden))
     return model
 
 
@@ -280,8 +278,8 @@ def _build(inferred, numerics, overrides, file):
         required, numerics = (*required, *computation[:1]), Numerics()
         computation = computation[1:]
     said = {key: getattr(numerics, key) for key in computation}
-    arguments = architecture.defaults | {k: v for k, v in said.items() if v is not None}
-    arguments |= {**inferred, **overrides}
+    said = {key: value for key, value in said.items() if value is not None}
+    arguments = {**architecture.defaults, **inferred, **said, **overrides}
     _check_complete(arguments, required, file)
     if overrides.get("image_size") and "crop_to_patches" not in overrides:
         arguments |= _crop(arguments, numerics.resizing)

@@ -30,7 +30,7 @@ from vit_keras.weights.architectures import (
     grid_of,
 )
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
-from vit_keras.weights.formats.base import Link, Numerics
+from vit_keras.weights.formats.base import Numerics, assign, misfits, read_link
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.recognition import family_name, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
@@ -49,11 +49,12 @@ def copy_weights(
 ) -> None:
     """Assigns the file's tensors to the model's variables, or raises and leaves them unchanged.
 
+    The model then prepares images like the source of the file. `set_computation` does the rest.
     Shapes (from headers), checksums, types and values are checked before the first variable
     changes. Only one tensor at a time is in memory.
     """
     check_choice(head, HEADS, "head")
-    numerics = file.numerics()
+    numerics = file.numerics
     resizing = resizing_of(model) if numerics is None else numerics.resizing
     resizing = resizing.replaced(interpolation, patch_interpolation)
     plan = _Plan(model, file, head, resizing)
@@ -62,15 +63,14 @@ def copy_weights(
     types = {variable.dtype for variable in plan.variables.values()}
     if not all(fits(np.array(MARGIN * largest), dtype) for dtype in types):
         check_fit(plan.arrays(), repr(file.path))
-    for link in plan.links:
-        plan.assign(link)
+    assign(plan.links, file, plan.resized, plan.variables)
     if head == "reset":
         for path, variable in plan.variables.items():
             if _is_head(path):
                 variable.assign(np.zeros(variable.shape, "float32"))
     if numerics is not None:
         task = numerics.task if head == "keep" else CLASSES
-        adopt_numerics(model, dataclasses.replace(numerics, resizing=resizing, task=task))
+        _describe(model, dataclasses.replace(numerics, resizing=resizing, task=task))
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
     for remark in file.remarks:
@@ -98,7 +98,14 @@ class _Plan:
 
     def check(self):
         """Raises a ValueError with one line per difference."""
-        faults = [fault for link in self.links for fault in self._faults(link)]
+        sized = {link.ours[0]: link for link in self.links if has_sizes(link.ours[0])}
+        faults = misfits(self.links, self.shapes, self.variables, sized)
+        for path, link in sized.items():
+            if all(name in self.shapes for name in link.theirs):
+                try:
+                    self.resized[path] = self._resize(link)
+                except ValueError as error:
+                    faults.append(f"{', '.join(link.theirs)} -> {path}: {error}")
         faults += [
             f"not in the model: {self.file.names[name]}, {self.shapes[name]}"
             for name in self._unused()
@@ -120,53 +127,19 @@ class _Plan:
     def arrays(self):
         """Yields each tensor's name, its variable's new value, and the variable's type."""
         for link in self.links:
-            for path, array in self._read_resized(link):
+            for path, array in read_link(link, self.file, self.resized):
                 yield f"{', '.join(link.theirs)} -> {path}", array, self.variables[path].dtype
-
-    def assign(self, link: Link):
-        """Reads the tensors of one link and assigns its variables."""
-        for path, array in self._read_resized(link):
-            shape = self.variables[path].shape  # only its size differs: the file leaves out a 0
-            self.variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
-
-    def _read_resized(self, link):
-        arrays = self.resized.get(link.ours[0])
-        return zip(link.ours, self._read(link) if arrays is None else arrays)
-
-    def _read(self, link):
-        """Reads the link's tensors in the model's layout."""
-        tensors, names = self.file.tensors, self.file.names
-        return link.read(*(tensors.read(names[name]) for name in link.theirs))
-
-    def _faults(self, link):
-        ours = ", ".join(link.ours)
-        absent = [name for name in link.theirs if name not in self.shapes]
-        if absent:
-            return [f"missing in the file: {name} -> {ours}" for name in absent]
-        if has_sizes(link.ours[0]):
-            try:
-                self.resized[link.ours[0]] = self._resize(link)
-            except ValueError as error:
-                return [f"{', '.join(link.theirs)} -> {ours}: {error}"]
-            return []
-        blank = [np.broadcast_to(np.float32(0), self.variables[p].shape) for p in link.ours]
-        return [
-            f"{name} -> {ours} is {self.shapes[name]} in the file, {expected.shape} in the model"
-            for name, expected in zip(link.theirs, link.write(*blank))
-            if self.shapes[name] != expected.shape
-            and not link.fits(self.shapes[name], expected.shape)
-        ]
 
     def _resize(self, link):
         """Reads the tensors of a link in the model's sizes."""
-        arrays = self._read(link)
+        arrays = read_link(link, self.file)
         if not link.theirs:  # made for the model's grid
-            return arrays
+            return tuple(array for _, array in arrays)
         grid = getattr(self.arch, "grid", None)  # a ResNet has none
-        shapes = [tuple(self.variables[path].shape) for path in link.ours]
+        shape_of = lambda path: tuple(self.variables[path].shape)
         return tuple(
-            resize(path, array, shape, grid, self.file, self.resizing)
-            for path, array, shape in zip(link.ours, arrays, shapes)
+            resize(path, array, shape_of(path), grid, self.file, self.resizing)
+            for path, array in arrays
         )
 
     def _unused(self):
@@ -274,7 +247,7 @@ def resize(
 def inferred(file: WeightFile) -> dict:
     """Returns the model's arguments from the file; empty if its architecture cannot be read."""
     try:
-        return file.infer()
+        return file.arguments
     except ValueError:
         return {}
 
@@ -319,7 +292,7 @@ def _resize_biases(array, shape, grid, file, rule):
     others = shape[0] - math.prod(2 * side - 1 for side in grid)
     side = square_side(len(array) - others) or 0
     square = ((side + 1) // 2,) * 2
-    same = grid if file.numerics() is None else None
+    same = grid if file.numerics is None else None
     for old_grid in (same, _configured(file), square, grid):
         if old_grid and math.prod(2 * side - 1 for side in old_grid) == len(array) - others:
             return resize_relative_table(array, old_grid, grid, rule)
@@ -384,9 +357,8 @@ def warn_of_license(path: str, arguments: dict) -> None:
 NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
 
 
-def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
-    """Makes `model` compute, prepare images and resize like the source of its weights."""
-    set_computation(model, numerics)
+def _describe(model, numerics):
+    """Makes a model prepare images and resize like the source of its weights."""
     if isinstance(model, ImageModel):
         model.preprocessing, model.resizing = numerics.preprocessing, numerics.resizing
         names = numerics.class_names

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -54,14 +55,16 @@ IMAGE_ENDS = {"visual_projection.weight", "head.probe"}  # of transformers' imag
 class TextFile(WeightFile):
     """The text tower of an open file."""
 
-    def infer(self) -> dict:
+    @functools.cached_property
+    def arguments(self) -> dict:
         with named_errors(self.path):
             arguments = self.format.infer(self.shapes, self.config)
             check_annotated(arguments, TextTransformer)
         return arguments
 
+    @functools.cached_property
     def numerics(self) -> None:
-        """None, since `infer` returns the GELU and the epsilon."""
+        """None, since `arguments` have the GELU and the epsilon."""
 
     def logits(self) -> dict[str, float]:
         """Returns the scale and, in a SigLIP, the bias of the logits."""
@@ -102,7 +105,7 @@ def text_tower(
     """
     with open_weight_file(path, **options) as image:
         file = text_file(image)
-        arguments = file.infer()
+        arguments = file.arguments
         with named_errors(file.path):
             check_plausible({**arguments, "patch_size": (1, 1)}, file)
             model = TextTransformer(**arguments, attention_mask=attention_mask)

@@ -14,13 +14,13 @@ from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers import READERS, Reader, reader_for
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
+    NOTE_KEY,
     DamagedFile,
     UnreadModel,
     named_errors,
     parse_json,
 )
-from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
-from vit_keras.weights.containers.safetensors import NOTE_KEY
+from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
 from vit_keras.weights.formats.keras_hub_presets import READ, check_class
@@ -58,7 +58,7 @@ class WeightFile:
         """The paths of all files of weights: this one, and others with tensors of it."""
         return [self.path, *dict.fromkeys(self.tensors.elsewhere.values())]
 
-    @property
+    @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """`{canonical name: shape}`."""
         return {name: self.tensors.shapes[actual] for name, actual in self.names.items()}
@@ -100,8 +100,9 @@ class WeightFile:
         model = self.tensors.metadata.get("model")
         return f"it holds the Keras model {model}, which is not one of this package's. {READ}"
 
-    def infer(self) -> dict:
-        """Returns the arguments of the model from the file and its configuration.
+    @functools.cached_property
+    def arguments(self) -> dict:
+        """The arguments of the model from the file and its configuration.
 
         Raises:
             ValueError: If the file lacks tensors that every model of the format has.
@@ -121,14 +122,12 @@ class WeightFile:
                 check_annotated(arguments, annotated)
         return arguments
 
+    @functools.cached_property
     def numerics(self) -> Numerics | None:
-        """Returns the source's numerics from the note, configuration, tensors or format.
+        """The source's numerics from the note, configuration, tensors or format.
 
-        A note's resizing rules apply only if they differ from the defaults; otherwise those of the
-        format apply.
-
-        Returns:
-            None if they are unknown, as in this package's own `.weights.h5`.
+        None if they are unknown, as in this package's own `.weights.h5`. A note's resizing rules
+        apply only if they differ from the defaults; otherwise those of the format apply.
         """
         with named_errors(self.path):
             numerics = self.format.numerics(self.config)
@@ -176,7 +175,7 @@ def open_weight_file(
     config = read_config(folder)
     with contextlib.closing(reader(path)) as tensors:
         format_row, names, remarks = registry.choose(tensors.shapes, source, path, which, config)
-        config = {**config, KERAS_CONFIG: model_config(tensors.metadata, path)}
+        config = {**config, KERAS_CONFIG: tensors.config}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
         yield WeightFile(path, tensors, format_row, names, config, folder, tuple(remarks))
@@ -237,9 +236,11 @@ def read_config(folder: str) -> dict:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             with open(path, "rb") as file:
-                contents[name] = parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path))
-            check_class(name, contents[name], path)
-            check_fields(contents[name], path)
+                content = parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path))
+            if isinstance(content, dict) and "registered_name" in content:
+                check_class(name, content, path)
+            check_fields(content, path)
+            contents[name] = content
     return merge_configs(contents)
 
 

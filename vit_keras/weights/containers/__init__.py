@@ -19,13 +19,14 @@ from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,
     Reader,
+    SafetensorsTensors,
     parse_json,
     readable,
     some,
+    write_safetensors,
 )
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
-from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
 
 INDEX = ".index.json"
 SHARD_READERS: dict[str, type[Reader]] = {

@@ -103,6 +103,17 @@ class KerasTensors(Reader):
                 f"{kind} in {path!r}"
             )
 
+    @property
+    def config(self) -> dict:
+        """As in `Reader`; raises DamagedFile if it is not the configuration of a model."""
+        content = parse_json(
+            self.metadata.get("config", "{}"), f"The configuration in {self.path!r}"
+        )
+        config = content.get("config", {}) if isinstance(content, dict) else None
+        if not isinstance(config, dict):
+            raise DamagedFile(f"The configuration in {self.path!r} must be a model's")
+        return config
+
     def raw(self, name):
         with readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
             return self.data[name][()]
@@ -155,19 +166,6 @@ def head_beside(path: str) -> list[str]:
     folder, name = os.path.split(path)
     head = os.path.join(folder, "task.weights.h5")
     return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
-
-
-def model_config(metadata: dict, path: str) -> dict:
-    """Returns the model's config from a `.keras` file's metadata; empty for a `.weights.h5`.
-
-    Raises:
-        DamagedFile: If it is not a config.
-    """
-    content = parse_json(metadata.get("config", "{}"), f"The configuration in {path!r}")
-    config = content.get("config", {}) if isinstance(content, dict) else None
-    if not isinstance(config, dict):
-        raise DamagedFile(f"The configuration in {path!r} must be a model's")
-    return config
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:

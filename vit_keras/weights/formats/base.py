@@ -1,9 +1,11 @@
 """Describes formats: names, layouts and numerics, without files."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
@@ -76,6 +78,10 @@ class Numerics:
         fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
         fields["resizing"] = Resizing(**fields["resizing"])
         return cls(**fields)
+
+
+Shapes = Mapping[str, tuple[int, ...]]  # by canonical names
+Variables = Mapping[str, keras.Variable]  # by paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +217,57 @@ def check_only(holder: str, arch: VisionTransformerArchitecture, only: dict) -> 
     if received != only:
         rule, got = (", ".join(f"{k}={v!r}" for k, v in x.items()) for x in (only, received))
         raise ValueError(f"{holder} must have {rule}. Received: {got}")
+
+
+def misfits(links: Iterable[Link], shapes: Shapes, variables: Variables, sized=()) -> list[str]:
+    """Returns a line for each tensor that is missing in a file, or that has another shape there.
+
+    Args:
+        links: The links.
+        shapes: The shapes in the file.
+        variables: The variables of the model.
+        sized: Paths of variables whose tensors may have other shapes.
+    """
+    faults = []
+    for link in links:
+        ours = ", ".join(link.ours)
+        absent = [name for name in link.theirs if name not in shapes]
+        faults += [f"missing in the file: {name} -> {ours}" for name in absent]
+        if absent or link.ours[0] in sized:
+            continue
+        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
+        faults += [
+            f"{name} -> {ours} is {shapes[name]} in the file, {expected.shape} in the model"
+            for name, expected in zip(link.theirs, link.write(*blank))
+            if not link.fits(shapes[name], expected.shape)
+        ]
+    return faults
+
+
+def read_link(link: Link, file: Any, made: Mapping = types.MappingProxyType({})):
+    """Returns an iterator of the paths of a link's variables and their new values.
+
+    Args:
+        link: The link.
+        file: An open `WeightFile`.
+        made: The values of some links, by the path of the first variable.
+    """
+    arrays = made.get(link.ours[0])
+    if arrays is None:
+        arrays = link.read(*[file.tensors.read(file.names[name]) for name in link.theirs])
+    return zip(link.ours, arrays)
+
+
+def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Variables) -> None:
+    """Assigns the variables of links, one link at a time; the arguments are as in `read_link`."""
+    for link in links:
+        _assign(read_link(link, file, made), variables)  # which then frees the arrays
+
+
+def _assign(arrays, variables):
+    for path, array in arrays:
+        shape = variables[path].shape  # only its size differs: the file leaves out a 0
+        variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
 
 
 def _without_leading_ones(shape):

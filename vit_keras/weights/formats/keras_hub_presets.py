@@ -130,9 +130,9 @@ def family_of(arch: VisionTransformerArchitecture) -> Family:
     return DEIT if "dist" in arch.prefix.names else VIT
 
 
-def check_class(name: str, content: Any, path: str) -> None:
+def check_class(name: str, content: dict[str, Any], path: str) -> None:
     """Raises UnreadModel for the JSON file of a preset with a class that is not read."""
-    said = str(content.get("registered_name")) if isinstance(content, dict) else ""
+    said = str(content["registered_name"])
     if said.startswith("keras_hub>") and said not in CLASSES.get(name, [said]):
         raise UnreadModel(f"{READ}. Received: {path!r} of {short(said)}")
 

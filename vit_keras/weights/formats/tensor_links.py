@@ -294,9 +294,10 @@ def _reordered(arch, link):
 def block_links(arch: Any, names: TensorNames, i: int) -> list[Link]:
     """Links the variables of one block of an image or a text tower."""
     options, kind, ours = arch.options, arch.options.norm, f"encoderblock_{i}"
-    its = lambda name: names.of_block(i, name)
+    block = names.of_block(i, "")
+    its = lambda name: f"{block}{name}"
     links = norm(its(names.norm_0), f"{ours}/LayerNorm_0", kind)
-    links += _attention(arch, names, i)
+    links += _attention(arch, names, its, f"{ours}/MultiHeadDotProductAttention_1")
     if options.layer_scale is not None:
         links.append(same(its(names.scale_0), f"{ours}/LayerScale_0/gamma"))
     if not options.parallel:
@@ -307,10 +308,8 @@ def block_links(arch: Any, names: TensorNames, i: int) -> list[Link]:
     return links
 
 
-def _attention(arch, names, i):
-    options, its = arch.options, lambda name: names.of_block(i, name)
-    ours = f"encoderblock_{i}/MultiHeadDotProductAttention_1"
-    order = None
+def _attention(arch, names, its, ours):
+    options, order = arch.options, None
     if options.rope is not None:
         order = LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
     links = _projections(arch, names, its, ours, order)
