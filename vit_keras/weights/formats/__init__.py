@@ -2,6 +2,7 @@
 
 # The module of each format, and its name there if not FORMAT. Detection tries them in order.
 FILES = {
+    "huggingface": "huggingface",
     "google": "google",
     "big_vision": "big_vision",
     "dinov3": "dino.DINOV3_FORMAT",
@@ -10,7 +11,6 @@ FILES = {
     "open_clip": "open_clip",
     "open_clip_timm": "open_clip.TIMM_FORMAT",
     "timm": "timm",
-    "huggingface": "huggingface",
     "torchvision": "torchvision",
     "keras_hub": "keras_hub",
     "bit": "bit",

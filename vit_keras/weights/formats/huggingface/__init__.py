@@ -7,6 +7,7 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 
@@ -31,15 +32,73 @@ from vit_keras.weights.formats.huggingface.config import (
     write_config,
     write_processor,
 )
-from vit_keras.weights.formats.huggingface.model_type import (
-    ANY,
-    HEADS,
-    IGNORED,
-    ModelType,
-    canonical,
-)
+from vit_keras.weights.formats.huggingface.vit import ANY, ModelType
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
+
+# The prefixes of backbones in classes with a head.
+PREFIX = re.compile(
+    r"^((owlvit|owlv2)\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
+    r"vision_model)\.)?(model\.)?"
+)
+TABLE = "relative_position_bias"
+_PROJECTIONS = {
+    r"\.attention\.q_proj\.": ".attention.attention.query.",
+    r"\.attention\.k_proj\.": ".attention.attention.key.",
+    r"\.attention\.v_proj\.": ".attention.attention.value.",
+    r"\.attention\.o_proj\.": ".attention.output.dense.",
+}
+# By the beginning of names in memory: patterns, and their replacements on disk.
+IN_MEMORY = {
+    "layers.": {
+        r"^layers\.": "encoder.layer.",
+        **_PROJECTIONS,
+        r"\.mlp\.fc1\.": ".intermediate.dense.",
+        r"\.mlp\.fc2\.": ".output.dense.",
+        rf"^(encoder\.layer\.\d+\.){TABLE}\.": rf"\1attention.attention.{TABLE}.",
+    },
+    "encoder.layer.": _PROJECTIONS,
+    "shared_position_bias.": {r"^shared_position_bias\.": f"encoder.{TABLE}."},
+}
+INDEX = "relative_position_index"
+# The text tower, the pre-training decoder, and computed numbers.
+IGNORED = (
+    "text_model.",
+    "text_projection.",
+    "logit_",
+    "decoder.",
+    "lm_head.",
+    "embeddings.mask_token",
+    "embeddings.position_ids",
+    "rope_embeddings.",
+    f"{INDEX}.",
+)
+HEADS = (
+    "classifier.",
+    "cls_classifier.",
+    "distillation_classifier.",
+    "visual_projection.",
+    "class_labels_classifier.",
+    "bbox_predictor.",
+    "class_head.",
+    "box_head.",
+    "objectness_head.",
+    "layer_norm.",
+    "pooler.dense.",
+)
+
+
+def canonical(name: str) -> str:
+    """Translates a name to the one on disk, without the prefix of a classifier's backbone."""
+    name = name.replace("vision_model.encoder.layer.", "encoder.layers.")  # AltCLIP in version 5
+    name = PREFIX.sub("", name)
+    for start, patterns in IN_MEMORY.items():
+        if name.startswith(start):
+            for pattern, new in patterns.items():
+                name = re.sub(pattern, new, name)
+            break
+    return f"{INDEX}.{name}" if name.endswith(f".{INDEX}") else name
+
 
 # Fields of DINOv3's configuration, and the layers whose bias they switch on or off.
 BIASES = {"mlp_bias": ("up_proj", "gate_proj", "down_proj"), "proj_bias": ("o_proj",)}

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelType
+from vit_keras.weights.formats.huggingface.vit import ANY, COMMON, ModelType
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
 
 MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT

@@ -11,7 +11,7 @@ from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.huggingface import clip, vit
-from vit_keras.weights.formats.huggingface.model_type import ModelType
+from vit_keras.weights.formats.huggingface.vit import ModelType
 
 # Types with more marks come first, so the first type whose marks a file has is the right one.
 MODEL_TYPES: dict[str, ModelType] = {

@@ -1,13 +1,74 @@
-"""The names of transformers' ViT, DeiT, BEiT, YOLOS, ViTMAE, ViT-MSN, I-JEPA and DINO 2 and 3."""
+"""One row for each of transformers' model types: ViT, DeiT, BEiT, YOLOS, I-JEPA, DINO and so on."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from vit_keras.layers import Rope
 from vit_keras.layers.base import QKV_BIASES
-from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelType
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
+
+ANY: tuple = ()
+# Defaults that most of the configuration classes share.
+COMMON = {"num_attention_heads": 12, "hidden_act": "gelu", "qkv_bias": True}
+
+
+def as_they_are(names: TensorNames, present) -> TensorNames:
+    """Returns the names of a model type with a single spelling."""
+    return names
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelType:
+    """One of transformers' model types.
+
+    Attributes:
+        name: The value of `model_type` in `config.json`.
+        marks: Canonical names that identify its files without a configuration.
+        names: The names of its tensors.
+        classes: Maps the classifier's input and kind ("", "classifier" or "projection") to the name
+            of the class for such a model.
+        fields: The defaults of the fields of its configuration.
+        design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
+            that the type or the presence of tensors decides.
+        says: Takes the fields of the configuration; returns the arguments that they determine.
+        holds: The allowed values of options, `ANY` for all. Other options must have their defaults.
+        needs: The options that must differ from their defaults.
+        positions: The kinds of position embeddings.
+        rule: Takes the fields of the configuration; returns the rule for resizing positions.
+        processor: The name of its image processor.
+        base: The prefix of tensors in classes with a head.
+        outside: The prefixes of tensors without `base`.
+        whole: The model type of a configuration with this one as `vision_config`.
+        square: Whether images and patches must be square.
+        spelling: Takes `names` and the names in a file; returns the row for the file's spelling.
+        write: Takes an architecture; returns the type's special fields of the configuration.
+        fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
+            although they have no effect.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    names: TensorNames
+    classes: Mapping[tuple[str, str], str]
+    fields: Mapping[str, Any]
+    design: Callable[[set[str]], dict]
+    says: Callable[[dict], dict]
+    holds: Mapping[str, tuple]
+    processor: str
+    needs: tuple[str, ...] = ()
+    positions: tuple[str, ...] = ("learned",)
+    rule: Callable[[dict], str] = lambda fields: "bicubic"
+    base: str = ""
+    outside: tuple[str, ...] = ("classifier.",)
+    whole: str = ""
+    square: bool = False
+    spelling: Callable[[TensorNames, set[str]], TensorNames] = as_they_are
+    write: Callable[[Any], dict] = lambda arch: {}
+    fillers: Callable[[Any], dict] = lambda arch: {}
+
 
 NAMES = TensorNames.of(
     "patches=embeddings.patch_embeddings.projection cls=embeddings.cls_token "
