@@ -9,7 +9,7 @@ import pytest
 import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import exporting
-from vit_keras.layers.initializers import fold_in
+from vit_keras.layers.base import fold_in
 from vit_keras.models import (
     VisionTransformer,
     add_lora,

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import BlockOptions, Rope
-from vit_keras.layers.blocks import EncoderBlock, LayerScale, WithAttentionWeights
+from vit_keras.layers.blocks import (
+    EncoderBlock,
+    FeatureAdapter,
+    LayerScale,
+    MlpBlock,
+    SwiGLU,
+    WithAttentionWeights,
+)
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.boxes import PatchBoxes
 from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
-from vit_keras.layers.mlp import FeatureAdapter, MlpBlock, SwiGLU
 from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
     AddDynamicPositions,

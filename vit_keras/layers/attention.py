@@ -159,7 +159,9 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
         self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
-        self.windows = windows_of(self.options, self.grid, position_embedding)
+        self.windows, size = None, self.options.window_size
+        if size is not None:
+            self.windows = windows_of(size, self.grid, position_embedding)
         self._make_positions()
         self._make_norms()
         self.num_heads, self.offset = num_heads, None

@@ -1,6 +1,7 @@
 """Shared code of the layers: options, checks, normalization, seeds, dropout, configurations."""
 
 import dataclasses
+import hashlib
 import inspect
 import itertools
 import numbers
@@ -12,8 +13,9 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.layers.dense import Dense, policies
-from vit_keras.layers.initializers import default_seed, fold_in, xavier_uniform
+from vit_keras.layers.initializers import default_seed, xavier_uniform
 from vit_keras.support.annotated import check_choice as check_choice
+from vit_keras.support.annotated import check_choices
 from vit_keras.support.annotated import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
 
@@ -160,6 +162,9 @@ QKV_BIASES = {
 }
 
 
+BLOCK_CHOICES = {"qkv_bias": QKV_BIASES, "mlp": ("gelu", "swiglu"), "norm": NORMALIZATIONS}
+
+
 @dataclasses.dataclass(frozen=True)
 class Rope:
     """How rotary positions turn rows and columns into angles.
@@ -239,9 +244,7 @@ class BlockOptions:
     window_size: int | tuple[int, int] | None = None
 
     def __post_init__(self):
-        check_choice(self.qkv_bias, QKV_BIASES, "qkv_bias")
-        check_choice(self.mlp, ("gelu", "swiglu"), "mlp")
-        check_choice(self.norm, NORMALIZATIONS, "norm")
+        check_choices(self, BLOCK_CHOICES)
         if isinstance(self.rope, dict):
             object.__setattr__(self, "rope", Rope(**self.rope))
         if self.window_size is not None:
@@ -297,6 +300,20 @@ def _serializable(value):
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return keras.saving.serialize_keras_object(value) if hasattr(value, "get_config") else value
+
+
+def fold_in(seed: int, name: str) -> int:
+    """Derives the seed of a component from the model's seed.
+
+    Args:
+        seed: Any int. Nearby seeds give unrelated results.
+        name: The name of the component, such as "encoderblock_0" or "kernel".
+
+    Returns:
+        A seed in [0, 2³¹).
+    """
+    digest = hashlib.blake2s(f"{seed}/{name}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 class Layer(Configured, keras.layers.Layer):

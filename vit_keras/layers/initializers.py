@@ -5,7 +5,6 @@ These initializers draw with NumPy's Philox, a counter-based generator whose str
 its key.
 """
 
-import hashlib
 import math
 import random
 import threading
@@ -20,20 +19,6 @@ _TRUNCATED_STDDEV = 0.87962566103423978
 def default_seed() -> int:
     """Draws a seed from Python's generator, which `keras.utils.set_random_seed` sets."""
     return random.randint(1, 2**31 - 1)
-
-
-def fold_in(seed: int, name: str) -> int:
-    """Derives the seed of a component from the model's seed.
-
-    Args:
-        seed: Any int. Nearby seeds give unrelated results.
-        name: The name of the component, such as "encoderblock_0" or "kernel".
-
-    Returns:
-        A seed in [0, 2³¹).
-    """
-    digest = hashlib.blake2s(f"{seed}/{name}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 class _PhiloxInitializer(keras.initializers.Initializer):

@@ -5,8 +5,8 @@ from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import SeededLayer, layer_norm
+from vit_keras.layers.blocks import MlpBlock
 from vit_keras.layers.initializers import xavier_uniform
-from vit_keras.layers.mlp import MlpBlock
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

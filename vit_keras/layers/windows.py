@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from vit_keras.layers.base import BlockOptions, check_tokens, pair
+from vit_keras.layers.base import check_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,21 +132,18 @@ def _flat(x):
 
 
 def windows_of(
-    options: BlockOptions, grid: tuple[int, int] | None, position_embedding: str | None = None
-) -> Windows | None:
-    """Returns the windows of a block, or None for attention between all tokens.
+    size: tuple[int, int], grid: tuple[int, int] | None, position_embedding: str | None = None
+) -> Windows:
+    """Returns the windows of a block.
 
     Args:
-        options: `BlockOptions`; only `window_size` is read.
+        size: The rows and columns of a window.
         grid: The rows and columns of patches.
         position_embedding: As in `MultiHeadDotProductAttention`.
 
     Raises:
         ValueError: If there is no grid, or if positions depend on offsets between all tokens.
     """
-    if options.window_size is None:
-        return None
-    size = pair(options.window_size, "window_size")
     if grid is None:
         raise ValueError(
             "`window_size` needs the `grid` (rows, columns) of the patches. Received: "

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import keras
 
-from vit_keras.layers.base import check_positive, pair
-from vit_keras.layers.initializers import fold_in, lecun_normal, xavier_uniform
+from vit_keras.layers.base import check_positive, fold_in, pair
+from vit_keras.layers.initializers import lecun_normal, xavier_uniform
 
 
 def layer_options(seed, dtype, name):

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from vit_keras.layers.base import fold_in
 from vit_keras.layers.dense import LowRankKernel, lora_initializer
-from vit_keras.layers.initializers import default_seed, fold_in
+from vit_keras.layers.initializers import default_seed
 from vit_keras.models.common import matching_layers
 from vit_keras.models.description import copy_description
 from vit_keras.support.keras_internals import stored_kernel, sublayers

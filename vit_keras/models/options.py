@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from vit_keras.layers.base import BlockOptions, check_choice
+from vit_keras.layers.base import BlockOptions
+from vit_keras.support.annotated import check_choices
 
 POSITION_COVERS = ("all", "class", "patches")
 WITH_NO_OBJECT = ("tokens", "patches")  # boxes with another class, which means no object
@@ -72,8 +73,7 @@ class ViTOptions(BlockOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self.position_cover, POSITION_COVERS, "position_cover")
-        check_choice(self.boxes, BOXES, "boxes")
+        check_choices(self, {"position_cover": POSITION_COVERS, "boxes": BOXES})
         if not isinstance(self.num_registers, int) or self.num_registers < 0:
             raise ValueError(
                 "`num_registers` must be an int of at least 0. "
@@ -114,8 +114,8 @@ class ViTOptions(BlockOptions):
 
     def changed(self) -> dict:
         """Returns the fields that differ from the defaults, as values that JSON can hold."""
-        mine, paper = dataclasses.asdict(self), dataclasses.asdict(ViTOptions())
-        return {name: value for name, value in mine.items() if value != paper[name]}
+        values = dataclasses.asdict(self).items()
+        return {name: value for name, value in values if value != getattr(ViTOptions, name)}
 
 
 def _is_index(value) -> bool:

@@ -10,7 +10,7 @@ import reprlib
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 LARGEST_INT = 2**31  # of sizes and counts
@@ -37,6 +37,12 @@ def check_choice(value, choices, name: str) -> None:
     if not isinstance(value, Hashable) or value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
+
+
+def check_choices(instance: Any, choices: Mapping[str, Collection]) -> None:
+    """As `check_choice`, for attributes of an object and the choices for each."""
+    for name, allowed in choices.items():
+        check_choice(getattr(instance, name), allowed, name)
 
 
 def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:

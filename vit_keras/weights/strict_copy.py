@@ -1,6 +1,5 @@
 """Copies a whole file of weights into a model, or nothing."""
 
-import dataclasses
 import itertools
 import math
 import os
@@ -69,8 +68,7 @@ def copy_weights(
             if _is_head(path):
                 variable.assign(np.zeros(variable.shape, "float32"))
     if numerics is not None:
-        task = numerics.task if head == "keep" else CLASSES
-        _describe(model, dataclasses.replace(numerics, resizing=resizing, task=task))
+        _describe(model, numerics, resizing, numerics.task if head == "keep" else CLASSES)
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
     for remark in file.remarks:
@@ -357,15 +355,15 @@ def warn_of_license(path: str, arguments: dict) -> None:
 NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
 
 
-def _describe(model, numerics):
+def _describe(model, numerics, resizing, task):
     """Makes a model prepare images and resize like the source of its weights."""
     if isinstance(model, ImageModel):
-        model.preprocessing, model.resizing = numerics.preprocessing, numerics.resizing
+        model.preprocessing, model.resizing = numerics.preprocessing, resizing
         names = numerics.class_names
         if names is not None and len(names) == count_classes(model):
             model.class_names = tuple(names)
-        if numerics.task != CLASSES:
-            model.task = numerics.task
+        if task != CLASSES:
+            model.task = task
 
 
 NORMS = ("pre_norm", "encoder_norm", "head_norm")

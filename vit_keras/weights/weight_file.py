@@ -271,8 +271,8 @@ def _is_object(value: Any) -> bool:
 
 def _are_labels(value: Any) -> bool:
     """Whether a value is `{number of a class: its name}`."""
-    return _is_object(value) and all(
-        key.isdecimal() and is_text(name) for key, name in value.items()
+    return (
+        _is_object(value) and all(map(str.isdecimal, value)) and all(map(is_text, value.values()))
     )
 
 

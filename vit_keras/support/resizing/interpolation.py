@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support.annotated import check_choice, check_types
+from vit_keras.support.annotated import check_choice, check_choices, check_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -379,9 +379,8 @@ class Resizing:
 
     def __post_init__(self):
         check_types(self)
-        interpolation_rule(self.positions, "positions")
-        interpolation_rule(self.patches, "patches")
-        interpolation_rule(self.biases or self.positions, "biases")
+        rules = {**INTERPOLATIONS, **OFFSET_RULES}
+        check_choices(self, {"positions": rules, "patches": rules, "biases": (None, *rules)})
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
         """Tells whether a model for images of this size must leave out pixels, and may."""
@@ -406,4 +405,4 @@ class Resizing:
         if patch_interpolation is not None:
             interpolation_rule(patch_interpolation, "patch_interpolation")
             changes["patches"] = patch_interpolation
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **changes) if changes else self

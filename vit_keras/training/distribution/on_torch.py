@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from vit_keras.layers.initializers import fold_in
+from vit_keras.layers.base import fold_in
 from vit_keras.support import keras_internals
 from vit_keras.training.distribution.topology import Topology, fit_replicas, read_variable
 

@@ -8,11 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import Preprocessing
-from vit_keras.support.annotated import check_types
+from vit_keras.support.annotated import check_choices, check_types
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
@@ -56,8 +55,7 @@ class Numerics:
 
     def __post_init__(self):
         check_types(self)
-        check_choice(self.gelu, GELUS, "gelu")
-        check_choice(self.standardization, STANDARDIZATIONS, "standardization")
+        check_choices(self, {"gelu": GELUS, "standardization": STANDARDIZATIONS})
         for name in ("layer_norm_epsilon", "group_norm_epsilon"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -74,7 +72,7 @@ class Numerics:
     def from_json(cls, fields: dict) -> "Numerics":
         """The reverse of `to_json`."""
         fields = with_tuples(fields)
-        fields["task"] = Task(**with_tuples(fields.get("task", {})))
+        fields["task"] = Task(**with_tuples(fields["task"])) if "task" in fields else CLASSES
         fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
         fields["resizing"] = Resizing(**fields["resizing"])
         return cls(**fields)

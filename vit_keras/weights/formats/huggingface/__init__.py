@@ -345,6 +345,8 @@ def _numerics(row, config):
 
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """Takes the model type from the tensors' names if there is no configuration."""
+    if "model_type" in tower_config(config):
+        return numerics
     return _numerics(model_type_of(config, set(shapes)), config)
 
 
