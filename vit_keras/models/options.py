@@ -1,6 +1,8 @@
 """How other families differ from the paper's model, and the tokens before the patches."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from vit_keras.layers.base import BlockOptions
 from vit_keras.support.annotated import check_choices
@@ -106,16 +108,15 @@ class ViTOptions(BlockOptions):
         """The number of outputs of `head` besides the classes': 1 for no object, or 0."""
         return int(self.boxes in WITH_NO_OBJECT)
 
-    def of_block(self, index: int) -> BlockOptions:
-        """Returns the options of a block, which has no windows if it attends globally."""
-        block = BlockOptions.of(self)
-        is_global = index in self.global_blocks
-        return dataclasses.replace(block, window_size=None) if is_global else block
-
     def changed(self) -> dict:
         """Returns the fields that differ from the defaults, as values that JSON can hold."""
-        values = dataclasses.asdict(self).items()
-        return {name: value for name, value in values if value != getattr(ViTOptions, name)}
+        return changed_options(dataclasses.asdict(self))
+
+
+def changed_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments of `VisionTransformer` without the options that equal the paper's."""
+    same = lambda name, value: name in OPTION_NAMES and value == getattr(ViTOptions, name)
+    return {name: value for name, value in arguments.items() if not same(name, value)}
 
 
 def _is_index(value) -> bool:

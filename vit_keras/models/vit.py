@@ -3,6 +3,7 @@
 Its position embeddings and their placements are in Appendix D.4.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -218,11 +219,14 @@ def _encode(x, positions, stochastic_depth_rate, block, design, layer):
 
     An entry is the layer that adds to the block's input, or None. The first one is already applied.
     """
+    options = BlockOptions.of(design)
+    without_windows = dataclasses.replace(options, window_size=None)
     for i, add in enumerate(positions):
         x = x if add is None or i == 0 else add(x)
         rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
-        differing = {"options": design.of_block(i), "stochastic_depth_rate": rate}
-        x = EncoderBlock(**block, **differing, **layer(f"encoderblock_{i}"))(x)
+        of_block = without_windows if i in design.global_blocks else options
+        block |= {"options": of_block, "stochastic_depth_rate": rate}
+        x = EncoderBlock(**block, **layer(f"encoderblock_{i}"))(x)
     return x
 
 

@@ -22,7 +22,7 @@ from vit_keras.weights.containers.checks import (
 )
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats import registry
-from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.formats.base import PUBLISHED_RESIZING, Format, Numerics
 from vit_keras.weights.formats.keras_hub_presets import READ, check_class
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 from vit_keras.weights.recognition import class_for
@@ -141,7 +141,7 @@ class WeightFile:
             noted = Numerics.from_json(fields)
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedFile(f"The note in {self.path!r} is damaged: {error}") from error
-        if numerics is None or noted.resizing != Numerics().resizing:
+        if numerics is None or noted.resizing != PUBLISHED_RESIZING:
             return noted
         return dataclasses.replace(noted, resizing=numerics.resizing)
 

@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from vit_keras.models.options import OPTION_NAMES, WITH_NO_OBJECT, ViTOptions
+from vit_keras.models.options import OPTION_NAMES, WITH_NO_OBJECT, ViTOptions, changed_options
 from vit_keras.support.resizing import Resizing, resize_relative_table
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, zeros
@@ -291,16 +291,9 @@ def infer(shapes: dict, config: dict) -> dict:
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
     arguments |= _image_size(arguments, tensors, shapes, config)
-    return _as_in_descriptions(arguments)
-
-
-def _as_in_descriptions(arguments):
-    """Leaves out options and positions that equal the paper's."""
-    options = ViTOptions(**{key: arguments[key] for key in OPTION_NAMES if key in arguments})
-    others = {key: value for key, value in arguments.items() if key not in OPTION_NAMES}
-    if others.get("position_embedding") == "learned":
-        del others["position_embedding"]
-    return others | options.changed()
+    if arguments.get("position_embedding") == "learned":
+        del arguments["position_embedding"]
+    return changed_options(arguments)
 
 
 def _check_pooler(arguments, fields):
