@@ -4,7 +4,7 @@
 FILES = {
     "huggingface": "huggingface",
     "google": "google",
-    "big_vision": "big_vision",
+    "big_vision": "google.BIG_VISION_FORMAT",
     "dinov3": "dino.DINOV3_FORMAT",
     "dino": "dino",
     "perception_encoder": "open_clip.PE_FORMAT",
@@ -13,6 +13,6 @@ FILES = {
     "timm": "timm",
     "torchvision": "torchvision",
     "keras_hub": "keras_hub",
-    "bit": "bit",
+    "bit": "google.BIT_FORMAT",
     "vit_keras": "native",
 }

@@ -1,16 +1,23 @@
-"""Google's `.npz` of the original ViT and of AugReg: `vit_jax`, arXiv 2010.11929 and 2106.10270.
+"""The `.npz` files of Google's projects: `vit_jax`, big_vision and BiT.
 
-This package uses the same names and layouts. Files of the Linen API number the layers of a block
-from 0 for each class, and training states have the prefix `opt/target/`; both can be read. Files
-are written with the original names.
+`vit_jax` has the original ViT and AugReg (arXiv 2010.11929 and 2106.10270), and this package uses
+the same names and layouts. Files of the Linen API number the layers of a block from 0 for each
+class, and training states have the prefix `opt/target/`; both can be read. Files are written with
+the original names.
 """
 
+import dataclasses
+import math
 import re
 
-from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
-from vit_keras.weights.architectures import VisionTransformerArchitecture
+import numpy as np
+
+from vit_keras.layers.positions import sincos_2d
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
+from vit_keras.support.resizing import Resizing
+from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
-from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
+from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes, square_side
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")
@@ -26,19 +33,19 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"
 
 def published_name(path: str) -> str:
     """Turns `encoderblock_0/…/gamma` into `Transformer/encoderblock_0/…/scale`."""
-    name = NORM_VARIABLE.sub(lambda m: {"gamma": "/scale", "beta": "/bias"}[m[1]], path)
-    name = {"cls/cls": "cls"}.get(name, name)
+    name = "cls" if path == "cls/cls" else flax_norm(path)
     return f"Transformer/{name}" if name.startswith(TRANSFORMER) else name
+
+
+def flax_norm(path: str) -> str:
+    """Renames gamma and beta as Flax does."""
+    return NORM_VARIABLE.sub(lambda m: {"gamma": "/scale", "beta": "/bias"}[m[1]], path)
 
 
 def canonical(name: str) -> str:
     """Removes prefixes and restores the original numbering."""
     name = re.sub(r"^(opt/target/|params/)", "", name)
     return _LINEN_LAYER.sub(lambda m: f"{m[1]}/{LINEN_NAMES[m[2]]}/", name)
-
-
-def detect(names: set[str]) -> bool:
-    return POSITIONS in names and "embedding/kernel" in names
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -83,7 +90,7 @@ NUMERICS = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
 FORMAT = Format(
     name="google",
     suffixes=(".npz",),
-    detect=detect,
+    detect=lambda names: {POSITIONS, "embedding/kernel"} <= names,
     infer=infer,
     links=links,
     numerics=lambda config: NUMERICS,
@@ -92,4 +99,238 @@ FORMAT = Format(
     ignored=("opt/state/",),
     classifiers=("token", "gap"),
     hybrids=True,
+)
+
+
+# big_vision's `.npz`: positions at the top without a slot for the class token; scanned blocks.
+# These are also read:
+# - older files, which keep the slot or have the positions inside `Transformer`;
+# - files without positions, whose models have fixed sin-cos positions; models with
+#   `position_embedding="sincos2d"` are written in this form;
+# - `params/img/` of two-tower models, without the text tower;
+# - training states, without the optimizer;
+# - NaFlex models, which have one kernel row per value of a patch, `(p·p·3, D)`, and positions
+#   `(h, w, D)`; the model then has that grid, and `with_image_size` changes it.
+# A slot of zeros is not written. Any other slot is written, and big_vision folds it into `cls` when
+# it reads the file.
+TOP_POSITIONS, KERNEL = "pos_embedding", "embedding/kernel"
+SCANNED = "Transformer/encoderblock"
+_LINEN_OF = {ours: linen for linen, ours in LINEN_NAMES.items()}
+_NUMBERED_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN_OF)})/")
+
+
+def canonical_big_vision(name: str) -> str:
+    """Removes prefixes, restores Linen's numbering and puts the positions at the top."""
+    name = re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name)
+    if name in ("t", "b"):  # the temperature and bias of two-tower models
+        return f"txt/{name}"
+    if name in (POSITIONS, "Transformer/pos_embedding"):
+        return TOP_POSITIONS
+    return _linen(name)
+
+
+def _linen(name: str) -> str:
+    return _NUMBERED_LAYER.sub(lambda m: f"{m[1]}/{_LINEN_OF[m[2]]}/", name)
+
+
+def links_big_vision(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
+    scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
+    result = []
+    for path in arch.paths:
+        if path == "posembed_input/pos_embedding":
+            result.append(_positions(arch, names))
+        elif path == KERNEL:
+            name = KERNEL if names is not None else f"params/{KERNEL}"
+            result.append(Link((name,), (path,), _patch_kernel, lambda x: (x,)))
+        elif not (scanned and path.startswith("encoderblock_")):
+            name = _linen(published_name(path))
+            name = f"params/{name}" if names is None else name
+            result.append(same(name, path))
+    return result + (_scanned(arch) if scanned else [])
+
+
+def _patch_kernel(x):
+    return (x.reshape(_kernel_shape(x.shape)),)
+
+
+def _kernel_shape(shape):
+    """Returns `(p, p, 3, D)` for a kernel `(p·p·3, D)`; other shapes are unchanged."""
+    if len(shape) != 2:
+        return shape
+    side = math.isqrt(shape[0] // 3)
+    if 3 * side * side != shape[0]:
+        raise ValueError(
+            "A kernel of two axes must have a row for each of 3 channels of each pixel of a square "
+            f"patch. Received: {shape[0]} rows"
+        )
+    return (side, side, 3, shape[1])
+
+
+def _grid_of_positions(shape):
+    """Returns the rows and columns of positions `(h, w, D)`; None for `(1, N, D)`."""
+    return tuple(shape[:2]) if shape[0] > 1 else None
+
+
+def _positions(arch, names):
+    """Links learned positions, or fixed ones if the file has none."""
+    ours = ("posembed_input/pos_embedding",)
+    if names is not None and TOP_POSITIONS not in names:
+        (rows, columns), slots = arch.grid, int(arch.classifier == "token")
+        fixed = sincos_2d(rows, columns, arch.hidden_size, slots)
+        return Link((), ours, lambda: (fixed,), lambda x: ())
+
+    def write(x):
+        has_slot = arch.classifier == "token" and arch.options.position_cover != "patches"
+        slot_is_zero = has_slot and not x[:, 0].any()
+        return (x[:, 1:],) if slot_is_zero else (x,)
+
+    def read(x):
+        return (x.reshape(1, -1, x.shape[-1]),)
+
+    return Link(
+        (TOP_POSITIONS if names is not None else f"params/{TOP_POSITIONS}",), ours, read, write
+    )
+
+
+def _scanned(arch):
+    """Links one tensor of all blocks, `(L, …)`, to L variables."""
+    return [
+        Link(
+            (_linen(published_name(path)).replace("encoderblock_0", "encoderblock"),),
+            tuple(path.replace("_0/", f"_{i}/", 1) for i in range(arch.num_layers)),
+            tuple,
+            lambda *x: (np.stack(x),),
+        )
+        for path in arch.paths
+        if path.startswith("encoderblock_0/")
+    ]
+
+
+def infer_big_vision(shapes: dict, config: dict) -> dict:
+    shapes = {canonical(name): shape for name, shape in shapes.items()}
+    shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
+    first = f"{SCANNED}/LayerNorm_0/scale"
+    if first in shapes:
+        arguments = sizes(shapes, shapes[first][0], SCANNED)
+    else:
+        num_layers = count_blocks(shapes, f"{SCANNED}_")
+        arguments = sizes(shapes, num_layers, f"{SCANNED}_0")
+    table, patch_size = shapes.get(TOP_POSITIONS, (1, 0)), arguments["patch_size"]
+    if (grid := _grid_of_positions(table)) is not None:
+        image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
+        return {**arguments, "image_size": image_size}
+    positions = table[1]
+    slot = arguments["classifier"] == "token" and square_side(positions) is None
+    return arguments | guess_image_size(positions, patch_size, slot)
+
+
+def refine_big_vision(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
+    """Drops the crop for SigLIP, with its text tower or as NaFlex, which takes whole pictures."""
+    naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
+    if naflex:
+        numerics = dataclasses.replace(numerics, resizing=NAFLEX)
+    if naflex or any(name.startswith("txt/") for name in shapes):
+        pixels = dataclasses.replace(numerics.preprocessing, crop_fraction=None)
+        numerics = dataclasses.replace(numerics, preprocessing=pixels)
+    return numerics
+
+
+PUBLISHED = Resizing(crops=True)
+NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
+PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875, rounding="none")
+
+BIG_VISION_FORMAT = Format(
+    name="big_vision",
+    suffixes=(".npz",),
+    detect=lambda names: {KERNEL, "Transformer/encoder_norm/scale"} <= names,
+    infer=infer_big_vision,
+    links=links_big_vision,
+    numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING, resizing=PUBLISHED),
+    refine=refine_big_vision,
+    slots_optional=True,
+    options=("position_cover",),
+    positions=("learned", "sincos2d"),
+    canonical=canonical_big_vision,
+    head=("head/", "pre_logits/"),
+    ignored=("opt/", "extra/", "txt/"),
+    classifiers=("token", "gap", "map"),
+)
+
+
+# BiT's `.npz` (arXiv 1912.11370) with big_transfer's names; big_vision's names are also read.
+NUMBERS = {"a": "1", "b": "2", "c": "3"}
+LETTERS = {number: letter for letter, number in NUMBERS.items()}
+STEM_OF_BIT = "root_block/conv_root/kernel"
+UNIT = re.compile(r"^(block\d+/unit\d+)/([abc])/(.*)$")
+
+
+def canonical_bit(name: str) -> str:
+    """Translates a tensor's name to big_vision's."""
+    name = re.sub(r"^(params/|opt/target/)?(resnet/)?", "", name)
+    name = re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
+    unit = UNIT.match(name)
+    if unit:
+        return f"{unit[1]}/{_unit_name(NUMBERS[unit[2]], unit[3])}"
+    name = name.replace("root_block/standardized_conv2d/", "root_block/conv_root/")
+    name = re.sub(r"^group_norm/", "norm-pre-head/", name).replace("head/conv2d/", "head/")
+    return flax_norm(name)
+
+
+def _unit_name(number, rest):
+    rest = re.sub(r"^proj/standardized_conv2d", "conv_proj", rest)
+    rest = re.sub(r"^standardized_conv2d", f"conv{number}", rest)
+    return flax_norm(re.sub(r"^group_norm", f"gn{number}", rest))
+
+
+def big_transfer_name(path: str) -> str:
+    """Returns big_transfer's name for the variable with this path."""
+    unit, _, part = path.rpartition("/unit")
+    if not unit:
+        path = path.replace("root_block/conv_root/", "root_block/standardized_conv2d/")
+        path = path.replace("norm-pre-head/", "group_norm/").replace("head/", "head/conv2d/")
+        return f"resnet/{path}"
+    number, layer, leaf = part.split("/")
+    if layer == "conv_proj":
+        return f"resnet/{unit}/unit{number}/a/proj/standardized_conv2d/{leaf}"
+    kind = "standardized_conv2d" if layer.startswith("conv") else "group_norm"
+    return f"resnet/{unit}/unit{number}/{LETTERS[layer[-1]]}/{kind}/{leaf}"
+
+
+def links_bit(arch: ResNetArchitecture, names=None, config=None) -> list[Link]:
+    name = big_transfer_name if names is None else flax_norm
+    result = []
+    for path in arch.paths:
+        if path == "head/kernel":
+            result.append(_head(name(path), path))
+        else:
+            result.append((unpadded if "/gn" in path else same)(name(path), path))
+    return result
+
+
+def _head(theirs, ours):
+    """Links the head: a 1x1 convolution `(1, 1, F, K)` in big_transfer, a matrix in big_vision."""
+    return Link(
+        (theirs,),
+        (ours,),
+        lambda x: (x.reshape(x.shape[-2:]),),
+        lambda x: (x[None, None],),
+        unpadded=True,
+    )
+
+
+def infer_bit(shapes: dict, config: dict) -> dict:
+    num_classes = shapes.get("head/kernel", (None,))[-1]
+    return {**resnet_sizes(shapes, STEM_OF_BIT), "num_classes": num_classes}
+
+
+BIT_FORMAT = Format(
+    name="bit",
+    suffixes=(".npz",),
+    detect=lambda names: {STEM_OF_BIT, "block1/unit01/conv1/kernel"} <= names,
+    infer=infer_bit,
+    links=links_bit,
+    numerics=lambda config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),
+    canonical=canonical_bit,
+    head=("head/",),
+    architecture=ResNetArchitecture,
 )
