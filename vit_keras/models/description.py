@@ -1,14 +1,10 @@
 """What a model carries besides its weights, read from any Keras model."""
 
+from collections.abc import Mapping, Sequence
+
 import keras
 
-from vit_keras.layers import (
-    AddPositionEmbs,
-    AddPositionEmbs2D,
-    AddSinCosPositions,
-    EncoderBlock,
-    RegisterTokens,
-)
+from vit_keras.layers import RegisterTokens
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
 from vit_keras.support.resizing import Resizing
@@ -172,10 +168,11 @@ def count_prefix(model: keras.Model) -> int:
 
 # The names of the layers that add to the inputs of the blocks, by placement.
 POSITION_NAMES = {"stem": "posembed_input", "every": "posembed_{}", "shared": "posembed_shared"}
+# The kinds of positions that layers add, by the names of their classes.
 POSITION_KINDS = {
-    AddPositionEmbs: "learned",
-    AddPositionEmbs2D: "learned_2d",
-    AddSinCosPositions: "sincos2d",
+    "AddPositionEmbs": "learned",
+    "AddPositionEmbs2D": "learned_2d",
+    "AddSinCosPositions": "sincos2d",
 }
 
 
@@ -192,11 +189,16 @@ def positions_of(model: keras.Model) -> tuple[str, str]:
         >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
         ('learned', 'stem')
     """
-    added = [layer for layer in model.layers if type(layer) in POSITION_KINDS]
-    for layer in model.layers:
-        if isinstance(layer, EncoderBlock) and layer.position_embedding is not None:
-            return f"{'learned_' if added else ''}{layer.position_embedding}", "stem"
-    if not added:
-        return "none", "stem"
+    return positions_among([(x.name, type(x).__name__, vars(x)) for x in model.layers])
+
+
+def positions_among(layers: Sequence[tuple[str, str, Mapping]]) -> tuple[str, str]:
+    """Does what `positions_of` does, from each layer's name, class and arguments."""
+    added = [(POSITION_KINDS[kind], name) for name, kind, _ in layers if kind in POSITION_KINDS]
+    blocks = [arguments for _, kind, arguments in layers if kind == "EncoderBlock"]
+    inside = [block["position_embedding"] for block in blocks if block.get("position_embedding")]
+    if inside:
+        return f"{'learned_' if added else ''}{inside[0]}", "stem"
+    kind, name = added[0] if added else ("none", "")
     places = {name.format(0): place for place, name in POSITION_NAMES.items()}
-    return POSITION_KINDS[type(added[0])], places.get(added[0].name, "stem")
+    return kind, places.get(name, "stem")

@@ -185,7 +185,7 @@ def with_shared_layers(
                 f"positions {layer.position_embedding!r}, rope={layer.options.rope}, "
                 f"window_size={layer.options.window_size} in the attention"
             )
-        if type(layer) not in POSITION_KINDS:
+        if type(layer).__name__ not in POSITION_KINDS:
             return layer(*args, **kwargs)
         if layer.name not in resized:
             options = {"dtype": layer.dtype_policy, "name": f"{layer.name}_resized"}

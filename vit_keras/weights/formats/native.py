@@ -10,12 +10,14 @@ import re
 import keras
 
 from vit_keras.layers import PatchEmbedding
-from vit_keras.models.description import POSITION_KINDS, POSITION_NAMES
+from vit_keras.models.description import positions_among
 from vit_keras.models.options import WITH_NO_OBJECT
 from vit_keras.weights.architectures import LayerFacts, classifier_of, options_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
 from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
+
+POSITION_ARGUMENTS = ("position_embedding", "position_embedding_at")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,10 +98,15 @@ def infer(shapes: dict, config: dict) -> dict:
     if layers:
         if arguments.get("boxes") in WITH_NO_OBJECT:
             arguments["num_classes"] -= 1
-        return arguments | _image_size(layers) | _position_embedding(layers)
+        positions = dict(zip(POSITION_ARGUMENTS, positions_among(_facts(layers))))
+        return arguments | _image_size(layers) | positions
     positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
     prefix = ("cls/0" in shapes) + ("dist/0" in shapes)
     return arguments | guess_image_size(positions, (height, width), prefix, stages)
+
+
+def _facts(layers):
+    return [LayerFacts(row["name"], row["class_name"], row["config"]) for row in layers]
 
 
 def _image_size(layers):
@@ -111,31 +118,13 @@ def _image_size(layers):
 def _classifier(shapes, layers):
     """Infers the classifier; without a configuration, "gap" and "gap_norm" have equal names."""
     if layers:
-        facts = [LayerFacts(row["name"], row["class_name"], row["config"]) for row in layers]
+        facts = _facts(layers)
         return {"classifier": classifier_of(facts), **options_of(facts).changed()}
     if "MAPHead_0/0" in shapes:
         return {"classifier": "map"}
     if "cls/0" in shapes:
         return {"classifier": "distilled" if "dist/0" in shapes else "token"}
     return {}
-
-
-def _position_embedding(layers):
-    """Does what `models.positions_of` does, from the configuration of a `.keras` file."""
-    kinds = {layer_class.__name__: kind for layer_class, kind in POSITION_KINDS.items()}
-    places = {name.format(0): place for place, name in POSITION_NAMES.items()}
-    added = next((layer for layer in layers if layer["class_name"] in kinds), None)
-    for layer in layers:
-        kind = layer["config"].get("position_embedding")
-        if layer["class_name"] == "EncoderBlock" and kind is not None:
-            kind = f"{'learned_' if added else ''}{kind}"
-            return {"position_embedding": kind, "position_embedding_at": "stem"}
-    if added is None:
-        return {"position_embedding": "none", "position_embedding_at": "stem"}
-    return {
-        "position_embedding": kinds[added["class_name"]],
-        "position_embedding_at": places.get(added["name"], "stem"),
-    }
 
 
 def _count_positions(shapes):
