@@ -186,13 +186,13 @@ def test_models_that_a_format_cannot_hold_are_refused(tmp_path, source, change, 
 
 @pytest.mark.on("torch")
 def test_wrong_formats_and_suffixes_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"`format` must be one of 'google'.*Received.*'caffe'"):
+    with pytest.raises(ValueError, match="must be one of 'huggingface'.*Received.*'caffe'"):
         weights.save(build(), tmp_path / "a.npz", format="caffe")
     with pytest.raises(ValueError, match=r"google weights are written to \.npz\. Received.*a\.pth"):
         weights.save(build(), tmp_path / "a.pth", format="google")
     with pytest.raises(ValueError, match=r"written to \.keras or \.weights\.h5 files.*a\.npz"):
         weights.save(build(), tmp_path / "a.npz")
-    with pytest.raises(ValueError, match="`source` must be one of 'google'"):
+    with pytest.raises(ValueError, match="`source` must be one of 'huggingface'"):
         weights.load(build(), GOLDEN / "vit_token.npz", source="caffe")
 
 

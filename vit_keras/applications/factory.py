@@ -19,7 +19,7 @@ from vit_keras.models import (
     preprocessing_of,
 )
 from vit_keras.models.common import names_arguments
-from vit_keras.models.options import OPTION_NAMES, Prefix, ViTOptions
+from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.support.hub_address import is_address
 from vit_keras.support.preprocessing import as_numbers
 from vit_keras.support.tasks import check_class_names
@@ -257,7 +257,7 @@ def _tokens(model):
 
 def _patches(x, variant):
     arguments = variants.architecture(variant)
-    options = ViTOptions(**{k: v for k, v in arguments.items() if k in OPTION_NAMES})
+    options = ViTOptions.among(arguments)
     before = Prefix.of(arguments.get("classifier", "token"), options).count
     return DropClassToken(before, name="patch_tokens")(x) if before else x
 

@@ -228,7 +228,7 @@ def _options(variant, arguments) -> dict[str, Any] | None:
     """Returns the options of the weights that differ from the variant's; None if none does."""
     if arguments.get("resnet_layers") is not None:
         return None
-    options = lambda row: models.ViTOptions(**{k: row[k] for k in OPTION_NAMES if k in row})
+    options = lambda row: models.ViTOptions.among(row)
     row = dataclasses.asdict(options(variants.architecture(variant) if variant else {}))
     said = dataclasses.asdict(options(arguments))
     said["head_use_bias"] = True  # the run has a new head

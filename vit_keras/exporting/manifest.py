@@ -13,7 +13,7 @@ from vit_keras.exporting.targets import takes_prepared
 from vit_keras.exporting.verification import accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.support.files import sha256
-from vit_keras.weights.formats.huggingface.config import graph_files
+from vit_keras.weights.formats.huggingface.config import labels_of, write_processor
 
 PACKAGES = (
     "keras",
@@ -118,3 +118,38 @@ def summary(row: dict) -> str:
     if row.get("float_layers"):
         facts.append(f"{len(row['float_layers'])} layers left in float32")
     return ", ".join(facts)
+
+
+# The type, the class and the processor whose pipelines run a graph, by its output or kind of label.
+VIT_GRAPH = ("vit", "ViTForImageClassification", "ViTImageProcessor")
+GRAPHS = {
+    "features": ("vit", "ViTModel", "ViTImageProcessor"),
+    "masks": ("segformer", "SegformerForSemanticSegmentation", "SegformerImageProcessor"),
+    "boxes": ("yolos", "YolosForObjectDetection", "YolosImageProcessor"),
+}
+
+
+def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
+    """Describes an ONNX graph of any architecture to transformers.js and Optimum.
+
+    Args:
+        model: The model of the graph.
+        output: The graph's output, such as "logits" or "features".
+
+    Returns:
+        The content of `config.json` and `preprocessor_config.json`. The type is one whose pipelines
+        read the outputs; the sizes of the layers are left out.
+    """
+    kind = "features" if output == "features" else task_of(model).kind
+    (height, width, channels), row = model.input_shape[1:], GRAPHS.get(kind, VIT_GRAPH)
+    names = () if kind == "features" else class_names_of(model)
+    config = {
+        "architectures": [row[1]],
+        "model_type": row[0],
+        "image_size": height if height == width and kind != "boxes" else [height, width],
+        "num_channels": channels,
+        **labels_of(names, kind),
+    }
+    pixels = preprocessing_of(model)
+    processor = write_processor((height, width), channels, pixels, row[2])
+    return {"config.json": config, "preprocessor_config.json": processor}

@@ -103,6 +103,11 @@ class ViTOptions(BlockOptions):
             )
         object.__setattr__(self, "global_blocks", tuple(sorted(blocks)))
 
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> "ViTOptions":
+        """Returns the options among arguments of `VisionTransformer`."""
+        return cls(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
+
     @property
     def extra_classes(self) -> int:
         """The number of outputs of `head` besides the classes': 1 for no object, or 0."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_keras import variants
-from vit_keras.models.options import OPTION_NAMES, Prefix, ViTOptions
+from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.variants import families
 from vit_keras.weights.architectures import (
     HybridArchitecture,
@@ -238,7 +238,7 @@ def _is_alike(row, arguments):
 
 def _options(arguments):
     """Returns the options that decide which weights exist, if different from the paper's."""
-    options = ViTOptions(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
+    options = ViTOptions.among(arguments)
     changed = {name: value for name, value in options.changed().items() if name not in UNDECIDED}
     prefix = Prefix.of(arguments["classifier"], options)
     changed["prefix"] = prefix.names

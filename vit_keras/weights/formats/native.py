@@ -15,6 +15,7 @@ from vit_keras.models.options import WITH_NO_OBJECT
 from vit_keras.weights.architectures import LayerFacts, classifier_of, options_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.formats.google import sizes
 from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
 
 POSITION_ARGUMENTS = ("position_embedding", "position_embedding_at")
@@ -81,18 +82,9 @@ def infer(shapes: dict, config: dict) -> dict:
         num_classes = shapes.get("head/0", (None,))[-1]
         arguments = resnet_sizes(shapes, "root_block/conv_root/0") | {"num_classes": num_classes}
         return arguments | _image_size(layers)
-    height, width, channels, hidden_size = shapes["embedding/0"]
-    block = "encoderblock_0"
-    arguments = {
-        "patch_size": (height, width),
-        "channels": channels,
-        "hidden_size": hidden_size,
-        "num_layers": count_blocks(shapes, "encoderblock_"),
-        "num_heads": shapes[f"{block}/MultiHeadDotProductAttention_1/query/0"][1],
-        "mlp_dim": shapes[f"{block}/MlpBlock_3/Dense_0/0"][1],
-        "num_classes": shapes.get("head/0", (None,))[-1],
-        "representation_size": shapes.get("pre_logits/0", (None,))[-1],
-    }
+    named = {re.sub("/0$", "/kernel", name): shape for name, shape in shapes.items()}
+    arguments = sizes(named, count_blocks(shapes, "encoderblock_"), "encoderblock_0")
+    del arguments["classifier"]
     arguments |= resnet_sizes(shapes, "conv_root/0") if "conv_root/0" in shapes else {}
     arguments |= _classifier(shapes, layers)
     if layers:
@@ -102,7 +94,7 @@ def infer(shapes: dict, config: dict) -> dict:
         return arguments | _image_size(layers) | positions
     positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
     prefix = ("cls/0" in shapes) + ("dist/0" in shapes)
-    return arguments | guess_image_size(positions, (height, width), prefix, stages)
+    return arguments | guess_image_size(positions, arguments["patch_size"], prefix, stages)
 
 
 def _facts(layers):

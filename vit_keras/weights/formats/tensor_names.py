@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from vit_keras.models.options import OPTION_NAMES, Prefix, ViTOptions
+from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.weights.recognition import count_blocks, square_side
 
 
@@ -292,7 +292,7 @@ def covered_positions(arguments: dict, positions: int, image_size=None) -> dict:
     Raises:
         ValueError: The configuration contradicts the number of positions.
     """
-    options = ViTOptions(**{key: arguments[key] for key in arguments if key in OPTION_NAMES})
+    options = ViTOptions.among(arguments)
     prefix, patch_size = Prefix.of(arguments["classifier"], options), arguments["patch_size"]
     slots = {cover: prefix.positions(cover) for cover in ("class", "all", "patches")}
     extra = None

@@ -1,10 +1,8 @@
 """Reads and writes transformers' `config.json` and `preprocessor_config.json`."""
 
+from collections.abc import Sequence
 from typing import Any
 
-import keras
-
-from vit_keras import models
 from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
@@ -255,52 +253,18 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         outer = {"model_type": row.whole, "vision_config": config}
     if head == "classifier":
         names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
-        outer |= _labels(names, numerics.task.kind)
+        outer |= labels_of(names, numerics.task.kind)
     return {"architectures": [row.classes[arch.classifier, head]], **outer, "dtype": "float32"}
 
 
-def _labels(names, kind):
+def labels_of(names: Sequence[str], kind: str) -> dict:
+    """Returns the fields for the names of classes and the kind of their task."""
     problem = {"problem_type": PROBLEMS[kind]} if kind in PROBLEMS else {}
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
         **problem,
     }
-
-
-# The type, the class and the processor whose pipelines run a graph, by its output or kind of label.
-VIT_GRAPH = ("vit", "ViTForImageClassification", "ViTImageProcessor")
-GRAPHS = {
-    "features": ("vit", "ViTModel", "ViTImageProcessor"),
-    "masks": ("segformer", "SegformerForSemanticSegmentation", "SegformerImageProcessor"),
-    "boxes": ("yolos", "YolosForObjectDetection", "YolosImageProcessor"),
-}
-
-
-def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
-    """Describes an ONNX graph of any architecture to transformers.js and Optimum.
-
-    Args:
-        model: The model of the graph.
-        output: The graph's output, such as "logits" or "features".
-
-    Returns:
-        The content of `config.json` and `preprocessor_config.json`. The type is one whose pipelines
-        read the outputs; the sizes of the layers are left out.
-    """
-    kind = "features" if output == "features" else models.task_of(model).kind
-    (height, width, channels), row = model.input_shape[1:], GRAPHS.get(kind, VIT_GRAPH)
-    names = () if kind == "features" else models.class_names_of(model)
-    config = {
-        "architectures": [row[1]],
-        "model_type": row[0],
-        "image_size": height if height == width and kind != "boxes" else [height, width],
-        "num_channels": channels,
-        **_labels(names, kind),
-    }
-    pixels = models.preprocessing_of(model)
-    processor = write_processor((height, width), channels, pixels, row[2])
-    return {"config.json": config, "preprocessor_config.json": processor}
 
 
 PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}

@@ -311,7 +311,7 @@ def _image_size(sizes, names, shapes, theirs, config):
         return size | _said_size(theirs, config)
     if table is not None and len(table) == 4:
         size = {"image_size": (table[1] * patch_size[0], table[2] * patch_size[1])}
-        held = Prefix.of(sizes["classifier"], _options_in(sizes)).count
+        held = Prefix.of(sizes["classifier"], ViTOptions.among(sizes)).count
         return {**size, **({"position_cover": "patches"} if held else {})}
     said = _said_size(theirs, config).get("image_size")
     if table is None:
@@ -327,7 +327,7 @@ def _image_size(sizes, names, shapes, theirs, config):
 def _covered(sizes, count, said, theirs):
     """Returns the image size for `count` positions, with the slots of timm's arguments."""
     if "no_embed_class" in theirs:
-        prefix = Prefix.of(sizes["classifier"], _options_in(sizes)).count
+        prefix = Prefix.of(sizes["classifier"], ViTOptions.among(sizes)).count
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
         patches = count - (0 if patches_only else prefix)
         grid = said and tuple(size // side for size, side in zip(said, sizes["patch_size"]))
@@ -346,11 +346,6 @@ def _size_without_positions(sizes, names, shapes, said):
         offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
         said = tuple((offsets + 1) // 2 * side for side in sizes["patch_size"])
     return covered_positions(sizes, 0, said) if said is not None else {}
-
-
-def _options_in(sizes):
-    fields = set(ViTOptions.__dataclass_fields__)
-    return ViTOptions(**{name: value for name, value in sizes.items() if name in fields})
 
 
 def _said_size(theirs, config):
