@@ -316,6 +316,11 @@ def fold_in(seed: int, name: str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+def layer_options(seed: int, dtype: Any, name: str) -> dict[str, Any]:
+    """Returns the arguments that every layer takes: its seed, its dtype and its name."""
+    return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
+
+
 class Layer(Configured, keras.layers.Layer):
     """Base class of layers; the output has the shape of the first input unless a layer says so."""
 
@@ -346,7 +351,7 @@ class SeededLayer(Layer):
 
     def sublayer(self, name: str) -> dict:
         """Returns the arguments that every sublayer takes: its seed, its dtype and its name."""
-        return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
+        return layer_options(self.seed, self.dtype_policy, name)
 
     def dense(self, fan_in: int, fan_out: int, name: str, activation=None, prefix="", **changes):
         """Returns a built dense layer with its own seed, whose kernel starts Xavier uniform."""

@@ -12,9 +12,9 @@ from vit_keras.layers import (
     PatchDropout,
     RegisterTokens,
 )
-from vit_keras.layers.base import check_choice, check_positive, layer_norm
+from vit_keras.layers.base import check_choice, check_positive, layer_norm, layer_options
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import dense, image_source, layer_options, variable_dtype
+from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,
     count_prefix,

@@ -11,13 +11,8 @@ from typing import Any, TypeVar
 
 import keras
 
-from vit_keras.layers.base import check_positive, fold_in, pair
+from vit_keras.layers.base import check_positive, pair
 from vit_keras.layers.initializers import lecun_normal, xavier_uniform
-
-
-def layer_options(seed, dtype, name):
-    """Returns the arguments that every layer takes: its seed, its dtype and its name."""
-    return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
 
 
 def image_input(image_size, channels, input_tensor=None, any_size=False):

@@ -5,9 +5,9 @@ import functools
 import keras
 
 from vit_keras.layers import GroupNorm, ResNetInput, StdConv
-from vit_keras.layers.base import pair
+from vit_keras.layers.base import layer_options, pair
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import image_input, layer_options, names_arguments
+from vit_keras.models.common import image_input, names_arguments
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.resnet import add_stages, root_width
 from vit_keras.models.vit import VisionTransformer

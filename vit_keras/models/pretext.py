@@ -14,9 +14,9 @@ from vit_keras.layers import (
     RestoreTokens,
     TakeVisible,
 )
-from vit_keras.layers.base import layer_norm
+from vit_keras.layers.base import layer_norm, layer_options
 from vit_keras.layers.initializers import default_seed
-from vit_keras.models.common import dense, layer_options, variable_dtype
+from vit_keras.models.common import dense, variable_dtype
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
 from vit_keras.models.surgery import patch_grid, windowed_blocks
 from vit_keras.support.keras_internals import first_input_of, operation_of

@@ -5,15 +5,10 @@ import functools
 import keras
 
 from vit_keras.layers import GroupNorm, ResNetStage, RootBlock
+from vit_keras.layers.base import layer_options
 from vit_keras.layers.initializers import default_seed
 from vit_keras.layers.std_conv import GROUPS
-from vit_keras.models.common import (
-    add_head,
-    image_input,
-    image_source,
-    layer_options,
-    names_arguments,
-)
+from vit_keras.models.common import add_head, image_input, image_source, names_arguments
 from vit_keras.models.image_model import ImageModel
 from vit_keras.variants import ROOT_WIDTH
 

@@ -27,18 +27,13 @@ from vit_keras.layers.base import (
     check_kept,
     check_positive,
     check_rates,
+    layer_options,
 )
 from vit_keras.layers.initializers import default_seed
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.boxes import add_boxes
-from vit_keras.models.common import (
-    add_head,
-    image_input,
-    image_source,
-    layer_options,
-    names_arguments,
-)
+from vit_keras.models.common import add_head, image_input, image_source, names_arguments
 from vit_keras.models.description import POSITION_NAMES
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import Prefix, ViTOptions
@@ -219,8 +214,9 @@ def _encode(x, positions, stochastic_depth_rate, block, design, layer):
 
     An entry is the layer that adds to the block's input, or None. The first one is already applied.
     """
-    options = BlockOptions.of(design)
-    without_windows = dataclasses.replace(options, window_size=None)
+    options = without_windows = BlockOptions.of(design)
+    if design.global_blocks:
+        without_windows = dataclasses.replace(options, window_size=None)
     for i, add in enumerate(positions):
         x = x if add is None or i == 0 else add(x)
         rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)

@@ -101,7 +101,9 @@ class Preprocessing:
                 return (sum(values) / len(values),)
             return tuple(values[i % len(values)] for i in range(channels))
 
-        return dataclasses.replace(self, mean=fit(self.mean), std=fit(self.std))
+        mean, std = fit(self.mean), fit(self.std)
+        is_same = (mean, std) == (self.mean, self.std)
+        return self if is_same else dataclasses.replace(self, mean=mean, std=std)
 
     def side_before_crop(self, side: int) -> int | None:
         """Returns the whole pixels that `side` is a crop of, rounded down; None without a crop."""
