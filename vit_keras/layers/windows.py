@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from vit_keras.layers.base import check_tokens
+from vit_keras.layers.base import check_tokens, pair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,18 +132,21 @@ def _flat(x):
 
 
 def windows_of(
-    size: tuple[int, int], grid: tuple[int, int] | None, position_embedding: str | None = None
+    window_size: int | tuple[int, int],
+    grid: tuple[int, int] | None,
+    position_embedding: str | None = None,
 ) -> Windows:
     """Returns the windows of a block.
 
     Args:
-        size: The rows and columns of a window.
+        window_size: As in `BlockOptions`.
         grid: The rows and columns of patches.
         position_embedding: As in `MultiHeadDotProductAttention`.
 
     Raises:
         ValueError: If there is no grid, or if positions depend on offsets between all tokens.
     """
+    size = pair(window_size, "window_size")
     if grid is None:
         raise ValueError(
             "`window_size` needs the `grid` (rows, columns) of the patches. Received: "
