@@ -1,6 +1,8 @@
 """Describes formats: names, layouts and numerics, without files."""
 
 import dataclasses
+import math
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -300,3 +302,35 @@ def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
     """Links one tensor; its axes in the file are `axes` of the model's variable."""
     back = tuple(int(i) for i in np.argsort(axes))
     return Link((theirs,), (ours,), lambda x: (x.transpose(back),), lambda x: (x.transpose(axes),))
+
+
+def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: int) -> Link:
+    """Links one tensor whose axes are split and arranged otherwise, in the notation of einops.
+
+    Args:
+        theirs: The name of the tensor.
+        ours: The path of a variable, or of several, which lie along the first axis on the right.
+        pattern: The axes in the file and in the model, such as "(h d) D -> D h d".
+        **sizes: The sizes of axes in parentheses. In each, that of one axis may be left out.
+    """
+    left, right = pattern.split(" -> ")
+    groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]
+    names = [axis for group in groups for axis in group]
+    order = [names.index(axis) for axis in right.split()]
+    paths = (ours,) if isinstance(ours, str) else ours
+
+    def read(x):
+        held = {}
+        for group, size in zip(groups, x.shape):
+            others = math.prod(sizes.get(axis, 1) for axis in group)
+            held |= {axis: sizes.get(axis, size // others) for axis in group}
+        parts = x.reshape([held[axis] for axis in names]).transpose(order)
+        return (parts,) if isinstance(ours, str) else tuple(parts)
+
+    def write(*arrays):
+        whole = arrays[0] if isinstance(ours, str) else np.stack(arrays)
+        whole = whole.transpose(np.argsort(order))
+        held = dict(zip(names, whole.shape))
+        return (whole.reshape([math.prod(held[axis] for axis in group) for group in groups]),)
+
+    return Link((theirs,), paths, read, write)

@@ -7,6 +7,7 @@ for the others. A layout in `LAYOUTS` gives the position of each channel in a fi
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from vit_keras.layers.base import QKV_BIASES
 from vit_keras.models.boxes import head_layers
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Link, reshaped, same, transposed
+from vit_keras.weights.formats.base import Link, arranged, reshaped, same, transposed
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
 
 
@@ -50,11 +51,6 @@ def dense(theirs: str, ours: str) -> list[Link]:
     ]
 
 
-def conv(theirs: str, ours: str) -> list[Link]:
-    """Links `nn.Conv2d` (OIHW) to a convolution (HWIO)."""
-    return [kernel(theirs, ours), same(f"{theirs}.bias", f"{ours}/bias")]
-
-
 def kernel(theirs: str, ours: str) -> Link:
     """Links a convolution without bias."""
     return transposed(f"{theirs}.weight", f"{ours}/kernel", (3, 2, 0, 1))
@@ -67,28 +63,42 @@ def norm(theirs: str, ours: str, kind: str = "layer") -> list[Link]:
     return [same(f"{theirs}.weight", f"{ours}/gamma"), same(f"{theirs}.bias", f"{ours}/beta")]
 
 
-ROTATED = ("query", "key")  # the projections whose heads have a special order
+# Of query and key, and of their normalizations, the channels of a head have a special order.
+ROTATED = ("query", "key", "query_norm", "key_norm")
 
 
-def heads_in(
-    theirs: str, ours: str, num_heads: int, order: np.ndarray | None = None, has_bias: bool = True
-) -> list[Link]:
-    """Links a projection `(D, D)` with rows ordered by head to a kernel `(D, H, d)`.
+def ordered(links: list[Link], order: np.ndarray | None) -> list[Link]:
+    """Reorders the channels of heads, the last axis of variables in `ROTATED`.
 
-    `order` gives the position of each of our channels in their heads; see `LAYOUTS`.
+    `order` gives the position of each of our channels in the file; see `LAYOUTS`.
     """
-    link = heads_bias(f"{theirs}.bias", (ours,), num_heads, order)
-    return [_fused(f"{theirs}.weight", (ours,), num_heads, order), *([link] if has_bias else [])]
+    return links if order is None else [_ordered(link, order, np.argsort(order)) for link in links]
+
+
+def _ordered(link, order, back):
+    rotated = [path.split("/")[-2] in ROTATED for path in link.ours]
+    turn = lambda by, arrays: [x[..., by] if turns else x for x, turns in zip(arrays, rotated)]
+    return dataclasses.replace(
+        link,
+        read=lambda *x: tuple(turn(order, link.read(*x))),
+        write=lambda *x: link.write(*turn(back, x)),
+    )
+
+
+def heads_in(theirs: str, ours: str, num_heads: int, has_bias: bool = True) -> list[Link]:
+    """Links a projection `(D, D)` with rows ordered by head to a kernel `(D, H, d)`."""
+    links = [arranged(f"{theirs}.weight", f"{ours}/kernel", "(h d) D -> D h d", h=num_heads)]
+    return links + ([heads_bias(f"{theirs}.bias", ours, num_heads)] if has_bias else [])
+
+
+def heads_bias(theirs: str, ours: str, num_heads: int) -> Link:
+    """Links the bias `(D,)` of one projection to a bias `(H, d)`."""
+    return arranged(theirs, f"{ours}/bias", "(h d) -> h d", h=num_heads)
 
 
 def heads_out(theirs: str, ours: str, num_heads: int) -> list[Link]:
     """Links the projection of all heads `(D, D)` to a kernel `(H, d, D)`."""
-    kernel = Link(
-        (f"{theirs}.weight",),
-        (f"{ours}/kernel",),
-        lambda w: (w.T.reshape(num_heads, -1, len(w)),),
-        lambda k: (k.reshape(-1, k.shape[-1]).T,),
-    )
+    kernel = arranged(f"{theirs}.weight", f"{ours}/kernel", "D (h d) -> h d D", h=num_heads)
     return [kernel, same(f"{theirs}.bias", f"{ours}/bias")]
 
 
@@ -98,62 +108,29 @@ def fused(
     ours: str,
     projections: tuple[str, ...],
     num_heads: int,
-    order: np.ndarray | None = None,
     biased: tuple[str, ...] | None = None,
 ) -> list[Link]:
     """Links one matrix `(P · D, D)` to P projections, such as query, key and value.
 
     `biased` are the projections with a bias; the file's bias is zero for the others.
     """
-    paths = tuple(f"{ours}/{name}" for name in projections)
-    links = [_fused(weight, paths, num_heads, order)]
-    held = projections if biased is None else tuple(n for n in projections if n in biased)
-    places = [projections.index(name) for name in held]
-    biases = tuple(f"{ours}/{name}/bias" for name in held)
-
-    def read(b):
-        slices = b.reshape(len(projections), num_heads, -1)
-        return tuple(_ordered(slices[i], projections[i], order) for i in places)
+    paths = lambda leaf: tuple(f"{ours}/{name}/{leaf}" for name in projections)
+    sizes = {"p": len(projections), "h": num_heads}
+    kernels = arranged(weight, paths("kernel"), "(p h d) D -> p D h d", **sizes)
+    whole = arranged(bias, paths("bias"), "(p h d) -> p h d", **sizes)
+    if biased is None:
+        return [kernels, whole]
+    held = [name in biased for name in projections]
+    if not any(held):
+        return [kernels]
+    fill = lambda parts: (next(parts) if holds else None for holds in held)
 
     def write(*slices):
-        whole = np.zeros((len(projections), *slices[0].shape), slices[0].dtype)
-        for i, part in zip(places, slices):
-            whole[i] = _ordered(part, projections[i], order, back=True)
-        return (whole.reshape(-1),)
+        zeros = np.zeros_like(slices[0])
+        return whole.write(*(zeros if part is None else part for part in fill(iter(slices))))
 
-    return links + ([Link((bias,), biases, read, write)] if held else [])
-
-
-def heads_bias(theirs: str, ours: tuple[str], num_heads: int, order: np.ndarray | None = None):
-    """Links the bias `(D,)` of one projection to a bias `(H, d)`."""
-    name = ours[0].rsplit("/", 1)[-1]
-    return Link(
-        (theirs,),
-        (f"{ours[0]}/bias",),
-        lambda b: (_ordered(b.reshape(num_heads, -1), name, order),),
-        lambda b: (_ordered(b, name, order, back=True).reshape(-1),),
-    )
-
-
-def _ordered(x, name, order, back=False):
-    """Reorders the last axis, the channels of a head, of a query or key."""
-    if order is None or name not in ROTATED:
-        return x
-    return x[..., np.argsort(order) if back else order]
-
-
-def _fused(theirs, ours, num_heads, order=None):
-    names = [path.rsplit("/", 1)[-1] for path in ours]
-
-    def read(w):  # (P · H · d, D) -> P times (D, H, d)
-        kernels = w.reshape(len(ours), num_heads, -1, w.shape[-1]).transpose(0, 3, 1, 2)
-        return tuple(_ordered(kernel, name, order) for kernel, name in zip(kernels, names))
-
-    def write(*kernels):
-        theirs = [_ordered(k, name, order, back=True) for k, name in zip(kernels, names)]
-        return (np.stack([k.reshape(len(k), -1).T for k in theirs]).reshape(-1, len(theirs[0])),)
-
-    return Link((theirs,), tuple(f"{path}/kernel" for path in ours), read, write)
+    some = lambda items: tuple(itertools.compress(items, held))
+    return [kernels, Link((bias,), some(whole.ours), lambda b: some(whole.read(b)), write)]
 
 
 POOL, ATTENTION = "MAPHead_0", "MAPHead_0/MultiHeadDotProductAttention_0"
@@ -237,14 +214,10 @@ def _stem(arch, names):
     bias = [] if arch.options.pre_norm else [same(f"{names.patches}.bias", "embedding/bias")]
     if not names.linear_patches:
         return [kernel(names.patches, "embedding"), *bias]
-    shape = (*arch.patch_size, arch.channels, arch.hidden_size)  # the order of flat patches
-    flat = Link(
-        (f"{names.patches}.weight",),
-        ("embedding/kernel",),
-        lambda w: (w.T.reshape(shape),),
-        lambda k: (k.reshape(-1, shape[-1]).T,),
-    )
-    return [flat, *bias]
+    height, width = arch.patch_size
+    pattern = "D (h w c) -> h w c D"  # the order of flat patches
+    name = f"{names.patches}.weight"
+    return [arranged(name, "embedding/kernel", pattern, h=height, w=width), *bias]
 
 
 def _prefix(arch, names):
@@ -312,11 +285,12 @@ def _attention(arch, names, its, ours):
     options, order = arch.options, None
     if options.rope is not None:
         order = LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
-    links = _projections(arch, names, its, ours, order)
+    links = _projections(arch, names, its, ours)
     links += heads_out(its(names.out), f"{ours}/out", arch.num_heads)
     if options.qk_norm:
         for theirs, name in ((names.query_norm, "query_norm"), (names.key_norm, "key_norm")):
-            links += _ordered_norm(its(theirs), f"{ours}/{name}", options.norm, order)
+            links += norm(its(theirs), f"{ours}/{name}", options.norm)
+    links = ordered(links, order)
     if options.attention_norm:
         links += norm(its(names.attention_norm), f"{ours}/norm", options.norm)
     if arch.position_embedding.endswith("relative_2d"):
@@ -332,32 +306,32 @@ def _relative_table(block_table, names, ours):
     )
 
 
-def _projections(arch, names, its, ours, order):
+def _projections(arch, names, its, ours):
     heads, biased = arch.num_heads, QKV_BIASES[arch.options.qkv_bias]
     if names.parallel_in:
-        return _parallel(arch, names, its, ours, order)
+        return _parallel(arch, names, its, ours)
     if names.query:
         pairs = zip((names.query, names.key, names.value), PROJECTIONS)
         return [
             link
             for theirs, name in pairs
-            for link in heads_in(its(theirs), f"{ours}/{name}", heads, order, name in biased)
+            for link in heads_in(its(theirs), f"{ours}/{name}", heads, name in biased)
         ]
     weight = f"{names.qkv}.weight" if names.qkv else f"{names.in_proj}_weight"
     bias = f"{names.qkv}.bias" if names.qkv else f"{names.in_proj}_bias"
     if not names.query_bias:
-        return fused(its(weight), its(bias), ours, PROJECTIONS, heads, order, biased)
-    links = fused(its(weight), "", ours, PROJECTIONS, heads, order, ())
-    for theirs, name in ((names.query_bias, "query"), (names.value_bias, "value")):
-        if name in biased:
-            links.append(heads_bias(its(theirs), (f"{ours}/{name}",), heads, order))
-    return links
+        return fused(its(weight), its(bias), ours, PROJECTIONS, heads, biased)
+    pairs = zip((names.query_bias, names.value_bias), ("query", "value"))
+    return [
+        *fused(its(weight), "", ours, PROJECTIONS, heads, ()),
+        *(heads_bias(its(old), f"{ours}/{name}", heads) for old, name in pairs if name in biased),
+    ]
 
 
-def _parallel(arch, names, its, ours, order):
+def _parallel(arch, names, its, ours):
     """Links the fused input projection of a parallel block, `(M + 3D, D)`."""
-    size, heads = arch.mlp_dim, arch.num_heads
-    kernels = fused("", "", ours, PROJECTIONS, heads, order, ())[0]
+    size = arch.mlp_dim
+    kernels, biases = fused("", "", ours, PROJECTIONS, arch.num_heads)
     dense = ours.replace("MultiHeadDotProductAttention_1", "MlpBlock_3/Dense_0")
     links = [
         Link(
@@ -369,7 +343,6 @@ def _parallel(arch, names, its, ours, order):
     ]
     if arch.options.qkv_bias == "none":
         return [*links, same(its(names.parallel_bias), f"{dense}/bias")]
-    biases = fused("", "", ours, PROJECTIONS, heads, order)[1]
     bias = Link(
         (its(f"{names.parallel_in}.bias"),),
         (f"{dense}/bias", *biases.ours),
@@ -377,17 +350,6 @@ def _parallel(arch, names, its, ours, order):
         lambda b, *rest: (np.concatenate([b, *biases.write(*rest)]),),
     )
     return [*links, bias]
-
-
-def _ordered_norm(theirs, ours, kind, order):
-    """Links the normalization of a query or key; its channels follow the head's order."""
-    if order is None:
-        return norm(theirs, ours, kind)
-    back = np.argsort(order)
-    return [
-        Link(link.theirs, link.ours, lambda x: (x[order],), lambda x: (x[back],))
-        for link in norm(theirs, ours, kind)
-    ]
 
 
 def _mlp(arch, names, its, ours):
@@ -406,21 +368,10 @@ def _mlp(arch, names, its, ours):
 
 def _packed(theirs, ours):
     """Links a matrix `(2M, D)` of gate and values, in this order."""
-    split = lambda x: (x[: len(x) // 2], x[len(x) // 2 :])
-    slices = (f"{ours}/gate", f"{ours}/Dense_0")
+    paths = lambda leaf: tuple(f"{ours}/{part}/{leaf}" for part in ("gate", "Dense_0"))
     return [
-        Link(
-            (f"{theirs}.weight",),
-            tuple(f"{part}/kernel" for part in slices),
-            lambda w: tuple(half.T for half in split(w)),
-            lambda *k: (np.concatenate([kernel.T for kernel in k]),),
-        ),
-        Link(
-            (f"{theirs}.bias",),
-            tuple(f"{part}/bias" for part in slices),
-            split,
-            lambda *b: (np.concatenate(b),),
-        ),
+        arranged(f"{theirs}.weight", paths("kernel"), "(p m) D -> p D m", p=2),
+        arranged(f"{theirs}.bias", paths("bias"), "(p m) -> p m", p=2),
     ]
 
 
