@@ -12,6 +12,7 @@ from collections.abc import Collection
 import numpy as np
 
 from vit_keras.layers import Rope
+from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.options import OPTION_NAMES
 from vit_keras.support.resizing import Resizing
@@ -92,8 +93,7 @@ def infer(shapes: dict, config: dict) -> dict:
     if width % head_width == 0:
         arguments["num_heads"] = width // head_width
     size = vision.get("image_size")
-    if size is not None:
-        size = (size, size) if isinstance(size, int) else tuple(size)
+    size = None if size is None else pair(size, "image_size")
     return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
 
 

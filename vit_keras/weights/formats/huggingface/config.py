@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.base import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.weights.containers.checks import UnreadModel
@@ -181,7 +181,7 @@ def gelu_of(fields: dict) -> str:
 def image_size_of(config: dict) -> tuple[int, int] | None:
     """Returns the height and width in a configuration, or None."""
     size = tower_config(config).get("image_size")
-    return None if size is None else (size, size) if isinstance(size, int) else tuple(size)
+    return None if size is None else pair(size, "image_size")
 
 
 def check_sizes(config: dict, arguments: dict) -> None:
@@ -189,8 +189,7 @@ def check_sizes(config: dict, arguments: dict) -> None:
     tower, faults = tower_config(config), []
     for field, name in SIZES.items():
         value, held = tower.get(field), arguments[name]
-        value = (value, value) if field == "patch_size" and isinstance(value, int) else value
-        value = tuple(value) if isinstance(value, list) else value
+        value = pair(value, field) if value is not None and field == "patch_size" else value
         if value is not None and value != held:
             faults.append(f"{field} is {value} in config.json, {held} in the tensors")
     labels = len(tower.get("id2label") or ())

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.models.options import OPTION_NAMES
+from vit_keras.models.options import OPTION_NAMES, ViTOptions
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames
+from vit_keras.weights.formats.tensor_names import TensorNames, pairs
 from vit_keras.weights.formats.timm.names import (
     NAFLEX,
     is_eva,
@@ -147,19 +147,23 @@ def _sizes(arch):
     }
 
 
+# The arguments of classes VisionTransformer and Eva that are options of ours by other names.
+SAME = pairs(
+    "qk_norm=qk_norm scale_attn_norm=attention_norm scale_mlp_norm=mlp_norm "
+    "reg_tokens=num_registers pre_norm=pre_norm final_norm=final_norm "
+    "pool_include_prefix=pool_all_tokens"
+)
+SAME_OF_EVA = pairs(
+    "qk_norm=qk_norm scale_attn_inner=attention_norm scale_mlp=mlp_norm "
+    "num_reg_tokens=num_registers use_pre_transformer_norm=pre_norm"
+)
 # The defaults of class VisionTransformer.
 PLAIN: dict[str, Any] = {
+    **{theirs: getattr(ViTOptions, ours) for theirs, ours in SAME.items()},
     "act_layer": "gelu",
     "qkv_bias": True,
-    "qk_norm": False,
-    "scale_attn_norm": False,
-    "scale_mlp_norm": False,
     "init_values": 0,
-    "reg_tokens": 0,
     "no_embed_class": False,
-    "pre_norm": False,
-    "final_norm": True,
-    "pool_include_prefix": False,
     "pos_embed": "learn",
     "norm_layer": "layernorm",
 }
@@ -176,17 +180,11 @@ def _vision_transformer(arch):
     if arguments["global_pool"] == "avg" and arch.classifier != "gap_norm":
         arguments["fc_norm"] = False
     values = {
+        **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "act_layer": "gelu" if is_gated else ACTS.get(arch.gelu, "gelu"),
         "qkv_bias": options.qkv_bias != "none",
-        "qk_norm": options.qk_norm,
-        "scale_attn_norm": options.attention_norm,
-        "scale_mlp_norm": options.mlp_norm,
         "init_values": options.layer_scale or 0,
-        "reg_tokens": options.num_registers,
         "no_embed_class": options.position_cover != "all",
-        "pre_norm": options.pre_norm,
-        "final_norm": options.final_norm,
-        "pool_include_prefix": options.pool_all_tokens,
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
         "norm_layer": "rmsnorm" if options.norm == "rms" else "layernorm",
     }
@@ -223,9 +221,8 @@ def _naflex(arch):
     _, arguments = _vision_transformer(arch)
     for key in ("img_size", "no_embed_class", "pos_embed"):
         arguments.pop(key, None)
-    for key, name in (("scale_attn_norm", "scale_attn_inner_norm"),):
-        if key in arguments:
-            arguments[name] = arguments.pop(key)
+    if "scale_attn_norm" in arguments:
+        arguments["scale_attn_inner_norm"] = arguments.pop("scale_attn_norm")
     grid = {"pos_embed_grid_size": list(arch.grid)}
     explicit = {
         "act_layer": ACTS.get(arch.gelu, "gelu"),
@@ -238,19 +235,15 @@ def _naflex(arch):
 def _eva(arch):
     options, rope = arch.options, arch.options.rope
     arguments = _sizes(arch) | {
+        **{theirs: getattr(options, ours) for theirs, ours in SAME_OF_EVA.items()},
         "class_token": "cls" in arch.prefix.names,
-        "num_reg_tokens": options.num_registers,
         "no_embed_class": options.position_cover != "all",
         "use_abs_pos_emb": arch.position_embedding == "learned",
         "qkv_bias": options.qkv_bias != "none",
         "attn_type": "rope" if options.qkv_bias == "all" else "eva",
         "qkv_fused": not names_for(arch).query,
-        "qk_norm": options.qk_norm,
         "swiglu_mlp": options.mlp == "swiglu",
         "swiglu_align_to": 1 if names_for(arch).gate and not options.mlp_norm else 0,
-        "scale_mlp": options.mlp_norm,
-        "scale_attn_inner": options.attention_norm,
-        "use_pre_transformer_norm": options.pre_norm,
         "use_fc_norm": arch.classifier == "gap_norm",
         "use_post_transformer_norm": options.final_norm and arch.classifier != "gap_norm",
         "use_rot_pos_emb": rope is not None,

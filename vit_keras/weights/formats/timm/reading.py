@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from vit_keras.layers import Rope
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.base import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.support.resizing import Resizing
@@ -298,9 +298,8 @@ def rope_of(theirs: dict) -> Rope:
     if kind == "mixed":
         return Rope(base=base, mixed=True)
     reference = theirs.get("ref_feat_shape", theirs.get("rope_ref_feat_shape"))
-    reference = (reference, reference) if isinstance(reference, int) else reference
-    offset = float(theirs["rope_grid_offset"])
-    return Rope(base=base, offset=offset, reference=reference and tuple(reference))
+    reference = None if reference is None else pair(reference, "ref_feat_shape")
+    return Rope(base=base, offset=float(theirs["rope_grid_offset"]), reference=reference)
 
 
 def _image_size(sizes, names, shapes, theirs, config):
@@ -352,9 +351,7 @@ def _said_size(theirs, config):
     """Returns the size of the images in a configuration."""
     input_size = pretrained_of(config).get("input_size", [None])  # C, H, W
     size = theirs.get("img_size", input_size[1:])
-    if not size:
-        return {}
-    return {"image_size": (size, size) if isinstance(size, int) else tuple(size)}
+    return {"image_size": pair(size, "img_size")} if size else {}
 
 
 # timm's names of activations. Gated MLPs have SiLU in every architecture.
