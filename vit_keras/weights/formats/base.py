@@ -310,7 +310,7 @@ def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: in
     Args:
         theirs: The name of the tensor.
         ours: The path of a variable, or of several, which lie along the first axis on the right.
-        pattern: The axes in the file and in the model, such as "(h d) D -> D h d".
+        pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
         **sizes: The sizes of axes in parentheses. In each, that of one axis may be left out.
     """
     left, right = pattern.split(" -> ")
@@ -324,8 +324,8 @@ def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: in
         for group, size in zip(groups, x.shape):
             others = math.prod(sizes.get(axis, 1) for axis in group)
             held |= {axis: sizes.get(axis, size // others) for axis in group}
-        parts = x.reshape([held[axis] for axis in names]).transpose(order)
-        return (parts,) if isinstance(ours, str) else tuple(parts)
+        whole = x.reshape([held[axis] for axis in names]).transpose(order)
+        return (whole,) if isinstance(ours, str) else tuple(whole)
 
     def write(*arrays):
         whole = arrays[0] if isinstance(ours, str) else np.stack(arrays)

@@ -87,7 +87,7 @@ def _ordered(link, order, back):
 
 def heads_in(theirs: str, ours: str, num_heads: int, has_bias: bool = True) -> list[Link]:
     """Links a projection `(D, D)` with rows ordered by head to a kernel `(D, H, d)`."""
-    links = [arranged(f"{theirs}.weight", f"{ours}/kernel", "(h d) D -> D h d", h=num_heads)]
+    links = [arranged(f"{theirs}.weight", f"{ours}/kernel", "(h d) w -> w h d", h=num_heads)]
     return links + ([heads_bias(f"{theirs}.bias", ours, num_heads)] if has_bias else [])
 
 
@@ -98,7 +98,7 @@ def heads_bias(theirs: str, ours: str, num_heads: int) -> Link:
 
 def heads_out(theirs: str, ours: str, num_heads: int) -> list[Link]:
     """Links the projection of all heads `(D, D)` to a kernel `(H, d, D)`."""
-    kernel = arranged(f"{theirs}.weight", f"{ours}/kernel", "D (h d) -> h d D", h=num_heads)
+    kernel = arranged(f"{theirs}.weight", f"{ours}/kernel", "w (h d) -> h d w", h=num_heads)
     return [kernel, same(f"{theirs}.bias", f"{ours}/bias")]
 
 
@@ -116,18 +116,17 @@ def fused(
     """
     paths = lambda leaf: tuple(f"{ours}/{name}/{leaf}" for name in projections)
     sizes = {"p": len(projections), "h": num_heads}
-    kernels = arranged(weight, paths("kernel"), "(p h d) D -> p D h d", **sizes)
+    kernels = arranged(weight, paths("kernel"), "(p h d) w -> p w h d", **sizes)
     whole = arranged(bias, paths("bias"), "(p h d) -> p h d", **sizes)
     if biased is None:
         return [kernels, whole]
     held = [name in biased for name in projections]
     if not any(held):
         return [kernels]
-    fill = lambda parts: (next(parts) if holds else None for holds in held)
 
     def write(*slices):
-        zeros = np.zeros_like(slices[0])
-        return whole.write(*(zeros if part is None else part for part in fill(iter(slices))))
+        left, zeros = iter(slices), np.zeros_like(slices[0])
+        return whole.write(*(next(left) if is_held else zeros for is_held in held))
 
     some = lambda items: tuple(itertools.compress(items, held))
     return [kernels, Link((bias,), some(whole.ours), lambda b: some(whole.read(b)), write)]
@@ -370,7 +369,7 @@ def _packed(theirs, ours):
     """Links a matrix `(2M, D)` of gate and values, in this order."""
     paths = lambda leaf: tuple(f"{ours}/{part}/{leaf}" for part in ("gate", "Dense_0"))
     return [
-        arranged(f"{theirs}.weight", paths("kernel"), "(p m) D -> p D m", p=2),
+        arranged(f"{theirs}.weight", paths("kernel"), "(p m) w -> p w m", p=2),
         arranged(f"{theirs}.bias", paths("bias"), "(p m) -> p m", p=2),
     ]
 
