@@ -138,7 +138,8 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = ""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         each = [fault(value, argument, simple, place) for argument in arguments]
-        return "" if "" in each else each[0]
+        same = [text for a, text in zip(arguments, each) if typing.get_origin(a) is type(value)]
+        return "" if "" in each else [*same, *each][0]
     if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
         if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
             return ""
@@ -181,8 +182,15 @@ def _join(place, key):
     return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"
 
 
+# Types of JSON's numbers.
+Count = typing.NewType("Count", int)
+Size = typing.NewType("Size", int)
+Positive = typing.NewType("Positive", float)
 PARTS = (dict, list, tuple)
-NAMES = {
+NAMES: dict[Any, str] = {
+    Count: "an integer of at least 0",
+    Size: "an integer of at least 1",
+    Positive: "a number above 0",
     bool: "true or false",
     int: "an integer",
     float: "a number",
@@ -193,6 +201,9 @@ NAMES = {
     types.NoneType: "null",
 }
 SIMPLE: dict[Any, Callable[[Any], bool]] = {
+    Count: lambda value: is_int(value) and value >= 0,
+    Size: lambda value: is_int(value) and value > 0,
+    Positive: lambda value: is_number(value) and value > 0,
     bool: lambda value: isinstance(value, bool),
     dict: lambda value: isinstance(value, dict),
     int: is_int,

@@ -5,11 +5,11 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypedDict
 
 from vit_keras.models.options import ViTOptions
-from vit_keras.support.annotated import check_annotated, is_int, is_number, is_text, short
+from vit_keras.support.annotated import SIMPLE, Count, Positive, Size, check_annotated, fault
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers import READERS, Reader, reader_for
 from vit_keras.weights.containers.checks import (
@@ -251,89 +251,44 @@ def merge_configs(contents: dict[str, dict]) -> dict:
     return {**(config if isinstance(config, dict) else {}), **extra}
 
 
-Kind = tuple[str, Callable[[Any], bool]]  # a description, and a test of values
-
-
-def _several(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Extends a test of a value to nonempty lists of such values."""
-    return lambda value: (
-        holds(value) or (isinstance(value, list) and bool(value) and all(map(holds, value)))
-    )
-
-
-def _is_size(value: Any) -> bool:
-    return is_int(value) and value > 0
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _are_labels(value: Any) -> bool:
-    """Whether a value is `{number of a class: its name}`."""
-    return (
-        _is_object(value) and all(map(str.isdecimal, value)) and all(map(is_text, value.values()))
-    )
-
-
-OBJECT: Kind = ("an object", _is_object)
-TEXT: Kind = ("a text", is_text)
-FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
-COUNT: Kind = ("a whole number of at least 0", lambda value: is_int(value) and value >= 0)
-SIZE: Kind = ("a whole number of at least 1", _is_size)
-SIZES: Kind = ("a whole number of at least 1, or a list of them", _several(_is_size))
-SIDES: Kind = (
-    "a whole number of at least 1, a list of them, or an object",
-    lambda value: _is_object(value) or _several(_is_size)(value),
-)
-NUMBER: Kind = ("a finite number", is_number)
-POSITIVE: Kind = ("a finite number above 0", lambda value: is_number(value) and value > 0)
-NUMBERS: Kind = ("a finite number, or a list of them", _several(is_number))
-TEXTS: Kind = (
-    "a list of texts",
-    lambda value: isinstance(value, list) and all(map(is_text, value)),
-)
-
-# The fields that affect a model.
-_NAMES: dict[Kind, str] = {
-    OBJECT: "model_args model_cfg preprocess_cfg pretrained_cfg vision_config act_kwargs "
+# The fields that affect a model; null fields count as absent.
+_NAMES: dict[Any, str] = {
+    dict: "model_args model_cfg preprocess_cfg pretrained_cfg vision_config act_kwargs "
     "vision_config_dict vision_cfg norm_kwargs preprocessor image_converter",
-    TEXT: "architecture model_type hidden_act pooler_act image_processor_type "
+    str: "architecture model_type hidden_act pooler_act image_processor_type "
     "feature_extractor_type global_pool act_layer interpolation crop_mode resize_mode "
     "pool_type pooling rope_type pos_embed_interp_mode approximate block_fn",
-    TEXTS: "architectures label_names",
-    FLAG: "do_normalize do_center_crop use_gated_mlp use_swiglu_ffn qkv_bias query_bias "
+    list[str]: "architectures label_names",
+    bool: "do_normalize do_center_crop use_gated_mlp use_swiglu_ffn qkv_bias query_bias "
     "key_bias value_bias use_relative_position_bias use_shared_relative_position_bias "
     "use_absolute_position_embeddings no_embed_class pool_include_prefix "
     "use_rot_pos_emb use_post_norm use_post_transformer_norm final_norm "
     "final_ln_after_pool quick_gelu antialias crop_to_aspect_ratio pos_embed_antialias "
     "rope_rotate_half",
-    COUNT: "num_register_tokens resample",
-    SIZE: "num_channels hidden_size num_hidden_layers intermediate_size num_attention_heads "
+    Count: "num_register_tokens resample",
+    Size: "num_channels hidden_size num_hidden_layers intermediate_size num_attention_heads "
     "in_chans num_heads head_width attn_pool_num_heads height width shortest_edge",
-    SIZES: "image_size patch_size img_size input_size image_shape ref_feat_shape "
+    Size | list[Size]: "image_size patch_size img_size input_size image_shape ref_feat_shape "
     "rope_ref_feat_shape",
-    SIDES: "size crop_size",
-    NUMBER: "layer_norm_eps layer_norm_epsilon eps norm_eps layer_scale_init_value "
-    "rope_grid_offset",
-    POSITIVE: "rope_theta rope_temperature crop_pct",
-    NUMBERS: "image_mean image_std mean std scale offset",
-    ("an object of texts, by numbers of classes", _are_labels): "id2label",
+    Size | list[Size] | dict: "size crop_size",
+    float: "layer_norm_eps layer_norm_epsilon eps norm_eps layer_scale_init_value rope_grid_offset",
+    Positive: "rope_theta rope_temperature crop_pct",
+    float | list[float]: "image_mean image_std mean std scale offset",
+    dict[str, str]: "id2label",
 }
-FIELDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_HINTS = {name: kind | None for kind, names in _NAMES.items() for name in names.split()}
+Fields = TypedDict("Fields", _HINTS, total=False)  # type: ignore[misc]
+TESTS = {**SIMPLE, list: lambda value: isinstance(value, list)}
 
 
 def check_fields(content: Any, path: str) -> None:
-    """Checks the fields of a JSON file; null fields count as absent.
+    """Checks the fields of a JSON file.
 
     Raises:
         DamagedFile: The file is not an object, or a field has a type that no project writes.
     """
-    if not isinstance(content, dict):
-        raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
+    if reason := fault(content, Fields, TESTS):
+        raise DamagedFile(f"{path!r} is damaged: {reason}")
     for field, value in content.items():
-        what, holds = FIELDS.get(field, ("", None))
-        if value is not None and holds is not None and not holds(value):
-            raise DamagedFile(f"`{field}` in {path!r} must be {what}. Received: {short(value)}")
         if isinstance(value, dict) and field != "text_config":
             check_fields(value, path)

@@ -320,7 +320,7 @@ def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: in
     paths = (ours,) if isinstance(ours, str) else ours
 
     def read(x):
-        held = {}
+        held: dict[str, int] = {}
         for group, size in zip(groups, x.shape):
             others = math.prod(sizes.get(axis, 1) for axis in group)
             held |= {axis: sizes.get(axis, size // others) for axis in group}
