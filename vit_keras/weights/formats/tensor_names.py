@@ -277,13 +277,17 @@ def _is_gated(names, shapes, has):
     return packed[0] == 2 * _mlp_dim(names, shapes)
 
 
-def covered_positions(arguments: dict, positions: int, image_size=None) -> dict:
+COVERS = ("class", "all", "patches")  # of positions, the likeliest first
+
+
+def covered_positions(arguments: dict, positions: int, image_size=None, covers=COVERS) -> dict:
     """Returns the image size and the tokens that the learned positions cover.
 
     Args:
         arguments: The other arguments of the model.
         positions: The number of learned positions; 0 for a model without any.
         image_size: Height and width from a configuration, or None.
+        covers: The values of `ViTOptions.position_cover` to try.
 
     Returns:
         `image_size`, unless unknown, and the options `position_cover` and `crop_to_patches`, unless
@@ -294,7 +298,7 @@ def covered_positions(arguments: dict, positions: int, image_size=None) -> dict:
     """
     options = ViTOptions.among(arguments)
     prefix, patch_size = Prefix.of(arguments["classifier"], options), arguments["patch_size"]
-    slots = {cover: prefix.positions(cover) for cover in ("class", "all", "patches")}
+    slots = {cover: prefix.positions(cover) for cover in covers}
     extra = None
     if image_size is None:
         extra = next((k for k in slots.values() if square_side(positions - k)), None)

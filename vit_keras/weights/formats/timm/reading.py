@@ -1,6 +1,8 @@
 """The sizes, options and numerics of a timm file, from its shapes and timm's arguments."""
 
+import contextlib
 import dataclasses
+import itertools
 import math
 import re
 from typing import Any
@@ -12,9 +14,9 @@ from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import grid_of
 from vit_keras.weights.formats.base import Numerics
-from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import COVERS, covered_positions, tensor_sizes
 from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
-from vit_keras.weights.recognition import guess_image_size, square_side
+from vit_keras.weights.recognition import guess_image_size
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
 # The tensors of a file determine most of a model. The rest are the values of an architecture's
@@ -315,29 +317,15 @@ def _image_size(sizes, names, shapes, theirs, config):
     said = _said_size(theirs, config).get("image_size")
     if table is None:
         return _size_without_positions(sizes, names, shapes, said)
-    for known in (said, None):
-        try:
-            return _covered(sizes, table[1], known, theirs)
-        except ValueError:
-            continue
-    return {}
-
-
-def _covered(sizes, count, said, theirs):
-    """Returns the image size for `count` positions, with the slots of timm's arguments."""
+    choices: list[tuple[str, ...]] = [COVERS]
     if "no_embed_class" in theirs:
-        prefix = Prefix.of(sizes["classifier"], ViTOptions.among(sizes)).count
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
-        patches = count - (0 if patches_only else prefix)
-        grid = said and tuple(size // side for size, side in zip(said, sizes["patch_size"]))
-        if grid is None and square_side(patches):
-            grid = (square_side(patches),) * 2
-        if grid is not None and math.prod(grid) == patches:
-            size = tuple(n * side for n, side in zip(grid, sizes["patch_size"]))
-            cover = {"position_cover": "patches"} if patches_only and prefix else {}
-            crop = {"crop_to_patches": True} if said and tuple(said) != size else {}
-            return {"image_size": tuple(said or size), **cover, **crop}
-    return covered_positions(sizes, count, said)
+        choices = [("patches",) if patches_only else ("all",), COVERS]
+    for known, covers in itertools.product((said, None), choices):
+        with contextlib.suppress(ValueError):
+            if found := covered_positions(sizes, table[1], known, covers):
+                return found
+    return {}
 
 
 def _size_without_positions(sizes, names, shapes, said):
