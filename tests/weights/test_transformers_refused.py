@@ -70,8 +70,8 @@ SQUARE = {"image_size": 16}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"qk_norm": True}, "has no place for a model with qk_norm=True"),
-        ({"norm": "rms"}, "has no place for a model with norm='rms'"),
+        ({"qk_norm": True}, "'vit', has no class.*Received: qk_norm=True"),
+        ({"norm": "rms"}, "'vit', has no class.*Received: norm='rms'"),
         ({"position_embedding": "none"}, "'vit', has no class.*position_embedding='none'"),
         ({"mlp": "swiglu"}, "'dinov2', has no class.*layer_scale=None"),
         ({"layer_scale": 1e-5}, r"'dinov2'.*Dinov2Model \(classifier='token', no classes\)"),

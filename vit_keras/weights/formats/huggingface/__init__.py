@@ -6,14 +6,13 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 """
 
 import dataclasses
-import itertools
 import re
 
 import numpy as np
 
 from vit_keras.models.options import OPTION_NAMES, WITH_NO_OBJECT, ViTOptions, changed_options
 from vit_keras.support.resizing import Resizing, resize_relative_table
-from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.weights.architectures import KINDS, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, zeros
 from vit_keras.weights.formats.huggingface.config import (
     MODEL_TYPES,
@@ -194,15 +193,6 @@ def _written(arch, row):
     return marks
 
 
-OPTIONS = tuple(
-    dict.fromkeys(
-        ["crop_to_patches", *itertools.chain(*(row.holds for row in MODEL_TYPES.values()))]
-    )
-)
-POSITIONS = tuple(dict.fromkeys(itertools.chain(*(row.positions for row in MODEL_TYPES.values()))))
-DEFAULTS = ViTOptions()
-
-
 def check_class(arch: VisionTransformerArchitecture, row: ModelType) -> None:
     """Raises ValueError if no class of a model type holds a model of this architecture."""
     received = {
@@ -232,7 +222,7 @@ def check_class(arch: VisionTransformerArchitecture, row: ModelType) -> None:
 def _is_held(row, name, value):
     if name == "crop_to_patches":
         return True
-    default = getattr(DEFAULTS, name)
+    default = getattr(ViTOptions, name)
     if name not in row.holds:
         return value == default
     if name in row.needs and value == default:
@@ -371,8 +361,8 @@ FORMAT = Format(
     numerics=numerics,
     refine=refine,
     canonical=canonical,
-    options=OPTIONS,
-    positions=POSITIONS,
+    options=OPTION_NAMES,  # `check` knows those of each type
+    positions=KINDS,
     positions_at=("stem", "every"),
     head=HEADS,
     ignored=IGNORED,
