@@ -173,6 +173,10 @@ def _fault_of_record(value, kind, simple, place):
     return ""
 
 
+def _are_labels(value):
+    return all(map(str.isdecimal, value)) and all(map(is_text, value.values()))
+
+
 def _place(place):
     return f"its `{place}`" if place else "it"
 
@@ -182,15 +186,17 @@ def _join(place, key):
     return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"
 
 
-# Types of JSON's numbers.
+# Types of JSON's values.
 Count = typing.NewType("Count", int)
 Size = typing.NewType("Size", int)
 Positive = typing.NewType("Positive", float)
+Labels = typing.NewType("Labels", dict)
 PARTS = (dict, list, tuple)
 NAMES: dict[Any, str] = {
     Count: "an integer of at least 0",
     Size: "an integer of at least 1",
     Positive: "a number above 0",
+    Labels: "an object of texts, by numbers of classes",
     bool: "true or false",
     int: "an integer",
     float: "a number",
@@ -204,6 +210,7 @@ SIMPLE: dict[Any, Callable[[Any], bool]] = {
     Count: lambda value: is_int(value) and value >= 0,
     Size: lambda value: is_int(value) and value > 0,
     Positive: lambda value: is_number(value) and value > 0,
+    Labels: lambda value: isinstance(value, dict) and _are_labels(value),
     bool: lambda value: isinstance(value, bool),
     dict: lambda value: isinstance(value, dict),
     int: is_int,

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from typing import Any, TypedDict
 
 from vit_keras.models.options import ViTOptions
-from vit_keras.support.annotated import SIMPLE, Count, Positive, Size, check_annotated, fault
+from vit_keras.support.annotated import (
+    SIMPLE,
+    Count,
+    Labels,
+    Positive,
+    Size,
+    check_annotated,
+    fault,
+)
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers import READERS, Reader, reader_for
 from vit_keras.weights.containers.checks import (
@@ -274,7 +282,7 @@ _NAMES: dict[Any, str] = {
     float: "layer_norm_eps layer_norm_epsilon eps norm_eps layer_scale_init_value rope_grid_offset",
     Positive: "rope_theta rope_temperature crop_pct",
     float | list[float]: "image_mean image_std mean std scale offset",
-    dict[str, str]: "id2label",
+    Labels: "id2label",
 }
 _HINTS = {name: kind | None for kind, names in _NAMES.items() for name in names.split()}
 Fields = TypedDict("Fields", _HINTS, total=False)  # type: ignore[misc]
@@ -287,6 +295,8 @@ def check_fields(content: Any, path: str) -> None:
     Raises:
         DamagedFile: The file is not an object, or a field has a type that no project writes.
     """
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
     if reason := fault(content, Fields, TESTS):
         raise DamagedFile(f"{path!r} is damaged: {reason}")
     for field, value in content.items():
