@@ -138,7 +138,8 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = ""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         each = [fault(value, argument, simple, place) for argument in arguments]
-        same = [text for a, text in zip(arguments, each) if typing.get_origin(a) is type(value)]
+        pairs = zip(arguments, each) if value else ()
+        same = [text for kind, text in pairs if typing.get_origin(kind) is type(value)]
         return "" if "" in each else [*same, *each][0]
     if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
         if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):

@@ -266,7 +266,7 @@ _NAMES: dict[Any, str] = {
     str: "architecture model_type hidden_act pooler_act image_processor_type "
     "feature_extractor_type global_pool act_layer interpolation crop_mode resize_mode "
     "pool_type pooling rope_type pos_embed_interp_mode approximate block_fn",
-    list[str]: "architectures label_names",
+    tuple[str, ...]: "architectures label_names",
     bool: "do_normalize do_center_crop use_gated_mlp use_swiglu_ffn qkv_bias query_bias "
     "key_bias value_bias use_relative_position_bias use_shared_relative_position_bias "
     "use_absolute_position_embeddings no_embed_class pool_include_prefix "
@@ -286,7 +286,7 @@ _NAMES: dict[Any, str] = {
 }
 _HINTS = {name: kind | None for kind, names in _NAMES.items() for name in names.split()}
 Fields = TypedDict("Fields", _HINTS, total=False)  # type: ignore[misc]
-TESTS = {**SIMPLE, list: lambda value: isinstance(value, list)}
+TESTS = {**SIMPLE, list: lambda value: isinstance(value, list) and bool(value)}
 
 
 def check_fields(content: Any, path: str) -> None:
