@@ -323,8 +323,8 @@ def _image_size(sizes, names, shapes, theirs, config):
         choices = [("patches",) if patches_only else ("all",), COVERS]
     for known, covers in itertools.product((said, None), choices):
         with contextlib.suppress(ValueError):
-            if found := covered_positions(sizes, table[1], known, covers):
-                return found
+            if size := covered_positions(sizes, table[1], known, covers):
+                return size
     return {}
 
 
