@@ -21,8 +21,8 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import (
     NORMALIZATIONS,
-    Dropout,
     BlockOptions,
+    Dropout,
     check_choice,
     check_kept,
     check_positive,

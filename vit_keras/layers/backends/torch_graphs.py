@@ -1,4 +1,4 @@
-"""Recorded graphs of torch models, which `predict` and `evaluate` replay.
+"""Recorded graphs of torch models, which `predict`, `evaluate` and `fit` replay.
 
 Calling a Keras layer takes 30 to 100 µs, however small the layer. So a model is called once while a
 recorder writes each torch operation into a graph: a function of the input and the weights. From
