@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.helpers import to_numpy
 from vit_keras.data.batches import AHEAD, Batches
 
 THREADS = pytest.mark.parametrize("threads", [0, 1, 4])
@@ -153,3 +154,14 @@ def test_a_dataset_of_tensorflow_has_the_batches_and_their_number(whole):
         for number, batch in enumerate(dataset.as_numpy_iterator()):
             keras.tree.map_structure(np.testing.assert_array_equal, batch, make(number, map))
         assert number == 2
+
+
+@pytest.mark.on("torch")
+def test_fit_gets_tensors_with_the_types_and_numbers_of_keras(rng):
+    types = ("float32", "float64", "int64", "int32", "uint8", "uint16", "bool")
+    arrays = tuple(rng.integers(0, 200, (4, 3)).astype(name) for name in types)
+    (placed,) = Batches(lambda number, each: arrays, 1).as_dataset()
+    for array, tensor in zip(arrays, map(keras.ops.convert_to_tensor, placed)):
+        expected = keras.ops.convert_to_tensor(array)
+        assert tensor.dtype == expected.dtype and tensor.device == expected.device
+        np.testing.assert_array_equal(to_numpy(tensor), array)

@@ -170,8 +170,9 @@ class Batches(keras.utils.PyDataset):
         end. On torch, Keras would copy each batch twice, while a GPU waits; here the thread that
         makes a batch copies it to the device.
         """
-        if place := backends.lookup("place"):
-            make, others = self._make, (self._count, self._threads, self.whole)
+        if placement := backends.lookup("placement"):
+            make, place = self._make, placement()
+            others = self._count, self._threads, self.whole
             return Batches(lambda number, each: place(make(number, each)), *others)
         if keras.backend.backend() != "tensorflow":
             return self

@@ -58,7 +58,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "make_step": ("torch_graphs",),
     "call_in_step": ("torch_graphs",),
     "predict_batches": ("torch_graphs", "jax", "tensorflow"),
-    "place": ("torch_graphs",),
+    "placement": ("torch_graphs",),
     # choices
     "measure": ("torch", "jax", "tensorflow"),
     "check": ("torch",),

@@ -74,7 +74,7 @@ def predict_batches(model, batches) -> list:
     if model.training:  # a torch module's own mode, which Keras sets too
         model.eval()
     model.make_predict_function()
-    outputs, before = [], None
+    outputs, before, place = [], None, placement()
     with torch.inference_mode():
         for batch in batches:
             images = place(batch)
@@ -85,17 +85,21 @@ def predict_batches(model, batches) -> list:
     return outputs
 
 
-def place(batch):
-    """A batch's arrays as tensors on the model's device, to which a GPU copies while it computes.
+def placement() -> Callable:
+    """Returns a function that copies a batch's arrays to the device of the thread that asks.
 
-    Returns when all is copied, so call it in another thread or before waiting for a GPU.
+    A GPU copies while it computes. The function returns when all is copied, so call it in another
+    thread or before waiting for the GPU.
     """
     device = keras.ops.zeros(()).device
-    return keras.tree.map_structure(functools.partial(_placed, device), batch)
+    return functools.partial(keras.tree.map_structure, functools.partial(_placed, device))
+
+
+PLACED = ("float32", "int64", "int32", "uint8")  # Keras converts some of the other types
 
 
 def _placed(device, array):
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or array.dtype.name not in PLACED:
         return array
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # or torch warns
     if device.type != "cuda":
