@@ -1,4 +1,4 @@
-"""What all constructors share: the input, layer arguments and the head; finding layers by name."""
+"""Code shared by the constructors: the input, the head, and finding layers by name."""
 
 import concurrent.futures
 import difflib

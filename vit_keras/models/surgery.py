@@ -172,7 +172,7 @@ def refuse_windows(model: keras.Model, subject: str) -> None:
 
     Args:
         model: A functional model.
-        subject: The plural noun that the message says needs attention between all tokens.
+        subject: What needs attention between all tokens: a plural noun for the message.
     """
     if blocks := windowed_blocks(model.layers):
         raise ValueError(

@@ -166,7 +166,7 @@ class ImageText:
 
         Args:
             images: `(B, H, W, C)`, as `image.preprocessing` makes them.
-            input_ids: The ids of K texts `(K, N)`, or what else `text` takes.
+            input_ids: The ids of K texts `(K, N)`, or other inputs that `text` takes.
 
         Returns:
             A tensor `(B, K)`.

@@ -168,8 +168,8 @@ def expand_braces(pattern: str) -> list[str]:
     choices = [_choices(text) if i % 2 else [text] for i, text in enumerate(texts)]
     if not 0 < math.prod(map(len, choices)) <= MOST_SHARDS:
         raise ValueError(
-            f"A range in a pattern must ascend, and a pattern must name {MOST_SHARDS} shards at "
-            f"most. Received: {pattern!r}"
+            f"A range in a pattern must ascend, and a pattern must name at most {MOST_SHARDS} "
+            f"shards. Received: {pattern!r}"
         )
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 

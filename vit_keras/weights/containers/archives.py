@@ -149,7 +149,7 @@ class NpzTensors(Reader):
             bytes_in_file = entry.file_size - file.tell()
         if math.prod(shape) * dtype.itemsize != bytes_in_file:
             raise DamagedFile(
-                f"{name!r} in {self.path!r} claims shape {shape} of {dtype} and has "
+                f"{name!r} in {self.path!r} claims shape {shape} of {dtype} but has "
                 f"{bytes_in_file} bytes"
             )
         return shape

@@ -93,7 +93,7 @@ class TorchTensors(Reader):
                 continue
             if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
                 raise DamagedFile(
-                    f"{name!r} in {self.path!r} claims shape {tuple(tensor.shape)} and has "
+                    f"{name!r} in {self.path!r} claims shape {tuple(tensor.shape)} but has "
                     f"{tensor.untyped_storage().nbytes()} bytes"
                 )
         return tensors
