@@ -197,7 +197,21 @@ def adapt_one_layer(model):
     query.enable_lora(2, b_initializer="ones")
 
 
-CHANGES = {"quantized": quantize, "adapters": adapt, "one adapter": adapt_one_layer}
+def change_gelu(model):
+    model.get_layer("encoderblock_0").mlp.gelu = "tanh"
+
+
+def change_epsilon(model):
+    model.get_layer("encoder_norm").epsilon = 0.1
+
+
+CHANGES = {
+    "gelu": change_gelu,
+    "epsilon": change_epsilon,
+    "quantized": quantize,
+    "adapters": adapt,
+    "one adapter": adapt_one_layer,
+}
 
 
 @on_torch
@@ -209,6 +223,19 @@ def test_changes_of_layers_are_seen(change, images):
     after = replayed(model, images)
     assert np.abs(after - before).max() > 0
     np.testing.assert_array_equal(after, by_layers(model, images))
+
+
+@on_torch
+def test_another_rate_of_dropout_is_seen(images):
+    model = make(dropout_rate=0.3)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    target = np.zeros((2, 3))
+    model.fit(images, target, epochs=3, verbose=0)
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    (loss,) = model.fit(images, target, verbose=0).history["loss"]
+    assert loss == pytest.approx(model.evaluate(images, target, verbose=0), rel=1e-6)
 
 
 @on_torch

@@ -14,6 +14,7 @@ import contextlib
 import contextvars
 import functools
 import operator
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ from vit_keras.support.keras_internals import chain_of, sublayers, tensors_of
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 POLICY = operator.attrgetter("dtype_policy")
 REGULARIZER = operator.attrgetter("activity_regularizer")
+SETTINGS = (int, float, str, types.FunctionType)  # such as rates, numbers and activations
 MOST_GRAPHS = 16  # of a model, one per input shape
 _current: contextvars.ContextVar["_Step | None"] = contextvars.ContextVar("step", default=None)
 
@@ -179,18 +181,25 @@ class _Plan:
         self.is_known &= not any("call" in vars(layer) for layer in self.layers)
         self.is_plain = all(type(layer.dtype_policy) is keras.DTypePolicy for layer in self.layers)
         self.hooks = [getattr(layer, name) for layer in self.layers for name in HOOKS]
+        self.settings = [
+            (fields, name)
+            for fields in map(vars, self.layers)
+            for name, value in fields.items()
+            if type(value) in SETTINGS and not name.startswith("_")
+        ]
         self.adaptable = [layer for layer in self.layers if hasattr(layer, "lora_enabled")]
         self.made: dict[bool, list[_Piece]] = {}
         self.seen: set[tuple] = set()
         self.state = self._state()
 
     def _state(self) -> tuple:
-        """The state, besides weight values, that graphs depend on; compared in microseconds."""
+        """The state, besides weight values, that graphs depend on; compared in 0.1 ms."""
         return (
             backends.in_use(),
             tuple(map(POLICY, self.layers)),
             tuple(layer.lora_enabled for layer in self.adaptable),
             tuple(kind.call for kind in self.kinds),
+            tuple(fields.get(name) for fields, name in self.settings),
         )
 
     def holds(self) -> bool:
