@@ -24,8 +24,7 @@ def ours(case: Case, lora_rank: int | None = None, jit_compile: bool | str = "au
     backends.use(backends.measure())
     model = _our_model(case, dtype=_dtype(case))
     if case.mode == "infer":
-        model.compile(jit_compile=jit_compile)
-        return _keras_steps(model, case)
+        return _keras_steps(model, case, jit_compile=jit_compile)
     if lora_rank:
         add_lora(model, lora_rank, seed=0)
     from vit_keras.config import OptimizerConfig
@@ -74,10 +73,7 @@ def lora(case: Case):
 
 def keras_hub(case: Case, jit_compile: bool | str = "auto"):
     """KerasHub's model with Keras' own AdamW."""
-    model = keras_hub_model(case)
-    if case.mode == "infer":
-        model.compile(jit_compile=jit_compile)
-    return _keras_steps(model, case, jit_compile=jit_compile)
+    return _keras_steps(keras_hub_model(case), case, jit_compile=jit_compile)
 
 
 def keras_hub_compiled(case: Case):
@@ -106,6 +102,7 @@ def _keras_steps(model, case, optimizer=None, jit_compile="auto"):
 
     images, labels = random_batch(case.batch, case.image_size)
     if case.mode == "infer":
+        model.compile(jit_compile=jit_compile)
         return _predict_steps(model, images), model.count_params()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if optimizer is None:

@@ -14,9 +14,9 @@ import contextlib
 import contextvars
 import functools
 import operator
-import types
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import keras
@@ -36,7 +36,7 @@ from vit_keras.support.keras_internals import chain_of, sublayers, tensors_of
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 POLICY = operator.attrgetter("dtype_policy")
 REGULARIZER = operator.attrgetter("activity_regularizer")
-SETTINGS = (int, float, str, types.FunctionType)  # such as rates, numbers and activations
+SETTINGS = (int, float, str, FunctionType)  # such as rates, numbers and activations
 MOST_GRAPHS = 16  # of a model, one per input shape
 _current: contextvars.ContextVar["_Step | None"] = contextvars.ContextVar("step", default=None)
 
@@ -50,11 +50,10 @@ def make_step(model, name: str, make: Callable, force: bool):
         make: Keras' method that sets the attribute.
         force: Whether to make the function again if there is one.
     """
-    compiles = model.jit_compile and not model.run_eagerly
     if model.run_eagerly:
         return make(force)
     if getattr(model, name) is None or force:
-        model.jit_compile = False
+        compiles, model.jit_compile = model.jit_compile, False
         try:
             make(True)
         finally:
@@ -164,9 +163,9 @@ class _Step:
         function = _function_of(graph, again)
         if self.compiles:
             what = kind, graph.code, tuple(_constants(graph)), again
-            function = self.compiled.setdefault(
-                what, torch.compile(function, fullgraph=True, dynamic=False)
-            )
+            if what not in self.compiled:
+                self.compiled[what] = torch.compile(function, fullgraph=True, dynamic=False)
+            function = self.compiled[what]
         piece.graphs[kind] = function, masks
 
 
