@@ -9,7 +9,6 @@ so no more is kept than with torch's own kernel.
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -113,13 +112,12 @@ def linear(x, kernel, bias, activation=None):
     x, kernel = value_of(x), value_of(kernel)
     bias = None if bias is None else value_of(bias)
     if kernel.dim() == 2:
-        y = rows_product(x.reshape(-1, kernel.shape[0]), kernel, bias, activation)
-        return y.reshape(*x.shape[:-1], kernel.shape[1])
+        return _matrix_product(x, kernel, bias, activation)
     summed = 1 if bias is None else kernel.dim() - bias.dim()
-    outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
-    flat = None if bias is None else bias.reshape(-1)
-    y = rows_product(x.reshape(-1, size), kernel.reshape(size, -1), flat, activation)
-    return y.reshape(*outer, *kernel.shape[summed:])
+    matrix = kernel.flatten(0, summed - 1).flatten(1)
+    flat = None if bias is None else bias.flatten()
+    y = _matrix_product(x.flatten(-summed), matrix, flat, activation)
+    return y.reshape(*y.shape[:-1], *kernel.shape[summed:])
 
 
 def mlp(x, first, second):
@@ -138,22 +136,26 @@ def mlp(x, first, second):
     return y.reshape(*x.shape[:-1], -1)
 
 
-def rows_product(x, kernel, bias, activation=None):
-    """activation(x kernel + bias) of `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
+def _matrix_product(x, kernel, bias, activation):
+    """activation(x kernel + bias) of `(…, K)`, `(K, N)` and `(N,)`: `(…, N)`."""
     routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
+    if not any(routes):
+        y = _forward(x, kernel, bias, routes)
+        return y if activation is None else activation(y)
+    rows = x.reshape(-1, kernel.shape[0])
     if routes.forward and not training and activation in FUSED:
-        return _onednn(x, kernel, bias, FUSED[activation])
-    if any(routes) and training:
-        x = _Linear.apply(x, kernel, bias, routes)
+        y = _onednn(rows, kernel, bias, FUSED[activation])
     else:
-        x = _forward(x, kernel, bias, routes)
-    return x if activation is None else activation(x)
+        multiply = _Linear.apply if training else _forward
+        y = multiply(rows, kernel, bias, routes)
+        y = y if activation is None else activation(y)
+    return y.reshape(*x.shape[:-1], -1)
 
 
 def _routes_of(x, kernel) -> Routes:
     if not concerns(x) or x.dtype != kernel.dtype:
         return Routes()
-    if x.shape[0] * kernel.shape[0] * kernel.shape[1] < LARGE:
+    if x.numel() * kernel.shape[1] < LARGE:
         return Routes()
     options = options_of("torch_products")
     if x.dtype == torch.float32:

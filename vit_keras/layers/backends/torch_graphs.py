@@ -31,10 +31,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from vit_keras.layers import backends
 from vit_keras.layers.backends.torch import compiling
-from vit_keras.support.keras_internals import chain_of, sublayers, tensors_of
+from vit_keras.support.keras_internals import chain_of, policies_of, sublayers, tensors_of
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-POLICY = operator.attrgetter("dtype_policy")
 REGULARIZER = operator.attrgetter("activity_regularizer")
 SETTINGS = (int, float, str, FunctionType)  # such as rates, numbers and activations
 MOST_GRAPHS = 16  # of a model, one per input shape
@@ -180,12 +179,8 @@ class _Plan:
         self.is_known &= not any("call" in vars(layer) for layer in self.layers)
         self.is_plain = all(type(layer.dtype_policy) is keras.DTypePolicy for layer in self.layers)
         self.hooks = [getattr(layer, name) for layer in self.layers for name in HOOKS]
-        self.settings = [
-            (fields, name)
-            for fields in map(vars, self.layers)
-            for name, value in fields.items()
-            if type(value) in SETTINGS and not name.startswith("_")
-        ]
+        fields = ((vars(layer), _settings_of(layer)) for layer in self.layers)
+        self.settings = [(x, operator.itemgetter(*names)) for x, names in fields if names]
         self.adaptable = [layer for layer in self.layers if hasattr(layer, "lora_enabled")]
         self.made: dict[bool, list[_Piece]] = {}
         self.seen: set[tuple] = set()
@@ -195,10 +190,10 @@ class _Plan:
         """The state, besides weight values, that graphs depend on; compared in 0.1 ms."""
         return (
             backends.in_use(),
-            tuple(map(POLICY, self.layers)),
+            policies_of(self.layers),
             tuple(layer.lora_enabled for layer in self.adaptable),
             tuple(kind.call for kind in self.kinds),
-            tuple(fields.get(name) for fields, name in self.settings),
+            [of(fields) for fields, of in self.settings],
         )
 
     def holds(self) -> bool:
@@ -255,6 +250,12 @@ class _Piece:
         """The dropouts whose masks can be drawn in advance."""
         every = [y for layer in self.layers for y in sublayers(layer)]
         return [y for y in every if hasattr(y, "drawn") and y.rate > 0]
+
+
+def _settings_of(layer) -> list[str]:
+    """The names of the attributes that hold a layer's settings."""
+    fields = vars(layer).items()
+    return [name for name, x in fields if type(x) in SETTINGS and not name.startswith("_")]
 
 
 def _kind_of(layer) -> str:
