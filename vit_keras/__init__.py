@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from vit_keras.weights import image_text, list_weights, open
 
 __version__ = "1.0.0"
-# In addition to the rooms of models, the modules whose import registers names in saved files.
+# The modules whose import registers names in saved files, and the rooms that users name.
 IMPORTED = (
-    *("applications", "layers", "models", "training", "variants", "weights"),
-    *("exporting.inference_model", "exporting.serving", "layers.transformer_block"),
-    "training.metrics",
+    *("layers", "layers.transformer_block", "models", "training", "variants", "weights"),
+    *("models.image_model", "models.self_distillation", "models.text"),
+    *("training.losses", "training.metrics", "training.optimizers", "training.set_prediction"),
+    *("exporting.inference_model", "exporting.serving"),
 )
 MODULES = {
+    "applications": "vit_keras.applications",
     "image_text": "vit_keras.weights:image_text",
     "legacy": "vit_keras.legacy",
     "list_weights": "vit_keras.weights:list_weights",

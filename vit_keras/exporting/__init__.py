@@ -8,9 +8,10 @@ Example:
     ['fp32', 'int8', 'fp16']
 """
 
+# ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import lazy_names
+from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.exporting.exporter import export
@@ -18,12 +19,4 @@ if TYPE_CHECKING:
     from vit_keras.exporting.patch_sizes import export_patch_sizes
     from vit_keras.exporting.targets import TARGETS
 
-_HOMES = {
-    "TARGETS": "targets",
-    "export": "exporter",
-    "export_patch_sizes": "patch_sizes",
-    "for_inference": "inference_model",
-}
-__getattr__ = lazy_names(__name__, {k: f"{__name__}.{home}:{k}" for k, home in _HOMES.items()})
-
-__all__ = ["TARGETS", "export", "export_patch_sizes", "for_inference"]
+__getattr__, __all__ = typed_names(__name__)

@@ -4,54 +4,34 @@ Filters, position embeddings, attention and features are arrays, which `draw_vie
 figures. The costs are parameters, multiply-adds, activations, and exaFLOPs of training.
 """
 
-from vit_keras.inspection.attention import (
-    AttentionViews,
-    attention_distance,
-    attention_entropy,
-    attention_rollout,
-    attention_views,
-    perturbation_curves,
-    read_out,
-    rollout_function,
-)
-from vit_keras.inspection.cost_rules import RULES, Convention, count
-from vit_keras.inspection.costs import (
-    Costs,
-    Row,
-    abstract_model,
-    device_days,
-    flops,
-    table,
-    training_exaflops,
-)
-from vit_keras.inspection.features import feature_components
-from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
-from vit_keras.inspection.weights import filter_components, position_similarity
+# ruff: noqa: F401
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "RULES",
-    "VIEWS",
-    "AttentionViews",
-    "Convention",
-    "Costs",
-    "Row",
-    "Subject",
-    "abstract_model",
-    "attention_distance",
-    "attention_entropy",
-    "attention_rollout",
-    "attention_views",
-    "count",
-    "device_days",
-    "draw_views",
-    "feature_components",
-    "filter_components",
-    "flops",
-    "perturbation_curves",
-    "position_similarity",
-    "read_out",
-    "rollout_function",
-    "table",
-    "training_exaflops",
-    "views_of",
-]
+from vit_keras.support.lazy_names import typed_names
+
+if TYPE_CHECKING:
+    from vit_keras.inspection.attention import (
+        AttentionViews,
+        attention_distance,
+        attention_entropy,
+        attention_rollout,
+        attention_views,
+        perturbation_curves,
+        read_out,
+        rollout_function,
+    )
+    from vit_keras.inspection.cost_rules import RULES, Convention, count
+    from vit_keras.inspection.costs import (
+        Costs,
+        Row,
+        abstract_model,
+        device_days,
+        flops,
+        table,
+        training_exaflops,
+    )
+    from vit_keras.inspection.features import feature_components
+    from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
+    from vit_keras.inspection.weights import filter_components, position_similarity
+
+__getattr__, __all__ = typed_names(__name__)

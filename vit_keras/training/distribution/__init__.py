@@ -8,12 +8,11 @@ Example:
 
 import contextlib
 import os
+import pkgutil
 
 import keras
 
 from vit_keras.support.annotated import check_defaults
-from vit_keras.training.distribution import on_tensorflow, on_torch
-from vit_keras.training.distribution.on_jax import JaxTopology
 from vit_keras.training.distribution.topology import (
     ALONE,
     Cluster,
@@ -33,13 +32,13 @@ __all__ = [
 ]
 
 ENGINES = {
-    "jax": JaxTopology,
-    "tensorflow": on_tensorflow.TensorFlowTopology,
-    "torch": on_torch.TorchTopology,
+    "jax": f"{__name__}.on_jax:JaxTopology",
+    "tensorflow": f"{__name__}.on_tensorflow:TensorFlowTopology",
+    "torch": f"{__name__}.on_torch:TorchTopology",
 }
 REDUCTIONS = {
-    "tensorflow": on_tensorflow.sum_over_replicas,
-    "torch": on_torch.mean_over_processes,
+    "tensorflow": f"{__name__}.on_tensorflow:sum_over_replicas",
+    "torch": f"{__name__}.on_torch:mean_over_processes",
 }
 UNSUPPORTED = {  # (backend, distribution): what to do instead
     ("torch", "data_parallel"): "Start one process for each GPU with torchrun, with multi_worker",
@@ -64,7 +63,8 @@ def open(config):
     if mode == "none":
         topology = Topology()
     else:
-        topology = ENGINES[keras.backend.backend()](cluster, config, mode)
+        engine = pkgutil.resolve_name(ENGINES[keras.backend.backend()])
+        topology = engine(cluster, config, mode)
     try:
         _check_devices(config, mode, topology)
         yield topology
@@ -83,7 +83,7 @@ def reduce_gradients(gradients: list) -> list:
     runs on the whole batch.
     """
     reduction = REDUCTIONS.get(keras.backend.backend())
-    return reduction(gradients) if reduction else gradients
+    return pkgutil.resolve_name(reduction)(gradients) if reduction else gradients
 
 
 def _mode(distribution, cluster):
