@@ -37,8 +37,8 @@ ROOMS = (
 
 
 def docstrings(folder):
-    """Yields (name, docstring) of each module, class and function in a folder."""
-    for file in sorted(folder.rglob("*.py")):
+    """Yields (name, docstring) of each module, class and function in a folder or file."""
+    for file in sorted(folder.rglob("*.py")) or [folder.with_suffix(".py")]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 yield getattr(node, "name", ""), ast.get_docstring(node) or ""

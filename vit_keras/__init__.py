@@ -7,9 +7,8 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from vit_keras.support import backend as _backend
 from vit_keras.support import command_line as _command_line
-from vit_keras.support.lazy_names import lazy_names
+from vit_keras.support import extras as _extras
 
 if TYPE_CHECKING:
     from vit_keras import applications, layers, legacy, models, training, variants, weights
@@ -34,7 +33,7 @@ MODULES = {
     "visualize": "vit_keras.legacy.visualize",
     "vit": "vit_keras.legacy.vit",
 }
-__getattr__ = lazy_names(__name__, MODULES)
+__getattr__ = _extras.lazy_names(__name__, MODULES)
 
 
 def import_models() -> None:
@@ -48,7 +47,7 @@ def import_models() -> None:
         >>> keras.saving.get_registered_object("vit_keras>MeanIoU").__name__
         'MeanIoU'
     """
-    _backend.choose()  # raises in a command if no backend is installed
+    _extras.choose_backend()  # raises in a command if no backend is installed
     for name in IMPORTED:
         importlib.import_module(f"{__name__}.{name}")
 

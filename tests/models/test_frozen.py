@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.models import VisionTransformer, split_frozen
-from vit_keras.training.layer_rules import freeze
+from vit_keras.training.optimizers import freeze
 
 pytestmark = pytest.mark.on("torch")
 

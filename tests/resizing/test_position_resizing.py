@@ -5,11 +5,11 @@ import pytest
 
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
+from vit_keras.support import resizing
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
     Resizing,
     change_channels,
-    interpolation,
     resample_patch_kernel,
     resize_position_embeddings,
     resize_relative_table,
@@ -153,4 +153,4 @@ def test_rules_are_replaced_one_by_one():
 
 def test_the_page_says_whose_each_rule_is():
     for name in INTERPOLATIONS:
-        assert f'- "{name}"' in interpolation.__doc__
+        assert f'- "{name}"' in resizing.__doc__

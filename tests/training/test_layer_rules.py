@@ -5,7 +5,7 @@ import pytest
 from tests.update_reference import small_model
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.training import freeze
-from vit_keras.training.layer_rules import num_blocks, rate_multiplier
+from vit_keras.training.optimizers import num_blocks, rate_multiplier
 
 pytestmark = pytest.mark.on("torch")
 

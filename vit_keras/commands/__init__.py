@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import vit_keras
 from vit_keras.commands.options import Command, spell_out
-from vit_keras.support import backend, command_line
+from vit_keras.support import command_line, extras
 from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
@@ -118,7 +118,7 @@ def version() -> str:
     """Returns the versions of vit_keras and Keras, and the backend."""
     return (
         f"vit-keras {vit_keras.__version__} "
-        f"(Keras {importlib.metadata.version('keras')} on {backend.name()})"
+        f"(Keras {importlib.metadata.version('keras')} on {extras.backend_name()})"
     )
 
 

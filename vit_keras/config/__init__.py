@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.config.data import AugmentConfig, DataConfig

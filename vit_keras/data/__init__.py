@@ -6,7 +6,7 @@ A module is imported when one of its names is first used.
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures

@@ -295,7 +295,7 @@ def _by_channel(pixels, size, method):
 
 def _sampled(pixels, length, axis, interpolation):
     """Interpolates one axis of `(H, W, C)` without antialiasing, as `tf.image.resize` does."""
-    from vit_keras.support.resizing.interpolation import Rule
+    from vit_keras.support.resizing import Rule
 
     taps, a = TAPS[interpolation]
     old = pixels.shape[axis]

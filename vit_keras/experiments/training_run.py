@@ -32,7 +32,7 @@ from vit_keras.experiments.starting_point import (
 )
 from vit_keras.layers import backends
 from vit_keras.runs import Run
-from vit_keras.support import backend, command_line, figures, machine
+from vit_keras.support import command_line, extras, figures, machine
 from vit_keras.support.command_line import visible
 from vit_keras.support.files import recover, replacing_folder, sha256, write_text
 from vit_keras.support.json_files import read_json
@@ -72,7 +72,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
 
 def _train_run(config, held):
     """Does the work of `train_run`; the `ExitStack` `held` keeps the run's folder."""
-    if (name := backend.name()) in backend.SERVING:
+    if (name := extras.backend_name()) in extras.SERVING:
         raise ValueError(
             f"KERAS_BACKEND={name} predicts, embeds and evaluates, but does not train. Train on "
             "jax, torch or tensorflow; its runs open on each backend"

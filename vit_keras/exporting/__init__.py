@@ -11,7 +11,7 @@ Example:
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.exporting.exporter import export

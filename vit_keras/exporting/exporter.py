@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from vit_keras.data.depth import to_levels
-from vit_keras.exporting import attention_output, jobs, manifest, samples, verification
+from vit_keras.exporting import jobs, manifest, samples, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
-from vit_keras.exporting.serving import in_float32, serving_model
+from vit_keras.exporting.serving import check_attention, in_float32, serving_model
 from vit_keras.exporting.targets import takes_prepared
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.dense import refuse_quantized
@@ -85,7 +85,7 @@ def export(
         )
     plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
-        attention_output.check(model, plan.token_merging)
+        check_attention(model, plan.token_merging)
     if plan.dynamic_size:
         check_any_size(model)
     check_folder(folder)

@@ -7,7 +7,7 @@ figures. The costs are parameters, multiply-adds, activations, and exaFLOPs of t
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.inspection.attention import (

@@ -15,10 +15,8 @@ from vit_keras.layers.blocks import (
     SwiGLU,
     WithAttentionWeights,
 )
-from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
-from vit_keras.layers.boxes import PatchBoxes
+from vit_keras.layers.heads import MAPHead, PatchBoxes, PrototypeHead
 from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
-from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
     AddDynamicPositions,
     AddPositionEmbs,
@@ -27,8 +25,15 @@ from vit_keras.layers.positions import (
     AddSinCosPositions,
 )
 from vit_keras.layers.positions_in_attention import RelativeBias2D, RelativeLogits, RotaryPositions
-from vit_keras.layers.prototypes import PrototypeHead
-from vit_keras.layers.std_conv import GroupNorm, ResNetInput, RootBlock, StdConv
+from vit_keras.layers.residual import (
+    BottleneckUnit,
+    GroupNorm,
+    PreActivationUnit,
+    ResNetInput,
+    ResNetStage,
+    RootBlock,
+    StdConv,
+)
 from vit_keras.layers.text import TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.tokens import (
     ClassToken,
@@ -38,7 +43,7 @@ from vit_keras.layers.tokens import (
     RegisterTokens,
     TakeClassToken,
 )
-from vit_keras.support.lazy_names import lazy_names
+from vit_keras.support.extras import lazy_names
 
 if TYPE_CHECKING:
     from vit_keras.layers.version_0 import MultiHeadSelfAttention, TransformerBlock

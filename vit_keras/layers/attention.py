@@ -18,8 +18,7 @@ from vit_keras.layers.base import (
     check_rates,
     pair,
 )
-from vit_keras.layers.dense import HeadsDense, sizes_of
-from vit_keras.layers.initializers import xavier_uniform
+from vit_keras.layers.dense import HeadsDense, sizes_of, xavier_uniform
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
     RelativeBias2D,

@@ -12,8 +12,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers import backends
-from vit_keras.layers.dense import Dense, policies
-from vit_keras.layers.initializers import default_seed, xavier_uniform
+from vit_keras.layers.dense import Dense, default_seed, policies, xavier_uniform
 from vit_keras.support.annotated import check_choice as check_choice
 from vit_keras.support.annotated import check_choices
 from vit_keras.support.annotated import pair as pair

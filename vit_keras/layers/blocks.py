@@ -18,8 +18,7 @@ from vit_keras.layers.base import (
     check_rates,
     rematerialize,
 )
-from vit_keras.layers.dense import GELUS
-from vit_keras.layers.initializers import Normal
+from vit_keras.layers.dense import GELUS, Normal
 
 
 @backends.dispatch("mlp")

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.base import Layer, SeededLayer, check_kept, check_positive
-from vit_keras.layers.initializers import Normal
+from vit_keras.layers.dense import Normal
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

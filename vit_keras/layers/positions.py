@@ -12,8 +12,8 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.base import Layer, Rope, SeededLayer, check_tokens, pair
-from vit_keras.layers.initializers import Normal
-from vit_keras.support.resizing.interpolation import grid_matrices, interpolation_rule
+from vit_keras.layers.dense import Normal
+from vit_keras.support.resizing import grid_matrices, interpolation_rule
 
 SINCOS_BASE = 10_000.0
 ROPE = Rope()

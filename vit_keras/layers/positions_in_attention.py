@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.base import Rope, SeededLayer, check_tokens, pair
-from vit_keras.layers.initializers import Normal, TruncatedNormal
+from vit_keras.layers.dense import Normal, TruncatedNormal
 from vit_keras.layers.positions import (
     prefix_tokens,
     rotary_angles_2d,

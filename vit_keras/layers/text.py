@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.base import Layer, SeededLayer, check_choice, check_positive
-from vit_keras.layers.initializers import Normal
+from vit_keras.layers.dense import Normal
 
 POOLINGS = ("largest", "end", "last", "first")
 

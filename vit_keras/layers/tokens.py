@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.base import Layer, SeededLayer, check_positive, pair
-from vit_keras.layers.dense import linear
-from vit_keras.layers.initializers import Normal, lecun_normal
+from vit_keras.layers.dense import Normal, lecun_normal, linear
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -14,7 +14,7 @@ from vit_keras import weights as weight_files
 from vit_keras.applications import preprocess_input
 from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
 from vit_keras.layers.base import check_choice, fold_in, layer_norm, layer_options, pair
-from vit_keras.layers.initializers import default_seed, xavier_uniform
+from vit_keras.layers.dense import default_seed, xavier_uniform
 from vit_keras.layers.transformer_block import TransformerBlock
 from vit_keras.legacy.utils import load_weights_numpy
 

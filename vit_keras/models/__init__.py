@@ -6,7 +6,7 @@ Models do not handle files: `vit_keras.weights` reads and writes their weights.
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.models.boxes import detector, with_joined_boxes, with_one_output
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         task_of,
     )
     from vit_keras.models.distillation import copy_student, distillation_model, teacher_variables
-    from vit_keras.models.hybrid import HybridViT
     from vit_keras.models.image_model import ImageModel
     from vit_keras.models.lora import add_lora, lora_layers, merge_lora
     from vit_keras.models.options import ViTOptions
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from vit_keras.models.pyramid import feature_pyramid
     from vit_keras.models.relevance import explain
     from vit_keras.models.resized import with_image_size, with_patch_size
-    from vit_keras.models.resnet import ResNet
+    from vit_keras.models.resnet import HybridViT, ResNet
     from vit_keras.models.segmentation import segmenter
     from vit_keras.models.self_distillation import SelfDistillation
     from vit_keras.models.surgery import (

@@ -13,7 +13,7 @@ from vit_keras.layers import (
     RegisterTokens,
 )
 from vit_keras.layers.base import check_choice, check_positive, layer_norm, layer_options
-from vit_keras.layers.initializers import default_seed
+from vit_keras.layers.dense import default_seed
 from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,
@@ -23,8 +23,7 @@ from vit_keras.models.description import (
     with_outputs,
 )
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.pyramid import blocks_of
-from vit_keras.models.surgery import backbone_of, patch_grid
+from vit_keras.models.surgery import backbone_of, blocks_of, patch_grid
 from vit_keras.support.tasks import Task
 
 DEPTH = 3  # dense layers of an MLP

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import keras
 
 from vit_keras.layers.base import check_positive, pair
-from vit_keras.layers.initializers import lecun_normal, xavier_uniform
+from vit_keras.layers.dense import lecun_normal, xavier_uniform
 
 
 def image_input(image_size, channels, input_tensor=None, any_size=False):

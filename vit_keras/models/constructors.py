@@ -4,10 +4,9 @@ import difflib
 from collections.abc import Callable
 
 from vit_keras import variants
-from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import OPTION_NAMES
-from vit_keras.models.resnet import ResNet
+from vit_keras.models.resnet import HybridViT, ResNet
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.support.preprocessing import Preprocessing
 from vit_keras.support.resizing import Resizing

@@ -1,24 +1,15 @@
 """Feature maps of a model's blocks, for detectors and segmenters."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import keras
 
-from vit_keras.layers import EncoderBlock, PatchMap, ResNetStage
+from vit_keras.layers import PatchMap
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.surgery import backbone_of, patch_grid
+from vit_keras.models.surgery import Block, backbone_of, blocks_of, patch_grid
 
-ROOT_STRIDE = 4  # pixels between neighbors in a ResNet's first stage
 LAST = -1
-
-
-class Block(NamedTuple):
-    """A block, and its output's stride in pixels along height and width."""
-
-    layer: keras.layers.Layer
-    stride: tuple[int, int]
 
 
 def feature_pyramid(
@@ -71,26 +62,6 @@ def feature_pyramid(
         for place, (block, level) in enumerate(zip(chosen, resized))
     ]
     return with_outputs(model, maps if len(maps) > 1 else maps[0], f"{model.name}_pyramid")
-
-
-def blocks_of(model: keras.Model) -> list[Block]:
-    """Returns the blocks of a model in order, with their strides."""
-    blocks, stride = [], ROOT_STRIDE
-    for layer in model.layers:
-        if isinstance(layer, ResNetStage):
-            stride *= layer.strides
-            blocks.append(Block(layer, (stride, stride)))
-        elif isinstance(layer, EncoderBlock):
-            height, width = (
-                size // count for size, count in zip(model.input_shape[1:3], patch_grid(model))
-            )
-            blocks.append(Block(layer, (height, width)))
-    if not blocks:
-        raise ValueError(
-            "A feature pyramid needs a model with EncoderBlock or ResNetStage layers. "
-            f"Received: model {model.name!r}, which has neither"
-        )
-    return blocks
 
 
 def map_of(model: keras.Model, block: Block, norm: bool):

@@ -1,16 +1,17 @@
-"""BiT's ResNet-v2 (arXiv 1912.11370), the baseline of the paper, as a functional Keras model."""
+"""BiT's ResNet-v2 (arXiv 1912.11370), and Section 3.1's hybrids, which read its maps."""
 
 import functools
 
 import keras
 
-from vit_keras.layers import GroupNorm, ResNetStage, RootBlock
-from vit_keras.layers.base import layer_options
-from vit_keras.layers.initializers import default_seed
-from vit_keras.layers.std_conv import GROUPS
+from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, StdConv
+from vit_keras.layers.base import layer_options, pair
+from vit_keras.layers.dense import default_seed
+from vit_keras.layers.residual import GROUPS
 from vit_keras.models.common import add_head, image_input, image_source, names_arguments
 from vit_keras.models.image_model import ImageModel
-from vit_keras.variants import ROOT_WIDTH
+from vit_keras.models.vit import VisionTransformer
+from vit_keras.variants import ROOT_WIDTH, stem_stride
 
 
 @names_arguments()
@@ -102,3 +103,77 @@ def add_stages(x, resnet_layers, width, unit, layer):
         strides = 1 if i == 0 else 2
         x = ResNetStage(num_units, width * 2**i, strides, **unit, **layer(f"block{i + 1}"))(x)
     return x
+
+
+@names_arguments(also=VisionTransformer)
+def HybridViT(
+    image_size: int | tuple[int, int] | None,
+    resnet_layers: tuple[int, ...],
+    resnet_width: float,
+    patch_size: int | tuple[int, int],
+    *,
+    standardization: str = "vit",
+    group_norm_epsilon: float = 1e-6,
+    channels: int = 3,
+    input_tensor=None,
+    dtype=None,
+    seed: int | None = None,
+    name: str = "hybrid_vit",
+    **transformer,
+) -> ImageModel:
+    """Builds a ResNet stem and a Vision Transformer that reads its feature map (Section 3.1).
+
+    The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
+
+    Args:
+        image_size: Pixels, an int or (height, width). The total stride must divide it: 4 pixels for
+            the root, times 2 for each stage after the first, times the patch size.
+        resnet_layers: The number of units in each stage of the stem; () for the root alone.
+        resnet_width: The factor of all widths, starting with the root's 64 channels.
+        patch_size: Cells of the stem's feature map, an int or (height, width); 1 in most variants.
+        standardization: How `StdConv` standardizes its filters: "vit" as in the published code,
+            "timm" as in timm.
+        group_norm_epsilon: The number that `GroupNorm` adds to the variance: 1e-6 in the published
+            code, 1e-5 in timm.
+        channels: The number of channels of the images.
+        input_tensor: A Keras tensor to use as the images; it has its own size.
+        dtype: The dtype policy of all layers.
+        seed: Equal seeds give equal weights on every backend.
+        name: The name of the model.
+        **transformer: The other arguments of `VisionTransformer`, such as `hidden_size`.
+
+    Returns:
+        An `ImageModel`. The layers of the stem are `conv_root`, `gn_root`, `block1` and so on.
+
+    Raises:
+        ValueError: If the total stride does not divide `image_size`, or an argument is invalid.
+        TypeError: If an argument is unknown; the message names the right one.
+
+    Example:
+        >>> HybridViT(
+        ...     224, (3, 4, 9), 1, 1, hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072,
+        ...     num_classes=1000,
+        ... )  # R50+ViT-B/16
+    """
+    width = root_width(resnet_layers, resnet_width)
+    seed = default_seed() if seed is None else seed
+    layer = functools.partial(layer_options, seed, dtype)
+    stride = stem_stride(resnet_layers)
+    rows, columns = pair(patch_size, "patch_size")
+    unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
+
+    x = image_input(image_size, channels, input_tensor)
+    x = ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
+    x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
+    x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
+    shared = {"dtype": dtype, "seed": seed, "name": name}
+    return VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
+
+
+def _root(x, width, layer, dtype, standardization, group_norm_epsilon):
+    root = {"strides": 2, "standardization": standardization}
+    x = StdConv(width, 7, **root, **layer("conv_root"))(x)
+    x = GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
+    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
+    pool = {"padding": "same", "data_format": "channels_last", "dtype": dtype}
+    return keras.layers.MaxPooling2D(3, 2, **pool, name="pool_root")(x)

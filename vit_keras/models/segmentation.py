@@ -6,11 +6,12 @@ import functools
 import keras
 
 from vit_keras.layers.base import check_choice, check_positive, layer_norm, layer_options
-from vit_keras.layers.initializers import default_seed
+from vit_keras.layers.dense import default_seed
 from vit_keras.models.common import dense, with_kernel
 from vit_keras.models.description import preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.pyramid import blocks_of, map_of
+from vit_keras.models.pyramid import map_of
+from vit_keras.models.surgery import blocks_of
 from vit_keras.support.tasks import Task
 
 MAPS = 4  # the number of blocks that the multi-level decoder reads

@@ -1,18 +1,20 @@
 """The layer that trains a student on the outputs of its own moving average (DINO)."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.config import DinoConfig
 from vit_keras.layers import AddResizedPositions, EncoderBlock, PatchEmbedding, PrototypeHead
 from vit_keras.layers.base import SeededLayer
 from vit_keras.models.description import POSITION_KINDS
 from vit_keras.models.surgery import patch_grid
 from vit_keras.support.keras_internals import sublayers
+
+if TYPE_CHECKING:
+    from vit_keras.config import DinoConfig
 
 GLOBAL_VIEWS = 2
 
@@ -60,13 +62,15 @@ class SelfDistillation(SeededLayer):
     def __init__(
         self,
         encoder: keras.Model,
-        config: DinoConfig | dict[str, Any],
+        config: "DinoConfig | dict[str, Any]",
         total_steps: int,
         accumulation_steps: int = 1,
         **kwargs,
     ):
         super().__init__(**{"dtype": "float32", **kwargs})
-        if not isinstance(config, DinoConfig):  # a file has lists instead of tuples
+        if isinstance(config, dict):  # a file has lists instead of tuples
+            from vit_keras.config import DinoConfig  # no other model needs the room
+
             fields: dict[str, Any] = dict(config)
             fields |= {k: tuple(v) for k, v in config.items() if isinstance(v, list)}
             config = DinoConfig(**fields)

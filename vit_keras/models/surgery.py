@@ -1,6 +1,7 @@
 """Models made from a built model that share its weights: intermediates, attention."""
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -354,3 +355,33 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
         head.kernel.assign((kernel * scale).astype(kernel.dtype))
         head.bias.assign((bias * scale + offset).astype(bias.dtype))
     return model
+
+
+ROOT_STRIDE = 4  # pixels between neighbors in a ResNet's first stage
+
+
+class Block(NamedTuple):
+    """A block, and its output's stride in pixels along height and width."""
+
+    layer: keras.layers.Layer
+    stride: tuple[int, int]
+
+
+def blocks_of(model: keras.Model) -> list[Block]:
+    """Returns the blocks of a model in order, with their strides."""
+    blocks, stride = [], ROOT_STRIDE
+    for layer in model.layers:
+        if isinstance(layer, ResNetStage):
+            stride *= layer.strides
+            blocks.append(Block(layer, (stride, stride)))
+        elif isinstance(layer, EncoderBlock):
+            height, width = (
+                size // count for size, count in zip(model.input_shape[1:3], patch_grid(model))
+            )
+            blocks.append(Block(layer, (height, width)))
+    if not blocks:
+        raise ValueError(
+            "A feature pyramid needs a model with EncoderBlock or ResNetStage layers. "
+            f"Received: model {model.name!r}, which has neither"
+        )
+    return blocks

@@ -10,7 +10,7 @@ from keras import ops
 
 from vit_keras.layers import EncoderBlock, TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.base import NORMALIZATIONS, BlockOptions, check_positive, layer_options
-from vit_keras.layers.initializers import default_seed, lecun_normal
+from vit_keras.layers.dense import default_seed, lecun_normal
 from vit_keras.models.common import names_arguments
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel

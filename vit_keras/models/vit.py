@@ -29,7 +29,7 @@ from vit_keras.layers.base import (
     check_rates,
     layer_options,
 )
-from vit_keras.layers.initializers import default_seed
+from vit_keras.layers.dense import default_seed
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.boxes import add_boxes

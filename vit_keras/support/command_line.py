@@ -24,7 +24,7 @@ import warnings
 from ctypes import CDLL
 from typing import Any
 
-from vit_keras.support import backend
+from vit_keras.support import extras
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ctrl-C
 # TensorFlow logs these lines when it is imported, whatever level the environment sets.
@@ -102,7 +102,7 @@ def without_optional(package):
     Keras imports them for its plots, its scikit-learn wrappers, tables as inputs, and Orbax
     checkpoints, which no command uses. They can still be imported after the block.
     """
-    names = OPTIONAL if backend.name() == "jax" else (*OPTIONAL, "jax")
+    names = OPTIONAL if extras.backend_name() == "jax" else (*OPTIONAL, "jax")
     finders = [_Inside(name, _refused) for name in names]
     sys.meta_path[:0] = finders
     gc.disable()  # an import creates few objects that can be collected
@@ -211,11 +211,11 @@ if is_command():
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
-    backend.choose()
+    extras.choose_backend()
 except (ImportError, ValueError):
     if not is_command():  # a command can answer an exported file without a backend
         raise
-if is_command() and backend.name() != "torch":  # torch's threads would wait for each other
+if is_command() and extras.backend_name() != "torch":  # torch's threads would wait for each other
     _share_one_heap()
 
 

@@ -1,9 +1,17 @@
-"""Optional packages: imported on demand, with an error that names the extra to install."""
+"""Optional packages, backends among them, and names that are imported on first use."""
 
+import ast
+import difflib
 import importlib
 import importlib.util
+import json
+import os
+import pathlib
+import pkgutil
 import sys
 import types
+from collections.abc import Callable, Mapping
+from typing import Any
 
 # Distributions whose name differs from the module's by more than a dash.
 DISTRIBUTIONS = {
@@ -68,3 +76,93 @@ def _message(modules, extra, purpose):
         if (last := LAST_PYTHON.get(name)) and sys.version_info[:2] > last:
             return f"{needs}. {name} cannot be installed on Python after {last[0]}.{last[1]}"
     return f'{needs}: pip install "vit-keras[{extra}]"'
+
+
+def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a package.
+
+    Args:
+        package: The package's `__name__`.
+        places: `{name: place}`, such as "vit_keras.weights.loading:load", or a module's name, such
+            as "vit_keras.legacy.vit".
+
+    Example:
+        >>> lazy_names("a_package", {"root": "math:sqrt"})("root")(9.0)
+        3.0
+    """
+
+    def __getattr__(name):
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        place = places[name]
+        return pkgutil.resolve_name(place if ":" in place else f"{place}:")
+
+    return __getattr__
+
+
+def typed_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """Returns the `__getattr__` and the `__all__` of a package whose names are listed only once.
+
+    The names are the ones that its `__init__` imports below `if TYPE_CHECKING:`, where type
+    checkers see them.
+
+    Args:
+        package: The package's `__name__`.
+    """
+    loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
+    blocks = [
+        node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)
+    ]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    places = {a.name: f"{node.module}:{a.name}" for node in imports for a in node.names}
+    return lazy_names(package, places), sorted(places)
+
+
+BACKENDS = ("tensorflow", "jax", "torch")
+SERVING = ("openvino",)  # predicts, and does not train
+
+
+def choose_backend() -> None:
+    """Sets `KERAS_BACKEND` to an installed backend if Keras' default is not installed.
+
+    A backend that the user names in `KERAS_BACKEND`, or that Keras already uses, is kept. OpenVINO
+    is used only if it is named.
+
+    Raises:
+        ValueError: If the backend is unknown.
+        ImportError: If the backend in `KERAS_BACKEND` is not installed, or if none is.
+    """
+    if "keras" in sys.modules:
+        return
+    requested = os.environ.get("KERAS_BACKEND")
+    known = (*BACKENDS, *SERVING)
+    if backend_name() not in known:
+        near = difflib.get_close_matches(backend_name(), known, n=1)
+        place = "`KERAS_BACKEND`, or else `backend` in Keras' keras.json,"
+        hint = f". Did you mean {near[0]}?" if near else ""
+        names = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise ValueError(f"{place} must be {names}. Received: {backend_name()!r}{hint}")
+    if requested:
+        check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
+    elif not is_installed(_default_backend()):
+        installed = [name for name in BACKENDS if is_installed(name)]
+        if not installed:
+            raise ImportError(
+                'Keras needs a backend: pip install "vit-keras[jax]", or tensorflow or torch '
+                "instead of jax"
+            )
+        os.environ["KERAS_BACKEND"] = installed[0]
+
+
+def backend_name() -> str:
+    """The backend that Keras uses, or will use once it is imported."""
+    return os.environ.get("KERAS_BACKEND") or _default_backend()
+
+
+def _default_backend():
+    """The backend in Keras' configuration file, which Keras writes on first import."""
+    folder = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
+    try:
+        return str(json.loads(pathlib.Path(folder, "keras.json").read_bytes())["backend"])
+    except (OSError, ValueError, KeyError, TypeError):  # Keras reports the error
+        return BACKENDS[0]

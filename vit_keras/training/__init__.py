@@ -3,10 +3,9 @@
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.training.layer_rules import freeze
     from vit_keras.training.losses import (
         ComputedLoss,
         ContrastiveLoss,
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
         RegressionLoss,
         SigmoidCrossentropy,
     )
-    from vit_keras.training.optimizers import SGD, AdamW, WarmupDecay, build_optimizer
+    from vit_keras.training.optimizers import SGD, AdamW, WarmupDecay, build_optimizer, freeze
     from vit_keras.training.set_prediction import SetPrediction
 
 __getattr__, __all__ = typed_names(__name__)

@@ -14,10 +14,9 @@ from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.callbacks import StopSignals
 from vit_keras.training.checkpoints import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
-from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import run_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
-from vit_keras.training.optimizers import build_optimizer, use_average
+from vit_keras.training.optimizers import build_optimizer, freeze, use_average
 from vit_keras.training.records import (
     NonFinite,
     best_row,

@@ -7,7 +7,7 @@ of all formats takes longer than importing the models.
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.support.lazy_names import typed_names
+from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.weights.adapters import describe_adapters, load_adapters, save_adapters

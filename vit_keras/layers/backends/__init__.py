@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import overload
 
 import keras
+from keras import ops
 
 # The modules of this package that compute an operation, by a function of the same name. The first
 # word of a module's name is its backend.
@@ -209,3 +210,21 @@ def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) 
             if turn:  # the first turn allocates memory
                 seconds[function].append(CLOCK() - start)
     return min(seconds[old]) > GAIN * min(seconds[new])
+
+
+def gelu(x):
+    """x Φ(x), computed with erf."""
+    return ops.gelu(x, approximate=False)
+
+
+def gelu_tanh(x):
+    """The tanh approximation in the published Flax code."""
+    return ops.gelu(x, approximate=True)
+
+
+def gelu_quick(x):
+    """x σ(1.702 x), the approximation in OpenAI's CLIP."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+GELUS = {"exact": gelu, "tanh": gelu_tanh, "quick": gelu_quick}

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from vit_keras.layers.backends import activations, is_faster, long_sequences
+from vit_keras.layers import backends
+from vit_keras.layers.backends import is_faster, long_sequences
 from vit_keras.layers.backends.long_sequences import divide, is_long, measured
 
 compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
@@ -300,8 +301,8 @@ def _written_out(query, key, value, scale):
 
 # GELU and its gradient, each compiled into one pass.
 FUNCTIONS: dict[Callable, tuple[Callable, Callable]] = {
-    activations.gelu: (gelu_pass, gelu_gradient),
-    activations.gelu_tanh: (gelu_tanh_pass, gelu_tanh_gradient),
+    backends.gelu: (gelu_pass, gelu_gradient),
+    backends.gelu_tanh: (gelu_tanh_pass, gelu_tanh_gradient),
 }
 
 

@@ -18,8 +18,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from vit_keras.layers.backends import is_faster, options_of
-from vit_keras.layers.backends.activations import gelu, gelu_tanh
+from vit_keras.layers.backends import gelu, gelu_tanh, is_faster, options_of
 
 _is_compiling = False
 

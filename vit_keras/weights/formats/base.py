@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers.dense import GELUS
-from vit_keras.layers.std_conv import STANDARDIZATIONS
+from vit_keras.layers.residual import STANDARDIZATIONS
 from vit_keras.models import Preprocessing
 from vit_keras.support.annotated import check_choices, check_types
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples

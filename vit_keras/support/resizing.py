@@ -35,6 +35,17 @@ import numpy as np
 
 from vit_keras.support.annotated import check_choice, check_choices, check_types
 
+__all__ = [
+    "INTERPOLATIONS",
+    "Resizing",
+    "adapt_patch_kernel",
+    "change_channels",
+    "resample_patch_kernel",
+    "resize_axis_embeddings",
+    "resize_position_embeddings",
+    "resize_relative_table",
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
