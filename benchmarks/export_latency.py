@@ -38,7 +38,7 @@ def main():
     options = parser.parse_args()
 
     from vit_keras import models, runtimes
-    from vit_keras.exporting import for_inference, quantization, tflite_metadata
+    from vit_keras.exporting import for_inference, quantization, tflite_file
     from vit_keras.exporting.targets import write_litert
     from vit_keras.layers import backends
 
@@ -59,7 +59,7 @@ def main():
             write_litert(variation, fp32, options.batch)
             quantization.litert_int8(fp32, int8)
             for label, file in ((name, fp32), (f"{name}, int8", int8)):
-                tflite_metadata.attach(file, options.variant, None, 3)
+                tflite_file.attach(file, options.variant, None, 3)
                 run = runtimes.open(file, options.threads)
                 runs[label] = lambda run=run: run(images)
                 print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")

@@ -16,9 +16,7 @@ from vit_keras.exporting import (
     for_inference,
     onnx_files,
     quantization,
-    sensitivity,
     tflite_file,
-    weight_types,
 )
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import (
@@ -113,7 +111,7 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path, make_int8):
     for excluded in ([], layers[:1], layers[3:], layers):
         make_int8(source, path, excluded, x)
         left = sum(weights["abcde"[layers.index(name)]].size for name in excluded)
-        counts = weight_types.count_weights(path)
+        counts = quantization.count_weights(path)
         assert counts[32] < left + 64 + 4 * 64 + 8 + 8  # and the bias and the scales
         assert counts.get(8, 0) >= 3 * 64**2 + 2 * 144 - left
         error = np.sqrt(np.mean((runtimes.open(path)(x) - expected) ** 2))
@@ -155,7 +153,7 @@ def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind,
     source, path = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
     write_float(model, source, batch)
     quantization.onnx_int8(source, path)
-    before, after = weight_types.count_weights(source)[32], weight_types.count_weights(path)
+    before, after = quantization.count_weights(source)[32], quantization.count_weights(path)
     assert after[8] > 0.9 * before > 9 * after[32]
     products = [node.op_type for node in onnx.load(path).graph.node]
     kept = [name for name in ("Gemm", "Conv", "ConvTranspose") if name in products]
@@ -193,24 +191,24 @@ def test_files_of_every_format_are_counted(tmp_path):
     write_saved_model(model, tmp_path / "float", None)
     write_saved_model_int8(model, tmp_path / "int8", None)
     for file in (floats, tmp_path / "float"):
-        assert weight_types.missed("int8", file).startswith("stores 0 of 3,")
-        assert weight_types.missed("fp32", file) is None
-    assert weight_types.missed("int8", tmp_path / "int8") is None
+        assert quantization.missed("int8", file).startswith("stores 0 of 3,")
+        assert quantization.missed("fp32", file) is None
+    assert quantization.missed("int8", tmp_path / "int8") is None
     images = np.random.default_rng(0).integers(0, 256, (16, 8, 12, 3), dtype="uint8")
     for precision in ("int8", "fp16", "int4", "int8-static", "int8-static16"):
         make = getattr(quantization, f"litert_{precision.replace('-', '_')}")
         make(floats, path, (), images)
-        assert weight_types.missed(precision, path) is None
-        assert weight_types.missed("int4", path) is None or precision != "int4"
+        assert quantization.missed(precision, path) is None
+        assert quantization.missed("int4", path) is None or precision != "int4"
     const = "<layer type='Const'><data element_type='{}' shape='{}' size='8'/></layer>"
     stored = [("f16", "3, 4"), ("f32", "2"), ("i64", "100")]
     layers = "".join(const.format(*each) for each in stored)
     (tmp_path / "a.xml").write_text(f"<net><layers>{layers}</layers></net>")
-    assert weight_types.count_weights(tmp_path / "a.xml") == {16: 12, 32: 2}
-    assert weight_types.missed("fp16", tmp_path / "a.xml") is None
+    assert quantization.count_weights(tmp_path / "a.xml") == {16: 12, 32: 2}
+    assert quantization.missed("fp16", tmp_path / "a.xml") is None
     text = (tmp_path / "a.xml").read_text().replace("f16", "f32")
     (tmp_path / "a.xml").write_text(text)
-    assert weight_types.missed("fp16", tmp_path / "a.xml") == (
+    assert quantization.missed("fp16", tmp_path / "a.xml") == (
         "stores 0 of 14 weights in 16 bits. A file called fp16 needs 50%"
     )
 
@@ -251,7 +249,7 @@ def test_every_token_of_a_file_for_npus_is_compared(tmp_path):
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
     assert quantization.layers(source) == ["hard/MatMul", "easy/MatMul"]
-    ranking = sensitivity.rank_layers(INT8, source, images)
+    ranking = quantization.rank_layers(INT8, source, images)
     assert list(ranking) == ["hard/MatMul", "easy/MatMul"]
     assert ranking["hard/MatMul"] > 2 * ranking["easy/MatMul"] > 0
 
@@ -262,12 +260,12 @@ def test_sensitive_layers_are_left_out_until_the_file_is_good_enough(source, ima
     quantization.onnx_int8(source, path)
     whole = error(path)
     is_good = lambda p: error(p) < whole / 2
-    excluded, ranking = sensitivity.quantize_until(INT8, source, path, is_good, images)
+    excluded, ranking = quantization.quantize_until(INT8, source, path, is_good, images)
     assert excluded == ["hard/MatMul"] and len(ranking) == 2 and error(path) < whole / 2
-    result = sensitivity.quantize_until(INT8, source, path, lambda p: True, images)
+    result = quantization.quantize_until(INT8, source, path, lambda p: True, images)
     assert result == ([], {}) and error(path) == whole
     with pytest.raises(ValueError, match=r"small\.onnx loses too much even with 1 of 2 layers"):
-        sensitivity.quantize_until(INT8, source, path, lambda p: False, images)
+        quantization.quantize_until(INT8, source, path, lambda p: False, images)
 
 
 def test_large_weights_are_stored_in_float16(source, images, tmp_path):
@@ -309,7 +307,7 @@ def test_weights_that_lose_too_much_in_float16_stay_in_float32(source, images, t
     whole = change(path)
     changes = []
     is_good = lambda p: (changes.append(change(p)), changes[-1] < whole)[1]
-    excluded, ranking = sensitivity.quantize_until(HALF, source, path, is_good, images)
+    excluded, ranking = quantization.quantize_until(HALF, source, path, is_good, images)
     assert sorted(ranking) == sorted(HALF.layers(source)) == ["easy", "hard"]
     assert excluded == [max(ranking, key=ranking.get)] and changes[0] == whole > changes[-1] > 0
     types = {t.name: onnx.numpy_helper.to_array(t).dtype for t in onnx.load(path).graph.initializer}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import randomize
 from vit_keras import runtimes
-from vit_keras.exporting import for_inference, quantization, tflite_file, tflite_metadata
+from vit_keras.exporting import for_inference, quantization, tflite_file
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import write_litert
 from vit_keras.models import from_variant
@@ -23,7 +23,7 @@ def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
     quantization.litert_int8(whole, small)
     images = rng.integers(0, 256, (2, 224, 224, 3), dtype="uint8")
     expected, before = runtimes.open(small)(images), small.stat().st_size
-    tflite_metadata.attach(small, "Ti/16", [f"class number {i}" for i in range(1000)], 3)
+    tflite_file.attach(small, "Ti/16", [f"class number {i}" for i in range(1000)], 3)
     assert os.path.getsize(small) <= 6.1e6 < before
     np.testing.assert_array_equal(runtimes.open(small)(images), expected)
     graph = tflite_file.read(small).subgraphs[0]

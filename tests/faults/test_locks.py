@@ -18,7 +18,7 @@ from tests.helpers import ROOT
 from vit_keras import experiments, exporting, retrieval, runs
 from vit_keras.config import read_config
 from vit_keras.models import Preprocessing
-from vit_keras.support import file_lock, files
+from vit_keras.support import files
 
 pytestmark = pytest.mark.once
 FORK = multiprocessing.get_context("fork")
@@ -72,7 +72,7 @@ def a_run(folder):
 def test_a_folder_of_another_process_is_refused(tmp_path, monkeypatch, begin):
     monkeypatch.chdir(ROOT)
     folder = tmp_path / "folder"
-    with another_process(file_lock.claimed, folder, "work", "") as process:
+    with another_process(files.claimed, folder, "work", "") as process:
         with pytest.raises(ValueError, match=claims(folder, process)):
             begin(folder)
         assert [file.name for file in folder.iterdir()] == [".lock"]
@@ -97,17 +97,17 @@ def embeddings(path):
     [("out", an_export), ("out", several_exports), ("a.parquet", embeddings)],
 )
 def test_an_output_of_another_process_is_refused(tmp_path, name, begin):
-    with another_process(file_lock.claimed_output, tmp_path / name, "work") as process:
+    with another_process(files.claimed_output, tmp_path / name, "work") as process:
         with pytest.raises(ValueError, match=claims(tmp_path / name, process)):
             begin(tmp_path / name)
         assert [file.name for file in tmp_path.iterdir()] == [f".{name}.lock"]
 
 
 def test_the_lock_of_a_killed_process_is_none(tmp_path):
-    with another_process(file_lock.claimed_output, tmp_path / "a.csv", "work"):
+    with another_process(files.claimed_output, tmp_path / "a.csv", "work"):
         pass
     assert os.listdir(tmp_path) == [".a.csv.lock"]
-    with file_lock.claimed_output(tmp_path / "a.csv", "work"):
+    with files.claimed_output(tmp_path / "a.csv", "work"):
         assert f"process {os.getpid()} on" in (tmp_path / ".a.csv.lock").read_text()
     assert os.listdir(tmp_path) == []
 
@@ -138,7 +138,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", no_locks)
     for place in (tmp_path / "run", tmp_path / "a.csv"):
         message = f"{re.escape(str(tmp_path))}.* cannot be locked: .*No locks.*a local disk"
-        with pytest.raises(OSError, match=message), file_lock.claimed_output(place, "work"):
+        with pytest.raises(OSError, match=message), files.claimed_output(place, "work"):
             pass
     with pytest.raises(OSError, match=r"cannot be locked"):
         files.write_text(tmp_path / "a.json", "new")

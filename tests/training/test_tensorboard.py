@@ -15,7 +15,7 @@ from tests.training.small import small_batches, small_config, small_run
 from vit_keras import models
 from vit_keras.models import VisionTransformer
 from vit_keras.runs import Run
-from vit_keras.training.trackers import TensorBoard
+from vit_keras.training.loop import TensorBoard
 
 pytestmark = pytest.mark.on("torch")
 

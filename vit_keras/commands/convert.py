@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras.support.file_lock import claimed_output
+    from vit_keras.support.files import claimed_output
     from vit_keras.weights import save
 
     with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):

@@ -329,8 +329,7 @@ def output(path: str | None) -> Iterator[IO[bytes] | Any]:
     if path is None:
         yield StandardOutput()
         return
-    from vit_keras.support.file_lock import claimed_output
-    from vit_keras.support.files import replacing
+    from vit_keras.support.files import claimed_output, replacing
 
     with (
         claimed_output(path, "a table of pictures"),

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import data
     from vit_keras.support import extras, machine
     from vit_keras.support.command_line import visible
-    from vit_keras.support.file_lock import claimed_output
+    from vit_keras.support.files import claimed_output
 
     machine.prepare()
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
         _predict_boxes(predictor, paths, options, form)
         return
     if predictor.task.kind == "masks":
-        from vit_keras.support.file_lock import claimed_output
+        from vit_keras.support.files import claimed_output
 
         with claimed_output(options.out, "a prediction of masks"):
             count = predict_to_folder(predictor, paths, options, options.out)
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
 def _predict_boxes(predictor, paths, options, form):
     """Writes the boxes of pictures to a file or standard output, or pictures with boxes drawn."""
     from vit_keras import evaluation
-    from vit_keras.support.file_lock import claimed_output
+    from vit_keras.support.files import claimed_output
 
     predictions = evaluation.predict_box_files(
         predictor,

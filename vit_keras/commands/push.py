@@ -26,8 +26,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import runs
-    from vit_keras.exporting.hub_folder import CARD, write_hub_folder
-    from vit_keras.exporting.hub_upload import check_token, repository_of, upload
+    from vit_keras.exporting.hub_folder import (
+        CARD,
+        check_token,
+        repository_of,
+        upload,
+        write_hub_folder,
+    )
 
     repository = repository_of(options.address)
     if not (options.out or options.dry_run):

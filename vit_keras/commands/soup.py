@@ -29,8 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import experiments, weights
     from vit_keras.support import machine
-    from vit_keras.support.file_lock import claimed_output
-    from vit_keras.support.files import write_text
+    from vit_keras.support.files import claimed_output, write_text
 
     if not options.out.endswith(".keras"):
         raise UsageError(f"`--out` must end in .keras. Received: {options.out}")

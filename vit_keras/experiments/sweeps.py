@@ -14,8 +14,7 @@ from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.experiments import training_run
 from vit_keras.runs import REMEDY, default_workdir
-from vit_keras.support.file_lock import claimed
-from vit_keras.support.files import write_text
+from vit_keras.support.files import claimed, write_text
 from vit_keras.training.distribution import find_cluster
 
 

@@ -11,8 +11,7 @@ from vit_keras.config import read_config
 from vit_keras.data.tfds import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
 from vit_keras.support.annotated import check_choice
-from vit_keras.support.file_lock import claimed
-from vit_keras.support.files import write_text
+from vit_keras.support.files import claimed, write_text
 from vit_keras.training.records import read_rows
 
 SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0, "grad_norm_clip": 1.0}

@@ -18,7 +18,7 @@ from vit_keras.models import preprocessing_of, task_of, with_image_size, with_on
 from vit_keras.models.resized import check_any_size
 from vit_keras.runtimes import scores_and_corners
 from vit_keras.support import files
-from vit_keras.support.file_lock import claimed_output
+from vit_keras.support.files import claimed_output
 
 CALIBRATION_IMAGES = 64
 RESIZED_IMAGES = 8

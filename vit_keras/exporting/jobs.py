@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from vit_keras import runtimes
-from vit_keras.exporting import sensitivity, tflite_metadata, verification, weight_types
+from vit_keras.exporting import quantization, verification
 from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.model_card import BOX_OUTPUTS, output_text
 from vit_keras.exporting.plan import Plan
@@ -220,7 +220,7 @@ def _derive(job, precision, recipe, source, path, calibration):
     if not recipe.layers:
         recipe.make(source, path)
         return [], {}
-    return sensitivity.quantize_until(
+    return quantization.quantize_until(
         recipe,
         source,
         path,
@@ -233,6 +233,8 @@ def _derive(job, precision, recipe, source, path, calibration):
 
 def _attach_metadata(job, path):
     names = None if job.plan.graph_output == "features" else class_names_of(job.model)
+    from vit_keras.exporting import tflite_file  # which needs flatbuffers
+
     normalization, preprocessing = None, preprocessing_of(job.model)
     if job.plan.raw:
         statistics = (preprocessing.mean, preprocessing.std)
@@ -242,7 +244,7 @@ def _attach_metadata(job, path):
     about = (names, job.model.input_shape[-1], normalization)
     description = output_text(job.model, job.plan.graph_output)
     outputs = BOX_OUTPUTS if job.plan.graph_output == "boxes" else None
-    tflite_metadata.attach(path, job.model.name, *about, description, outputs)
+    tflite_file.attach(path, job.model.name, *about, description, outputs)
 
 
 def _verify(job, folder, key, path, layer_report):
@@ -252,14 +254,14 @@ def _verify(job, folder, key, path, layer_report):
     row = {"file": name.as_posix(), "format": format, "precision": precision}
     row |= {"batch": job.plan.batch_of(format), **describe_file(_whole(path))}
     row |= {"float_layers": float_layers} | ({"sensitivity": report} if report else {})
-    if not float_layers and (broken := weight_types.missed(precision, path)):
+    if not float_layers and (broken := quantization.missed(precision, path)):
         raise ValueError(broken)
     if TARGETS[format].is_readable:
         row |= job.compare(path)
         if broken := verification.broken_promise(precision, row, job.accuracy):
             raise ValueError(broken)
     if format == "litert":
-        from vit_keras.exporting import tflite_file  # which needs flatbuffers
+        from vit_keras.exporting import tflite_file
 
         row["delegate_partitions"] = delegate_partitions(path)
         row["left_out"] = tflite_file.left_out(path)

@@ -17,7 +17,7 @@ from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import patch_grid, preprocessing_of, task_of, with_patch_size
 from vit_keras.support import files
-from vit_keras.support.file_lock import claimed_output
+from vit_keras.support.files import claimed_output
 
 TABLE, NUMBERS = "costs.md", "manifest.json"
 

@@ -1,16 +1,26 @@
 """Makes files with weights of fewer bits from float32 TFLite and ONNX files.
 
-Each of these functions takes (source, path, excluded, calibration): the file to read, the file to
-write, names of layers that stay in float32, and images for the ranges of activations.
+Each writer takes (source, path, excluded, calibration): the file to read, the file to write, names
+of layers that stay in float32, and images for the ranges of activations. Layers are ranked by their
+loss in fewer bits, and the weights of each type in a file are counted.
 """
 
+import collections
 import contextlib
 import functools
 import logging
+import math
 import os
+import pathlib
 import re
+import tempfile
 import types
+import xml.etree.ElementTree
+from collections.abc import Callable
 
+import numpy as np
+
+from vit_keras import runtimes
 from vit_keras.exporting import onnx_files
 from vit_keras.runtimes import litert_interpreter
 
@@ -209,3 +219,159 @@ def onnx_int8_static(source, path, excluded=(), calibration=None):
                 "OpTypesToExcludeOutputQuantization": PRODUCTS[".onnx"],
             },
         )
+
+
+# Bits per weight, by the formats' names of types. Wider integers are not weights.
+BITS = {"float32": 32, "f32": 32, "float16": 16, "f16": 16, "int8": 8, "uint8": 8, "int4": 4}
+PRECISIONS = {"fp16": 16, "fp16-compute": 16, "int8": 8, "int4": 4}
+PRECISIONS |= {"int8-static": 8, "int8-static16": 8}
+LEAST_SHARE = 0.5
+
+
+def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
+    """Counts the weights in a file.
+
+    Args:
+        path: A SavedModel, or a TFLite, ONNX or OpenVINO file.
+
+    Returns:
+        `{bits: number of weights}`, or None for other formats.
+
+    Example:
+        ```python
+        count_weights("files/model_int8.onnx")  # {32: 12_345, 8: 5_678_901}
+        ```
+    """
+    path, counts = pathlib.Path(path), collections.Counter[int]()
+    if path.suffix not in READERS:
+        return None
+    for name, shape in READERS[path.suffix](path):
+        counts[BITS.get(name, 0)] += math.prod(shape)
+    return {bits: number for bits, number in counts.items() if bits}
+
+
+def missed(precision: str, path: str | os.PathLike) -> str | None:
+    """Says in numbers if a file of fewer bits stores too many weights in more bits; else None."""
+    bits = PRECISIONS.get(precision, 32)
+    counts = count_weights(path) if bits < 32 else None
+    total = sum((counts or {}).values())
+    small = sum(number for size, number in (counts or {}).items() if size <= bits)
+    if small >= LEAST_SHARE * total:
+        return None
+    return (
+        f"stores {small:,} of {total:,} weights in {bits} bits. A file called {precision} needs "
+        f"{LEAST_SHARE:.0%}"
+    )
+
+
+def _saved_model(path):
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    types, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
+    return [(types[n].name, shapes[n]) for n in shapes if n.startswith("variables/")]  # once each
+
+
+def _tflite(path):
+    from ai_edge_litert import schema_py_generated as schema
+
+    from vit_keras.exporting import tflite_file
+
+    names = {code: name.lower() for name, code in vars(schema.TensorType).items()}
+    model = tflite_file.read(path)
+    tensors = (tensor for graph in model.subgraphs for tensor in graph.tensors)
+    stored = [t for t in tensors if model.buffers[t.buffer].data is not None]
+    return [(names[t.type], () if t.shape is None else map(int, t.shape)) for t in stored]
+
+
+def _onnx(path):
+    import onnx
+
+    name = lambda tensor: onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    graph = onnx.load(path).graph
+    pairs = {node.input[1] for node in graph.node if node.op_type == "MatMulNBits"}  # in a byte
+    return [
+        ("int4", (2, *tensor.dims)) if tensor.name in pairs else (name(tensor), tensor.dims)
+        for tensor in graph.initializer
+    ]
+
+
+def _openvino(path):
+    constants = xml.etree.ElementTree.parse(path).iterfind("layers/layer[@type='Const']/data")
+    shape = lambda data: [int(size) for size in data.get("shape").split(",") if size.strip()]
+    return [(data.get("element_type"), shape(data)) for data in constants]
+
+
+READERS = {"": _saved_model, ".tflite": _tflite, ".onnx": _onnx, ".xml": _openvino}
+
+
+def rank_layers(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:
+    """Measures the change of the outputs if only one layer is quantized, most sensitive first.
+
+    Args:
+        recipe: A `targets.Recipe` with `layers`.
+        source: A float32 file.
+        images: Images prepared for the file, `(N, H, W, C)`.
+        calibration: Images for the ranges of activations, if the recipe uses them.
+
+    Returns:
+        `{layer: relative error}`: the root mean square of the outputs' change divided by the
+        outputs' own.
+    """
+    names, outputs = recipe.layers(source), runtimes.open(source)(images)
+    scale, errors = np.sqrt(np.mean(np.square(outputs))) + 1e-12, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        path = os.path.join(scratch, f"one{os.path.splitext(source)[1]}")
+        for name in names:
+            recipe.make(source, path, [other for other in names if other != name], calibration)
+            change = runtimes.open(path)(images) - outputs
+            errors[name] = float(np.sqrt(np.mean(np.square(change))) / scale)
+    return dict(sorted(errors.items(), key=lambda item: -item[1]))
+
+
+def quantize_until(
+    recipe,
+    source,
+    path,
+    is_good_enough: Callable[[str], bool],
+    images: np.ndarray,
+    calibration=None,
+    always_rank: bool = False,
+) -> tuple[list[str], dict[str, float]]:
+    """Writes a quantized file, leaving out the most sensitive layers until it is good enough.
+
+    It leaves out 0, 1, 2, 4, … up to half of the layers.
+
+    Args:
+        recipe: A `targets.Recipe` with `layers`.
+        source: A float32 file.
+        path: The file to write.
+        is_good_enough: Called with `path`.
+        images: Images to rank layers on, prepared for the file.
+        calibration: Images for the ranges of activations, if the recipe uses them.
+        always_rank: Whether to rank the layers even if none need be left out.
+
+    Returns:
+        The layers left in float32, and the result of `rank_layers`, or {} if it was not needed.
+
+    Raises:
+        ValueError: If the file is not good enough with half of the layers left out.
+    """
+    recipe.make(source, path, (), calibration)
+    done = is_good_enough(path)
+    if done and not always_rank:
+        return [], {}
+    ranking = rank_layers(recipe, source, images, calibration)
+    excluded: list[str] = []
+    half = max(1, len(ranking) // 2)
+    while not done:
+        if len(excluded) == half:
+            raise ValueError(
+                f"{os.path.basename(path)} loses too much even with {half} of {len(ranking)} "
+                "layers in float32. Use more bits: int8 instead of int4, fp16 instead of int8, "
+                "or fp32"
+            )
+        excluded = list(ranking)[: min(half, 2 * len(excluded) or 1)]
+        recipe.make(source, path, excluded, calibration)
+        done = is_good_enough(path)
+    return excluded, ranking

@@ -19,8 +19,7 @@ from vit_keras.retrieval.embedder import Embedder, embed_batches
 from vit_keras.retrieval.tables import PictureList
 from vit_keras.support import extras
 from vit_keras.support.annotated import check_choice, differences
-from vit_keras.support.file_lock import claimed_output
-from vit_keras.support.files import remove_folder, remove_remains, write_text
+from vit_keras.support.files import claimed_output, remove_folder, remove_remains, write_text
 from vit_keras.support.json_files import read_json
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # limits of a part, which has at least one batch

@@ -15,8 +15,7 @@ from vit_keras.retrieval.tables import (
     seal,
 )
 from vit_keras.support import extras, machine
-from vit_keras.support.file_lock import claimed_output
-from vit_keras.support.files import replacing
+from vit_keras.support.files import claimed_output, replacing
 
 CONNECTIVITY = 16  # neighbors per node of the graph; up to twice as many in its bottom layer
 CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # on adding a node, and in a search

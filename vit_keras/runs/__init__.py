@@ -19,8 +19,7 @@ from vit_keras.config.sources import read_yaml
 from vit_keras.layers import backends
 from vit_keras.support import command_line
 from vit_keras.support.annotated import differences
-from vit_keras.support.file_lock import LOCK, claimed
-from vit_keras.support.files import PARTIAL, write_text
+from vit_keras.support.files import LOCK, PARTIAL, claimed, write_text
 from vit_keras.support.hub_address import without_commit
 from vit_keras.support.json_files import with_checksums
 from vit_keras.support.machine import Environment, describe_environment, read_environment

@@ -25,8 +25,7 @@ import urllib.request
 
 import keras
 
-from vit_keras.support.file_lock import exclusive_lock
-from vit_keras.support.files import naming, sha256
+from vit_keras.support.files import exclusive_lock, naming, sha256
 from vit_keras.weights.containers import READERS
 from vit_keras.weights.containers.checks import check_tensors, parse_json
 from vit_keras.weights.published import BASE_URL, HUGGING_FACE, SIZE_TOLERANCE, fits_size, lookup

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from vit_keras.data.dataset import UnreachableError
 from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
-from vit_keras.support.file_lock import exclusive_lock
-from vit_keras.support.files import check_arrived, replacing, sha256
+from vit_keras.support.files import check_arrived, exclusive_lock, replacing, sha256
 
 
 class NoRanges(ValueError):

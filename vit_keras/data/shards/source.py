@@ -33,8 +33,7 @@ from vit_keras.data.shards.shard_files import (
 )
 from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
-from vit_keras.support.file_lock import exclusive_lock
-from vit_keras.support.files import replacing_folder, sha256
+from vit_keras.support.files import exclusive_lock, replacing_folder, sha256
 from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
 
 MOST_SHARDS = 10**6
