@@ -95,7 +95,7 @@ def _check(options: argparse.Namespace) -> str:
     if not (options.texts or options.pictures or options.rows or options.build):
         raise UsageError("a search needs texts, pictures, --rows or --build. Received: none")
     if options.without and not options.texts:
-        raise UsageError("--not subtracts from the texts before TABLE. Received: no such text")
+        raise UsageError("--not needs a text before TABLE to subtract from. Received: no text")
     if options.build and options.exact:
         raise UsageError("--exact uses no index. Received: --exact and --build")
     return shared.format_of(options)
