@@ -170,9 +170,9 @@ def draw_features(
     """Draws a row for each picture: the picture, and the components of each block as colors.
 
     The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images in
-    `features`, without the lowest and the highest percent. The first of these images are the pictures.
-    Each block's components are rotated toward those of the block before, to keep their colors. If
-    there are more than 12 blocks, 12 are drawn, spread evenly over the depth.
+    `features`, without the lowest and the highest percent. The first of these images are the
+    pictures. Each block's components are rotated toward those of the block before, to keep their
+    colors. If there are more than 12 blocks, 12 are drawn, spread evenly over the depth.
 
     Raises:
         ValueError: If there are fewer than 3 components, as with fewer than 4 patches.

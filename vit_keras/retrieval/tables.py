@@ -345,7 +345,7 @@ class EmbeddingTable:
             yield int(start), *self._values(self._file.read_row_group(group, ["embedding"]))
 
     def unit_vectors(self) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-        """Yields pieces for a search: row numbers `(n,)` and unit vectors `(n, D)`.
+        """Returns pieces for a search: row numbers `(n,)` and unit vectors `(n, D)`.
 
         The pieces stay in memory if they have at most `EXACT_NUMBERS` numbers.
         """
