@@ -341,7 +341,8 @@ def predict_batches(model, batches) -> list | None:
     """The outputs of a model for batches of images, or None if Keras has to predict."""
     if model.distribute_strategy.num_replicas_in_sync > 1:
         return None
-    return [model.predict_on_batch(batch) for batch in batches]
+    model.make_predict_function()
+    return [model.predict_function([(batch,)]) for batch in batches]
 
 
 def gradients(function, tensors):
