@@ -71,7 +71,7 @@ class TextEmbedding(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TextMask(Layer):
-    """Says which tokens of a text each of them may attend to.
+    """Makes the mask of the tokens that each token of a text may attend to.
 
     Args:
         causal: Whether tokens attend only to themselves and those before them.

@@ -192,7 +192,7 @@ def remove_folder(folder: str | os.PathLike) -> None:
 
 
 def recover(parent: str | os.PathLike) -> None:
-    """Removes killed processes' remains in `parent`, and restores what they were replacing."""
+    """Removes what killed processes left in `parent`, and restores what they were replacing."""
 
     for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
         remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
