@@ -80,7 +80,7 @@ def _template(title):
 
 
 def _write_csv(file, columns, rows):
-    """Writes each row as it comes: numbers with the digits of their type, null as an empty field."""
+    """Writes each row as it comes: numbers with all digits of their type, null as nothing."""
     text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
     try:
         writer = csv.writer(text, lineterminator="\n")

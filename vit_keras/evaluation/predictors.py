@@ -41,7 +41,7 @@ VIEWS = {  # the message, and the view's share in the average with the picture i
 class Disagreement:
     """Collects the answers for pictures and their views, and reports contradictions.
 
-    An average over views helps only if the true answer is the same for all of them. It is not if a
+    An average over views helps only if all of them have the same true answer. They do not if a
     class or a label loses most of its probability in a view, or if a number changes as much in a
     view as between pictures. Smaller sets need clearer evidence.
 

@@ -101,8 +101,8 @@ class Plan:
         refused = not self.raw or len(set(self.formats)) > 1 or self.output == "mask"
         if target.prepared and refused:
             raise ValueError(
-                f"The format {format} has raw=True, stands alone and gives logits, boxes or "
-                f"features. Received: raw={self.raw}, formats={[*self.formats]}, "
+                f"The format {format} needs raw=True, no other format, and an `output` of logits, "
+                f"boxes or features. Received: raw={self.raw}, formats={[*self.formats]}, "
                 f"output={self.output!r}"
             )
         if self.dynamic_batch and not target.dynamic:
