@@ -78,7 +78,7 @@ def test_a_detector_has_the_names_and_axes_of_yolos(rng, tmp_path, picture):
     [{"output": "mask"}, {"formats": ["huggingface_onnx", "onnx"]}],
 )
 def test_what_transformers_cannot_read_is_refused(rng, tmp_path, options):
-    with pytest.raises(ValueError, match="stands alone and gives logits, boxes or features"):
+    with pytest.raises(ValueError, match="no other format, and an `output` of logits, boxes"):
         write_folder(segmenter(rng), tmp_path / "out", **options)
 
 
