@@ -10,7 +10,7 @@ from tests.exporting.builds import export_files, softmax
 from tests.exporting.test_design_exports import check_graph
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import runtimes
-from vit_keras.exporting import for_inference, inference_model
+from vit_keras.exporting import for_inference, token_merging
 from vit_keras.models import ResNet, VisionTransformer
 
 SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
@@ -38,7 +38,7 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
     x, metric = rng.normal(size=(2, 3, tokens, 4)).astype("float32")
     size = rng.integers(1, 5, (3, tokens, 1)).astype("float32")
     tensors = map(keras.ops.convert_to_tensor, (x, size, metric))
-    merged, sizes = map(to_numpy, inference_model.merge_tokens(*tensors, 3, class_token))
+    merged, sizes = map(to_numpy, token_merging.merge(*tensors, 3, class_token))
     assert merged.shape == (3, tokens - 3, 4)
     for image in range(3):
         arrays = x[image], size[image, :, 0], metric[image]

@@ -8,7 +8,7 @@ import pytest
 
 import vit_keras
 from tests.layers.test_harness import CASES, GRID, TOKENS, Case, check_contract
-from vit_keras.exporting import inference_model, serving
+from vit_keras.exporting import inference_model, serving, token_merging
 from vit_keras.layers import base
 from vit_keras.models import text
 
@@ -26,13 +26,13 @@ OTHERS = {
         {}, (2, 5, 9), {"boxes": (2, 5, 4), "scores": (2, 5, 4)}, trains=False
     ),
     serving.MostLikelyClass: Case({}, (2, 4, 6, 5), (2, 4, 6), trains=False),
-    inference_model.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
+    token_merging.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
     text.PairLogits: Case(
         {"logit_scale": 1.0, "logit_bias": 0.5},
         *({"x_shape": (2, 6), "texts_shape": (2, 6)}, (2, 2), 2),
         trains=False,
     ),
-    inference_model.WeightedMean: Case(
+    token_merging.WeightedMean: Case(
         {}, {"x_shape": TOKENS, "size_shape": (2, 6, 1)}, (2, 12), trains=False
     ),
 }
