@@ -13,7 +13,7 @@ from vit_keras.config import (
     read_config,
     recipe_names,
 )
-from vit_keras.config.sources import find_recipe
+from vit_keras.config.recipes import find_recipe
 
 pytestmark = pytest.mark.once
 

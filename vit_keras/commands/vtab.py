@@ -4,7 +4,7 @@ import argparse
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.config.sources import read_yaml
+from vit_keras.config.recipes import read_yaml
 from vit_keras.support import extras
 
 PACKAGES = ("tensorflow_datasets", "yaml", "matplotlib")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         read_config,
     )
     from vit_keras.config.pretext import DinoConfig, DistillConfig, PretextConfig
+    from vit_keras.config.recipes import find_recipe, recipe_folder, recipe_names
     from vit_keras.config.run import Config, GridConfig
-    from vit_keras.config.sources import find_recipe, recipe_folder, recipe_names
     from vit_keras.support.command_line import UsageError
 
 __getattr__, __all__ = typed_names(__name__)

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
+from vit_keras.config.recipes import find_recipe, load_yaml, read_yaml
 from vit_keras.config.run import Config
-from vit_keras.config.sources import find_recipe, load_yaml, read_yaml
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.hub_address import is_address

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from vit_keras.config.sources import read_yaml
+from vit_keras.config.recipes import read_yaml
 from vit_keras.data.boxes import CROWD, DIFFICULT, Annotated, known_sides
 from vit_keras.data.dataset import split_in
 from vit_keras.data.labels import as_number

@@ -5,6 +5,7 @@ import functools
 import keras
 from keras import ops
 
+from vit_keras import models
 from vit_keras.exporting.serving import check_attention, with_rollout
 from vit_keras.exporting.token_merging import MergingBlock, WeightedMean, most, schedule, size_bias
 from vit_keras.layers import (
@@ -17,7 +18,6 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models.description import copy_description, count_prefix
-from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
 
 
@@ -70,7 +70,7 @@ def for_inference(
         ```
     """
     refuse_quantized(model, "A copy for inference")
-    model = merge_lora(model) if lora_layers(model) else model
+    model = models.merge_lora(model) if models.lora_layers(model) else model
     if with_attention:
         check_attention(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)

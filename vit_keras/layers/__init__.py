@@ -3,8 +3,6 @@
 The layers of vit-keras 0.x are registered under that version's names on first use.
 """
 
-from typing import TYPE_CHECKING
-
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import BlockOptions, Rope
 from vit_keras.layers.blocks import (
@@ -45,11 +43,8 @@ from vit_keras.layers.tokens import (
 )
 from vit_keras.support.extras import lazy_names
 
-if TYPE_CHECKING:
-    from vit_keras.layers.version_0 import MultiHeadSelfAttention, TransformerBlock
-
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__ = lazy_names(__name__, {name: f"{__name__}.version_0:{name}" for name in OF_VERSION_0})
+__getattr__ = lazy_names(__name__, {k: f"vit_keras.legacy.names:{k}" for k in OF_VERSION_0})
 
 __all__ = [
     "AddDynamicPositions",
@@ -69,7 +64,6 @@ __all__ = [
     "MAPHead",
     "MlpBlock",
     "MultiHeadDotProductAttention",
-    "MultiHeadSelfAttention",
     "PatchBoxes",
     "PatchDropout",
     "PatchEmbedding",
@@ -92,6 +86,5 @@ __all__ = [
     "TakeVisible",
     "TextEmbedding",
     "TextMask",
-    "TransformerBlock",
     "WithAttentionWeights",
 ]

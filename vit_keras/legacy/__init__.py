@@ -4,6 +4,12 @@
 `load_model` opens the files, and `upgrade` converts such a model to a current one.
 """
 
-from vit_keras.legacy.saved_files import load_model, upgrade
+# ruff: noqa: F401
+from typing import TYPE_CHECKING
 
-__all__ = ["load_model", "upgrade"]
+from vit_keras.support.extras import typed_names
+
+if TYPE_CHECKING:
+    from vit_keras.legacy.saved_files import load_model, upgrade
+
+__getattr__, __all__ = typed_names(__name__)

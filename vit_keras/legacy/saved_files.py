@@ -16,8 +16,8 @@ import numpy as np
 
 from vit_keras import layers
 from vit_keras.layers.base import check_choice
-from vit_keras.layers.transformer_block import TransformerBlock
-from vit_keras.layers.version_0 import LAYERS
+from vit_keras.legacy.layers import TransformerBlock
+from vit_keras.legacy.names import LAYERS
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
 from vit_keras.support import extras
 from vit_keras.weights.containers import archives

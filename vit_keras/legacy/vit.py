@@ -15,7 +15,7 @@ from vit_keras.applications import preprocess_input
 from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
 from vit_keras.layers.base import check_choice, fold_in, layer_norm, layer_options, pair
 from vit_keras.layers.dense import default_seed, xavier_uniform
-from vit_keras.layers.transformer_block import TransformerBlock
+from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.utils import load_weights_numpy
 
 # {`weights` of 0.x: (name of the published weights, number of classes)}

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from vit_keras.variants.rows import (
+from vit_keras.variants.kinds import (
     BICUBIC,
     BILINEAR,
     CLIP,

@@ -8,7 +8,7 @@ import keras
 
 from vit_keras.layers.positions import AddPositionEmbs
 from vit_keras.layers.tokens import ClassToken
-from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
+from vit_keras.legacy.layers import MultiHeadSelfAttention, TransformerBlock
 
 KINDS = (AddPositionEmbs, ClassToken, MultiHeadSelfAttention, TransformerBlock)
 LAYERS = {kind.__name__: kind for kind in KINDS}
