@@ -92,9 +92,11 @@ def test_pipes_and_devices_are_not_waited_for(root):
     os.mkfifo(root / "a" / "pipe.png")
     (root / "a" / "zeros.png").symlink_to("/dev/zero")
     (root / "b" / "pipes.png").symlink_to(root / "a" / "pipe.png")
-    dataset = load(root, "stop")
+    dataset = load(root)
     fingerprint(dataset)  # which reads all files
-    assert len(read(dataset.split("train"))) == 6
+    read(dataset.split("train"))
+    pipes = {str(root / name) for name in ("a/pipe.png", "a/zeros.png", "b/pipes.png")}
+    assert dataset.unreadable.names < pipes and len(dataset.unreadable.names) == 2  # one is a link
     for name in ("a/pipe.png", "a/zeros.png"):
         with pytest.raises(FileNotFoundError, match="There is no image at"):
             data.read_image(root / name, 3)

@@ -391,13 +391,10 @@ def _subfolders(path):
 
 def _pictures(folder, others):
     """Lists the pictures of a class, and adds its other files to `others`."""
-    pictures = []
+    pictures: list[str] = []
     for place, files in walk_once(folder):
         for file in files:
-            if is_picture(file):
-                pictures.append(os.path.join(place, file))
-            elif not is_junk(file):
-                others.append(os.path.join(place, file))
+            (pictures if is_picture(file) else others).append(os.path.join(place, file))
     return pictures
 
 

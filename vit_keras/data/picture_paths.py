@@ -37,7 +37,8 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
         arguments: Paths and patterns.
 
     Returns:
-        Each picture once: the arguments in order, the contents of each sorted by path.
+        Each picture once: the arguments in order; a folder's own pictures, sorted by name, come
+        before those of its subfolders.
 
     Raises:
         FileNotFoundError: If an argument is neither a file, a folder, nor a pattern.
@@ -57,8 +58,6 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
 
 def expand_argument(argument: str) -> Iterator[str]:
     """Yields the paths that one argument of `expand_pictures` stands for, in the same order.
-
-    Memory grows with the number of names in the largest folder, not with the number of pictures.
 
     Raises:
         FileNotFoundError, PermissionError, ValueError: As for `expand_pictures`; PermissionError
@@ -81,16 +80,20 @@ def expand_argument(argument: str) -> Iterator[str]:
     yield from pictures
 
 
+def _pictures_in(folder: str, seen: Seen) -> Iterator[str]:
+    """Yields the pictures in a folder and its subfolders; those of each folder sorted by name."""
+    for place, names in walk_once(folder, seen):
+        yield from (os.path.join(place, name) for name in names if is_picture(name))
+
+
 def _matching(names) -> Iterator[str]:
     """Yields the pictures that a pattern's names match, and those in the folders they match."""
     seen: Seen = set()
-    pictures = (
-        picture
-        for match in sorted(set(_matches(os.curdir, names)))
-        for picture in (_pictures_in(match, seen) if os.path.isdir(match) else [match])
-        if is_picture(os.path.basename(picture))
-    )
-    return iter(dict.fromkeys(pictures))
+    for match in sorted(set(_matches(os.curdir, names))):
+        if os.path.isdir(match):
+            yield from _pictures_in(match, seen)
+        elif is_picture(os.path.basename(match)):
+            yield match
 
 
 def _matches(folder, names) -> Iterator[str]:
@@ -102,101 +105,53 @@ def _matches(folder, names) -> Iterator[str]:
     if first == "**":
         for place, _ in walk_once(folder):
             yield from _matches(place, rest)
-    elif _exists(path := _join(folder, first)):  # whatever characters its name has
+    elif os.path.lexists(path := os.path.join(folder, first)):  # whatever characters its name has
         yield from _matches(path, rest)
-    elif glob.has_magic(first):
-        for path, entry in _entries(folder, set()).items():
-            takes = is_folder(entry) or (not rest and _may_be_file(entry))
-            if takes and fnmatch.fnmatch(entry.name, first):
-                yield from _matches(path, rest)
+    elif os.path.isdir(folder):
+        for entry in os.scandir(folder):
+            takes = is_folder(entry) or not (rest or os.path.isdir(entry))
+            if takes and not is_junk(entry.name) and fnmatch.fnmatch(entry.name, first):
+                yield from _matches(entry.path, rest)
 
 
-def _exists(path):
-    try:
-        return bool(os.lstat(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+def walk_once(top: str, seen: Seen | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Yields each folder from `top` down, and the names of its files, without junk.
 
+    A folder that several links lead to comes once, so links to their own parents end.
 
-def _pictures_in(folder: str, seen: Seen) -> Iterator[str]:
-    """Yields the pictures in a folder and its subfolders, sorted by the parts of their paths."""
-    for path, entry in _entries(folder, seen).items():
-        if is_folder(entry):
-            yield from _pictures_in(path, seen)
-        elif is_picture(entry.name):
-            yield path
-
-
-def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields each folder from `top` down that is not empty, and the names of its files.
-
-    A folder that several links lead to comes once, so links to their own parents end. Junk and
-    anything but files, such as a pipe, is left out; a broken link stays.
+    Args:
+        top: The first folder.
+        seen: The folders to leave out, to which the others are added.
 
     Raises:
         PermissionError: If a folder cannot be read. The message names it.
     """
-    seen: Seen = set()
-    waiting = [top]
-    while waiting:
-        folder = waiting.pop()
-        inside = _entries(folder, seen)
-        folders = [path for path, entry in inside.items() if is_folder(entry)]
-        waiting.extend(reversed(folders))
-        if inside:
-            files = (inside[path] for path in inside.keys() - folders)
-            yield folder, sorted(entry.name for entry in files if _may_be_file(entry))
+    seen = set() if seen is None else seen
+    for folder, folders, files in os.walk(top, onerror=_raise, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        below = (name for name in folders if not is_junk(name))
+        folders[:] = sorted(name for name in below if is_folder(pathlib.Path(folder, name)))
+        yield folder, sorted(name for name in files if not is_junk(name))
 
 
-def _entries(folder: str, seen: Seen) -> dict[str, os.DirEntry]:
-    """Returns a folder's entries by path, sorted; nothing if the folder has been `seen`."""
-    status = os.stat(folder)
-    with os.scandir(folder) as entries:
-        inside = sorted(entries, key=lambda entry: entry.name)
-    if status.st_dev in _system_devices():
-        raise ValueError(
-            f"A folder of pictures must lie on a disk. Received: {folder!r}, a view of the system"
-        )
-    if (status.st_dev, status.st_ino) in seen:
-        return {}
-    seen.add((status.st_dev, status.st_ino))
-    return {_join(folder, entry.name): entry for entry in inside if not is_junk(entry.name)}
+def _raise(error):
+    raise error
 
 
-@functools.cache
-def _system_devices() -> set[int]:
-    """Returns the device numbers of /proc, /sys and /dev, whose files may never end."""
-    devices = {os.stat(path).st_dev for path in ("/proc", "/sys", "/dev") if os.path.isdir(path)}
-    return devices - {os.stat(os.sep).st_dev}
-
-
-def _join(folder, name):
-    return name if folder == os.curdir else os.path.join(folder, name)
-
-
-def is_folder(entry: os.DirEntry) -> bool:
-    """Whether a directory entry is a folder, or a link to one that is not above the link.
+def is_folder(entry: os.DirEntry | pathlib.Path) -> bool:
+    """Whether an entry is a folder, or a link to one that is not above the link.
 
     Raises:
         PermissionError: If a link leads to a place that this user may not read.
     """
-    try:
-        if not entry.is_dir():
-            return False
-    except PermissionError:
-        raise
-    except OSError:  # a link in a circle
-        return False
-    place = pathlib.Path(entry.path)
-    return not (entry.is_symlink() and place.parent.resolve().is_relative_to(place.resolve()))
-
-
-def _may_be_file(entry):
-    """Whether a directory entry is a file or a broken link."""
-    try:
-        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
-    except OSError:
-        return True
+    if not entry.is_symlink():
+        return entry.is_dir()
+    place = pathlib.Path(entry)
+    return place.is_dir() and not place.parent.resolve().is_relative_to(place.resolve())
 
 
 def is_junk(name: str) -> bool:
