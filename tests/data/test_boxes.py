@@ -24,7 +24,6 @@ from tests.data.box_pictures import (
 )
 from vit_keras import commands, data
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.data.review import place
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
@@ -307,7 +306,7 @@ def test_sides_of_turned_pictures_are_those_of_the_upright_ones(tmp_path, sides,
     config = DataConfig(test_percent=0, test_split="train")
     dataset, review = data.load(f"folder:{tmp_path}", 3, config), data.Review()
     pictures = list(data.survey_pictures(dataset, dataset.splits))
-    data.review_sides(review, dataset.splits, pictures)
+    review.add_pictures(pictures, dataset.splits)
     assert (
         [bool(re.search(warning, text)) for text in review.warnings] == [True]
         if warning
@@ -329,28 +328,6 @@ def test_changed_boxes_are_noticed(truth, tmp_path):
     path.write_text("")  # of a picture that had no file
     with pytest.raises(ValueError, match="train: as many images, but other names, sizes or cont"):
         data.check_unchanged(data.load(name, 3), tmp_path / "run")
-
-
-def test_a_contact_sheet_draws_the_boxes():
-    images = np.full((1, 120, 150, 3), 200, "uint8")
-    boxes = np.array([[[0, 0.5, 0.5, 0.4, 0.5], [-1, 0.1, 0.1, 0.1, 0.1]]], "float32")
-    plain = np.asarray(data.draw_contact_sheet(images, ["a"])).astype(int)
-    drawn = np.asarray(data.draw_contact_sheet(images, ["a"], boxes, ["cat"])).astype(int)
-    top, left = place(0, 1, 120, 150)[::-1]
-    changed = (plain != drawn).any(axis=-1)[top : top + 120, left : left + 150]
-    x0, y0, x1, y1 = 45, 30, 105, 90
-    for line in (
-        changed[y0, x0:x1],
-        changed[y1 - 1, x0:x1],
-        changed[y0:y1, x0],
-        changed[y0:y1, x1 - 1],
-    ):
-        assert line.all()
-    assert (
-        not changed[: y0 - 5].any()
-        and not changed[y1 + 1 :].any()
-        and not changed[60:85, 50:100].any()
-    )
 
 
 def test_boxes_are_refused_where_they_do_not_fit(truth, tmp_path):

@@ -16,6 +16,7 @@ EXAMPLES = (
 )
 FORMATS = ("text", "json")
 SHOWN = 40  # classes to print counts of
+SIDE = 112  # pixels on the sheet: smaller images are enlarged by a whole factor
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,59 +35,58 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, experiments
+    from vit_keras import data
     from vit_keras.support import machine
-    from vit_keras.support.files import replacing, write_text
+    from vit_keras.support.files import write_text
 
     out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
-    _check_options(options, out)
+    if out.keys() - {".png", ".json", ".html"}:
+        raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
+    if ".html" in out and options.model is None:
+        raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
     machine.prepare()
-    review, options.has_page = data.Review(), ".html" in out
+    review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
     others = data.holds_masks, data.holds_boxes
     if kind == "folder" and os.path.isdir(path) and not any(holds(path) for holds in others):
-        layout = data.read_layout(path)
-        data.review_files(review, layout)
-        review.problems += layout.problems
-    issues = [] if review.problems else _look(options, review)
+        review.add_files(data.read_layout(path))
+    if not review.problems:
+        _look(options, review, out.get(".html"))
     verdict = {"problems": review.problems, "warnings": review.warnings}
     report = {"dataset": options.run.dataset, **verdict, **review.facts}
     heads = {name: [text.splitlines()[0] for text in texts] for name, texts in verdict.items()}
     text = visible_json(report | heads, indent=1)  # details come in addition to the heads
     print(text if options.format == "json" else visible("\n".join(_lines(report))))
-    for path in out.values():
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     if ".json" in out:
+        pathlib.Path(out[".json"]).parent.mkdir(parents=True, exist_ok=True)
         write_text(out[".json"], text)
-    if ".html" in out and issues:
-        from vit_keras import evaluation
-
-        with replacing(out[".html"]) as temporary, open(temporary, "wb") as file:
-            title = f"Labels of {options.run.dataset} that look wrong"
-            evaluation.write_file_predictions(issues, file, "html", top=2, title=title)
-        print(f"written: {out['.html']}")
     if review.problems:
         many = "a problem" if len(review.problems) == 1 else f"{len(review.problems)} problems"
         raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}; see above")
     if ".png" in out:
-        images, targets, names, task = experiments.first_training_images(options.run)
-        boxes = targets if task.kind == "boxes" else None
-        captions = data.captions_of(targets, names, task)
-        sheet = data.draw_contact_sheet(images, captions, boxes, names)
-        with replacing(out[".png"]) as temporary:
-            sheet.save(temporary, format="png")
+        _draw_sheet(options.run, out[".png"])
         print(f"written: {out['.png']}")
 
 
-def _check_options(options, out):
-    if out.keys() - {".png", ".json", ".html"}:
-        raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
-    if ".html" in out and options.model is None:
-        raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
+def _draw_sheet(config, path):
+    """Draws the first training images, with their boxes."""
+    from vit_keras import data, evaluation, experiments
+    from vit_keras.data.depth import viewable
+    from vit_keras.support.boxes import boxes_of
+    from vit_keras.support.figures import picture_sheet
+
+    images, targets, names, task = experiments.first_training_images(config)
+    scale = max(1, -(-SIDE // min(images.shape[1:3])))
+    large = viewable(images).repeat(scale, axis=1).repeat(scale, axis=2)
+    size, shown = large.shape[2:0:-1], [*large]
+    if task.kind == "boxes":
+        shown = [evaluation.draw_boxes(x, boxes_of(y, size), names) for x, y in zip(large, targets)]
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    picture_sheet(shown, data.captions_of(targets, names, task), path)
 
 
-def _look(options, review):
-    """Adds the findings from the splits and their pictures; returns wrong labels for a page."""
+def _look(options, review, page):
+    """Adds the findings from the splits and their pictures; writes wrong labels to a page."""
     from vit_keras import data
     from vit_keras.support import extras
 
@@ -98,36 +98,28 @@ def _look(options, review):
     except (ValueError, OSError) as error:
         review.problems.append(str(error))
     if not splits:
-        return []
-    data.review_labels(review, dataset, splits)
-    if dataset.kind == "numbers":
-        review.facts["classes"] = list(dataset.class_names)
-    else:
-        data.review_counts(review, data.count_classes(dataset, splits))
+        return
+    review.add_labels(dataset, splits)
     if options.quick:
-        return []
+        return
     config = data.complete_levels(run.data, dataset)
     review.facts["white"] = config.levels
     splits = {name: split.read_as(config.white) for name, split in splits.items()}
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
     pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
-    data.review_pictures(review, pictures, stop=run.data.on_corrupt == "stop")
-    data.review_sides(review, splits, pictures)
-    if run.model.weights and run.model.channels not in (None, 1, 3):
-        review.warnings.append(
-            "weights of RGB have 3 channels: their patch kernels are repeated in turn, and "
-            f"scaled, for the {run.model.channels} of model.channels"
-        )
-    data.review_pairs(review, data.find_pairs(pictures, options.distance))
-    return [] if options.model is None else _label_issues(options, dataset, splits, review)
+    review.add_pictures(pictures, splits, stop=run.data.on_corrupt == "stop")
+    review.add_pairs(data.find_pairs(pictures, options.distance))
+    if options.model is not None:
+        _add_label_issues(options, dataset, splits, review, page)
 
 
-def _label_issues(options, dataset, splits, review):
-    """Adds the labels that a model's features contradict; returns them with their pictures."""
+def _add_label_issues(options, dataset, splits, review, page):
+    """Adds the labels that a model's features contradict, and writes them to a page."""
     import numpy as np
 
     from vit_keras import data, evaluation
+    from vit_keras.support.files import replacing
 
     predictor, trained = evaluation.open_predictor(options.model)
     if predictor.model is None or dataset.kind != "classes":
@@ -144,21 +136,26 @@ def _label_issues(options, dataset, splits, review):
     ]
     features, labels = map(np.concatenate, zip(*extracted))
     shares = evaluation.cross_validated_probabilities(features, labels, options.run.seed)
-    names, issues = dataset.class_names, evaluation.find_label_issues(shares, labels)
-    review.facts["label_issues"], rows = [], []
-    for issue in issues:
+    names, rows = dataset.class_names, []
+    review.facts["label_issues"] = []
+    for issue in evaluation.find_label_issues(shares, labels):
         (split_name, split, i), (likely, low) = places[issue.number], issue.probabilities
         name = split.name(i) if split.name else f"{split_name}[{i}]"
         label, suggested = names[issue.label], names[issue.suggested]
         facts = {"picture": name, "split": split_name, "label": label, "suggested": suggested}
         review.facts["label_issues"].append({**facts, "probabilities": [likely, low]})
-        if options.has_page:
+        if page:
             picture = data.thumbnail(split.read(i), evaluation.PICTURE_PX)
             shown = ((suggested, likely), (f"{label} (its label)", low))
             rows.append(evaluation.FilePrediction(pathlib.Path(name), shown, picture=picture))
     lines = [f"{r['picture']} is labeled {r['label']}" for r in review.facts["label_issues"]]
     review.warn(lines, f"labels that look wrong ({len(lines):,})", ". Look at the pictures")
-    return rows
+    if rows:
+        pathlib.Path(page).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(page) as temporary, open(temporary, "wb") as file:
+            title = f"Labels of {options.run.dataset} that look wrong"
+            evaluation.write_file_predictions(rows, file, "html", top=2, title=title)
+        review.facts["page"] = page
 
 
 def _lines(report):
@@ -190,6 +187,8 @@ def _lines(report):
     if not report["problems"]:
         hint = "; see the warnings above" if report["warnings"] else ""
         yield f"It can be trained on{hint}."
+    if "page" in report:
+        yield f"written: {report['page']}"
 
 
 def _spread(row):

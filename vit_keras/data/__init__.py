@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
     from vit_keras.data.box_files import holds_boxes
     from vit_keras.data.dataset import Dataset, Split, from_arrays
-    from vit_keras.data.datasets import DATASETS, load
+    from vit_keras.data.datasets import DATASETS, complete_levels, load
     from vit_keras.data.files import read_layout
     from vit_keras.data.fingerprints import check_unchanged, recorded_classes
     from vit_keras.data.held_out import train_and_test, train_dev_test
+    from vit_keras.data.labels import captions_of
     from vit_keras.data.masks import holds_masks
     from vit_keras.data.picture_paths import expand_pictures
     from vit_keras.data.pillow_images import read_image, thumbnail
@@ -30,19 +31,13 @@ if TYPE_CHECKING:
     from vit_keras.data.pretext import Masking, Views
     from vit_keras.data.review import (
         Review,
-        captions_of,
         count_classes,
         describe_splits,
-        draw_contact_sheet,
-        review_counts,
-        review_files,
-        review_labels,
-        review_pairs,
-        review_pictures,
-        review_sides,
+        find_pairs,
+        splits_of_run,
+        survey_pictures,
     )
     from vit_keras.data.shards.packing import pack_shards
-    from vit_keras.data.survey import complete_levels, find_pairs, splits_of_run, survey_pictures
     from vit_keras.data.threads import read_ahead
     from vit_keras.data.transforms import normalize, pixels_of, resize, seen_part, to_uint8
 

@@ -13,8 +13,12 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data import files, huggingface, table, tfds
 from vit_keras.data.dataset import Dataset, UnreadableImages, from_arrays
+from vit_keras.data.deep_images import type_in_header
+from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.shards import source as shards
+from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
 
 
@@ -156,3 +160,74 @@ def _check_task(dataset, name, task):
             f"A classifier needs at least {needs}. Received: dataset={name!r} with "
             f"{list(dataset.class_names)}"
         )
+
+
+DEEP = (".png", ".tif", ".tiff", ".npy")  # pictures that may have more than 8 bits
+SAMPLE = 64  # pictures to look at in a split without telling file names
+AHEAD = 256  # pictures to examine in advance
+
+
+def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
+    """Replaces "auto" in `config.levels` by the levels of the whole data set.
+
+    The value is float if any picture has floats. If any has more than 8 bits, it is 4095, or 65535
+    if a level is above 4095; 16-bit pictures are read until one has such a level. Otherwise, it is
+    255.
+
+    Some file names imply 8 bits, such as those of JPEGs; headers give the depth of other files. In
+    shards and other data sets without file names, 64 evenly spaced pictures of each split are
+    examined. Unreadable pictures are left out.
+
+    Args:
+        config: The configuration of the data.
+        dataset: The data set.
+
+    Example:
+        >>> data.complete_levels(DataConfig(), data.load("digits", 1)).levels
+        255
+    """
+    return (
+        dataclasses.replace(config, levels=_levels_of(dataset)) if config.white is None else config
+    )
+
+
+def _levels_of(dataset) -> Any:
+    jobs = [(split, i) for split in dataset.splits.values() for i in _candidates(split)]
+    kinds = read_ahead(lambda job: _type(*job), jobs, AHEAD)
+    deep = [(kind, job) for kind, job in zip(kinds, jobs) if kind != "uint8"]
+    if any(kind == "float32" for kind, _ in deep):
+        return "float"
+    if not deep:
+        return 255
+    highest = read_ahead(lambda row: _highest(*row[1]), deep, AHEAD)
+    return 65535 if any(level >= LEAST_OF_16 for level in highest) else 4095
+
+
+def _candidates(split):
+    """Returns the indices of the pictures whose depth is examined."""
+    suffix = lambda i: os.path.splitext(split.name(i))[1].lower() if split.name else ""
+    if len(split) and suffix(0) in SUFFIXES:
+        return [i for i in range(len(split)) if suffix(i) in DEEP]
+    return range(0, len(split), -(-len(split) // SAMPLE) or 1)
+
+
+def _type(split, index):
+    """Returns the type of a picture's pixels, from its header."""
+    try:
+        name = split.name(index) if split.name else ""
+        if name.lower().endswith(".png") and os.path.isfile(name):
+            with open(name, "rb") as file:
+                return type_in_header(file.read(32))  # enough to know the depth
+        if (data := split.encoded(index)) is not None:
+            return type_in_header(data[0])
+        kind = split.read(index).dtype
+        return "float32" if kind.kind == "f" else "uint8" if kind.itemsize == 1 else "uint16"
+    except Exception:  # the run reports that, or takes another picture
+        return "uint8"
+
+
+def _highest(split, index):
+    try:
+        return int(as_array(split.read_as(None).decoded(index)[0]).max())
+    except Exception:  # as above
+        return 0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.support.tasks import VOID, Task
+from vit_keras.support.tasks import CLASSES, VOID, Task
 
 
 class LabelKind(NamedTuple):
@@ -149,6 +149,23 @@ LABEL_KINDS = {
         target=_learned_boxes, text=_name_boxes, unit="the pictures of each class"
     ),
 }
+
+
+def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
+    """Describes the targets of N images: "cat", "cat 70%, dog 30%", or "age 34".
+
+    Args:
+        targets: One-hot or mixed classes, labels, or standardized numbers, `(N, K)`.
+        class_names: The K names.
+        task: The kind of the targets.
+
+    Example:
+        >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
+        ['cat', 'cat 30%, dog 70%']
+    """
+    kind = "labels" if task.kind == "classes" else task.kind  # mixed classes are several
+    mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
+    return [LABEL_KINDS[kind].text(row, class_names) for row in np.asarray(targets) * std + mean]
 
 
 YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}

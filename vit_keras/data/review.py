@@ -1,27 +1,42 @@
-"""Reviews a data set before training: problems, warnings, facts, and its first images."""
+"""Looks at a data set before training: what its pictures are, and what may spoil a result."""
 
 import collections
+import contextlib
 import dataclasses
+import hashlib
 import itertools
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras.data.dataset import Dataset, Split
-from vit_keras.data.depth import viewable
+from vit_keras.config import DataConfig
+from vit_keras.data.dataset import Dataset, Split, base_split
+from vit_keras.data.depth import as_array, as_picture, at_levels, viewable
 from vit_keras.data.files import Layout
+from vit_keras.data.held_out import train_and_test
 from vit_keras.data.labels import LABEL_KINDS
-from vit_keras.data.pillow_images import pillow_image
-from vit_keras.data.survey import Pair, Picture
+from vit_keras.data.pillow_images import decode, open_encoded, pillow_image
+from vit_keras.data.threads import read_ahead
+from vit_keras.support import extras
 from vit_keras.support.annotated import listed
 from vit_keras.support.command_line import on_one_line
-from vit_keras.support.figures import drawable, font_of, is_latin
-from vit_keras.support.tasks import CLASSES, KINDS, Task
+from vit_keras.support.tasks import KINDS
 
+AHEAD = 256  # pictures to examine in advance
+HASHED = 128  # pixels: pictures are reduced to one or two times this side before they are hashed
+BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
+SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
+COLOR_DISTANCE = 16  # levels that a quarter's mean color may differ by in a copy
+DEPTHS = {"uint8": "8 bits", "uint16": "16 bits", "float32": "floats"}
+MODES = {  # by Pillow's modes; all others have palettes
+    **dict.fromkeys(("1", "L"), "grayscale"),
+    **dict.fromkeys(("RGB", "YCbCr"), "RGB"),
+    **dict.fromkeys(("RGBA", "LA", "PA", "RGBa", "La"), "with transparency"),
+    "CMYK": "CMYK",
+}
 SKEWED = 3.0  # ratio of the largest class to the smallest
 FEW = 10  # training pictures per class
 UNKNOWN = 0.5  # share of unknown values that deserves a warning
@@ -31,9 +46,226 @@ UNSUPPORTED = (
     *(".jxl", ".jp2", ".j2k", ".psd", ".svg", ".tga", ".ppm", ".pgm", ".pbm", ".ico", ".eps"),
     *(".pdf", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".xcf"),
 )
-SIDE = 112  # pixels on a contact sheet: smaller images are enlarged by an integer factor
-CAPTION = 18  # pixels below an image
-GAP = 6
+
+
+class Picture(NamedTuple):
+    """What is known about a picture.
+
+    Attributes:
+        name: Its path, or its position in the data set.
+        split: The split that it belongs to.
+        class_name: Its class.
+        error: Why training cannot read it, or None.
+        width: The upright width in pixels.
+        height: The upright height in pixels.
+        kind: A description such as "RGB", "grayscale", "with transparency", or "16 bits of 6
+            channels".
+        digest: The SHA-256 of its bytes.
+        phash: The 64 bits of the perceptual hash.
+        colors: The mean RGB levels of each quarter.
+        levels: The lowest and the highest level of its file.
+    """
+
+    name: str
+    split: str
+    class_name: str
+    error: str | None = None
+    width: int = 0
+    height: int = 0
+    kind: str = ""
+    digest: str = ""
+    phash: int = 0
+    colors: tuple[int, ...] = (0,) * 12
+    levels: tuple[float, float] = (0, 0)
+
+
+def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
+    """Returns the splits that a run uses, by name, and for most kinds of data sets the others.
+
+    Raises:
+        ValueError: If a split of the run does not exist.
+    """
+    names = [
+        base_split(name, dataset.splits) or name for name in (config.train_split, config.test_split)
+    ]
+    if config.dev_percent:
+        names[1] = f"{config.dev_percent:g} % of {names[0]}"
+    chosen = dict(zip(names, train_and_test(dataset, config)))
+    if not dataset.name.startswith(("folder:", "table:", "shards:", "hf:")):
+        return chosen
+    used = {part.split("[")[0] for name in names for part in name.split("+")}
+    return chosen | {name: split for name, split in dataset.splits.items() if name not in used}
+
+
+def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Picture]:
+    """Reads every picture of some splits as training does, on all cores.
+
+    Args:
+        dataset: The data set.
+        splits: The splits to look at, by name.
+
+    Returns:
+        An iterator of one `Picture` for each picture, in the order of the splits. It never raises
+        for an unreadable picture, but sets its `error`.
+
+    Raises:
+        ImportError: If a package of the extra `data` is not installed.
+    """
+    jobs = ((name, split, i) for name, split in splits.items() for i in range(len(split)))
+    text = LABEL_KINDS[dataset.kind].text
+    return read_ahead(
+        lambda job: _look(*job, lambda label: text(label, dataset.class_names)), jobs, AHEAD
+    )
+
+
+def _look(split_name, split, index, text):
+    name = split.name(index) if split.name else f"{split_name}[{index}]"
+    try:
+        pixels, data, label = _read(split, index)
+        at_levels(pixels, split.levels)
+        kind = _kind(data, pixels) if isinstance(data, bytes) else "in memory"
+    except ImportError:
+        raise
+    except Exception as error:  # libraries for files raise errors of their own
+        return Picture(name, split_name, text(split.labels[index]), split.fault(index, error))
+    (height, width), digest = pixels.shape[:2], hashlib.sha256(data).hexdigest()
+    levels = pixels.min().item(), pixels.max().item()
+    known = (name, split_name, text(label), None, width, height, kind, digest)
+    return Picture(*known, *hashes(pixels), levels)
+
+
+def _read(split, index):
+    """Returns the pixels `(H, W, C)` of a file, its bytes, and the label."""
+    encoded = split.encoded(index)
+    if encoded is None:
+        image = split.read(index)
+        return image, image, split.labels[index]
+    data, label = encoded
+    if split.has_masks:
+        label = split.decoded(index)[1]
+    channels = split.channels
+    if channels == 1 and not split.bands:
+        channels = 3  # to compare colors
+    return as_array(decode(data, channels, None, split.bands)), data, label
+
+
+def _kind(data, pixels):
+    if pixels.dtype == np.uint8:
+        with contextlib.suppress(ValueError), open_encoded(data) as picture:
+            if "transparency" in picture.info:
+                return MODES["RGBA"]
+            return MODES.get(picture.mode, "with a palette")
+    count = as_array(decode(data, None)).shape[-1]
+    color = {1: "gray", 3: "RGB"}.get(count, f"{count} channels")
+    return f"{DEPTHS[str(pixels.dtype)]} of {color}"
+
+
+def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
+    """Returns the perceptual hash and the mean colors of the quarters of pixels `(H, W, C)`.
+
+    The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether it
+    is above their median. The package imagehash computes the same (`phash`), but brings PyWavelets.
+    The picture is reduced by an integer factor first, which changes few bits and saves time.
+    """
+    dctn = extras.require("scipy.fft", extra="data", purpose="Comparing pictures").dctn
+    picture = as_picture(viewable(pixels)).convert("RGB")
+    picture = picture.reduce(max(1, min(picture.size) // HASHED))
+    resampling = pillow_image("Comparing pictures").Resampling
+    gray = picture.convert("L").resize((SIDE, SIDE), resampling.LANCZOS)
+    lowest = dctn(np.asarray(gray, "float64"))[:8, :8]
+    bits = np.packbits(lowest > np.median(lowest)).tobytes()
+    quarters = np.asarray(picture.resize((2, 2), resampling.BOX))
+    return int.from_bytes(bits, "big"), tuple(quarters.ravel().tolist())
+
+
+class Pair(NamedTuple):
+    """Two pictures that look alike, the earlier one first.
+
+    Attributes:
+        distance: The number of bits in which their perceptual hashes differ, 0 to 64.
+    """
+
+    first: Picture
+    second: Picture
+    distance: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both have the same bytes."""
+        return self.first.digest == self.second.digest
+
+
+def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
+    """Finds near-duplicates; with sides below 32 pixels, only identical files count.
+
+    Each picture is paired with the most similar earlier one of the same split and class, of another
+    split, of another class, and of another split and class. A picture that occurs n times thus
+    gives n - 1 pairs, not n²/2.
+
+    Args:
+        pictures: From `survey_pictures`, the training images first.
+        distance: The largest number of bits of the hash, 0 to 16, in which a pair differs.
+
+    Returns:
+        The pairs, the most similar first.
+
+    Raises:
+        ValueError: If `distance` is out of range.
+    """
+    if not 0 <= distance <= 16:
+        raise ValueError(f"`distance` must be 0 to 16 of 64 bits. Received: distance={distance}")
+    readable = [picture for picture in pictures if picture.error is None]
+    rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 13)
+    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    colors = unique[:, 1:].astype("int64")
+    alike = collections.defaultdict(list)  # by row of `unique`, the similar rows
+    for first, second, bits in near_hashes(unique[:, 0], distance):
+        if abs(colors[first] - colors[second]).max() <= COLOR_DISTANCE:
+            alike[first].append((bits, second))
+            alike[second].append((bits, first))
+    earliest: dict[int, dict[tuple, int]] = {}  # by row of `unique`, and by split and class
+    pairs = []
+    for place, (picture, row) in enumerate(zip(readable, inverse.ravel().tolist())):
+        best: dict[tuple, tuple[int, int]] = {}
+        for bits, other in [(0, row), *alike.get(row, ())]:
+            for group, first in earliest.get(other, {}).items():
+                kind = group[0] == picture.split, group[1] == picture.class_name
+                best[kind] = min(best.get(kind, (BITS, 0)), (bits, first))
+        pairs += [Pair(readable[first], picture, bits) for bits, first in best.values()]
+        earliest.setdefault(row, {}).setdefault((picture.split, picture.class_name), place)
+    return sorted(pairs, key=lambda pair: pair.distance)
+
+
+def _hashes(picture):
+    if min(picture.width, picture.height) < SMALLEST:
+        return int(picture.digest[:16], 16), *Picture._field_defaults["colors"]
+    return picture.phash, *picture.colors
+
+
+def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]:
+    """Finds all pairs of 64-bit hashes `(N,)` that differ in at most `distance` bits.
+
+    If two hashes differ in d bits, at least one of d + 1 bands of bits is the same in both. So
+    hashes are sorted by each band and compared only within equal bands.
+
+    Returns:
+        The pairs as (first index, second index, bits), each once.
+    """
+    hashes, pairs = np.asarray(hashes, "uint64"), set[tuple[int, int, int]]()
+    edges = np.linspace(0, BITS, distance + 2).astype(int).tolist()
+    for low, high in itertools.pairwise(edges):
+        bands = (hashes >> np.uint64(low)) & np.uint64(2 ** (high - low) - 1)
+        order = np.argsort(bands, kind="stable")
+        places, step = np.arange(len(order) - 1), 1
+        while len(places):
+            one, two = order[places], order[places + step]
+            bits = np.bitwise_count(hashes[one] ^ hashes[two])
+            near = bits <= distance
+            ends = np.sort([one[near], two[near]], axis=0).tolist()
+            pairs.update(zip(*ends, bits[near].tolist()))
+            step += 1
+            places = places[(bands[one] == bands[two]) & (places + step < len(order))]
+    return list(pairs)
 
 
 @dataclasses.dataclass
@@ -55,85 +287,159 @@ class Review:
         if names:
             self.warnings.append(f"{what}: {listed(map(on_one_line, names))}{advice}")
 
+    def add_files(self, layout: Layout) -> None:
+        """Adds the findings from the names of a folder's files."""
+        unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
+        others = {*layout.others}.difference(unsupported)
+        kinds = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
+        self.facts |= {
+            "unsupported": unsupported,
+            "not_pictures": dict(sorted(kinds.items())),
+            "in_no_class": layout.loose,
+            "unused_folders": layout.unused,
+        }
+        loose = layout.classes and layout.loose
+        splits = f". The splits are {', '.join(layout.roots)}"
+        self.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
+        self.warn(loose, "pictures in no folder of a class are left out", ". Move them into one")
+        self.warn(layout.unused, "folders that are no splits are left out", splits)
+        self.problems += layout.problems
 
-def review_files(review: Review, layout: Layout) -> None:
-    """Adds the findings from the names of a folder's files."""
-    unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
-    others = set(layout.others).difference(unsupported)
-    suffixes = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
-    review.facts |= {
-        "unsupported": unsupported,
-        "not_pictures": dict(sorted(suffixes.items())),
-        "in_no_class": layout.loose,
-        "unused_folders": layout.unused,
-    }
-    loose = layout.classes and layout.loose
-    splits = f". The splits are {', '.join(layout.roots)}"
-    review.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
-    review.warn(loose, "pictures in no folder of a class are left out", ". Move them into one")
-    review.warn(layout.unused, "folders that are no splits are left out", splits)
+    def add_labels(self, dataset: Dataset, splits: dict[str, Split]) -> None:
+        """Adds the findings from the labels of some splits, training images first."""
+        kind, names = dataset.kind, dataset.class_names
+        self.facts |= {"kind": kind, "classes": list(names)}
+        self.facts["images"] = {name: len(split) for name, split in splits.items()}
+        self.facts["notes"] = [*filter(None, [dataset.held_out_by]), *dataset.notes]
+        self.warnings += spoilers(dataset, splits)
+        folded = collections.Counter(map(str.casefold, names))
+        alike = [name for name in names if folded[name.casefold()] > 1]
+        rename = ". Rename one of them, or join them: some systems take them for one folder"
+        self.warn(alike, f"{kind} whose names differ only in upper and lower case", rename)
+        if kind in ("labels", "numbers"):
+            train = next(iter(splits.values())).labels  # (N, K)
+            unknown = np.isnan(train).mean(axis=0) > UNKNOWN
+            what = f"{kind} that are unknown for more than half of the training pictures"
+            advice = ". They are learned from the others alone"
+            self.warn(list(compress(names, unknown)), what, advice)
+        if kind == "numbers":
+            known = lambda values: values[~np.isnan(values)].astype("float64")
+            self.facts["numbers"] = {
+                key: {
+                    name: {"known": len(known(values)), **_figures(known(values))}
+                    for name, values in zip(names, split.labels.T)
+                }
+                for key, split in splits.items()
+            }
+        else:
+            self._add_counts(count_classes(dataset, splits))
+
+    def _add_counts(self, counts: dict[str, dict[str, int]]) -> None:
+        """Adds the findings from the numbers of pictures by split and class."""
+        (_, train), *held_out = counts.items()
+        self.facts["pictures"] = counts
+        ranked = sorted(train, key=train.__getitem__)
+        least, most = ranked[0], ranked[-1]
+        if train[least]:
+            ratio = train[most] / train[least]
+            self.facts["imbalance"] = round(ratio, 3)
+            if ratio >= SKEWED:
+                self.warnings.append(
+                    f"imbalance: {most!r} has {ratio:.1f} times the pictures of {least!r} "
+                    f"({train[most]:,} and {train[least]:,}). Add pictures of the small classes, "
+                    "and judge by the accuracy of each class, which `vit-keras evaluate` prints"
+                )
+        few = [name for name in ranked if train[name] < FEW]
+        self.warn(few, f"classes with fewer than {FEW} training pictures", ". Add pictures")
+        for split, count in held_out:
+            what = f"classes without pictures in {split!r}, whose accuracy stays unknown"
+            self.warn([name for name in count if not count[name]], what)
+
+    def add_pictures(
+        self, pictures: Sequence[Picture], splits: dict[str, Split], stop: bool = True
+    ) -> None:
+        """Adds what `survey_pictures` found; an unreadable picture is a problem if runs `stop`."""
+        self.facts["unreadable"] = errors = {p.name: p.error for p in pictures if p.error}
+        if errors:
+            stops = "stops a run. Repair or remove them, or set data.on_corrupt to skip"
+            which = stops if stop else "the next picture replaces"
+            texts = self.problems if stop else self.warnings
+            texts.append(_block(f"{len(errors):,} unreadable, which {which}:", [*errors.values()]))
+        readable = [picture for picture in pictures if not picture.error]
+        if self.facts.get("kind", "classes") == "classes":  # others have sets of classes
+            left = {(p.split, p.class_name) for p in readable}
+            for split, name in sorted({(p.split, p.class_name) for p in pictures} - left):
+                self.problems.append(f"no picture of {name!r} in {split!r} can be read")
+        if readable:
+            width, height = np.array([(p.width, p.height) for p in readable]).T
+            sides = {"width": width, "height": height, "aspect": np.round(width / height, 3)}
+            self.facts |= {name: _figures(values) for name, values in sides.items()}
+            low, high = zip(*(p.levels for p in readable))
+            self.facts["levels"] = [min(low), max(high)]
+            kinds = collections.Counter(p.kind for p in readable)
+            self.facts["kinds"] = dict(kinds.most_common())
+        self._add_sides(pictures, splits)
+
+    def _add_sides(self, pictures, splits):
+        """Adds the pictures that have other sides than their annotations say."""
+        no_sides = lambda split: np.zeros((len(split), 2)) if split.sides is None else split.sides
+        said = np.concatenate([no_sides(split) for split in splits.values()]).tolist()
+        known = [(p, *of) for p, of in zip(pictures, said, strict=True) if any(of) and not p.error]
+        other = [(p, h, w) for p, h, w in known if (p.height, p.width) != (h, w)]
+        turned = [p.name for p, h, w in other if (p.width, p.height) == (h, w)]
+        what = "pictures whose annotations give their sides before they are turned upright"
+        advice = ", so their boxes lie elsewhere. Turn the files, or annotate them anew"
+        self.warn(turned, what, advice)
+        others = [p.name for p, *_ in other if p.name not in turned]
+        what = "pictures that have other sides than their annotations say"
+        self.warn(others, what, ". Their boxes are scaled; look at them with --out sheet.png")
+
+    def add_pairs(self, pairs: Sequence[Pair]) -> None:
+        """Adds the findings about near-duplicates."""
+        self.facts["duplicates"] = [
+            {
+                "first": pair.first.name,
+                "second": pair.second.name,
+                "distance": pair.distance,
+                "exact": pair.is_exact,
+                "splits": [pair.first.split, pair.second.split],
+                "classes": [pair.first.class_name, pair.second.class_name],
+            }
+            for pair in pairs
+        ]
+        leaks = lambda pair: pair.first.split != pair.second.split
+        conflicts = lambda pair: pair.first.class_name != pair.second.class_name
+        for holds, what in (
+            (leaks, "in two splits, so that the measured accuracy is too high: keep one of each"),
+            (conflicts, "with two labels: compare them, and keep the right one"),
+            (
+                lambda pair: not (leaks(pair) or conflicts(pair)),
+                "twice in a class: keep one of each",
+            ),
+        ):
+            chosen = [*filter(holds, pairs)]
+            if chosen:
+                count = len({pair.second.name for pair in chosen})
+                head = f"pictures that look alike, {what} ({count:,})"
+                self.warnings.append(_block(head, [*map(_line, chosen)]))
 
 
-def review_counts(review: Review, counts: dict[str, dict[str, int]]) -> None:
-    """Adds the findings from the numbers of pictures.
-
-    Args:
-        review: The review to add to.
-        counts: The numbers by split, training images first, and by class.
-    """
-    (_, train), *held_out = counts.items()
-    review.facts |= {"classes": list(train), "pictures": counts}
-    ranked = sorted(train, key=train.__getitem__)
-    least, most = ranked[0], ranked[-1]
-    if train[least]:
-        ratio = train[most] / train[least]
-        review.facts["imbalance"] = round(ratio, 3)
-        if ratio >= SKEWED:
-            review.warnings.append(
-                f"imbalance: {most!r} has {ratio:.1f} times the pictures of {least!r} "
-                f"({train[most]:,} and {train[least]:,}). Add pictures of the small classes, "
-                "and judge by the accuracy of each class, which `vit-keras evaluate` prints"
-            )
-    few = [name for name in ranked if train[name] < FEW]
-    review.warn(few, f"classes with fewer than {FEW} training pictures", ". Add pictures")
-    for split, count in held_out:
-        what = f"classes without pictures in {split!r}, whose accuracy stays unknown"
-        review.warn([name for name in count if not count[name]], what)
+def _figures(values):
+    """Returns the least, the median and the greatest of some values; nothing without any."""
+    figures = (np.min, np.median, np.max) if len(values) else ()
+    return {figure.__name__: round(float(figure(values)), 6) for figure in figures}
 
 
-def review_labels(review: Review, dataset: Dataset, splits: dict[str, Split]) -> None:
-    """Adds the findings from the labels of a data set.
+def _line(pair):
+    same = "the same file" if pair.is_exact else f"{pair.distance} of 64 bits differ"
+    both = (f"{p.name} ({p.split}, {p.class_name})" for p in (pair.first, pair.second))
+    return on_one_line(f"{' and '.join(both)}: {same}")
 
-    Args:
-        review: The review to add to: the kind of the labels, the pictures of each split, and
-            statistics of labels and numbers.
-        dataset: The data set.
-        splits: Its splits, training images first.
 
-    Example:
-        ```python
-        review = data.Review()
-        dataset = data.load("table:ages.csv", channels=3)
-        data.review_labels(review, dataset, dataset.splits)
-        review.facts["numbers"]["train"]["age"]  # {"known": 600, "min": 18.0, ...}
-        ```
-    """
-    kind, names = dataset.kind, dataset.class_names
-    review.facts |= {"kind": kind, "images": {name: len(split) for name, split in splits.items()}}
-    review.facts["notes"] = [*filter(None, [dataset.held_out_by]), *dataset.notes]
-    review.warnings += spoilers(dataset, splits)
-    folded = collections.Counter(map(str.casefold, names))
-    alike = [name for name in names if folded[name.casefold()] > 1]
-    rename = ". Rename one of them, or join them: some systems take them for one folder"
-    review.warn(alike, f"{kind} whose names differ only in upper and lower case", rename)
-    if kind not in ("labels", "numbers"):
-        return
-    describe = _describe_labels if kind == "labels" else _describe_numbers
-    review.facts[kind] = {name: describe(split.labels, names) for name, split in splits.items()}
-    labels = next(iter(splits.values())).labels  # training pictures, (N, K)
-    unknown = np.isnan(labels).mean(axis=0) > UNKNOWN
-    what = f"{kind} that are unknown for more than half of the training pictures"
-    review.warn(list(compress(names, unknown)), what, ". They are learned from the others alone")
+def _block(head, lines):
+    """Writes the first few lines below a heading, and counts the rest."""
+    more = [f"and {len(lines) - LINES:,} more"] if len(lines) > LINES else []
+    return "\n  ".join([head, *lines[:LINES], *more])
 
 
 def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
@@ -148,112 +454,6 @@ def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
         what = f"numbers that are the same in all of {name!r}, which have no R²"
         review.warn(list(compress(dataset.class_names, same)), what, ". Leave them out")
     return review.warnings
-
-
-def _describe_labels(labels, names):
-    present = np.nansum(labels, axis=1)
-    return {
-        "with_none": int((present == 0).sum()),
-        "mean_per_picture": round(float(present.mean()), 3),
-        "unknown": dict(zip(names, np.isnan(labels).sum(axis=0).tolist())),
-    }
-
-
-def _describe_numbers(labels, names):
-    known = {name: v[~np.isnan(v)].astype("float64") for name, v in zip(names, labels.T)}
-    return {
-        name: {"known": len(values)} | (_figures(values, np.std) if len(values) else {})
-        for name, values in known.items()
-    }
-
-
-def _figures(values, *more):
-    figures = (np.min, np.median, np.max, *more)
-    return {function.__name__: round(function(values).item(), 6) for function in figures}
-
-
-def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> None:
-    """Adds the findings from the pictures; `stop` says whether an unreadable one stops a run."""
-    review.facts["unreadable"] = errors = {p.name: p.error for p in pictures if p.error}
-    if errors:
-        stops = "stops a run. Repair or remove them, or set data.on_corrupt to skip"
-        head = f"{len(errors):,} unreadable, which {stops if stop else 'the next picture replaces'}"
-        texts = review.problems if stop else review.warnings
-        texts.append(_block(f"{head}:", [*errors.values()]))
-    readable = [picture for picture in pictures if not picture.error]
-    left = {(p.split, p.class_name) for p in readable}
-    is_one = review.facts.get("kind", "classes") == "classes"  # others have sets of classes
-    lost = sorted({(p.split, p.class_name) for p in pictures} - left) if is_one else []
-    review.problems += [f"no picture of {name!r} in {split!r} can be read" for split, name in lost]
-    if readable:
-        width, height = np.array([(p.width, p.height) for p in readable]).T
-        sides = {"width": width, "height": height, "aspect": np.round(width / height, 3)}
-        review.facts |= {name: _figures(values) for name, values in sides.items()}
-        review.facts["levels"] = [
-            f(p.levels[i] for p in readable) for i, f in enumerate((min, max))
-        ]
-        review.facts["kinds"] = dict(collections.Counter(p.kind for p in readable).most_common())
-
-
-def review_sides(review: Review, splits: dict[str, Split], pictures: Sequence[Picture]) -> None:
-    """Adds the pictures that have other sides than their annotations say.
-
-    Args:
-        review: The review to add to.
-        splits: The splits by name.
-        pictures: All their pictures, in order, from `survey_pictures`.
-    """
-    no_sides = lambda split: np.zeros((len(split), 2)) if split.sides is None else split.sides
-    said = np.concatenate([no_sides(split) for split in splits.values()]).tolist()
-    known = [(p, *of) for p, of in zip(pictures, said, strict=True) if any(of) and not p.error]
-    other = {
-        p.name: (p.width, p.height) == (h, w) for p, h, w in known if (p.height, p.width) != (h, w)
-    }
-    turned = [name for name, is_turned in other.items() if is_turned]
-    what = "pictures whose annotations give their sides before they are turned upright"
-    review.warn(
-        turned, what, ", so their boxes lie elsewhere. Turn the files, or annotate them anew"
-    )
-    others = [name for name, is_turned in other.items() if not is_turned]
-    what = "pictures that have other sides than their annotations say"
-    review.warn(others, what, ". Their boxes are scaled; look at them with --out sheet.png")
-
-
-def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
-    """Adds the findings about near-duplicates."""
-    review.facts["duplicates"] = [
-        {
-            "first": pair.first.name,
-            "second": pair.second.name,
-            "distance": pair.distance,
-            "exact": pair.is_exact,
-            "splits": [pair.first.split, pair.second.split],
-            "classes": [pair.first.class_name, pair.second.class_name],
-        }
-        for pair in pairs
-    ]
-    too_high = "in two splits, so that the measured accuracy is too high: keep one of each"
-    for holds, what in (
-        (lambda pair: pair.leaks, too_high),
-        (lambda pair: pair.conflicts, "with two labels: compare them, and keep the right one"),
-        (lambda pair: not (pair.leaks or pair.conflicts), "twice in a class: keep one of each"),
-    ):
-        if chosen := [*filter(holds, pairs)]:
-            count = len({pair.second.name for pair in chosen})
-            head = f"pictures that look alike, {what} ({count:,})"
-            review.warnings.append(_block(head, [*map(_line, chosen)]))
-
-
-def _line(pair):
-    same = "the same file" if pair.is_exact else f"{pair.distance} of 64 bits differ"
-    both = (f"{p.name} ({p.split}, {p.class_name})" for p in (pair.first, pair.second))
-    return on_one_line(f"{' and '.join(both)}: {same}")
-
-
-def _block(head, lines):
-    """Writes the first few lines below a heading, and counts the rest."""
-    more = [f"and {len(lines) - LINES:,} more"] if len(lines) > LINES else []
-    return "\n  ".join([head, *lines[:LINES], *more])
 
 
 def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:
@@ -303,108 +503,3 @@ def describe_splits(
     warnings = spoilers(dataset, {"train": train, "test": test})
     notes = [*filter(None, [dataset.held_out_by]), *dataset.notes]
     return [line, *notes, *(f"warning: {text}" for text in warnings)]
-
-
-def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
-    """Describes the targets of N images: "cat", "cat 70%, dog 30%", or "age 34".
-
-    Args:
-        targets: One-hot or mixed classes, labels, or standardized numbers, `(N, K)`.
-        class_names: The K names.
-        task: The kind of the targets.
-
-    Example:
-        >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
-        ['cat', 'cat 30%, dog 70%']
-    """
-    kind = "labels" if task.kind == "classes" else task.kind  # mixed classes are several
-    mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
-    return [LABEL_KINDS[kind].text(row, class_names) for row in np.asarray(targets) * std + mean]
-
-
-def draw_contact_sheet(
-    images: np.ndarray,
-    captions: Sequence[str],
-    boxes: np.ndarray | None = None,
-    class_names: Sequence[str] = (),
-):
-    """Draws images in rows, with a line of text below each.
-
-    Args:
-        images: `(N, H, W, C)`, made viewable by `depth.viewable`.
-        captions: N lines; a line wider than its image is cut.
-        boxes: The objects in the images, `(N, M, 5)`: class, center x, center y, width and height
-            as shares of the sides; class -1 for none.
-        class_names: The names of the classes, to write beside the boxes.
-
-    Returns:
-        A `PIL.Image.Image` in RGB. Image i stands at `place(i, N, H, W)`, and is enlarged by
-        `scale_of(H, W)`.
-
-    Example:
-        ```python
-        images, *described = experiments.first_training_images(config)
-        sheet = data.draw_contact_sheet(images, data.captions_of(*described))
-        sheet.save("sheet.png")
-        ```
-    """
-    pillow = pillow_image("Drawing a contact sheet")
-    from PIL import ImageDraw
-
-    images = viewable(images)
-    count, height, width = images.shape[:3]
-    scale = scale_of(height, width)
-    large = images.repeat(scale, axis=1).repeat(scale, axis=2)  # (N, h, w, C)
-    height, width = large.shape[1:3]
-    places = [place(i, count, *images.shape[1:3]) for i in range(count)]
-    right, bottom = np.max(places, axis=0) + (width + GAP, height + CAPTION + GAP)
-    sheet = np.full((bottom, right, 3), 255, "uint8")
-    for image, (left, top) in zip(large, places):
-        sheet[top : top + height, left : left + width] = image
-    picture = pillow.fromarray(sheet)
-    draw = ImageDraw.Draw(picture)
-    for corner, rows in zip(places, () if boxes is None else boxes):
-        _draw_boxes(draw, corner, (width, height), rows[rows[:, 0] >= 0], class_names)
-    for (left, top), caption in zip(places, map(drawable, captions), strict=True):
-        while sum(draw.textlength(text, font=font) for text, font in _pieces(caption)) > width:
-            caption = f"{caption.removesuffix('…')[:-1]}…"
-        start: float = left
-        for text, font in _pieces(caption):
-            draw.text((start, top + height + 1), text, fill="black", font=font)
-            start += draw.textlength(text, font=font)
-    return picture
-
-
-def _draw_boxes(draw, corner, size, rows, class_names):
-    """Draws objects `(n, 5)` and their names into the image at a corner of a sheet."""
-    for kind, *box in rows[:, :5].tolist():
-        center, half = np.multiply(box[:2], size) + corner, np.multiply(box[2:], size) / 2
-        low, high = center - half, np.maximum(center + half - 1, center - half)
-        color = f"hsl({kind * 137.5 % 360:.0f}, 90%, 45%)"
-        draw.rectangle((*low, *high), outline=color, width=2)
-        for text, font in _pieces(drawable(class_names[int(kind)])):
-            style = {"fill": "white", "stroke_fill": color, "stroke_width": 2}
-            draw.text(low.tolist(), text, font=font, **style)
-            low[0] += draw.textlength(text, font=font)
-
-
-def _pieces(caption):
-    """Splits a text into pieces, each with a font that can draw it."""
-    from PIL import ImageFont
-
-    path_of = lambda character: "" if is_latin(character) else font_of(character)
-    for path, piece in itertools.groupby(caption, path_of):
-        font = ImageFont.truetype(path, 13) if path else ImageFont.load_default(size=13)
-        yield "".join(piece), font
-
-
-def scale_of(height: int, width: int) -> int:
-    """Returns the integer factor by which images are enlarged."""
-    return max(1, -(-SIDE // min(height, width)))
-
-
-def place(i: int, count: int, height: int, width: int) -> tuple[int, int]:
-    """Returns the left and top pixel of image i of a sheet of `count` images."""
-    row, column = divmod(i, math.ceil(math.sqrt(count)))
-    scale = scale_of(height, width)
-    return GAP + column * (width * scale + GAP), GAP + row * (height * scale + CAPTION + GAP)

@@ -191,7 +191,7 @@ def first_training_images(
         ```python
         config = vit_keras.config.read_config("digits")
         images, *described = experiments.first_training_images(config, count=16)
-        data.draw_contact_sheet(images, data.captions_of(*described)).save("sheet.png")
+        figures.picture_sheet(images, data.captions_of(*described), "sheet.png")
         ```
     """
     config = complete_model(config)

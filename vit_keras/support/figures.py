@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import os
 import textwrap
 import warnings
@@ -264,4 +265,25 @@ def number_errors(
         histogram.set_title(f"mean absolute error {row['mae']:.4g}", fontsize=10)
     if source:
         figure.suptitle(shorten(source))
+    save_figure(figure, path)
+
+
+def picture_sheet(
+    images: Sequence[np.ndarray], captions: Sequence[str], path: str | os.PathLike
+) -> None:
+    """Draws pictures in rows, with a caption below each.
+
+    Args:
+        images: N pictures `(H, W, 1 or 3)` uint8.
+        captions: N texts.
+        path: The PNG file to write.
+    """
+    columns = math.ceil(math.sqrt(len(images)))
+    rows = math.ceil(len(images) / columns)
+    figure, axes = new_figure(1.5 * columns, 1.7 * rows, rows, columns)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, image, caption in zip(axes.flat, images, captions):
+        axis.imshow(image, cmap="gray", vmin=0, vmax=255)
+        axis.set_title(shorten(caption, 24), y=-0.18, fontsize=7)
     save_figure(figure, path)
