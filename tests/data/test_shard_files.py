@@ -12,7 +12,7 @@ from tests.data.gray_pictures import grays
 from tests.data.gray_shards import load, png, samples, write_tar
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.shards.source import expand_braces
+from vit_keras.data.shards import expand_braces
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
 

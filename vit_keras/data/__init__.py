@@ -10,7 +10,7 @@ from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
-    from vit_keras.data.box_files import holds_boxes
+    from vit_keras.data.boxes import holds_boxes
     from vit_keras.data.dataset import Dataset, Split, from_arrays
     from vit_keras.data.datasets import DATASETS, complete_levels, load
     from vit_keras.data.files import read_layout
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         survey_pictures,
     )
     from vit_keras.data.shards.packing import pack_shards
-    from vit_keras.data.threads import read_ahead
     from vit_keras.data.transforms import normalize, pixels_of, resize, seen_part, to_uint8
+    from vit_keras.support.machine import read_ahead
 
 __getattr__, __all__ = typed_names(__name__)

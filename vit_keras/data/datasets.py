@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data import files, huggingface, table, tfds
+from vit_keras.data import files, huggingface, shards, table, tfds
 from vit_keras.data.dataset import Dataset, UnreadableImages, from_arrays
 from vit_keras.data.deep_images import type_in_header
 from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import SUFFIXES
-from vit_keras.data.shards import source as shards
-from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
+from vit_keras.support.machine import read_ahead
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.box_files import holds_boxes, read_boxes
-from vit_keras.data.boxes import Annotated, Boxes, clean
+from vit_keras.data.boxes import Annotated, Boxes, clean, holds_boxes, read_boxes
 from vit_keras.data.dataset import (
     HELD_OUT,
     SPLITS,
@@ -198,7 +197,7 @@ SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
 def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
 
-    For pictures with masks, see `masks.holds_masks`, and for boxes, `box_files.holds_boxes`. With
+    For pictures with masks, see `masks.holds_masks`, and for boxes, `boxes.holds_boxes`. With
     `config.label_pattern`, the name of each picture gives its class, at any depth. If pictures need
     not be `labeled`, a folder with another layout, or with pictures beside the classes, has no
     classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links

@@ -11,8 +11,8 @@ from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Split, WholeFault, read_file
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
-from vit_keras.data.threads import read_ahead
 from vit_keras.support.annotated import listed
+from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import VOID
 
 IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"

@@ -16,8 +16,8 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Split, UnreadableImageError, joined
 from vit_keras.data.pillow_images import unreadable_message
-from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
+from vit_keras.support.machine import read_ahead
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,463 @@
-"""Data sets in shards: files that hold many pictures each, read by index."""
+"""Shards: the files that a pattern names, the places of their records, and the data set.
+
+An index is built once, by reading all shards. It lies in `vit_keras/shards` in `$KERAS_HOME` or
+`~/.keras`, under a name that follows from the names, sizes and times of the shards.
+"""
+
+import functools
+import glob
+import hashlib
+import itertools
+import json
+import math
+import os
+import pathlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from vit_keras.config import DataConfig
+from vit_keras.data.dataset import SPLITS, Dataset, Split, split_in, split_name
+from vit_keras.data.held_out import hold_out
+from vit_keras.data.picture_paths import is_junk
+from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, format_of
+from vit_keras.data.shards.shard_files import (
+    Shard,
+    ShardFiles,
+    ask,
+    cache_folder,
+    is_remote,
+    size_and_stamp,
+)
+from vit_keras.support import extras
+from vit_keras.support.files import exclusive_lock, replacing_folder, sha256
+from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
+from vit_keras.support.machine import read_ahead
+
+MOST_SHARDS = 10**6
+AT_ONCE = 16  # concurrent requests
+FILE = "shards.json"
+# Formats whose records have no byte offsets.
+COMPRESSED = re.compile(r"\.(t[gbx]z2?|(tar|parquet|tfrecords?)\.(gz|bz2|xz|zst|lz4))$")
+REMEDY_OF_KINDS = "Name files of one, such as shards:FOLDER/*.tar, or folder:FOLDER for pictures"
+REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
+
+
+class Entry(TypedDict):
+    """A shard."""
+
+    file: str
+    images: int
+    bytes: int
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """The content of `shards.json`, which `pack_shards` writes beside the shards."""
+
+    format: str
+    image_size: int | None
+    classes: list[str]
+    splits: dict[str, list[Entry]]
+
+
+class Shards(NamedTuple):
+    """The shards that a pattern names.
+
+    Attributes:
+        splits: The shards of each split, in order.
+        kind: Their format.
+        classes: The class names in `shards.json`; empty without it.
+    """
+
+    splits: dict[str, list[Shard]]
+    kind: str
+    classes: tuple[str, ...]
+
+
+def find_shards(pattern: str) -> Shards:
+    """Lists the shards that a pattern names.
+
+    A folder without shards stands for its only subfolder with shards, such as `data` in a Hub
+    repository, or for the subfolders of the splits.
+
+    A shard belongs to the split train, test, validation, val, valid, or dev if its name contains
+    that word or its folder has that name, and to train otherwise. `shards.json` takes precedence.
+
+    Args:
+        pattern: A folder, a file, a URL, or names with `*`, `?`, `[ab]`, `{a,b}` or
+            `{000..127}`; in URLs, `?` and `[` stand for themselves.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the files have no known format, or several, or if `shards.json` is damaged or
+            lists other files.
+    """
+    is_folder = os.path.isdir(pattern)
+    if is_remote(pattern):
+        pattern = pattern.rstrip("/")
+        last = pattern.rpartition("/")[2]
+        is_folder = format_of(last) is None and not set("*{") & set(last)
+    else:
+        pattern = pathlib.Path(pattern).absolute().as_posix()
+    paths = [] if is_folder else _named(pattern)
+    folder = pattern if is_folder else paths[0].rpartition("/")[0]
+    manifest = _manifest(f"{folder}/{FILE}")
+    entries = {
+        f"{folder}/{entry['file']}": (split, entry)
+        for split, of_split in manifest["splits"].items()
+        for entry in of_split
+    }
+    paths = paths or list(entries) or _in_folder(folder)
+    kind = _kind(pattern, paths)
+    splits: dict[str, list[Shard]] = {}
+    for shard in _described(paths, entries):
+        split, _ = entries.get(shard.path, (_split_of(shard.path), None))
+        splits.setdefault(split, []).append(shard)
+    return Shards(splits, kind, tuple(manifest["classes"]))
+
+
+def _named(pattern) -> list[str]:
+    """Returns the files that a pattern names, in order."""
+    if not is_remote(pattern) and os.path.exists(pattern):  # whatever characters its name has
+        return [pattern]
+    return list(dict.fromkeys(itertools.chain(*map(_matching, expand_braces(pattern)))))
+
+
+def _matching(path):
+    if "*" in path or (glob.has_magic(path) and not is_remote(path) and not os.path.exists(path)):
+        return _listed(path, lambda files, name: files.glob(name)) or [path]
+    return [path]
+
+
+def _in_folder(folder) -> list[str]:
+    """Returns the shards in a folder or, without any, in its splits' folders or only subfolder."""
+    listed = lambda path: _listed(path, lambda files, name: files.ls(name, detail=False))
+    shards = lambda paths: [path for path in paths if format_of(path) or COMPRESSED.search(path)]
+    paths = listed(folder)
+    if any(shards(paths)) or folder.startswith("http"):
+        return shards(paths)
+    inside = [path for path in paths if ask(path, lambda files, name: files.isdir(name))]
+    below = {path: of_path for path in inside if (of_path := shards(listed(path)))}
+    names = [*map(os.path.basename, below)]
+    if len(names) > 1 and not {*names} <= {*SPLITS}:
+        raise ValueError(
+            f"A folder must hold shards of one data set. Received: {folder!r} with shards in "
+            f"{', '.join(names)}. Give one of them, such as shards:{next(iter(below))}"
+        )
+    return [*itertools.chain(*below.values())] or [path for path in paths if path not in inside]
+
+
+def _listed(path, names: Callable[[Any, str], list[str]]) -> list[str]:
+    """Returns the files that a file system lists, sorted, without hidden ones."""
+    whole = lambda files, name: files.unstrip_protocol(name) if is_remote(path) else name
+    paths = ask(path, lambda files, name: [whole(files, one) for one in names(files, name)])
+    return sorted(path for path in paths if not is_junk(os.path.basename(path)))
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Returns the names that `{a,b}` and `{000..127}` stand for.
+
+    Raises:
+        ValueError: If there are more than a million names, or none.
+    """
+    texts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [_choices(text) if i % 2 else [text] for i, text in enumerate(texts)]
+    if not 0 < math.prod(map(len, choices)) <= MOST_SHARDS:
+        raise ValueError(
+            f"A range in a pattern must ascend, and a pattern must name at most {MOST_SHARDS} "
+            f"shards. Received: {pattern!r}"
+        )
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _choices(text):
+    if not (bounds := re.fullmatch(r"(\d+)\.\.(\d+)", text)):
+        return text.split(",")
+    first, last = map(int, bounds.groups())
+    numbers = range(first, min(last, first + MOST_SHARDS) + 1)  # one too many is refused
+    return [f"{number:0{len(bounds[1])}}" for number in numbers]
+
+
+def _manifest(path) -> Manifest:
+    """Reads `shards.json`; returns an empty dict if there is none."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
+        raise ValueError(f"{path!r} is not a file. {REMEDY}")
+    end = LARGEST_JSON_BYTES + 1  # of a larger file; too much to be JSON
+    try:
+        data = ask(path, lambda files, name: files.cat_file(name, start=0, end=end))
+    except FileNotFoundError:
+        return Manifest(format="", image_size=None, classes=[], splits={})
+    manifest = parse_json(data, repr(path), Manifest, REMEDY)
+    names: set[str] = set()
+    for entry in itertools.chain(*manifest["splits"].values()):
+        name = entry["file"]
+        if name in names:
+            raise ValueError(f"{path!r} must name each file once. Received: {name!r} twice")
+        names.add(name)
+        if name in ("", ".", "..") or set("/\\") & set(name):
+            raise ValueError(
+                f"{path!r} must name files of its folder. Received: {name!r}. {REMEDY}"
+            )
+    return manifest
+
+
+def _described(paths, entries):
+    """Yields the shards. For remote ones, `shards.json` saves a request to the server."""
+    ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
+    statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
+    for path in paths:
+        _, entry = entries.get(path, (None, None))
+        size, stamp = statuses[path] if path in statuses else (entry["bytes"], "")
+        known = (entry["images"], entry["sha256"]) if entry else ()
+        shard = Shard(path, size, stamp, *known)
+        if size <= 0:
+            raise shard.damaged("it is empty")
+        if entry and size != entry["bytes"]:
+            raise shard.damaged(f"it has {size} bytes, and {FILE} says {entry['bytes']}")
+        yield shard
+
+
+def _kind(pattern, paths) -> str:
+    kinds = {format_of(path) for path in paths}
+    if len(kinds) != 1 or None in kinds:
+        others = [os.path.basename(path) for path in paths if format_of(path) is None]
+        names = ", ".join(others[:3] or map(str, kinds)) or "no files"
+        compressed = next(filter(COMPRESSED.search, others), None)
+        raise ValueError(
+            "Shards must be files of one format, with a suffix .tar, .parquet, .tfrecord or "
+            f".array_record. Received: {pattern!r} with {names}. "
+            + (f"Unpack compressed files: gunzip {compressed}" if compressed else REMEDY_OF_KINDS)
+        )
+    return str(kinds.pop())
+
+
+def _split_of(path: str) -> str:
+    """Returns the split that a file's name, or else its folder's name, gives."""
+    *_, folder, name = path.split("/")
+    of_folder = split_name(folder)
+    return split_in(name, of_folder if of_folder in SPLITS else "train")
+
+
+VERSION = 3  # of the table and of what is read from shards
+META, TABLE = "index.json", "records.bin"
+PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
+NO_LABEL = -1
+REBUILD = "Delete its folder; it is then built anew"
+
+
+class Meta(TypedDict):
+    """The content of `index.json`."""
+
+    records: list[int]  # of each shard
+    classes: list[str]  # names by the numbers in the table; empty if the labels are numbers
+    sha256: str  # of the table
+
+
+class Index(NamedTuple):
+    """The places and labels of N records in S shards.
+
+    Attributes:
+        starts: The number of the first record of each shard, followed by N, `(S + 1,)`.
+        table: The places, `(N,)`, with `offset` and `length` as in `Record`.
+        labels: The number of each record's class, `(N,)`; -1 without one.
+        classes: The names of the classes, sorted, if the labels in the shards are names.
+    """
+
+    starts: np.ndarray
+    table: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Returns the shard, the offset and the length of a record."""
+        offset, length, _ = self.table[number].item()
+        return int(np.searchsorted(self.starts, number, side="right")) - 1, offset, length
+
+
+def open_index(files: ShardFiles, kind: str, column: str | None) -> Index:
+    """Opens the index of some shards; builds it first if there is none.
+
+    Args:
+        files: The shards, in the order of their records.
+        kind: Their format.
+        column: The column or feature of the labels; None for the usual one.
+
+    Raises:
+        ValueError: If a shard or the index is damaged. The message names the file.
+    """
+    folder = index_folder(files.shards, kind, column)
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(f"{folder}.lock", lambda: None):
+            if not folder.exists():  # another process may have built it meanwhile
+                classes: dict[str, int] = {}
+                write_index(folder, _scanned(files, kind, column, classes), classes)
+    return read_index(folder)
+
+
+def index_folder(shards: Sequence[Shard], kind: str, column: str | None) -> pathlib.Path:
+    """Returns the folder of the index of some shards, which need not exist."""
+    said = json.dumps([VERSION, kind, column, *map(list, shards)])
+    return cache_folder() / hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def _scanned(files, kind, column, classes) -> Iterator[np.ndarray]:
+    """Yields the places in each shard; numbers new class names in `classes`."""
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    kinds: set[type] = set()  # types of labels
+    bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
+    for number, shard in enumerate(bar):
+        with files.scanning(number) as path, shard.naming(path):
+            records = enumerate(FORMATS[kind].scan(path, column))
+            places = ((*place, _number(i, label, classes, kinds)) for i, (*place, label) in records)
+            table = np.fromiter(places, PLACE)
+            if shard.images not in (None, len(table)):
+                raise ValueError(
+                    f"it has {len(table)} pictures, and shards.json says {shard.images}"
+                )
+        yield table
+
+
+def _number(where, label, classes, kinds):
+    if label is None:
+        return NO_LABEL
+    kinds.add(type(label))
+    if kinds not in ({int}, {str}):
+        raise ValueError(
+            "the labels must all be numbers, or all be names, and that of its record "
+            f"{where} is {label!r:.60}"
+        )
+    if isinstance(label, str):
+        label = classes.setdefault(label, len(classes))
+    if not 0 <= label < MOST_CLASSES:
+        raise ValueError(
+            f"its record {where} has the class {label}, not one of 0 to {MOST_CLASSES - 1}"
+        )
+    return label
+
+
+def write_index(
+    folder: pathlib.Path, tables: Iterable[np.ndarray], classes: Collection[str]
+) -> None:
+    """Writes an index in one step: the places in each shard, and the names of their classes."""
+    with replacing_folder(folder) as partial:
+        with open(partial / TABLE, "wb") as file:
+            counts = [file.write(table.tobytes()) // PLACE.itemsize for table in tables]
+        meta = {"records": counts, "classes": list(classes), "sha256": sha256(partial / TABLE)}
+        (partial / META).write_text(json.dumps(with_checksums(meta)), encoding="utf-8")
+
+
+def read_index(folder: pathlib.Path) -> Index:
+    """Maps an index into memory.
+
+    Raises:
+        ValueError: If it is damaged. The message names the file.
+    """
+    meta = read_json(folder / META, Meta, REBUILD)
+    if sha256(folder / TABLE) != meta["sha256"]:
+        raise ValueError(f"{str(folder / TABLE)!r} is damaged (its SHA-256 differs). {REBUILD}")
+    starts = np.cumsum([0, *meta["records"]])
+    table = np.memmap(folder / TABLE, PLACE, "r") if starts[-1] else np.empty(0, PLACE)
+    labels, classes = np.array(table["label"]), sorted(meta["classes"])
+    if classes:
+        ranks = {name: rank for rank, name in enumerate(classes)}
+        # The last rank means no label.
+        labels = np.array([*map(ranks.get, meta["classes"]), NO_LABEL], "int32")[labels]
+    return Index(starts, table, labels, tuple(classes))
+
+
+def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
+    """Opens shards: see `find_shards` for the pattern.
+
+    Records keep the order of the shards, and within each the order of the file. Without a held-out
+    split, `config.test_percent` of each class is held out by the numbers of the records.
+
+    Args:
+        pattern: The shards.
+        config: The column of the labels and the held-out share.
+        task: Unused; shards hold only classes.
+        labeled: Whether all pictures must have a class. If not, shards in which some pictures lack
+            one give a data set without `class_names`.
+
+    Raises:
+        FileNotFoundError: If a shard does not exist.
+        ValueError: If a shard or its index is damaged, or if a picture has no class. The message
+            names the file.
+        ImportError: If a package for the format is not installed.
+    """
+    if len(config.label_columns) > 1:
+        raise ValueError(
+            "Shards have one column of labels. "
+            f"Received: data.label_columns={list(config.label_columns)}"
+        )
+    column = config.label_columns[0] if config.label_columns else None
+    shards = find_shards(pattern)
+    flat = [shard for of_split in shards.splits.values() for shard in of_split]
+    files = ShardFiles(flat, config.shard_cache_gb)
+    index = open_index(files, shards.kind, column)
+    if not len(index.labels):
+        raise ValueError(
+            "Shards must hold pictures. "
+            f"Received: {pattern!r} with none, but {_contents(files, shards.kind, 0)}"
+        )
+    files.copy_all()
+    names = _class_names(shards, files, index, column, labeled)
+    labels = index.labels if names else np.zeros_like(index.labels)
+    read = FORMATS[shards.kind].reader(files)
+    encoded = lambda number: (read(number, *index.place(number)), labels[number])
+    whole = Split(labels, encoded=encoded, name=lambda number: _name_of(index, flat, number))
+    splits, first = {}, 0
+    for key, of_split in shards.splits.items():
+        start, stop = index.starts[[first, first + len(of_split)]].tolist()
+        splits[key] = whole.part(np.arange(start, stop))
+        splits[key].files = functools.partial(_names_and_paths, of_split)
+        first += len(of_split)
+    return hold_out(Dataset(f"shards:{pattern}", splits, names), "no shard test", config)
+
+
+def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
+    """Returns the class names from the shards or `shards.json`, or numbers."""
+    (without,) = np.nonzero(index.labels == NO_LABEL)
+    if len(without) and not labeled:
+        return ()
+    if len(without):
+        raise ValueError(
+            "Every picture must have a class. Received: "
+            f"{_name_of(index, files.shards, without[0])} without one, and {len(without)} in all; "
+            f"the shard has {_contents(files, shards.kind, index.place(without[0])[0])}. Name the "
+            "labels in data.label_columns, or learn without labels"
+        )
+    if index.classes and shards.classes and index.classes != shards.classes:
+        raise ValueError(
+            f"Names of classes in shards must be those of shards.json. Received: "
+            f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
+        )
+    names = shards.classes or index.classes
+    names = names or FORMATS[shards.kind].class_names(files, column)
+    highest = int(index.labels.max())
+    if names and highest >= len(names):
+        shard, _, _ = index.place(int(np.argmax(index.labels)))
+        raise files.shards[shard].damaged(
+            f"it has the class {highest}, and there are names of {len(names)} classes"
+        )
+    return tuple(names or map(str, range(highest + 1)))
+
+
+def _contents(files, kind, number) -> str:
+    """Describes the content of a shard."""
+    with files.scanning(number) as path:
+        return FORMATS[kind].contents(path)
+
+
+def _name_of(index: Index, shards: Sequence[Shard], number) -> str:
+    shard, _, _ = index.place(number)
+    return f"{shards[shard].path} record {number - int(index.starts[shard])}"
+
+
+def _names_and_paths(shards: Sequence[Shard]) -> list[tuple[str, str]]:
+    """Returns names and paths of the shards, as `Split.files` does."""
+    stamp = lambda shard: f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
+    return [(os.path.basename(shard.path) + stamp(shard), shard.path) for shard in shards]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from vit_keras.data.dataset import UnreachableError
-from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
 from vit_keras.support.files import check_arrived, exclusive_lock, replacing, sha256
+from vit_keras.support.machine import read_ahead
 
 
 class NoRanges(ValueError):
