@@ -89,16 +89,6 @@ def _most_pixels() -> int | None:
     return pillow.MAX_IMAGE_PIXELS
 
 
-def check_webp(data: bytes) -> None:
-    """Checks the size of a WebP, since Pillow allocates its pixels on opening.
-
-    Raises:
-        ValueError: If the picture is too large.
-    """
-    if data[8:12] == b"WEBP" and (size := _webp_size(data)):
-        check_pixels(*size)
-
-
 def check_png_rows(data: bytes) -> None:
     """Checks that a PNG with intact chunks holds as many rows as its header says.
 
@@ -130,21 +120,6 @@ def _idat(data):
         if name == b"IDAT":
             yield data[place + 8 : place + 8 + length]
         place += length + 12
-
-
-def _webp_size(data) -> tuple[int, int] | None:
-    """Reads width and height from the header of a WebP; None if it is too short."""
-    kind = data[12:16]
-    if kind == b"VP8 " and len(data) >= 30:
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    if kind == b"VP8L" and len(data) >= 25:
-        (bits,) = struct.unpack_from("<I", data, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"VP8X" and len(data) >= 30:
-        sides = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        return next(sides), next(sides)
-    return None
 
 
 HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -191,17 +191,13 @@ def _open(rows: Rows) -> Split:
     return Split(values, encoded=lambda i: (read_file(places[i]), labels[i]), **options)
 
 
-SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
-
-
 def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
 
     For pictures with masks, see `masks.holds_masks`, and for boxes, `boxes.holds_boxes`. With
     `config.label_pattern`, the name of each picture gives its class, at any depth. If pictures need
     not be `labeled`, a folder with another layout, or with pictures beside the classes, has no
-    classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links
-    put a picture into several folders, these folders are its labels.
+    classes: all pictures in it and in its subfolders are one data set.
 
     The held-out split is a folder named test, validation, val, valid, or dev. Without one,
     `config.test_percent` of each class is held out. If `config.train_split` is not part of train, a
@@ -228,21 +224,19 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         return open_rows(rows, config)
     if layout.problems:
         raise ValueError(layout.problems[0])
-    folders = {split: _linked(layout, split) for split in layout.roots}
-    if task == "auto":
-        several = any(len({*of}) > 1 for of_split in folders.values() for of in of_split.values())
-        task = "labels" if several else "classes"
-    if task == "classes":
-        folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
+    folders = {
+        split: {image: name for name, of_class in classes.items() for image in of_class}
+        for split, classes in layout.pictures.items()
+    }
     rows = _rows(path, folders)
-    names, relative = layout.classes, lambda image: os.path.relpath(image, path)
-    classes = {relative(image): of for split in folders.values() for image, of in split.items()}
-    if task == "classes":
-        numbers = {name: k for k, name in enumerate(names)}
-        values: list = [numbers[classes[image][0]] for image in rows.files]
-    else:
-        values = [np.isin(names, classes[image]) for image in rows.files]
-    rows.labels = Labels(task, tuple(names), as_labels(values))
+    numbers = {name: k for k, name in enumerate(layout.classes)}
+    classes = {
+        os.path.relpath(image, path): numbers[name]
+        for of_split in folders.values()
+        for image, name in of_split.items()
+    }
+    values = as_labels([classes[image] for image in rows.files])
+    rows.labels = Labels("classes", tuple(layout.classes), values)
     return open_rows(rows, config)
 
 
@@ -305,11 +299,6 @@ class Layout:
     unused: list[str]
     problems: list[str]
 
-    def images(self, split: str) -> Iterator[tuple[str, str]]:
-        """Yields the path and the class of each picture of a split."""
-        for name, of_class in self.pictures[split].items():
-            yield from ((path, name) for path in of_class)
-
 
 def read_layout(path: str, trains: bool = True) -> Layout:
     """Reads the names of the files in a folder.
@@ -357,8 +346,6 @@ def read_layout(path: str, trains: bool = True) -> Layout:
         if is_picture(name) and os.path.isfile(os.path.join(root, name))
     ]
     problems = [*_problems(path, roots, pictures, loose)]
-    if shards := [file for file in others if file.lower().endswith(SHARDS)]:
-        problems = [f"{text}. It holds {shards[0]!r}: give shards:{path}" for text in problems]
     classes, unused = list(pictures["train"]), [] if in_path else beside
     return Layout(roots, classes, pictures, sorted(others), loose, unused, problems)
 
@@ -406,14 +393,6 @@ def _problems(path, roots, pictures, loose):
             f"{path!r} without one"
         )
         return
-    if len(pictures["train"]) == 1:
-        (name,) = pictures["train"]
-        if len(_subfolders(inner := os.path.join(roots["train"], name))) > 1:
-            yield (
-                f"A classifier needs at least two classes. Received: {roots['train']!r}, which "
-                f"holds nothing but the folder {name!r}. If the classes lie in it, give "
-                f"folder:{inner if roots['train'] == path else f'PATH with {inner} as train'}"
-            )
     for split, root in roots.items():
         if not any(pictures[split].values()):
             where = f"pictures in no folder of a class ({len(loose):,})" if loose else "none"
@@ -430,18 +409,3 @@ def _problems(path, roots, pictures, loose):
             yield (
                 f"Every class of {split!r} must be one of 'train'. Received: {unknown} in {root!r}"
             )
-
-
-def _linked(layout, split):
-    """Returns the classes of each picture; the first of several links stands for all of them."""
-    first: dict[tuple[int, int], str] = {}
-    folders: dict[str, list[str]] = {}
-    order = lambda row: path_hash(os.path.relpath(row[0], layout.roots[split]))
-    for image, name in sorted(layout.images(split), key=order):
-        try:
-            status = os.stat(image)
-            path = first.setdefault((status.st_dev, status.st_ino), image)
-        except OSError:  # deleted, or a broken link: unreadable
-            path = image
-        folders.setdefault(path, []).append(name)
-    return folders

@@ -12,7 +12,6 @@ from vit_keras.data.deep_images import (
     LARGER,
     check_opened,
     check_png_rows,
-    check_webp,
     is_deep_png,
     read_deep,
     read_png,
@@ -150,7 +149,6 @@ def open_encoded(data: bytes):
         formats.append("HEIF")
     image = pillow_image()
     with _as_value_errors():
-        check_webp(data)
         picture = image.open(io.BytesIO(data), formats=formats)
         check_opened(picture, data)
         if picture.format == "PNG":

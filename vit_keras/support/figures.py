@@ -5,7 +5,6 @@ import functools
 import math
 import os
 import textwrap
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,40 +23,24 @@ def is_latin(character: str) -> bool:
 
 @functools.cache
 def font_of(character: str) -> str | None:
-    """A font file on this machine that can draw a character, or None."""
-    if not extras.is_installed("matplotlib"):  # it lists the fonts
-        return None
+    """The name of a font on this machine that can draw a character, or None."""
     manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
-    default = manager.findfont(manager.FontProperties())
-    for path in [default, *sorted({font.fname for font in manager.fontManager.ttflist})]:
+    for path in sorted({font.fname for font in manager.fontManager.ttflist}):
         if "LastResort" in path:  # it has a box for every character
             continue
         with contextlib.suppress(OSError, RuntimeError):  # a file that FreeType cannot read
             font = manager.get_font(path)
             if font.scalable and font.get_char_index(ord(character)):
-                return path
+                return font.family_name
     return None
-
-
-def drawable(text: str) -> str:
-    """A text with an escape, such as `\\u732b`, for each character that no font here can draw."""
-    escape = lambda c: c.encode("ascii", "backslashreplace").decode()
-    lacking = dict.fromkeys(c for c in text if not (is_latin(c) or font_of(c)))
-    if lacking:
-        names = "".join(lacking)
-        warnings.warn(f"No font on this machine can draw {names!r}. Install one", stacklevel=2)
-    return "".join(escape(c) if c in lacking else c for c in text)
 
 
 def save_figure(figure, path: str | os.PathLike) -> None:
     """Writes a matplotlib figure as a PNG file; an existing file is replaced in one step."""
-    manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)  # a class may be named "$5$"
-        text.set_text(drawable(text.get_text()))
         fonts = {font_of(c) for c in text.get_text() if not is_latin(c)}
-        names = [manager.get_font(font).family_name for font in sorted(filter(None, fonts))]
-        text.set_fontfamily([*text.get_fontfamily(), *names])
+        text.set_fontfamily([*text.get_fontfamily(), *sorted(filter(None, fonts))])
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png", facecolor="white")
 
@@ -134,7 +117,7 @@ def shorten(name: str, longest: int = LONGEST_NAME) -> str:
         >>> shorten("American Staffordshire terrier 3", 16)
         'American …rier 3'
     """
-    if len(name := drawable(name)) <= longest:
+    if len(name) <= longest:
         return name
     end = (longest - 1) * 2 // 5
     return f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
@@ -280,7 +263,8 @@ def picture_sheet(
     """
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
-    figure, axes = new_figure(1.5 * columns, 1.7 * rows, rows, columns)
+    cell = 1.5 * images[0].shape[0] / images[0].shape[1] + 0.2  # inches, with the caption
+    figure, axes = new_figure(1.5 * columns, cell * rows, rows, columns)
     for axis in axes.flat:
         axis.set_axis_off()
     for axis, image, caption in zip(axes.flat, images, captions):

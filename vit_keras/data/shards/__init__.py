@@ -191,12 +191,8 @@ def _manifest(path) -> Manifest:
     except FileNotFoundError:
         return Manifest(format="", image_size=None, classes=[], splits={})
     manifest = parse_json(data, repr(path), Manifest, REMEDY)
-    names: set[str] = set()
     for entry in itertools.chain(*manifest["splits"].values()):
         name = entry["file"]
-        if name in names:
-            raise ValueError(f"{path!r} must name each file once. Received: {name!r} twice")
-        names.add(name)
         if name in ("", ".", "..") or set("/\\") & set(name):
             raise ValueError(
                 f"{path!r} must name files of its folder. Received: {name!r}. {REMEDY}"
@@ -399,10 +395,7 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
     files = ShardFiles(flat, config.shard_cache_gb)
     index = open_index(files, shards.kind, column)
     if not len(index.labels):
-        raise ValueError(
-            "Shards must hold pictures. "
-            f"Received: {pattern!r} with none, but {_contents(files, shards.kind, 0)}"
-        )
+        raise ValueError(f"Shards must hold pictures. Received: {pattern!r} with none")
     files.copy_all()
     names = _class_names(shards, files, index, column, labeled)
     labels = index.labels if names else np.zeros_like(index.labels)
@@ -426,9 +419,8 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
     if len(without):
         raise ValueError(
             "Every picture must have a class. Received: "
-            f"{_name_of(index, files.shards, without[0])} without one, and {len(without)} in all; "
-            f"the shard has {_contents(files, shards.kind, index.place(without[0])[0])}. Name the "
-            "labels in data.label_columns, or learn without labels"
+            f"{_name_of(index, files.shards, without[0])} without one, and {len(without)} in all. "
+            "Name the labels in data.label_columns, or learn without labels"
         )
     if index.classes and shards.classes and index.classes != shards.classes:
         raise ValueError(
@@ -444,12 +436,6 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
             f"it has the class {highest}, and there are names of {len(names)} classes"
         )
     return tuple(names or map(str, range(highest + 1)))
-
-
-def _contents(files, kind, number) -> str:
-    """Describes the content of a shard."""
-    with files.scanning(number) as path:
-        return FORMATS[kind].contents(path)
 
 
 def _name_of(index: Index, shards: Sequence[Shard], number) -> str:

@@ -160,14 +160,6 @@ def _tar_bytes(file, member, most):
     return file.read(member.size)
 
 
-def contents_of_tar(path: str) -> str:
-    """Describes the members of a tar file's first record."""
-    for _, file, by_suffix in _tar_groups(path):
-        keys = ", ".join(_tar_fields(file, by_suffix))
-        return f"members {', '.join(by_suffix)}" + (f" with the keys {keys}" if keys else "")
-    return "no members"
-
-
 def scan_tfrecord(path: str, column: str | None) -> Iterator[Record]:
     """Yields the place of each picture in a TFRecord file, and its label."""
     size = os.path.getsize(path)
@@ -424,7 +416,6 @@ class ShardFormat(NamedTuple):
         writer: Opens a new file, given its path and the names of the classes, and yields a function
             that adds a picture, given its name with the suffix, its bytes, and its class if any.
         class_names: Takes the files and the column, and returns the class names stored in them.
-        contents: Takes a file, and says where it may hold a label.
     """
 
     names: str
@@ -432,7 +423,6 @@ class ShardFormat(NamedTuple):
     reader: Callable[[ShardFiles], Reader]
     writer: Callable[[str, Sequence[str]], contextlib.AbstractContextManager[Write]]
     class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()
-    contents: Callable[[str], str] = lambda path: "no feature 'label'"
 
 
 def ranges(files: ShardFiles) -> Reader:
@@ -441,11 +431,10 @@ def ranges(files: ShardFiles) -> Reader:
 
 
 FORMATS = {
-    "tar": ShardFormat(r"\.tar$", scan_tar, ranges, tar_writer, contents=contents_of_tar),
+    "tar": ShardFormat(r"\.tar$", scan_tar, ranges, tar_writer),
     "parquet": ShardFormat(
         *(r"\.parquet$", scan_parquet, parquet_reader, parquet_writer),
         class_names=parquet_class_names,
-        contents=lambda path: f"the columns {', '.join(parquet().read_schema(path).names)}",
     ),
     # TensorFlow Datasets puts file numbers after the suffix.
     "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges, tfrecord_writer),
