@@ -1,6 +1,5 @@
 """Data sets of several labels and of numbers: tables, linked pictures, targets, and their order."""
 
-
 import numpy as np
 import pytest
 

@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
     from vit_keras.data.boxes import holds_boxes
     from vit_keras.data.dataset import Dataset, Split, from_arrays
-    from vit_keras.data.datasets import DATASETS, complete_levels, load
+    from vit_keras.data.datasets import (
+        DATASETS,
+        check_unchanged,
+        complete_levels,
+        load,
+        recorded_classes,
+    )
     from vit_keras.data.files import read_layout
-    from vit_keras.data.fingerprints import check_unchanged, recorded_classes
     from vit_keras.data.held_out import train_and_test, train_dev_test
     from vit_keras.data.labels import captions_of
     from vit_keras.data.masks import holds_masks

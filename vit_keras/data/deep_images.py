@@ -98,17 +98,13 @@ def check_png_rows(data: bytes) -> None:
         ValueError: If rows are missing, or the pixels cannot be unpacked.
     """
     width, height, depth, color, *_, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
-    bits, missing = depth * PNG_SAMPLES[color], 0
+    bits, expected = depth * PNG_SAMPLES[color], 0
     for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns, rows = -(-(width - left) // across), -(-(height - top) // down)
-        missing += rows * (1 + -(-columns * bits // 8)) if columns > 0 and rows > 0 else 0
-    stream, begun = zlib.decompressobj(-zlib.MAX_WBITS), 0
-    for content in _idat(data):  # without the two bytes before the pixels, and their checksum
-        begun, content = begun + len(content), content[max(0, 2 - begun) :]
-        while content and missing > 0 and not stream.eof:
-            missing -= len(stream.decompress(content, 2**16))
-            content = stream.unconsumed_tail
-    if missing > 0:
+        expected += rows * (1 + -(-columns * bits // 8)) if columns > 0 and rows > 0 else 0
+    packed = b"".join(_idat(data))[2:]  # without the two bytes before the pixels
+    rows = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, expected)
+    if len(rows) < expected:
         raise ValueError("rows of its pixels are missing")
 
 
