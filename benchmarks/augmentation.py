@@ -1,7 +1,6 @@
 """Compares the augmentation of training images with timm's transforms, by CPU time.
 
     KERAS_BACKEND=jax python -m benchmarks.augmentation              # beside timm
-    KERAS_BACKEND=jax python -m benchmarks.augmentation --roads      # ways to compute RandAugment
     KERAS_BACKEND=jax python -m benchmarks.augmentation --mixing     # MixUp and CutMix
     python -m benchmarks.run --augment                               # RandAugment and timm's alone
 
@@ -68,22 +67,6 @@ def timm_batches(paths, **arguments):
         yield torch.stack([change(picture) for picture in pictures]).numpy()
 
 
-def torchvision_road(layers, magnitude):
-    """RandAugment by torchvision's kernels for tensors, drawn by the generator."""
-    import torch
-
-    v2 = peer("torchvision.transforms.v2")
-    torch.set_num_threads(1)
-    change = v2.RandAugment(layers, int(magnitude), fill=[128.0] * 3)
-
-    def apply(image, rng):
-        torch.manual_seed(int(rng.integers(2**31)))
-        tensor = torch.from_numpy(image.astype("uint8")).permute(2, 0, 1)
-        return change(tensor).permute(1, 2, 0).numpy().astype("float32")
-
-    return apply
-
-
 def images_per_cpu_second(batches) -> float:
     """Goes through all batches once."""
     start = time.process_time()
@@ -144,23 +127,18 @@ def _steps(case, prepare):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--roads", action="store_true", help="time other ways to compute it")
     parser.add_argument("--mixing", action="store_true", help="time MixUp and CutMix")
     parser.add_argument("--images", type=int, default=320, help="number of pictures")
     parser.add_argument("--epochs", type=int, default=4, help="how often a turn takes each of them")
     parser.add_argument("--rounds", type=int, default=9, help="how many times all take turns")
     options = parser.parse_args()
-    from vit_keras.data import policies
     from vit_keras.support import machine
 
     machine.keep_memory()
-    policies.LIBRARIES["torchvision"] = torchvision_road
     with tempfile.TemporaryDirectory() as folder:
         split, paths = write_pictures(folder, options.images)
         theirs = lambda arguments: lambda: timm_batches(paths * options.epochs, **arguments)
-        libraries = ("pillow", *policies.LIBRARIES)
-        roads = {library: {**RANDAUGMENT, "library": library} for library in libraries}
-        fields = MIXINGS if options.mixing else roads if options.roads else POLICIES
+        fields = MIXINGS if options.mixing else POLICIES
         candidates = {} if options.mixing else {name: theirs(TIMM[name]) for name in TIMM}
         for name in fields:
             made = ours(split, epochs=options.epochs, threads=1, **fields[name])

@@ -223,7 +223,7 @@ BROKEN = {
     "one class": ("path,label\n{0},a\n{1},a\n", {}, "at least two classes"),
     "no rows": ("path,label\n", {}, r"needs rows below its header.*\['path', 'label'\] and no row"),
     "nothing": ("", {}, "needs rows below its header"),
-    "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(a quote that opens there is not closed\)"),
+    "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "two open quotes": ('path,label\n{0},"a\n{1},b"\n{2},a\n{3},b\n', {}, r"text on one line. Received: \['a\\n07.png,b'\].*quote that is not closed"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, and the header 2\).*data.separator"),
     "no header": ("{0},a\n{1},b\n{2},a\n", {}, "needs a header, such as path,label.*first line is"),

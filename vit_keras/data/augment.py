@@ -113,9 +113,6 @@ def box(rng: np.random.Generator, size: tuple[int, ...]) -> tuple[int, int, int,
     return 0, 0, 0, 0
 
 
-ROWS = 56  # rows of a pair that are mixed at once
-
-
 def mixes(config) -> bool:
     """Whether an `AugmentConfig` mixes images."""
     return bool(config.mixup_alpha or config.cutmix_alpha)
@@ -183,22 +180,14 @@ class Mixing:
 def _mix(first, second, weight, box):
     """Mixes a pair of images `(H, W, C)` in place."""
     if weight != 1:
-        for top in range(0, len(first), ROWS):
-            _blend(first[top : top + ROWS], second[top : top + ROWS], weight)
+        mixed = weight * first + (1 - weight) * second
+        second[...] = weight * second + (1 - weight) * first
+        first[...] = mixed
     top, left, bottom, right = box
     inside = slice(top, bottom), slice(left, right)
     cut = first[inside].copy()
     first[inside] = second[inside]
     second[inside] = cut
-
-
-def _blend(first, second, weight):
-    """Blends `weight` of each image with the rest of the other, in place."""
-    rest = (1 - weight) * first
-    first *= weight
-    first += (1 - weight) * second
-    second *= weight
-    second += rest
 
 
 def _box(rng, area, size):

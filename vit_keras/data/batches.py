@@ -282,25 +282,25 @@ class StoredFeatures:
         """
         index_of = shuffled(len(self.labels), seed)
 
-        def make(step, each):
+        def rows_of(step):
             first = (start + step) * batch
-            rows = [index_of(number) for number in range(first, first + batch)]
-            return self._batch(rows, num_classes, task)
+            return [index_of(number) for number in range(first, first + batch)]
 
-        return Batches(make, stop - start)
+        return self._batches(rows_of, stop - start, num_classes, task)
 
     def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> Batches:
         """Makes batches of all features, once and in order, as `eval_batches` does."""
         size = len(self.labels)
+        rows_of = lambda number: [*range(number * batch, min((number + 1) * batch, size))]
+        return self._batches(rows_of, -(-size // batch), num_classes, task, size % batch == 0)
+
+    def _batches(self, rows_of, count, num_classes, task, whole=True) -> Batches:
+        """Makes batches of the rows of each number, read from the disk."""
+        target = LABEL_KINDS[task.kind].target
 
         def make(number, each):
-            rows = range(number * batch, min((number + 1) * batch, size))
-            return self._batch(list(rows), num_classes, task)
+            rows = rows_of(number)
+            targets = [target(label, task, num_classes) for label in self.labels[rows]]
+            return self.features[rows], np.stack(targets)
 
-        return Batches(make, -(-size // batch), whole=size % batch == 0)
-
-    def _batch(self, rows, num_classes, task):
-        """Reads the rows of a batch from the disk."""
-        target = LABEL_KINDS[task.kind].target
-        targets = [target(label, task, num_classes) for label in self.labels[rows]]
-        return self.features[rows], np.stack(targets)
+        return Batches(make, count, whole=whole)

@@ -95,13 +95,8 @@ class Boxes:
 FILL = np.array([-1, 0, 0, 0, 0, 0], "float32")  # a row of no object
 
 
-class Cleaned(NamedTuple):
-    """The boxes of a data set, the names of the classes, and what there is to say about them."""
-
-    boxes: Boxes
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+# The boxes of a data set, the names of the classes, notes, and warnings.
+Cleaned = tuple[Boxes, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def clean(
@@ -178,7 +173,7 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
     said = [p.sides if p.sides not in (None, (1, 1)) else (0, 0) for p in pictures]
     sources = [picture.source for picture in pictures]
     boxes = Boxes(objects, max(1, *map(len, objects)), np.array(said), sources)
-    return Cleaned(boxes, names, tuple(notes), tuple(warnings))
+    return boxes, names, tuple(notes), tuple(warnings)
 
 
 def _sides(read, index) -> tuple[int, int]:

@@ -208,12 +208,7 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
 
     Returns:
         The pairs, the most similar first.
-
-    Raises:
-        ValueError: If `distance` is out of range.
     """
-    if not 0 <= distance <= 16:
-        raise ValueError(f"`distance` must be 0 to 16 of 64 bits. Received: distance={distance}")
     readable = [picture for picture in pictures if picture.error is None]
     rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 13)
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)

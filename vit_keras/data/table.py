@@ -234,12 +234,9 @@ def _records(path, text, separator):
                     raise csv.Error(f"it has {len(record)} cells, and the header {len(records[0])}")
             begins = reader.line_num + 1
     except csv.Error as error:
-        reason = str(error)
-        if "unexpected end" in reason or "field larger" in reason:
-            reason = "a quote that opens there is not closed"
         raise ValueError(
-            f"{path!r} cannot be read as a table from line {begins} on ({reason}). Repair the "
-            "line, or give data.separator"
+            f"{path!r} cannot be read as a table from line {begins} on ({error}). Repair the "
+            "line, close its quotes, or give data.separator"
         ) from error
     return records or [[]]
 
