@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Split, WholeFault, read_file
-from vit_keras.data.picture_paths import is_picture, walk_once
+from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
 from vit_keras.support.annotated import listed
 from vit_keras.support.machine import read_ahead
@@ -296,14 +296,12 @@ def find_masks(root: str) -> list[tuple[str, str]]:
 def _by_stem(folder) -> dict[str, str]:
     """Returns the pictures in a folder by their relative paths without suffixes."""
     files: dict[str, str] = {}
-    for place, names in walk_once(folder):
-        for name in filter(is_picture, names):
-            path = os.path.join(place, name)
-            stem = os.path.splitext(os.path.relpath(path, folder))[0]
-            if stem in files:
-                raise ValueError(
-                    "Names of pictures must differ in more than the suffix. "
-                    f"Received: {files[stem]!r} and {path!r}"
-                )
-            files[stem] = path
+    for path in pictures_in(folder):
+        stem = os.path.splitext(os.path.relpath(path, folder))[0]
+        if stem in files:
+            raise ValueError(
+                "Names of pictures must differ in more than the suffix. "
+                f"Received: {files[stem]!r} and {path!r}"
+            )
+        files[stem] = path
     return files

@@ -68,7 +68,7 @@ def expand_argument(argument: str) -> Iterator[str]:
         yield str(path)
         return
     if path.is_dir():
-        pictures, rule = _pictures_in(str(path), set()), f"A folder must hold pictures ({kinds})"
+        pictures, rule = pictures_in(str(path)), f"A folder must hold pictures ({kinds})"
     elif glob.has_magic(argument):
         pictures, rule = _matching(path.parts), f"A pattern must match pictures ({kinds})"
     else:
@@ -80,7 +80,7 @@ def expand_argument(argument: str) -> Iterator[str]:
     yield from pictures
 
 
-def _pictures_in(folder: str, seen: Seen) -> Iterator[str]:
+def pictures_in(folder: str, seen: Seen | None = None) -> Iterator[str]:
     """Yields the pictures in a folder and its subfolders; those of each folder sorted by name."""
     for place, names in walk_once(folder, seen):
         yield from (os.path.join(place, name) for name in names if is_picture(name))
@@ -91,7 +91,7 @@ def _matching(names) -> Iterator[str]:
     seen: Seen = set()
     for match in sorted(set(_matches(os.curdir, names))):
         if os.path.isdir(match):
-            yield from _pictures_in(match, seen)
+            yield from pictures_in(match, seen)
         elif is_picture(os.path.basename(match)):
             yield match
 
@@ -180,13 +180,11 @@ class PictureFiles:
     def known(self) -> dict[tuple[str, ...], list[str]]:
         """Each picture below the root, by the parts of its path with and without a suffix."""
         known = collections.defaultdict(list)
-        for folder, names in walk_once(self.root):
-            for name in names:
-                if is_picture(name):
-                    path = os.path.relpath(os.path.join(folder, name), self.root)
-                    *above, last = self._parts(path)
-                    for key in {last, os.path.splitext(last)[0]}:
-                        known[*above, key].append(path)
+        for picture in pictures_in(self.root):
+            path = os.path.relpath(picture, self.root)
+            *above, last = self._parts(path)
+            for key in {last, os.path.splitext(last)[0]}:
+                known[*above, key].append(path)
         return known
 
     def _ending(self, length: int) -> dict[tuple[str, ...], list[str]]:

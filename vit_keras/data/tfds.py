@@ -207,21 +207,19 @@ def record_reader(paths: list[str], lengths: list[int]) -> Callable[[int], bytes
     Raises:
         ValueError: If a file holds a different number of records.
     """
-
-    places: list[tuple[int, int, int]] = []
-    for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
-        records = record_offsets(path)
-        if len(records) != length:
+    tables = [np.array(record_offsets(path), "int64").reshape(-1, 2) for path in paths]
+    for path, table, length in zip(paths, tables, lengths, strict=True):
+        if len(table) != length:
             raise ValueError(
-                f"{path!r} must hold {length} records. Received: {len(records)}. Prepare the "
-                "data set again"
+                f"{path!r} must hold {length} records. Received: {len(table)}. Prepare the data "
+                "set again"
             )
-        places += [(number, offset, size) for offset, size in records]
-    table = np.array(places, "int64").reshape(-1, 3)
+    ends, places = np.cumsum(lengths), np.concatenate(tables)
 
     def read(index):
-        number, offset, size = table[index]
-        with open(paths[number], "rb", buffering=0) as file:  # ImageNet has 1024 files
+        offset, size = places[index]
+        path = paths[np.searchsorted(ends, index, side="right")]
+        with open(path, "rb", buffering=0) as file:  # ImageNet has 1024 files
             return os.pread(file.fileno(), size, offset)
 
     return read

@@ -41,7 +41,7 @@ AT_ONCE = 16  # concurrent requests
 FILE = "shards.json"
 # Formats whose records have no byte offsets.
 COMPRESSED = re.compile(r"\.(t[gbx]z2?|(tar|parquet|tfrecords?)\.(gz|bz2|xz|zst|lz4))$")
-REMEDY_OF_KINDS = "Name files of one, such as shards:FOLDER/*.tar, or folder:FOLDER for pictures"
+REMEDY_OF_KINDS = "Unpack compressed files; name files of one, such as shards:FOLDER/*.tar"
 REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
 
 
@@ -221,11 +221,9 @@ def _kind(pattern, paths) -> str:
     if len(kinds) != 1 or None in kinds:
         others = [os.path.basename(path) for path in paths if format_of(path) is None]
         names = ", ".join(others[:3] or map(str, kinds)) or "no files"
-        compressed = next(filter(COMPRESSED.search, others), None)
         raise ValueError(
             "Shards must be files of one format, with a suffix .tar, .parquet, .tfrecord or "
-            f".array_record. Received: {pattern!r} with {names}. "
-            + (f"Unpack compressed files: gunzip {compressed}" if compressed else REMEDY_OF_KINDS)
+            f".array_record. Received: {pattern!r} with {names}. {REMEDY_OF_KINDS}"
         )
     return str(kinds.pop())
 
