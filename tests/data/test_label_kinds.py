@@ -1,9 +1,11 @@
 """Data sets of several labels and of numbers: tables, linked pictures, targets, and their order."""
 
+import os
+
 import numpy as np
 import pytest
 
-from tests.data.gray_pictures import write
+from tests.data.gray_pictures import grays, write
 from tests.data.test_tables import stored
 from vit_keras import data
 from vit_keras.config import AugmentConfig, Config, DataConfig
@@ -88,6 +90,21 @@ def test_numbers_become_standardized_targets(pictures, tmp_path):
     )
     np.testing.assert_allclose(targets, (values[:4] - task.mean) / task.std, rtol=1e-6)
     assert data.captions_of(targets, ("a", "b"), task) == ["a 1, b 10", "a 3", "b 30", "a 5, b 20"]
+
+
+def test_a_picture_in_several_folders_has_several_labels(tmp_path):
+    for value, folder in enumerate(("sea", "sea", "sun", "sun", "sand")):
+        write(tmp_path / folder / f"{value}.png", value)
+    os.symlink(tmp_path / "sea" / "0.png", tmp_path / "sun" / "again.png")
+    os.link(tmp_path / "sea" / "0.png", tmp_path / "sand" / "0.png")
+    config = DataConfig(test_percent=0, test_split="train")
+    dataset = data.load(f"folder:{tmp_path}", 1, config)
+    split = dataset.split("train")
+    assert dataset.kind == "labels" and dataset.class_names == ("sand", "sea", "sun")
+    found = dict(zip(grays(split), split.labels.tolist()))
+    assert found == {0: [1, 1, 1], 1: [0, 1, 0], 2: [0, 0, 1], 3: [0, 0, 1], 4: [1, 0, 0]}
+    as_classes = data.load(f"folder:{tmp_path}", 1, config, "classes")
+    assert as_classes.kind == "classes" and len(as_classes.split("train")) == 7
 
 
 def test_balanced_batches_go_on_where_they_stopped():

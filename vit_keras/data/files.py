@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -197,7 +197,8 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     For pictures with masks, see `masks.holds_masks`, and for boxes, `boxes.holds_boxes`. With
     `config.label_pattern`, the name of each picture gives its class, at any depth. If pictures need
     not be `labeled`, a folder with another layout, or with pictures beside the classes, has no
-    classes: all pictures in it and in its subfolders are one data set.
+    classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links
+    put a picture into several folders, these folders are its labels.
 
     The held-out split is a folder named test, validation, val, valid, or dev. Without one,
     `config.test_percent` of each class is held out. If `config.train_split` is not part of train, a
@@ -224,19 +225,21 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         return open_rows(rows, config)
     if layout.problems:
         raise ValueError(layout.problems[0])
-    folders = {
-        split: {image: name for name, of_class in classes.items() for image in of_class}
-        for split, classes in layout.pictures.items()
-    }
+    folders = {split: _linked(layout, split) for split in layout.roots}
+    if task == "auto":
+        several = any(len({*of}) > 1 for of_split in folders.values() for of in of_split.values())
+        task = "labels" if several else "classes"
+    if task == "classes":
+        folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
     rows = _rows(path, folders)
-    numbers = {name: k for k, name in enumerate(layout.classes)}
-    classes = {
-        os.path.relpath(image, path): numbers[name]
-        for of_split in folders.values()
-        for image, name in of_split.items()
-    }
-    values = as_labels([classes[image] for image in rows.files])
-    rows.labels = Labels("classes", tuple(layout.classes), values)
+    names, relative = layout.classes, lambda image: os.path.relpath(image, path)
+    classes = {relative(image): of for split in folders.values() for image, of in split.items()}
+    if task == "classes":
+        numbers = {name: k for k, name in enumerate(names)}
+        values: list = [numbers[classes[image][0]] for image in rows.files]
+    else:
+        values = [np.isin(names, classes[image]) for image in rows.files]
+    rows.labels = Labels(task, tuple(names), as_labels(values))
     return open_rows(rows, config)
 
 
@@ -298,6 +301,11 @@ class Layout:
     loose: list[str]
     unused: list[str]
     problems: list[str]
+
+    def images(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields the path and the class of each picture of a split."""
+        for name, of_class in self.pictures[split].items():
+            yield from ((path, name) for path in of_class)
 
 
 def read_layout(path: str, trains: bool = True) -> Layout:
@@ -409,3 +417,18 @@ def _problems(path, roots, pictures, loose):
             yield (
                 f"Every class of {split!r} must be one of 'train'. Received: {unknown} in {root!r}"
             )
+
+
+def _linked(layout, split):
+    """Returns the classes of each picture; the first of several links stands for all of them."""
+    first: dict[tuple[int, int], str] = {}
+    folders: dict[str, list[str]] = {}
+    order = lambda row: path_hash(os.path.relpath(row[0], layout.roots[split]))
+    for image, name in sorted(layout.images(split), key=order):
+        try:
+            status = os.stat(image)
+            path = first.setdefault((status.st_dev, status.st_ino), image)
+        except OSError:  # deleted, or a broken link: unreadable
+            path = image
+        folders.setdefault(path, []).append(name)
+    return folders
