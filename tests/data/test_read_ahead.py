@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from vit_keras.data import read_ahead
 from vit_keras.support import machine
+from vit_keras.support.machine import read_ahead
 
 pytestmark = pytest.mark.once
 

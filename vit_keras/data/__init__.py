@@ -44,6 +44,5 @@ if TYPE_CHECKING:
     )
     from vit_keras.data.shards.packing import pack_shards
     from vit_keras.data.transforms import normalize, pixels_of, resize, seen_part, to_uint8
-    from vit_keras.support.machine import read_ahead
 
 __getattr__, __all__ = typed_names(__name__)

@@ -24,6 +24,7 @@ from vit_keras.evaluation.mask_prediction import TileOptions
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.support.boxes import coco_rows
 from vit_keras.support.command_line import on_one_line
+from vit_keras.support.machine import read_ahead
 
 CORNERS = ("left", "top", "right", "bottom")
 
@@ -60,7 +61,7 @@ def predict_box_files(
     options = options or TileOptions()
     check_options(options.batch, on_error)
     read = functools.partial(read_row, predictor, on_error == "skip")
-    rows = data.read_ahead(read, map(pathlib.Path, paths), options.batch)
+    rows = read_ahead(read, map(pathlib.Path, paths), options.batch)
     while chunk := [*itertools.islice(rows, options.batch)]:
         pictures = [picture for _, picture in chunk if picture is not None]
         answers = predict_boxes(predictor, pictures, options)

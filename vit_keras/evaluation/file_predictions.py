@@ -14,6 +14,7 @@ import numpy as np
 from vit_keras import data
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.support.boxes import Boxes
+from vit_keras.support.machine import read_ahead
 
 if TYPE_CHECKING:
     import keras
@@ -130,7 +131,7 @@ def predict_files(
     rollout = _rollout_function(predictor) if attention else None
     answer = functools.partial(_answers, predictor, rollout)
     read = functools.partial(_read, predictor, on_error == "skip", picture_px)
-    rows = data.read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
+    rows = read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
     return _predict(predictor, run_batches(rows, batch, answer), judge)
 
 

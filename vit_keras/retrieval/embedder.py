@@ -24,6 +24,7 @@ from vit_keras.models.description import copy_description, has_class_token
 from vit_keras.models.image_model import ImageModel
 from vit_keras.retrieval.tables import Picture
 from vit_keras.support.annotated import check_choice
+from vit_keras.support.machine import read_ahead
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
 
 
@@ -305,7 +306,7 @@ def embed_batches(
     check_options(batch, on_error)
     prepare = functools.partial(_prepare, embedder, read, on_error == "skip")
     answer = functools.partial(run_filled, embedder.run)
-    rows = data.read_ahead(prepare, pictures, AHEAD * batch)
+    rows = read_ahead(prepare, pictures, AHEAD * batch)
     return _embed(embedder, run_batches(rows, batch, answer, size))
 
 

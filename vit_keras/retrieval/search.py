@@ -17,6 +17,7 @@ from vit_keras.retrieval.neighbors import NeighborIndex, exact_neighbors
 from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable, file_reader
 from vit_keras.support.annotated import differences
 from vit_keras.support.command_line import on_one_line
+from vit_keras.support.machine import read_ahead
 from vit_keras.weights.weight_file import open_weight_file
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
@@ -303,7 +304,7 @@ def write_answers(
     """
     page: Any = functools.partial(_section, folder)
     if form == "html":  # threads read the pictures
-        answers, page = data.read_ahead(page, answers, AHEAD), str
+        answers, page = read_ahead(page, answers, AHEAD), str
     layout = formats.Layout(COLUMNS, _rows, _fields, _text, page)
     formats.write_answers(answers, file, form, layout, title)
 
