@@ -73,6 +73,16 @@ def pytest_unconfigure():
     shutil.rmtree(HOME, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def converters():
+    """Exports of all tests share the processes that convert."""
+    from tests.converters import Converters, jobs
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Converters()) as shared:
+        patch.setattr(jobs, "_run", shared)
+        yield
+
+
 @pytest.fixture
 def serve_hub(monkeypatch, tmp_path):
     """Starts a hub on loopback with an empty cache in `tmp_path`."""

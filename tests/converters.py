@@ -1,0 +1,84 @@
+"""Processes in which the exports of all tests convert: forks of one that has imported the backend.
+
+`jobs` starts a new process for each export and each backend, which imports for up to eight seconds.
+Where a test changed how processes start, `jobs` starts them itself.
+"""
+
+import importlib
+import os
+import select
+import subprocess
+import sys
+import traceback
+
+from vit_keras.exporting import jobs
+
+IDLE = 20  # seconds, after which a process ends and gives its memory back
+# What a conversion imports besides; Keras imports TensorFlow to serialize layers.
+IMPORTS = {
+    "tensorflow": ("tensorflow.lite",),
+    "torch": ("tensorflow", "torch._inductor", "torch.onnx._internal.exporter._core", "onnxscript"),
+}
+START = jobs._run
+
+
+def surroundings():
+    return sys.executable, os.environ.get("PYTHONPATH"), subprocess.run
+
+
+class Converters:
+    """Stands for `jobs._run`."""
+
+    def __init__(self):
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.surroundings = surroundings()
+
+    def __call__(self, module, argument, backend):
+        if surroundings() != self.surroundings:
+            return START(module, argument, backend)
+        code = ""
+        while not code:  # it ended a moment ago
+            process = self.processes.get(backend)
+            if process is None or process.poll() is not None:
+                process = self.processes[backend] = begin(backend)
+            process.stdin.write(f"{argument}\n")
+            process.stdin.flush()
+            code = process.stdout.readline()
+        return f"the converter's process ended with exit status {code}"
+
+    def close(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+def begin(backend):
+    variables = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-m", "tests.converters"]
+    return subprocess.Popen(command, env=variables, text=True, **pipes)
+
+
+def main():
+    """Converts the job of each line of the standard input, and prints how its fork ended."""
+    from vit_keras.exporting import conversion
+
+    for name in IMPORTS[os.environ["KERAS_BACKEND"]]:
+        importlib.import_module(name)
+    while select.select([0], [], [], IDLE)[0] and (line := sys.stdin.readline()):
+        if not (child := os.fork()):
+            os.dup2(2, 1)
+            code = 1
+            try:
+                conversion.main(line.rstrip("\n"))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
