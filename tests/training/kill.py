@@ -7,12 +7,13 @@ system call on a file of the run (an opening, a write, half a write, a flush, a 
 removal), otherwise before a random event (a batch, an update, a batch of an evaluation, a flush to
 the disk, a rename, a removal) or after a random time. The same command resumes it, is killed again,
 and so on. At the end, its last checkpoint, metrics and model are compared with those of the first
-run. More runs follow until there were `--kills` kills. `python -m tests.training.kill run KIND AT
-ARGUMENTS` is the process that dies.
+run. More runs follow until there were `--kills` kills. With `--stops FOLDER`, one run is stopped at
+chosen moments instead.
 """
 
 import argparse
 import collections
+import importlib
 import json
 import os
 import pathlib
@@ -28,7 +29,6 @@ import traceback
 import numpy as np
 
 from tests.faults import shim
-from tests.helpers import run_script
 
 STEPS = 40
 ARGUMENTS = [
@@ -36,6 +36,7 @@ ARGUMENTS = [
     *("--model.mlp_dim", "16", "--model.dropout_rate", "0.2", "--batch", "32"),
     *("--total_steps", str(STEPS), "--eval_every", "7", "--checkpoint_every", "4"),
     *("--optimizer.ema_decay", "0.9", "--optimizer.accumulation_steps", "2"),
+    *("--kernels", "default"),
 ]
 EVENTS = {
     "batch": ("keras.callbacks.CallbackList", "on_train_batch_begin"),
@@ -45,9 +46,13 @@ EVENTS = {
     "rename": ("os", "replace"),
     "removal": ("shutil", "rmtree"),
 }
+# What a run imports; Keras imports TensorFlow to serialize layers.
+IMPORTS = ("vit_keras.experiments", "sklearn.datasets", "matplotlib.figure", "tensorflow", "h5py")
 # How many system calls of a kind a save makes, about.
 CALLS = {"open": 40, "write": 150, "torn write": 150, "fsync": 12, "close": 40, "rename": 8}
 CALLS |= {"mkdir": 3, "unlink": 20, "rmdir": 3}
+# The second one dies at the flush of the second checkpoint that follows its first file.
+STOPS = [("straight",), ("stopped", "flush", 8), ("stopped", "sigint", 16), ("stopped",)]
 SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
 
 
@@ -57,7 +62,13 @@ def die(kind, at, number=signal.SIGKILL):
 
 
 def watch(kind, at, folder):
-    """Arranges that this process dies as `train` describes."""
+    """Arranges that this process dies.
+
+    `kind` says when: "event" means before event number `at` since training began, a name in
+    `EVENTS` means before number `at` of these events, "call " and a name in `CALLS` means at number
+    `at` of these system calls, which needs `LD_PRELOAD`, and "seconds" means `at` seconds after the
+    first update. "sigterm" and "sigint" send these before event number `at`. "never" lets it end.
+    """
     import keras
 
     from vit_keras.training import callbacks
@@ -85,19 +96,6 @@ def watch(kind, at, folder):
     for name, (home, attribute) in EVENTS.items():
         original = getattr(homes[home], attribute)
         setattr(homes[home], attribute, noted(name, original))
-
-
-def train(folder, kind="never", at=0, **options):
-    """Runs one process that trains in `folder`, and returns how it ended.
-
-    `kind` says when SIGKILL ends it: "event" means before event number `at` since training began, a
-    name in `EVENTS` means before number `at` of these events, "call " and a name in `CALLS` means
-    at number `at` of these system calls, which needs `LD_PRELOAD` among the `options`, and
-    "seconds" means `at` seconds after the first update. "sigterm" and "sigint" send these before
-    event number `at`. "never" lets it end.
-    """
-    command = ["-m", "tests.training.kill", "run", kind, str(at), *ARGUMENTS, "--workdir", folder]
-    return run_script(*command, check=False, **options)
 
 
 def differences(straight, other):
@@ -134,7 +132,7 @@ def model_differences(straight, other):
 
 
 def moment(rng):
-    """A kind and a number for `train`."""
+    """A kind and a number for `watch`."""
     if rng.integers(2):
         call = list(CALLS)[rng.integers(len(CALLS))]
         return f"call {call}", int(rng.integers(1, CALLS[call] + 1))
@@ -146,6 +144,7 @@ def moment(rng):
 def chain(kills, seed, root):
     """Kills one run after another until there were `kills` kills; returns the differences."""
     rng, began = np.random.default_rng(seed), time.perf_counter()
+    import_for_forks()
     straight, log = root / "straight", root / "log"
     if fork_run(log, straight):
         raise RuntimeError(log.read_text()[-3000:])
@@ -171,8 +170,13 @@ def chain(kills, seed, root):
     return found
 
 
+def import_for_forks():
+    for name in IMPORTS:
+        importlib.import_module(name)
+
+
 def fork_run(log, folder, kind="never", at=0):
-    """Does what `train` does, in a fork of this process: packages are not imported each time."""
+    """Trains in a fork of this process: packages are not imported each time."""
     return fork(log, lambda: run(kind, at, [*ARGUMENTS, "--workdir", str(folder)]))
 
 
@@ -207,7 +211,7 @@ def remains(folder):
 
 
 def run(kind, at, arguments):
-    """Trains, and dies as `train` describes; returns the exit code."""
+    """Trains, and dies as `watch` describes; returns the exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     watch(kind, at, arguments[-1])
     from vit_keras import commands
@@ -216,20 +220,34 @@ def run(kind, at, arguments):
 
 
 def main():
-    if sys.argv[1:2] == ["run"]:
-        return run(sys.argv[2], float(sys.argv[3]), sys.argv[4:])
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--kills", type=int, default=20, help="how often to kill (20)")
     parser.add_argument("--seed", type=int, default=0, help="decides the moments (0)")
+    parser.add_argument("--stops", type=pathlib.Path, help="a folder for the two runs")
     options = parser.parse_args()
+    if options.stops:
+        return stopped(options.stops)
     with tempfile.TemporaryDirectory() as root:
         if "LD_PRELOAD" not in os.environ:
             environment = {**os.environ, "LD_PRELOAD": shim.build(root)}
             command = [sys.executable, "-m", "tests.training.kill", *sys.argv[1:]]
             return subprocess.run(command, env=environment).returncode
-        import vit_keras.experiments  # noqa: F401 - for all forks
-
         return int(bool(chain(options.kills, options.seed, pathlib.Path(root))))
+
+
+def stopped(root):
+    """A run that is never stopped, and one that is killed in a checkpoint and then has Ctrl-C.
+
+    Prints what `tests/training/test_kill.py` reads: how each process ended, what it printed, and
+    the folders of the checkpoints then; at last the differences of the two runs.
+    """
+    log, ends = root / "log", []
+    import_for_forks()
+    for name, *moment in STOPS:
+        code = fork_run(log, root / name, *moment)
+        folders = sorted(path.name for path in (root / name / "checkpoints").iterdir())
+        ends.append([code, log.read_text(), folders])
+    print(json.dumps([ends, in_child(log, differences, root / "straight", root / "stopped")]))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ RUN = [
     *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
     *("--model.mlp_dim", "16", "--batch", "32", "--batch_eval", "100", "--eval_every", "5"),
     *("--checkpoint_every", "4", "--keep_checkpoints", "9", "--optimizer.warmup_steps", "0"),
-    *("--optimizer.learning_rate", "0.01"),
+    *("--optimizer.learning_rate", "0.01", "--kernels", "default"),
     *("--optimizer.grad_norm_clip", "0.1"),  # the norms are above it
     *("--augment.rotation_degrees", "0", "--augment.scale", "0", "--augment.shift", "0"),
 ]

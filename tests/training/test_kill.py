@@ -1,5 +1,6 @@
 """A training process that is killed resumes to the same bits."""
 
+import json
 import signal
 
 import pytest
@@ -19,21 +20,15 @@ def test_forty_kills_at_random_change_nothing():
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     """Kills it in a checkpoint, then presses Ctrl-C; `tests.training.kill` tries more moments."""
-    straight, other = tmp_path / "straight", tmp_path / "killed"
-    assert kill.train(straight).returncode == 0
-    torn = kill.train(other, "flush", 8)  # of the second checkpoint, after its first file
-    assert torn.returncode == -signal.SIGKILL
-    assert sorted(path.name for path in (other / "checkpoints").iterdir()) == [
-        ".partial-step_000000007",
-        ".partial-step_000000007.lock",
-        "step_000000004",
-    ]
-    stopped = kill.train(other, "sigint", 16)
-    assert stopped.returncode == 130 and "Traceback" not in stopped.stderr
-    assert "the same command goes on from there" in stopped.stderr.splitlines()[-1]
-    assert kill.train(other).returncode == 0
-    assert kill.differences(straight, other) == []
-    step = straight / "checkpoints" / f"step_{kill.STEPS:09d}"
+    done = run_script("-m", "tests.training.kill", "--stops", tmp_path)
+    (whole, torn, interrupted, ended), differences = json.loads(done.stdout.splitlines()[-1])
+    assert [whole[0], torn[0], interrupted[0], ended[0]] == [0, -signal.SIGKILL, 130, 0]
+    partial = ".partial-step_000000007"
+    assert torn[2] == [partial, f"{partial}.lock", "step_000000004"]
+    assert "Traceback" not in interrupted[1]
+    assert "the same command goes on from there" in interrupted[1].splitlines()[-1]
+    assert differences == []
+    step = tmp_path / "straight" / "checkpoints" / f"step_{kill.STEPS:09d}"
     (converted := tmp_path / "converted").mkdir()  # with the average of the weights
     run(["convert", str(step), str(converted / "model.keras")])
-    assert kill.model_differences(straight, converted) == []
+    assert kill.model_differences(tmp_path / "straight", converted) == []
