@@ -2,12 +2,11 @@
 
 import contextlib
 import itertools
-import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import textwrap
 
 import keras
 import numpy as np
@@ -89,6 +88,31 @@ def keeping(kept: dict):
     return torch.autograd.graph.saved_tensors_hooks(note, lambda x: x)
 
 
+class Killed(BaseException):
+    """Stands for the end of the process: nothing that runs afterwards may touch the disk."""
+
+
+@contextlib.contextmanager
+def killed_before(operation):
+    """Lets `operation` flushes, renames and removals happen; every later one raises `Killed`."""
+    calls = []
+
+    def counted(original):
+        def call(*arguments, **options):
+            calls.append(original)
+            if len(calls) > operation:
+                raise Killed
+            return original(*arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in [(os, "fsync"), (os, "replace"), (os, "remove"), (shutil, "rmtree")]:
+            patch.setattr(module, name, counted(getattr(module, name)))
+        with contextlib.suppress(Killed):
+            yield
+
+
 @contextlib.contextmanager
 def shapes_only():
     """Models built inside have weights without values, so that the largest takes no memory."""
@@ -111,29 +135,6 @@ def run_script(*arguments, backend=None, cwd=ROOT, check=True, timeout=None, **v
     if check and done.returncode:
         raise AssertionError(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done
-
-
-def open_elsewhere(*files):
-    """What `keras.saving.load_model` finds after `import vit_keras` alone, in an empty process.
-
-    Returns:
-        For each file: the names of the loss, the optimizer and the metrics, and the task.
-    """
-    code = """
-        import json, sys
-        import keras, vit_keras
-        found = []
-        for file in sys.argv[1:]:
-            model = keras.saving.load_model(file)
-            config = model.get_compile_config() or {}
-            parts = [config.get("loss"), config.get("optimizer")]
-            parts += config.get("weighted_metrics") or []
-            names = [x["class_name"] if isinstance(x, dict) else x for x in parts]
-            found.append([names, model.task.kind])
-        print(json.dumps(found))
-    """
-    printed = run_script("-c", textwrap.dedent(code), *files).stdout
-    return json.loads(printed.splitlines()[-1])
 
 
 def initial_weights():

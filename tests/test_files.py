@@ -1,40 +1,14 @@
 """Files and folders are replaced in one step, whatever interrupts it."""
 
-import contextlib
 import errno
 import os
-import shutil
 
 import pytest
 
+from tests.helpers import killed_before
 from vit_keras.support import files
 
 pytestmark = pytest.mark.once
-
-
-class Killed(BaseException):
-    """Stands for the end of the process: nothing that runs afterwards may touch the disk."""
-
-
-@contextlib.contextmanager
-def killed_before(operation, monkeypatch):
-    """Lets `operation` flushes, renames and removals happen; every later one raises `Killed`."""
-    calls = []
-
-    def counted(original):
-        def call(*arguments, **options):
-            calls.append(original)
-            if len(calls) > operation:
-                raise Killed
-            return original(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for module, name in [(os, "fsync"), (os, "replace"), (os, "remove"), (shutil, "rmtree")]:
-            patch.setattr(module, name, counted(getattr(module, name)))
-        with contextlib.suppress(Killed):
-            yield
 
 
 def write_folder(folder, text, *more):
@@ -84,10 +58,10 @@ def test_a_folder_does_not_replace_a_file(tmp_path):
 
 @pytest.mark.parametrize("recovers", [True, False])
 @pytest.mark.parametrize("operation", range(9))
-def test_a_folder_is_never_seen_in_part(tmp_path, monkeypatch, operation, recovers):
+def test_a_folder_is_never_seen_in_part(tmp_path, operation, recovers):
     """A removal, flushes of two files and the folder, two renames, a flush and two removals."""
     write_folder(tmp_path / "folder", "old")
-    with killed_before(operation, monkeypatch):
+    with killed_before(operation):
         write_folder(tmp_path / "folder", "new")
     expected = "new" if operation >= 6 else "old"
     if (tmp_path / "folder").exists():
@@ -104,9 +78,9 @@ def test_a_folder_is_never_seen_in_part(tmp_path, monkeypatch, operation, recove
     assert os.listdir(tmp_path) == ["folder"]
 
 
-def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
+def test_a_folder_is_removed_at_once(tmp_path):
     write_folder(tmp_path / "folder", "old")
-    with killed_before(2, monkeypatch):  # a removal of remains and the rename
+    with killed_before(2):  # a removal of remains and the rename
         files.remove_folder(tmp_path / "folder")
     assert sorted(os.listdir(tmp_path)) == [".partial-folder", ".partial-folder.lock"]
     files.recover(tmp_path)

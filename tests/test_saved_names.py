@@ -76,6 +76,8 @@ OTHERS = {
     "boxes": lambda: serving_model(
         models.with_joined_boxes(models.detector(vit(), 3, num_tokens=4)), "boxes"
     ),
+    "tokens": lambda: models.detector(vit(), 3, num_tokens=4),
+    "patches": lambda: models.detector(vit(), 3, "patches"),
     "mask": lambda: serving_model(models.segmenter(vit(), 3, "linear"), "mask"),
 }
 WHOLE_H5 = ("classes_focal", "labels", "numbers", "masks", "for_inference_map", "version_0")

@@ -9,22 +9,18 @@ from PIL import Image
 
 import vit_keras
 from tests.helpers import GOLDEN, randomize
-from tests.training.small import OF_PLACES, assert_same_run, killed_after_a_save
+from tests.training.small import assert_killed_run_is, train_places
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
-from vit_keras.config import UsageError, parse_config
-from vit_keras.experiments import train_run
+from vit_keras.config import UsageError
 from vit_keras.support.boxes import best_of, overlaps, scored_corners
-from vit_keras.training import checkpoints
 
 SIZE = (24, 32)
-FIELDS = OF_PLACES | {"model.image_size": "[24,32]", "model.patch_size": 8}
+FIELDS = {"model.image_size": "[24,32]", "model.patch_size": 8}
 NAMES = ["cat", "dog"]
 
 
 def train(folder, photos, **fields):
-    fields = FIELDS | {"dataset": f"folder:{photos}", "workdir": folder} | fields
-    arguments = [f"--{name}={value}" for name, value in fields.items()]
-    return train_run(parse_config(arguments, default=""))
+    return train_places(folder, photos, FIELDS | fields)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +55,9 @@ def trained(tmp_path_factory, photos):
 
 @pytest.mark.nightly_on("tensorflow")
 def test_a_killed_run_ends_with_the_same_bits(trained, photos, tmp_path):
-    """It dies after the checkpoint of update 2, which lies between two evaluations."""
-    folder, report = trained
-    with killed_after_a_save():
-        train(tmp_path / "run", photos)
-    assert checkpoints.newest(tmp_path / "run" / "checkpoints").name == "step_000000002"
-    again = train(tmp_path / "run", photos)
-    rows = assert_same_run(folder, tmp_path / "run", 6)
-    assert again == report
+    rows = assert_killed_run_is(trained, lambda folder: train(folder, photos), tmp_path / "run")
     # Pictures have the model's size, so both see the same boxes; the weights are averaged.
-    assert rows[-1]["val_ap"] == pytest.approx(report["ap"], abs=1e-6)
+    assert rows[-1]["val_ap"] == pytest.approx(trained[1]["ap"], abs=1e-6)
 
 
 @pytest.mark.on("torch")

@@ -7,7 +7,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import assert_close, to_numpy, weights_by_path
-from tests.training.small import assert_same_state, state, without_rate
+from tests.training.small import Killed, assert_same_state, state, without_rate
 from vit_keras import data
 from vit_keras.config import Config, parse_config
 from vit_keras.experiments import train_run
@@ -34,10 +34,6 @@ FIELDS = {
 def config(folder, **fields) -> Config:
     fields = FIELDS | {"cache_features": "true", "workdir": folder} | fields
     return parse_config([f"--{name}={value}" for name, value in fields.items()], default="")
-
-
-class Killed(Exception):
-    pass
 
 
 def die(*arguments, **options):

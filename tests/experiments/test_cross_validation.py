@@ -14,29 +14,7 @@ SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
 
 
 @pytest.mark.on("torch")
-def test_the_table_holds_each_run_and_their_mean(tmp_path):
-    config = Config(
-        model=ModelConfig(image_size=8, patch_size=4, channels=1, **SIZES),
-        data=DataConfig(train_split="train[:60]"),
-        batch=16,
-        total_steps=6,
-        eval_every=6,
-        folds=3,
-        kernels="default",
-        workdir=str(tmp_path),
-    )
-    table = cross_validate(config)
-    reports = [json.loads((tmp_path / f"fold-{i}" / "report.json").read_text()) for i in range(3)]
-    assert json.loads((tmp_path / "cross_validation.json").read_text()) == reports
-    assert sum(report["images"] for report in reports) == 60
-    accuracies = [100 * report["accuracy"] for report in reports]
-    mean, std = np.mean(accuracies), np.std(accuracies, ddof=1)
-    assert f"| mean ± std | accuracy {mean:.2f} ± {std:.2f}%" in table
-    assert (tmp_path / "cross_validation.md").read_text() == table
-
-
-@pytest.mark.on("torch")
-def test_a_development_part_of_the_others_chooses(tmp_path):
+def test_the_table_holds_runs_in_which_a_development_part_of_the_others_chooses(tmp_path):
     config = Config(
         model=ModelConfig(image_size=8, patch_size=4, channels=1, **SIZES),
         data=DataConfig(train_split="train[:90]", dev_percent=25.0),
@@ -50,7 +28,15 @@ def test_a_development_part_of_the_others_chooses(tmp_path):
         kernels="default",
         workdir=str(tmp_path),
     )
-    assert "which chose the weights" not in cross_validate(config)
+    table = cross_validate(config)
+    reports = [json.loads((tmp_path / f"fold-{i}" / "report.json").read_text()) for i in range(3)]
+    assert json.loads((tmp_path / "cross_validation.json").read_text()) == reports
+    assert sum(report["images"] for report in reports) == 90
+    accuracies = [100 * report["accuracy"] for report in reports]
+    mean, std = np.mean(accuracies), np.std(accuracies, ddof=1)
+    assert f"| mean ± std | accuracy {mean:.2f} ± {std:.2f}%" in table
+    assert (tmp_path / "cross_validation.md").read_text() == table
+    assert "which chose the weights" not in table
     dataset, differs = data.load("digits", 1), False
     for number in range(3):
         chosen = dataclasses.replace(config.data, fold=(number, 3))
@@ -62,7 +48,7 @@ def test_a_development_part_of_the_others_chooses(tmp_path):
         assert len(train) + len(dev) + len(test) == 90 and len(dev) < len(test)
 
         folder = tmp_path / f"fold-{number}"
-        report = json.loads((folder / "report.json").read_text())
+        report = reports[number]
         assert report["images"] == len(test) and "images_chose" not in report
         predictor, _ = evaluation.open_predictor(folder)
         outputs, labels, _ = predictor.outputs(predictor.batches(test, 64))

@@ -1,7 +1,6 @@
 """A run that starts from a family's weights, or from its name, trains the family's model."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import vit_keras
 from tests.designs import DESIGNS, images_for, random_design
 from tests.helpers import assert_close, weights_by_path
 from tests.training.kill import model_differences
+from tests.training.small import copy_as_killed
 from vit_keras import runs, weights
 from vit_keras.commands import run
 from vit_keras.config import Config, ModelConfig, dump_config, parse_config, read_config
@@ -92,11 +92,7 @@ def test_a_run_that_starts_from_a_dinov2_goes_on_to_the_same_bits(dino, tmp_path
     path, source = dino
     arguments = ["train", *FIELDS, "--model.weights", str(path)]
     run([*arguments, "--workdir", str(tmp_path / "whole")])
-    killed = tmp_path / "killed"
-    shutil.copytree(tmp_path / "whole", killed)
-    shutil.rmtree(killed / "checkpoints" / "step_000000004")
-    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
-        (killed / name).unlink()
+    killed = copy_as_killed(tmp_path / "whole", tmp_path / "killed", 2)
     run([*arguments, "--workdir", str(killed)])
     assert not model_differences(tmp_path / "whole", killed)
     trained = runs.find_run(killed)

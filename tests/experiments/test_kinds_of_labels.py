@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 
 import vit_keras
 from tests.training.kill import model_differences
+from tests.training.small import copy_as_killed
 from vit_keras import evaluation
 from vit_keras.commands import run
 
@@ -65,12 +66,7 @@ def trained(request, table, tmp_path_factory):
 @pytest.mark.nightly_on("tensorflow")
 def test_a_killed_run_goes_on_to_the_same_bits(trained, tmp_path):
     _, arguments, folder = trained
-    killed = tmp_path / "killed"
-    shutil.copytree(folder, killed)
-    for step in (6, 9, 12):  # what is left of a run that was killed after its third update
-        shutil.rmtree(killed / "checkpoints" / f"step_{step:09d}")
-    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
-        (killed / name).unlink()
+    killed = copy_as_killed(folder, tmp_path / "killed", 3)
     run([*arguments, "--workdir", str(killed)])
     assert not model_differences(folder, killed)
     assert json.loads((folder / "report.json").read_text()) == json.loads(
@@ -124,6 +120,9 @@ def test_thresholds_and_temperature_come_from_the_development_split(trained):
 
 @pytest.mark.nightly_on("jax", "torch")
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "trained", ["labels", pytest.param("numbers", marks=pytest.mark.nightly)], indirect=True
+)
 def test_exported_files_answer_alike(trained, table, tmp_path, capsys):
     kind, _, folder = trained
     out, pictures = tmp_path / "files", [str(table.parent / f"{i}.png") for i in range(TRAIN, 70)]

@@ -1,7 +1,6 @@
 """A run on shards ends with the weights of a run on the folder, stopped and resumed or not."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from sklearn.datasets import load_digits
 
 from tests.training.kill import model_differences
 from tests.training.processes import start_processes
+from tests.training.small import copy_as_killed
 from vit_keras.commands import run
 
 pytestmark = pytest.mark.on("torch")
@@ -42,14 +42,6 @@ def folder(tmp_path_factory):
     return root
 
 
-def at_its_middle(folder, copy, steps):
-    """Copies a run as it was when a kill came behind its first checkpoint."""
-    shutil.copytree(folder, copy)
-    shutil.rmtree(copy / "checkpoints" / f"step_{steps:09d}")
-    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
-        (copy / name).unlink(missing_ok=True)
-
-
 def train_arguments(steps):
     every = ["--checkpoint_every", str(steps // 2), "--eval_every", str(steps)]
     return [*FIELDS, "--total_steps", str(steps), *every]
@@ -63,7 +55,7 @@ def test_a_run_on_shards_gives_the_weights_of_the_folder(folder, tmp_path, kind,
     for name, dataset in (("folder", f"folder:{folder}"), ("shards", f"shards:{shards}")):
         run([*train, "--dataset", dataset, "--workdir", str(tmp_path / name)])
     assert not model_differences(tmp_path / "folder", tmp_path / "shards")
-    at_its_middle(tmp_path / "shards", tmp_path / "resumed", steps)
+    copy_as_killed(tmp_path / "shards", tmp_path / "resumed", steps // 2)
     run([*train, "--dataset", f"shards:{shards}", "--workdir", str(tmp_path / "resumed")])
     assert not model_differences(tmp_path / "folder", tmp_path / "resumed")
 
@@ -79,7 +71,7 @@ def test_two_processes_give_the_weights_of_the_folder(folder, tmp_path):
         datasets[kind] = f"shards:{shards}"
     train_in_pair(tmp_path, datasets)
     for kind in KINDS:
-        at_its_middle(tmp_path / kind, tmp_path / f"resumed_{kind}", 50)
+        copy_as_killed(tmp_path / kind, tmp_path / f"resumed_{kind}", 25)
     train_in_pair(tmp_path, {f"resumed_{kind}": datasets[kind] for kind in KINDS})
     expected = last_checkpoint(tmp_path / "folder")
     for name in (*KINDS, *(f"resumed_{kind}" for kind in KINDS)):

@@ -1,7 +1,5 @@
 """Runs whose head is made of text embeddings start from the answers without training."""
 
-import shutil
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,6 +7,7 @@ from PIL import Image
 import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy
 from tests.training.kill import model_differences
+from tests.training.small import copy_as_killed
 from vit_keras import commands, models, weights
 from vit_keras.config import Config, parse_config
 from vit_keras.experiments import train_run
@@ -91,12 +90,7 @@ def test_training_starts_from_the_answer_without_training(place, kind):
 def test_a_stopped_run_ends_with_the_same_bits_and_leaves_the_texts(place, tmp_path):
     report, folder = train_run(config(place)), place / "run"
     assert report["images"] == 12
-    killed = tmp_path / "killed"
-    shutil.copytree(folder, killed)
-    for step in (4, 6):
-        shutil.rmtree(killed / "checkpoints" / f"step_{step:09d}", ignore_errors=True)
-    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
-        (killed / name).unlink()
+    killed = copy_as_killed(folder, tmp_path / "killed", 2)
     assert train_run(config(place, killed)) == report
     assert not model_differences(folder, killed)
     model = vit_keras.open(folder / "model.keras")

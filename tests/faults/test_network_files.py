@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from tests.training.halves import arrives_late
 from tests.training.small import small_config, small_model
 from vit_keras.training import checkpoints
 from vit_keras.training.distribution import ALONE
@@ -56,17 +57,8 @@ class OtherProcess:
 
 @pytest.mark.parametrize("appears", [True, False])
 def test_a_process_waits_until_it_sees_a_rename(tmp_path, monkeypatch, appears):
-    model, pauses = save(tmp_path, 1, 2), []
-    monkeypatch.setattr(checkpoints, "PATIENCE", 10 * checkpoints.POLL)
-    late = tmp_path / "step_000000002"
-    late.rename(tmp_path / "not-yet")
-
-    def sleep(seconds):
-        pauses.append(seconds)
-        if appears and len(pauses) == 2:
-            (tmp_path / "not-yet").rename(late)
-
-    monkeypatch.setattr(checkpoints.time, "sleep", sleep)
+    model = save(tmp_path, 1, 2)
+    pauses = arrives_late(monkeypatch, tmp_path / "step_000000002", appears)
     if appears:
         assert checkpoints.restore(model, tmp_path, OtherProcess(2)) == 2
         assert len(pauses) == 2

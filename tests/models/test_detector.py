@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, open_elsewhere, randomize, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import inspection, models
 from vit_keras.models import VisionTransformer, detector
 
@@ -83,16 +83,12 @@ def test_boxes_of_patches_begin_at_their_places(rng):
 
 
 @pytest.mark.once
-def test_a_detector_opens_elsewhere_and_has_costs(tmp_path, rng):
+def test_a_detector_has_costs():
     backbone = VisionTransformer(**SIZES, **BACKBONES["dinov2"])
-    files = []
     for head, count in (("tokens", 7), ("patches", 24)):
         model = detector(backbone, 3, head, num_tokens=7, name=head)
         costs = inspection.flops(model).macs - inspection.flops(detector(backbone, 1, head, 7)).macs
         assert costs == count * 24 * 2 and model.name == head
-        files.append(tmp_path / f"{head}.keras")
-        model.save(files[-1])
-    assert len(open_elsewhere(*files)) == 2
 
 
 @pytest.mark.once

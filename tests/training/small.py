@@ -2,13 +2,15 @@
 
 import contextlib
 import json
+import shutil
 
 import keras
 import numpy as np
 import pytest
 
-from vit_keras.config import Config, ModelConfig, OptimizerConfig
+from vit_keras.config import Config, ModelConfig, OptimizerConfig, parse_config
 from vit_keras.data.batches import Batches
+from vit_keras.experiments import train_run
 from vit_keras.runs import open_run
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model, train
@@ -143,6 +145,34 @@ def killed_after_a_save():
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(checkpoints, "save", save_and_die)
         yield
+
+
+def copy_as_killed(folder, copy, step):
+    """Copies a run as it was when a kill came after the checkpoint of an update."""
+    shutil.copytree(folder, copy)
+    for path in (copy / "checkpoints").glob("step_*"):
+        if int(path.name.removeprefix("step_")) > step:
+            shutil.rmtree(path)
+    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
+        (copy / name).unlink(missing_ok=True)
+    return copy
+
+
+def train_places(folder, photos, fields):
+    """Trains a run on the boxes or masks of a folder; returns its report."""
+    fields = OF_PLACES | {"dataset": f"folder:{photos}", "workdir": folder} | fields
+    arguments = [f"--{name}={value}" for name, value in fields.items()]
+    return train_run(parse_config(arguments, default=""))
+
+
+def assert_killed_run_is(trained, train, folder):
+    """It dies after the checkpoint of update 2, which lies between two evaluations."""
+    straight, report = trained
+    with killed_after_a_save():
+        train(folder)
+    assert checkpoints.newest(folder / "checkpoints").name == "step_000000002"
+    assert train(folder) == report
+    return assert_same_run(straight, folder, 6)
 
 
 def assert_same_run(folder, other, step):

@@ -1,16 +1,14 @@
 """Checkpoints are whole and exact to the bit, whatever goes wrong while they are written."""
 
-import contextlib
 import errno
 import os
 import resource
-import shutil
 
 import keras
 import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
+from tests.helpers import killed_before, to_numpy
 from tests.training.small import small_config, small_model
 from vit_keras.training import checkpoints
 
@@ -28,6 +26,7 @@ def bias(model):
     return to_numpy(model.get_layer("head").bias)[0]
 
 
+@pytest.mark.once
 def test_a_damaged_checkpoint_is_skipped(tmp_path, model):
     for step in (1, 2, 3, 4):
         set_bias(model, step)
@@ -53,6 +52,7 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path, model):
     assert bias(model) == 2.0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "change",
     [
@@ -79,6 +79,7 @@ def test_a_changed_description_is_passed_over(tmp_path, model, change):
     assert bias(model) == 50.0
 
 
+@pytest.mark.once
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, model):
     checkpoints.save(model, tmp_path, 1, keep=1)
     other = small_model(small_config(tmp_path, optimizer={"name": "sgd"}))
@@ -110,6 +111,7 @@ def test_bfloat16_is_restored_to_the_bit(tmp_path, rng):
     np.testing.assert_array_equal(to_numpy(keras.ops.cast(slot, "float32")), expected)
 
 
+@pytest.mark.once
 def test_the_newest_and_the_best_are_kept(tmp_path, model):
     kept = lambda: sorted(int(path.name[5:]) for path in tmp_path.iterdir())
     for step in range(1, 6):
@@ -120,39 +122,23 @@ def test_the_newest_and_the_best_are_kept(tmp_path, model):
     assert kept() == [5, 6]
 
 
-class Killed(BaseException):
-    pass
-
-
+@pytest.mark.once
 @pytest.mark.parametrize("before", range(9))
-def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, monkeypatch, before):
+def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, before):
     """Whichever file operation is the last, there is a whole checkpoint of the step."""
     folder = tmp_path / "checkpoints"
     set_bias(model, 1)
     checkpoints.save(model, folder, 5, keep=1)
     set_bias(model, 2)
-    calls = []
-
-    def counted(original):
-        def call(*arguments, **options):
-            calls.append(original)
-            if len(calls) > before:
-                raise Killed
-            return original(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for module, name in [(os, "replace"), (os, "fsync"), (shutil, "rmtree")]:
-            patch.setattr(module, name, counted(getattr(module, name)))
-        with contextlib.suppress(Killed):
-            checkpoints.save(model, folder, 5, keep=1)
+    with killed_before(before):
+        checkpoints.save(model, folder, 5, keep=1)
     set_bias(model, 0)
     assert checkpoints.restore(model, folder) == 5
     assert bias(model) == (2.0 if before >= 6 else 1.0)
     assert [path.name for path in folder.iterdir()] == ["step_000000005"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, model, monkeypatch, number):
     set_bias(model, 1)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tests.helpers import ROOT
-from tests.training.small import small_run, without_rate
+from tests.training.small import Killed, small_run, without_rate
 from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import DataConfig
@@ -22,10 +22,6 @@ TINY = [
     *("--model.mlp_dim", "8", "--batch", "16", "--total_steps", "4", "--eval_every", "2"),
     *("--checkpoint_every", "1", "--keep_checkpoints", "2", "--optimizer.warmup_steps", "0"),
 ]
-
-
-class Killed(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")

@@ -33,14 +33,6 @@ SAID = "they go on from the newest checkpoint", "another task died", "JAX distri
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The folder of a run in one process on one device."""
-    folder = tmp_path_factory.mktemp("distribution") / "alone"
-    run(["train", *RUN, "--workdir", str(folder)])
-    return folder
-
-
-@pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """The folders that two processes leave: `straight`, and `stopped`, which was started again."""
     folder = tmp_path_factory.mktemp("pair")

@@ -21,14 +21,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The folder of a run in one process on one device."""
-    folder = tmp_path_factory.mktemp("elastic") / "alone"
-    run(["train", *RUN, "--workdir", str(folder)])
-    return folder
-
-
 SHARDED = pytest.param(["--shard_state"], marks=pytest.mark.on("jax"))
 
 

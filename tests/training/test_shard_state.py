@@ -51,8 +51,7 @@ def test_the_state_is_split_along_the_largest_dimension_that_divides(
 
 @pytest.mark.slow
 @pytest.mark.nightly  # tests/training/test_checkpoint_parts.py writes the parts of two processes
-def test_two_processes_share_the_state_and_its_checkpoints(tmp_path):
-    run(["train", *RUN, "--workdir", str(alone := tmp_path / "alone")])
+def test_two_processes_share_the_state_and_its_checkpoints(tmp_path, alone):
     sharded = [*RUN, "--shard_state"]
     codes, outputs = start_processes("several_runs", tmp_path, "multi_worker", sharded)
     assert codes[1] == -signal.SIGKILL, outputs
