@@ -23,6 +23,11 @@ def softmax(x):
     return e / e.sum(axis=-1, keepdims=True)
 
 
+def log_softmax(x):
+    x = x - x.max(axis=-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+
 def layer_norm(x, weights, name, epsilon):
     mean = x.mean(axis=-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.exporting.builds import small_model, softmax
+from tests.exporting.builds import small_model
 from tests.helpers import assert_close
+from tests.reference import softmax
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, targets
 from vit_keras.exporting.serving import serving_model

@@ -23,7 +23,12 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+FIRST = ("RViTTi16", "R26ViTS32", "BiTR50x1", "BiTR152x4")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in FIRST else pytest.param(n, marks=pytest.mark.nightly) for n in NAMES]
+)
 def test_each_name_builds_its_variant(name):
     with shapes_only():
         model = getattr(applications, name)(classes=7)

@@ -60,20 +60,9 @@ def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsy
         Image.fromarray(picture).save(folder / f"ILSVRC2012_val_{number:08}.PNG")
     lists = [[int(k) for k in np.flatnonzero(rng.random(3) < 0.5)] for _ in pictures]
     (tmp_path / "real.json").write_text(json.dumps(lists))
-    command = [
-        "evaluate",
-        str(tmp_path / "vit.npz"),
-        "--dataset",
-        f"folder:{tmp_path / 'imagenet'}",
-    ]
-    command += [
-        "--split",
-        place.lower(),
-        "--real",
-        str(tmp_path / "real.json"),
-        "--image_size",
-        "16",
-    ]
+    command = ["evaluate", str(tmp_path / "vit.npz"), "--dataset", f"folder:{tmp_path}/imagenet"]
+    command += ["--split", place.lower(), "--real", str(tmp_path / "real.json")]
+    command += ["--image_size", "16"]
     run([*command, "--out", str(tmp_path / "report")])
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     model = vit_keras.open(tmp_path / "vit.npz", num_heads=2)
@@ -86,17 +75,18 @@ def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsy
         run([*command[:4], "--fewshot", "1", "--out", str(tmp_path / "few")])
 
 
+def features_of(folder):
+    """The features and labels of the two splits of digits, by the model of a run."""
+    predictor, _ = evaluation.open_predictor(folder)
+    dataset, model = data.load("digits", 1), evaluation.feature_model(predictor.model)
+    batches = (predictor.batches(dataset.split(name), 200) for name in ("train", "test"))
+    return [evaluation.extract(model, each) for each in batches]
+
+
 def test_a_few_shot_evaluation_of_a_run(folders, capsys):
     run(["evaluate", folders[0], "--fewshot", "1", "5", "--l2", "1024", "16", "--seeds", "2"])
     printed = capsys.readouterr().out
-    predictor, _ = evaluation.open_predictor(folders[0])
-    dataset = data.load("digits", 1)
-    features = evaluation.feature_model(predictor.model)
-    train_set, test_set = (
-        evaluation.extract(features, predictor.batches(dataset.split(name), 200))
-        for name in ("train", "test")
-    )
-    expected = evaluation.few_shot(train_set, test_set, 10, (1, 5), (1024, 16), 2)
+    expected = evaluation.few_shot(*features_of(folders[0]), 10, (1, 5), (1024, 16), 2)
     with open(f"{folders[0]}/fewshot.json") as file:
         found = json.load(file)
     for row, other in zip(found, expected):
@@ -110,13 +100,7 @@ def test_a_few_shot_evaluation_of_a_run(folders, capsys):
 def test_nearest_neighbors_of_a_run(folders, capsys):
     run(["evaluate", folders[0], "--knn", "1", "10"])
     printed = capsys.readouterr().out
-    predictor, _ = evaluation.open_predictor(folders[0])
-    dataset = data.load("digits", 1)
-    features = evaluation.feature_model(predictor.model)
-    train_set, test_set = (
-        evaluation.extract(features, predictor.batches(dataset.split(name), 200))
-        for name in ("train", "test")
-    )
+    train_set, test_set = features_of(folders[0])
     with open(f"{folders[0]}/knn.json") as file:
         rows = json.load(file)
     for row in rows:

@@ -85,7 +85,8 @@ def expected_costs(stem, kind, classifier):
 @pytest.mark.parametrize(("kind", "place"), PLACEMENTS)
 def test_every_position_embedding_classifier_and_stem_costs_what_the_formula_says(kind, place):
     positions = {"position_embedding": kind, "position_embedding_at": place}
-    for stem, classifier in itertools.product(STEMS, CLASSIFIERS):
+    stems = STEMS if (kind, place) == ("learned", "stem") else ["patches"]
+    for stem, classifier in itertools.product(stems, CLASSIFIERS):
         if kind.endswith("relative_2d") and classifier == "distilled":
             continue  # its tables know one token before the patches
         arguments = {**SIZES, **positions, "classifier": classifier}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as reference
 
+from tests.reference import softmax
 from vit_keras import evaluation
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -97,8 +98,3 @@ def test_the_temperature_has_the_least_loss(rng, task):
     grid = np.geomspace(1, 16, 400)
     assert temperature == pytest.approx(min(grid, key=loss), rel=0.02)
     assert 2.5 < temperature < 6
-
-
-def softmax(logits):
-    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponents / exponents.sum(axis=-1, keepdims=True)

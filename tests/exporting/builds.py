@@ -1,15 +1,8 @@
 """Small models to export, and their files."""
 
-import numpy as np
-
 from tests.helpers import randomize
 from vit_keras import exporting
 from vit_keras.models import VisionTransformer
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 def small_model(rng, **arguments):

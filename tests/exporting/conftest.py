@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.exporting.builds import small_model, softmax
+from tests.exporting.builds import small_model
 from tests.helpers import to_numpy
+from tests.reference import softmax
 from vit_keras import exporting
 from vit_keras.models import Preprocessing
 

@@ -16,6 +16,7 @@ EXPORTED = ("DINOv3", "ViTDet")
 SQUARES = {"SQUARE": 7}  # of normalizations by the root mean square
 
 
+@pytest.mark.nightly_on("jax")  # which writes no files
 @pytest.mark.parametrize("name", DESIGNS)
 def test_logits_stay_the_same_for_inference(name):
     model = random_design(name)

@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.exporting.builds import export_files, small_model, softmax
+from tests.exporting.builds import export_files, small_model
 from tests.helpers import ROOT, assert_close, randomize, to_numpy
+from tests.reference import softmax
 from vit_keras import applications, exporting, runtimes, weights
 from vit_keras.commands import main
 from vit_keras.evaluation import open_predictor

@@ -11,6 +11,7 @@ from vit_keras.models import VisionTransformer
 SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 
 
+@pytest.mark.nightly_on("jax")  # which writes no files
 @pytest.mark.parametrize("gelu", ["exact", "tanh"])
 @pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
 def test_logits_stay_the_same(rng, classifier, gelu):

@@ -6,9 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from tests.exporting.builds import export_files, softmax
+from tests.exporting.builds import export_files
 from tests.exporting.test_design_exports import check_graph
 from tests.helpers import assert_close, randomize, to_numpy
+from tests.reference import softmax
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
 from vit_keras.models import ResNet, VisionTransformer
@@ -49,6 +50,7 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
         assert_close(merged[:, 0], x[:, 0], rtol=2e-6)
 
 
+@pytest.mark.nightly_on("jax")  # which writes no files
 @pytest.mark.parametrize(
     ("classifier", "kind"), [("token", "decreasing"), ("gap", "constant"), ("map", "constant")]
 )

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.exporting.builds import softmax
 from tests.helpers import ROOT, randomize, to_numpy
+from tests.reference import softmax
 from vit_keras import exporting, models, runtimes
 from vit_keras.exporting import samples
 from vit_keras.models import VisionTransformer, preprocessing_of

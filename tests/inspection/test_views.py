@@ -63,18 +63,8 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     model.class_names = ("cat", "dog")
     model.save(tmp_path / "model.keras")
     out = tmp_path / "out"
-    run(
-        [
-            "visualize",
-            str(tmp_path / "model.keras"),
-            *pictures,
-            "--image-size",
-            "8",
-            "16",
-            "--out",
-            str(out),
-        ]
-    )
+    options = ["--image-size", "8", "16", "--out", str(out)]
+    run(["visualize", str(tmp_path / "model.keras"), *pictures, *options])
     assert "2 images of 8x16 pixels" in capsys.readouterr().out
     names = {path.name for path in out.iterdir()}
     views = [view for view in inspection.VIEWS if view != "registers"]

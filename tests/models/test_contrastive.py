@@ -47,7 +47,9 @@ def test_equal_texts_belong_to_each_other(rng):
     assert_close(actual, np.float32(expected), rtol=1e-6)
 
 
-@pytest.mark.parametrize("bias", [None, -2.0])
+@pytest.mark.parametrize(
+    "bias", [None, pytest.param(-2.0, marks=pytest.mark.nightly_on("jax", "tensorflow"))]
+)
 def test_pairs_are_learned_in_fit(rng, tmp_path, bias):
     towers = new_towers(rng, bias)
     images = rng.normal(size=(4, 8, 8, 3)).astype("float32")

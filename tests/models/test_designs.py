@@ -40,6 +40,7 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
         assert abs(value - expected) < 1e-4 * size, (path, value, expected)
 
 
+@pytest.mark.nightly_on("jax", "tensorflow")  # tests/layers/test_remat.py has their gradients
 @pytest.mark.parametrize(
     "name",
     ["DINOv3", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("ViT-22B", "ViTDet"))],

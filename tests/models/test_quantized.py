@@ -90,17 +90,12 @@ CONFIGS = {
 }
 
 
-OF_ALL_BACKENDS = ("int8 weights", "int4 activations")
+AT_NIGHT = pytest.mark.nightly_on("jax", "tensorflow")
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        n
-        if n in OF_ALL_BACKENDS
-        else pytest.param(n, marks=pytest.mark.nightly_on("jax", "tensorflow"))
-        for n in CONFIGS
-    ],
+    [n if n == "int8 weights" else pytest.param(n, marks=AT_NIGHT) for n in CONFIGS],
 )
 def test_saved_and_cloned_models_answer_bit_by_bit_as_they_were_quantized(rng, tmp_path, name):
     model = build(rng, classifier="map", mlp="swiglu" if "weights" in name else "gelu")

@@ -44,7 +44,9 @@ def expected_relevance(monkeypatch, model, image, index, classifier):
     return (relevance - np.eye(4)).mean(axis=0).reshape(2, 2)
 
 
-@pytest.mark.parametrize("classifier", ["token", "gap"])
+@pytest.mark.parametrize(
+    "classifier", ["token", pytest.param("gap", marks=pytest.mark.nightly_on("jax"))]
+)
 def test_relevance_is_the_published_one(rng, monkeypatch, classifier):
     model = randomize(VisionTransformer(8, 4, **SIZES, classifier=classifier), rng, scale=0.5)
     images = rng.normal(size=(3, 8, 8, 3)).astype("float32")

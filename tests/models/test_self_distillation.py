@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
+from tests.reference import log_softmax, softmax
 from vit_keras.config import Config, DinoConfig, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import VisionTransformer, copy_encoder, pretext_model
 from vit_keras.training.loop import compile_model
@@ -64,11 +65,6 @@ def outputs_of(encoder, head, images):
     return np.array([head_of(head, encoder.predict_on_batch(image)) for image in images])
 
 
-def softmax(x):
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
 def expected_outputs(layer, images, temperature):
     """Losses and entropies, pair by pair, as in Algorithm 1 of the paper."""
     teacher = outputs_of(layer.teacher, layer.teacher_head, images[0])
@@ -77,7 +73,7 @@ def expected_outputs(layer, images, temperature):
         outputs_of(layer.student, layer.student_head, images[0]),
         outputs_of(layer.local_student, layer.student_head, images[1]),
     ]
-    student = np.log(softmax(np.concatenate(student, axis=1) / 0.1))
+    student = log_softmax(np.concatenate(student, axis=1) / 0.1)
     pairs = [(t, s) for t in range(2) for s in range(5) if t != s]
     losses = [-(targets[:, t] * student[:, s]).sum(axis=-1) for t, s in pairs]
     entropies = -(targets * np.log(targets)).sum(axis=-1).mean(axis=1)

@@ -39,37 +39,15 @@ def test_every_intermediate_is_found_by_its_published_name(small):
     assert_close(outputs["head"], expected["logits"])
 
 
-def test_attention_maps_hold_every_layer_and_head(small):
+def test_attention_maps_hold_every_layer_and_head_and_leave_the_model_as_it_was(small, tmp_path):
     model, images, expected = small
     maps = attention_maps(model).predict(images, verbose=0)
     assert maps.shape == (2, 3, 3, 7, 7)  # images, layers, heads, tokens, tokens
     assert_close(maps, expected["attention"])
-
-
-def test_attention_maps_leave_the_model_as_it_was(small, tmp_path):
-    model, images, expected = small
     attention_maps(model).save(tmp_path / "attention.keras")
     again = keras.saving.load_model(tmp_path / "attention.keras")
     assert_close(again.predict(images, verbose=0), expected["attention"])
     assert_close(model(images), expected["logits"])
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "tokens"), [((3, 5), (6, 2), 1), ((4, 4), (1, 7), 0), ((1, 3), (2, 3), 2)]
-)
-def test_position_embeddings_equal_scipy(rng, old, new, tokens):
-    from scipy.ndimage import zoom
-
-    before = rng.normal(size=(1, tokens + old[0] * old[1], 8)).astype("float32")
-    grid = before[0, tokens:].reshape(*old, 8)
-    factors = (new[0] / old[0], new[1] / old[1], 1)
-    expected = zoom(grid, factors, order=1).reshape(1, -1, 8)
-    if old[0] == 1:  # one row has no second to interpolate with: it is repeated
-        row = zoom(grid[0], factors[1:], order=1)
-        expected = np.concatenate([row] * new[0])[None]
-    resized = resize_position_embeddings(before, old, new)
-    np.testing.assert_array_equal(resized[:, :tokens], before[:, :tokens])
-    assert_close(resized[:, tokens:], expected, rtol=1e-6)
 
 
 def test_another_image_size_keeps_the_weights(small, rng):

@@ -18,6 +18,7 @@ from vit_keras.support.resizing import (
 pytestmark = pytest.mark.once
 
 SIZES = [((4, 4), (6, 6)), ((6, 6), (4, 4)), ((3, 5), (7, 2)), ((2, 7), (9, 7)), ((14, 14), (3, 5))]
+SIZES += [((4, 4), (1, 7)), ((1, 3), (2, 3))]
 TORCH = {
     "bilinear_half_pixel": {"mode": "bilinear", "align_corners": False},
     "bilinear_antialias": {"mode": "bilinear", "align_corners": False, "antialias": True},

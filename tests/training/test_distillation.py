@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from tests.reference import softmax
+from tests.reference import log_softmax, softmax
 from vit_keras.config import (
     Config,
     DistillConfig,
@@ -30,10 +30,6 @@ def vit(rng, image_size=8, patch_size=4, num_classes=5, preprocessing=None, **ch
     model = randomize(VisionTransformer(image_size, patch_size, **arguments), rng)
     model.preprocessing = preprocessing or Preprocessing()
     return model
-
-
-def log_softmax(x):
-    return np.log(softmax(x))
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])

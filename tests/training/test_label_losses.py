@@ -6,6 +6,7 @@ import pytest
 import sklearn.metrics as reference
 
 from tests.helpers import assert_close, to_numpy
+from tests.reference import log_softmax
 from vit_keras.config import Config
 from vit_keras.data.batches import Batches
 from vit_keras.models import ImageModel
@@ -129,11 +130,6 @@ def test_r2_equals_scikit_learns_over_batches(rng, unknown, mean):
 def test_what_does_not_fit_a_kind_of_label_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Config(**fields)
-
-
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
 def softmax_xent(targets, logits, smoothing):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import jaccard_score
 
-from tests.training.test_label_losses import log_softmax
+from tests.reference import log_softmax
 from vit_keras.config import Config
 from vit_keras.support.tasks import VOID, Task
 from vit_keras.training.losses import build_loss

@@ -47,6 +47,7 @@ def test_the_run_stops_at_the_update(tmp_path):
     assert steps_of(tmp_path)[-1] == 6
 
 
+@pytest.mark.nightly_on("tensorflow")
 def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
     fields = {"on_nan": "rollback", "max_rollbacks": 1}
     optimizer = {"decay_type": "linear"}

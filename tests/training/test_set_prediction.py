@@ -68,6 +68,7 @@ def test_loss_and_gradient_are_those_of_transformers(rng, weights):
     assert_close(to_numpy(actual), gradient, rtol=1e-5)
 
 
+@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.parametrize("head", ["tokens", pytest.param("patches", marks=pytest.mark.on("torch"))])
 def test_a_detector_learns_to_find_a_square(rng, head):
     count = 16

@@ -39,7 +39,9 @@ def raising(number, batch, method="on_test_batch_begin"):
     return Raising
 
 
-@pytest.mark.parametrize("evaluation", [2, 3])
+@pytest.mark.parametrize(
+    "evaluation", [2, pytest.param(3, marks=pytest.mark.nightly_on("jax", "tensorflow"))]
+)
 def test_a_run_that_stops_in_an_evaluation_makes_it_again(
     tmp_path, monkeypatch, straight, capsys, evaluation
 ):
