@@ -32,7 +32,7 @@ from vit_keras.config import (
 from vit_keras.experiments import planning
 from vit_keras.support import resizing
 from vit_keras.support.tasks import Task
-from vit_keras.training import SGD, AdamW, SetPrediction, build_optimizer
+from vit_keras.training import SGD, AdamW, SetPrediction, build_optimizer, freeze
 
 pytestmark = pytest.mark.once
 
@@ -82,7 +82,25 @@ def text_head(shape, **options):
     return models.head_from_text(tower, np.ones(shape), 1.0, **options)
 
 
+def windowed(**arguments):
+    options = {"num_heads": 3, "grid": GRID, "options": {"window_size": 2}, **arguments}
+    layers.MultiHeadDotProductAttention(**options).build((2, 6, 12))
+
+
 LAYERS = [
+    *(
+        (functools.partial(windowed, **arguments), message)
+        for arguments, message in [
+            ({"grid": None}, "`window_size` needs the `grid`.*window_size=.2, 2., grid=None"),
+            ({"options": {"window_size": 0}}, "`window_size` must be a positive int or a pair.*=0"),
+            ({"options": {"window_size": (2, 2, 2)}}, "must be a positive int or a pair"),
+            ({"position_embedding": "relative"}, "must be None. Received: .*'relative'"),
+            ({"position_embedding": "relative_2d"}, "must be None. Received: .*'relative_2d'"),
+            ({"position_embedding": "rope2d"}, "must divide the grid.*2x3 patches.*'rope2d'"),
+            ({"options": {"window_size": 2, "rope": {}}}, "must divide the grid.*rope=Rope"),
+            ({"options": {"window_size": 2, "qk_norm": True}}, "must divide.*qk_norm=True"),
+        ]
+    ),
     (lambda: layers.BottleneckUnit(0), "`filters` must be a positive int.*filters=0"),
     (lambda: layers.PreActivationUnit(32, strides=0), "`strides` must be a positive int"),
     (lambda: layers.ResNetStage(0, 32), "`num_units` must be a positive int.*num_units=0"),
@@ -130,6 +148,16 @@ MODELS = [
             ("patch_keep_rate", 2, "`patch_keep_rate` must be the fraction of patches.*=2"),
         ]
     ),
+    (
+        lambda: models.detector(vit(position_embedding="relative_2d"), 3),
+        "take head='patches'.*'relative_2d'",
+    ),
+    (lambda: models.detector(vit(position_embedding_at="every"), 3), "_at='every'"),
+    (lambda: models.detector(vit(), 0), "num_classes"),
+    (lambda: models.detector(vit(), 3, "boxes"), "`head` must be"),
+    (lambda: models.detector(resnet(), 3), "needs a model of EncoderBlocks"),
+    (lambda: models.explain(vit(), np.zeros((1, 8, 8, 3)), 5), "from 0 to 4. .*class_index=5"),
+    (lambda: models.explain(resnet(), np.zeros((1, 32, 32, 3)), 0), "with EncoderBlock layers"),
     (lambda: models.with_image_size(vit(), (8, 9)), "`patch_size` must divide `image_size`"),
     (lambda: models.with_image_size(vit(), 16, "area"), "`interpolation` must be one of"),
     (lambda: models.with_patch_size(vit(), 3), "`patch_size` must divide `image_size`"),
@@ -164,6 +192,17 @@ MODELS = [
         lambda: applications.ViTTi16(class_names=["a", "b"], classes=3),
         "Received: 2 names for 3 classes",
     ),
+    *(
+        (functools.partial(applications.ViTTi16, **arguments), message)
+        for arguments, message in [
+            ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
+            ({"pooling": "sum", "include_top": False}, '`pooling` must be.*"avg" or "max".*\'sum'),
+            ({"input_shape": (None, None, 3)}, r"`input_shape` must be a static \(height, width"),
+            ({"input_shape": (224, 224)}, "`input_shape` must be a static"),
+            ({"input_shape": (100, 224, 3)}, r"must divide `image_size`.*\(100, 224\)"),
+            ({"classes": 0}, "`classes` must be a positive int.*include_top=False gives feat.*=0"),
+        ]
+    ),
     (lambda: applications.BiTR50x1(input_shape=(None, None, 3)), "must be a static"),
     (lambda: applications.BiTR50x1(weights="imagenet22k"), "`weights` must be None, the path"),
     (
@@ -193,6 +232,14 @@ RUNS = [
             ("local_scale", (0.5, 0.2)),
             ("solarize", 1.5),
             ("student_temperature", 0.0),
+        ]
+    ),
+    *(
+        (functools.partial(lambda pattern: freeze(vit.__wrapped__(), [pattern]), pattern), message)
+        for pattern, message in [
+            ("encoderblok_*", r"'encoderblok_\*', which matches none. Similar names: encoderb"),
+            ("posembed_dropout", "'posembed_dropout', which matches none. Similar names: posemb"),
+            ("*", r"must leave at least one layer that trains.*'\*'.*embedding, cls"),
         ]
     ),
     (
@@ -243,6 +290,35 @@ USES = [
     (
         lambda: exporting.export(detector(), "files", attention=True),
         "A file of boxes has no attention",
+    ),
+    (lambda: exporting.export(resnet(), "out", attention=True), "model with EncoderBlock layers"),
+    (
+        lambda: exporting.export(vit(), "out", attention=True, token_merging=1),
+        "with token merging or with attention.*token_merging=1",
+    ),
+    (
+        lambda: exporting.export(vit(), "out", attention=True, formats=["pt2"]),
+        "an output of savedmodel, litert, onnx. Received: .*pt2",
+    ),
+    (lambda: exporting.for_inference(vit(), 3), "half of its tokens. Received: r=3 for the 5"),
+    (
+        lambda: exporting.for_inference(vit(), 1, "growing"),
+        "a schedule 'constant' or 'decreasing'. Received: r=1, sch",
+    ),
+    (lambda: exporting.for_inference(resnet(), 1), "needs a model with EncoderBlock layers"),
+    (
+        lambda: evaluation.possible_answers(np.eye(2), Task(), 0.9),
+        "coverage=0.9; .* has none",
+    ),
+    (
+        lambda: evaluation.intervals(
+            np.eye(2), Task("numbers", quantiles=((0.8, 1.0, 2.0),)), 0.95
+        ),
+        "coverage=0.95; the model has 0.8. Train with --data.dev_percent",
+    ),
+    (
+        lambda: evaluation.abstains(np.eye(2), Task(), 0.05),
+        "abstain=0.05; the model has none",
     ),
     (lambda: exporting.export(detector(), "files", output="logits"), "must be boxes. .*'logits'"),
     (lambda: evaluation.TileOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),

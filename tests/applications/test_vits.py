@@ -113,19 +113,3 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
     expected = (pixels / 255 - imagenet.mean) / imagenet.std
     scaled = to_numpy(applications.preprocess_input(pixels, model=model))
     assert_close(scaled, expected)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
-        ({"pooling": "sum", "include_top": False}, '`pooling` must be.*"avg" or "max".*\'sum\''),
-        ({"input_shape": (None, None, 3)}, r"`input_shape` must be a static \(height, width"),
-        ({"input_shape": (224, 224)}, r"`input_shape` must be a static"),
-        ({"input_shape": (100, 224, 3)}, r"`patch_size` must divide `image_size`.*\(100, 224\)"),
-        ({"classes": 0}, "`classes` must be a positive int.*include_top=False gives features.*=0"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        applications.ViTTi16(**arguments)

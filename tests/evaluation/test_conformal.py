@@ -65,24 +65,6 @@ def test_possible_classes_are_those_that_are_not_much_less_probable(rng):
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: evaluation.possible_answers(np.eye(2), Task(), 0.9), "coverage=0.9; .* has none"),
-        (
-            lambda: evaluation.intervals(
-                np.eye(2), Task("numbers", quantiles=((0.8, 1.0, 2.0),)), 0.95
-            ),
-            "coverage=0.95; the model has 0.8. Train with --data.dev_percent",
-        ),
-        (lambda: evaluation.abstains(np.eye(2), Task(), 0.05), "abstain=0.05; the model has none"),
-    ],
-)
-def test_what_a_model_has_not_learned_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Models of classes and numbers with quantiles, as `.keras` and ONNX files, and pictures."""

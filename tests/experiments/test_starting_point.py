@@ -14,8 +14,14 @@ from vit_keras import experiments, runs
 from vit_keras.commands import run
 from vit_keras.config import Config, DataConfig, ModelConfig, parse_config
 from vit_keras.experiments.starting_point import complete_model
-from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
-from vit_keras.weights import save
+from vit_keras.models import (
+    HybridViT,
+    Preprocessing,
+    ResNet,
+    VisionTransformer,
+    from_model_config,
+)
+from vit_keras.weights import load, save
 
 pytestmark = pytest.mark.on("torch")
 
@@ -84,8 +90,6 @@ def test_the_variant_on_a_colored_folder_is_the_whole_variant(photos, tmp_path):
 
 
 SOURCES = {
-    "vit": (VisionTransformer, (32, 8), {**ODD, "classifier": "map", "gelu": "exact"}),
-    "gap_norm": (VisionTransformer, (32, 8), {**ODD, "classifier": "gap_norm"}),
     "rope": (VisionTransformer, (16, 4), {**ODD, "num_heads": 5, "position_embedding": "rope2d"}),
     "gray": (VisionTransformer, (16, 4), {**ODD, "channels": 1}),
     "hybrid": (HybridViT, (32, (1, 2), 0.5, 1), ODD),
@@ -101,13 +105,9 @@ def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
     config = Config(model=ModelConfig(weights=str(tmp_path / "model.keras")))
     model = complete_model(config).model
     assert complete_model(dataclasses.replace(config, model=model)).model == model
-    from vit_keras.models import from_model_config
-
     built = from_model_config(model, num_classes=6)
     ours, theirs = ({v.path: v.shape for v in m.weights} for m in (built, source))
     assert ours == theirs and built.input_shape == source.input_shape
-    from vit_keras.weights import load
-
     load(built, tmp_path / "model.keras")
     images = rng.normal(size=(2, *source.input_shape[1:])).astype("float32")
     assert_close(built(images), source(images))

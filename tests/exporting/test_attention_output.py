@@ -4,9 +4,9 @@ import pytest
 
 from tests.exporting.builds import export_files
 from tests.helpers import assert_close, randomize
-from vit_keras import exporting, inspection
+from vit_keras import inspection
 from vit_keras.exporting import for_inference
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, patch_grid
+from vit_keras.models import HybridViT, VisionTransformer, patch_grid
 from vit_keras.runtimes import litert_interpreter
 
 SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
@@ -65,14 +65,3 @@ def test_exported_files_have_attention_as_second_output(rng, tmp_path):
     outputs = [phone.get_tensor(output["index"]) for output in phone.get_output_details()]
     attention = {output.ndim: output for output in outputs}[3]
     assert_close(attention, expected[:1], rtol=1e-5)
-
-
-@pytest.mark.once
-def test_models_and_formats_without_attention_are_refused(rng, tmp_path):
-    with pytest.raises(ValueError, match="Attention needs a model with EncoderBlock layers"):
-        exporting.export(ResNet(32, (1,), 0.5, 5), tmp_path / "out", attention=True)
-    model = VisionTransformer(8, 4, **SIZES)
-    with pytest.raises(ValueError, match=r"with token merging or with attention.*token_merging=1"):
-        exporting.export(model, tmp_path / "out", attention=True, token_merging=1)
-    with pytest.raises(ValueError, match="an output of savedmodel, litert, onnx. Received: .*pt2"):
-        exporting.export(model, tmp_path / "out", attention=True, formats=["pt2"])

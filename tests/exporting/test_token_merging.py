@@ -12,7 +12,7 @@ from tests.helpers import assert_close, randomize, to_numpy
 from tests.reference import softmax
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
-from vit_keras.models import ResNet, VisionTransformer
+from vit_keras.models import VisionTransformer
 
 SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 
@@ -64,20 +64,6 @@ def test_merging_equal_tokens_changes_nothing(rng, classifier, kind):
     expected = model.predict_on_batch(images)
     outputs = for_inference(model, 2, kind).predict_on_batch(images)
     assert_close(outputs, expected)
-
-
-@pytest.mark.once
-def test_models_that_cannot_merge_are_refused():
-    model = VisionTransformer(8, 4, **SIZES)
-    with pytest.raises(ValueError, match="at most half of its tokens. Received: r=3 for the 5"):
-        for_inference(model, 3)
-    with pytest.raises(
-        ValueError,
-        match="a schedule 'constant' or 'decreasing'. Received: r=1, sch",
-    ):
-        for_inference(model, 1, "growing")
-    with pytest.raises(ValueError, match="needs a model with EncoderBlock layers"):
-        for_inference(ResNet(32, (1,), 0.5, 5), 1)
 
 
 @pytest.mark.nightly

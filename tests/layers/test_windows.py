@@ -157,22 +157,3 @@ def test_blocks_keep_the_contract_of_keras(name):
 @pytest.mark.parametrize("name", CASES)
 def test_blocks_cost_what_was_counted_by_hand(name):
     check_cost(EncoderBlock, CASES[name])
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"grid": None}, "`window_size` needs the `grid`.*window_size=.2, 2., grid=None"),
-        ({"options": {"window_size": 0}}, "`window_size` must be a positive int or a pair.*=0"),
-        ({"options": {"window_size": (2, 2, 2)}}, "`window_size` must be a positive int or a pair"),
-        ({"position_embedding": "relative"}, "must be None. Received: .*'relative'"),
-        ({"position_embedding": "relative_2d"}, "must be None. Received: .*'relative_2d'"),
-        ({"position_embedding": "rope2d"}, "must divide the grid.*2x3 patches.*'rope2d'"),
-        ({"options": {"window_size": 2, "rope": {}}}, "must divide the grid.*rope=Rope"),
-        ({"options": {"window_size": 2, "qk_norm": True}}, "must divide.*qk_norm=True"),
-    ],
-)
-def test_windows_that_cannot_be_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MultiHeadDotProductAttention(**{"num_heads": 3, **WINDOWED, **arguments}).build(TOKENS)

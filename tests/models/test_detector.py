@@ -89,17 +89,3 @@ def test_a_detector_has_costs():
         model = detector(backbone, 3, head, num_tokens=7, name=head)
         costs = inspection.flops(model).macs - inspection.flops(detector(backbone, 1, head, 7)).macs
         assert costs == count * 24 * 2 and model.name == head
-
-
-@pytest.mark.once
-def test_other_backbones_and_arguments_are_refused():
-    build = lambda **options: VisionTransformer(**SIZES, **options)
-    for arguments, message in (
-        ((build(position_embedding="relative_2d"), 3), "take head='patches'.*'relative_2d'"),
-        ((build(position_embedding_at="every"), 3), "position_embedding_at='every'"),
-        ((build(), 0), "num_classes"),
-        ((build(), 3, "boxes"), "`head` must be"),
-        ((models.ResNet(32, (1, 1), 0.5, 3), 3), "needs a model of EncoderBlocks"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            detector(*arguments)

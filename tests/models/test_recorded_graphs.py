@@ -269,32 +269,14 @@ def test_layers_of_others_are_called(images):
 
 
 @on_torch
-@pytest.mark.parametrize("before", ["predict", "fit"])
-def test_a_used_model_is_exported(before, images, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model = make()
-    use_model(model, before, images)
-    path = str(tmp_path / "model.onnx")
-    model.export(path, format="onnx", verbose=False)
-    session = onnxruntime.InferenceSession(path)
-    (outputs,) = session.run(None, {session.get_inputs()[0].name: images})
-    assert_close(outputs, by_layers(model, images), rtol=1e-4)
-
-
-def use_model(model, how, images):
-    if how == "fit":
-        model.compile("sgd", "mse")
-        model.fit(images, np.zeros((2, 3)), verbose=0)
-    replayed(model, images)
-
-
-@on_torch
 def test_a_trained_hybrid_is_traced(images):
     import torch
 
     images = np.tile(images, (1, 4, 4, 1))
     model = randomize(HybridViT(32, (1,), 0.5, 2, **SIZES, seed=1), np.random.default_rng(0))
-    use_model(model, "fit", images)
+    model.compile("sgd", "mse")
+    model.fit(images, np.zeros((2, 3)), verbose=0)
+    replayed(model, images)
     traced = torch.jit.trace(model.eval(), torch.tensor(images))
     assert_close(to_numpy(traced(torch.tensor(images))), by_layers(model, images))
 

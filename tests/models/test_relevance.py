@@ -85,19 +85,6 @@ def test_a_head_on_top_a_softmax_and_masks_are_explained(rng):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("build", "index", "message"),
-    [
-        (lambda: VisionTransformer(8, 4, **SIZES), 3, "from 0 to 2. Received: class_index=3"),
-        (lambda: models.ResNet(8, (1,), 0.5, num_classes=3), 0, "with EncoderBlock layers"),
-    ],
-)
-def test_what_cannot_be_explained_is_named(build, index, message):
-    with pytest.raises(ValueError, match=message):
-        explain(build(), np.zeros((1, 8, 8, 3), "float32"), index)
-
-
-@pytest.mark.once
 def test_curves_hide_and_show_the_most_relevant_patches_first(rng):
     """A model of the mean of patch 3 alone: hiding it ends the answer, showing it gives it."""
     inputs = keras.Input((4, 4, 3))

@@ -42,7 +42,7 @@ def test_the_plan_for_several_devices_is_what_they_send(case):
 
 
 @pytest.mark.on("jax")
-@pytest.mark.slow
+@pytest.mark.nightly  # `test_activations_are_the_tensors_that_torch_saves` measures most
 def test_the_plan_for_a_processor_is_what_a_run_takes():
     """The peak of a process that trains four steps, less what it takes before its model."""
     case = plan_memory.Case("small", 1, 16, {"variant": "Ti/16", "num_layers": 4})

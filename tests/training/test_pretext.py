@@ -120,8 +120,6 @@ def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path):
 VIT = ModelConfig(None, 16, 1, 4, 16, 1, 2, 16, classifier="gap")
 BAD = [
     ({"corrupt": 0.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 0.0"),
-    ({"corrupt": 1.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 1.0"),
-    ({"bits": 0}, {}, r"`pretext.bits` must be from 1 to 5. Received: 0"),
     ({"bits": 6}, {}, r"`pretext.bits` must be from 1 to 5. Received: 6"),
     ({"decoder_num_layers": 0}, {}, r"`pretext.decoder_num_layers` must be at least 1"),
     ({"decoder_hidden_size": 30}, {}, "multiple of 4 and of the second. Received: 30 and 16"),
@@ -136,7 +134,6 @@ BAD = [
     ({}, {"watch_every": 1}, r"`watch_every` must be "),
     ({}, {"augment": AugmentConfig(mixup_alpha=0.2)}, r"`augment.mixup_alpha` must be "),
     ({}, {"model": ModelConfig("R50+B/16")}, r"hybrids and ResNets have none. Received: .*R50\+B"),
-    ({}, {"model": ModelConfig("R50x1")}, r"hybrids and ResNets have none. Received: .*R50x1"),
     ({}, {"model": {"classifier": "map"}}, r"`model.classifier` must be token or gap"),
     ({}, {"model": {"representation_size": 4}}, r"`model.representation_size` must be "),
     ({}, {"model": {"image_size": 4}}, r"at least two patches. Received: .*patches of 4x4"),
@@ -160,14 +157,11 @@ BAD = [
         for fields, message in (
             ({"model": {"position_embedding": "rope2d"}}, r"one of learned, .*Received: rope2d"),
             ({"model": {"patch_size": (8, 16)}}, r"local_size` must be a multiple .*8 with .*8x16"),
-            ({"model": {"image_size": 4}}, r"at least two patches. Received"),
-            ({"model": ModelConfig("R50+B/16")}, r"hybrids and ResNets have none"),
             ({"augment": AugmentConfig(rotation_degrees=5)}, r"`augment.rotation_degrees` must be"),
             ({"optimizer": OptimizerConfig(ema_decay=0.9)}, r"`optimizer.ema_decay` must be null"),
             ({"optimizer": OptimizerConfig(layer_decay=0.9)}, r"`optimizer.layer_decay` must be"),
             ({"optimizer": OptimizerConfig(freeze=("cls",))}, r"`optimizer.freeze` must be"),
             ({"patch_keep_rates": (0.5, 1.0)}, r"`patch_keep_rates` must be .*views and averages"),
-            ({"loss": "sigmoid"}, r"`loss` must be .*which trains no classifier"),
         )
     ),
     ({"objective": "dino", "corrupt": 0.5}, {}, r"`pretext.corrupt` must be null with .* dino"),
