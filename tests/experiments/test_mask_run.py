@@ -173,20 +173,3 @@ def test_a_segmenter_that_keras_saved_is_one_to_every_command(photos, rng, tmp_p
     known = true != 255
     score = jaccard_score(true[known], predicted[known], average="macro")
     assert [report["miou"] for report in reports] == pytest.approx([score, score], abs=1e-3)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"augment.mixup_alpha": 0.2}, r"`augment.mixup_alpha` must be 0.0 with `task` masks"),
-        ({"loss": "softmax"}, r"`loss` must be pixels with `task` masks. Received: softmax"),
-        (
-            {"calibrate": "true", "data.dev_percent": 10},
-            r"`calibrate` must be false with `task` masks",
-        ),
-    ],
-)
-def test_fields_that_do_not_fit_masks(fields, message, photos, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        train(tmp_path / "run", photos, **fields)

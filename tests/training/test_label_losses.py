@@ -7,7 +7,7 @@ import sklearn.metrics as reference
 
 from tests.helpers import assert_close, to_numpy
 from tests.reference import log_softmax
-from vit_keras.config import Config
+from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.data.batches import Batches
 from vit_keras.models import ImageModel
 from vit_keras.support.tasks import Task
@@ -16,6 +16,7 @@ from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import R2, EvaluateLabels
 
 COUNT, OUTPUTS = 12, 3
+DEV = {"data": DataConfig(dev_percent=10)}
 
 
 @pytest.fixture
@@ -120,6 +121,15 @@ def test_r2_equals_scikit_learns_over_batches(rng, unknown, mean):
         ({"task": "numbers", "balance": "weights"}, "`balance` must be none with `task` numbers"),
         ({"task": "numbers", "label_smoothing": 0.1}, "`label_smoothing` must be 0.0 with `task`"),
         ({"task": "classes", "calibrate": True}, "`data.dev_percent`: the first needs the second"),
+        ({"task": "masks", "loss": "softmax"}, "`loss` must be pixels with `task` masks. Rec"),
+        (
+            {"task": "masks", "calibrate": True, **DEV},
+            "`calibrate` must be false with `task` masks",
+        ),
+        (
+            {"task": "masks", "augment": AugmentConfig(mixup_alpha=0.2)},
+            "`augment.mixup_alpha` must",
+        ),
         ({"task": "labels", "fewshot_every": 1}, "`fewshot_every` must be 0 with `task` labels"),
         (
             {"task": "classes", "loss": "sigmoid", "balance": "weights"},
