@@ -72,17 +72,6 @@ def test_truncated_body_arrives_from_any_server(serve, target, options):
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("length", [100, len(BODY), len(BODY) + 1])
-def test_part_of_another_version_is_not_continued(serve, target, length):
-    """`If-Range` makes the server send a changed file."""
-    serve(etag='"v2"')
-    target.parent.mkdir(parents=True)
-    target.with_name(target.name + ".part").write_bytes(b"x" * length)
-    target.with_name(target.name + ".part.tag").write_text('"v1"')
-    fetch(ROW)
-    assert target.read_bytes() == BODY
-
-
 def test_body_without_a_length_is_checked_by_its_form(serve, target):
     serve(length=False)
     fetch(ROW)

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import urllib.parse
+import urllib.request
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from vit_keras.data.pillow_images import pillow_image, read_encoded, read_image
 from vit_keras.layers.base import pair
 from vit_keras.legacy.saved_files import AS_OPENCV, downgrade, upgrade
 from vit_keras.weights import load
-from vit_keras.weights.download import DEFAULT_TIMEOUT_SECONDS, open_url
+from vit_keras.weights.download import DEFAULT_TIMEOUT_SECONDS
 
 CLASS_NAMES = pathlib.Path(__file__).with_name("imagenet2012.txt")
 LARGEST_PICTURE_BYTES = 2**28  # of a download
@@ -38,7 +39,7 @@ def read(filepath_or_buffer, size, timeout: float | None = None) -> np.ndarray:
         filepath_or_buffer: A path, an http or https URL, a file opened for reading bytes, or a
             `PIL.Image.Image`.
         size: The side of the result in pixels; (height, width) if they differ.
-        timeout: The seconds after which to give up on a silent or very slow server; 30 by default.
+        timeout: The seconds after which to give up on a silent server; 30 by default.
 
     Returns:
         Pixels as uint8, `(size, size, 3)`.
@@ -62,7 +63,8 @@ def _pixels(source, timeout):
         url = urllib.parse.urlsplit(os.fspath(source))
         if url.scheme not in ("http", "https"):
             return read_image(source, 3)
-        with open_url(os.fspath(source), timeout or DEFAULT_TIMEOUT_SECONDS) as response:
+        seconds = timeout or DEFAULT_TIMEOUT_SECONDS
+        with urllib.request.urlopen(os.fspath(source), timeout=seconds) as response:
             data = response.read(LARGEST_PICTURE_BYTES + 1)
         if len(data) > LARGEST_PICTURE_BYTES:
             raise ValueError(

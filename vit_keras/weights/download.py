@@ -8,14 +8,12 @@ environment variables change the download:
 - `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
 - `HF_ENDPOINT`: the URL of a copy of huggingface.co, as for Hugging Face's own packages;
-- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30). A
-  connection that sends less than 1 KiB per second over this time also counts as stalled.
+- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
 """
 
 import contextlib
 import dataclasses
 import http.client
-import io
 import os
 import pathlib
 import ssl
@@ -35,7 +33,6 @@ MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRIES = 3
 CHUNK_BYTES = 2**20
-LOWEST_RATE = 2**10  # bytes per second
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError)
 # The limit for a file of unpublished size: twice the largest one in the table, in
@@ -70,14 +67,13 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
     The file gets its name only once it is complete and verified. Its SHA-256 must match the row's;
     without one, its size must match, its checksums must be right, and its numbers must be finite.
-    An interrupted download resumes where it ended, and one that exceeds the published size is
-    aborted.
+    A broken connection is continued where it ended, and a download that exceeds the published size
+    is aborted.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
         cache_dir: The cache, by default `$KERAS_HOME` or `~/.keras`.
-        timeout: The seconds without a byte, or with less than 1 KiB per second, after which a
-            connection counts as stalled.
+        timeout: The seconds without a byte after which a connection counts as stalled.
         retries: The number of retries of a broken, stalled or refused connection.
 
     Returns:
@@ -85,7 +81,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
     Raises:
         FileNotFoundError: If the server has no such file.
-        ConnectionError: If there is no lasting connection. Received bytes are kept.
+        ConnectionError: If there is no lasting connection.
         OSError: If the cache cannot be written.
         ValueError: If the file is not the published one.
 
@@ -109,21 +105,17 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
             if not os.path.isfile(target):  # unless another process has just downloaded it
                 _say(f"Downloading {url}")
                 timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
-                _download(url, part, target, timeout, retries, largest(row))
-                if fault := _fault(row, part) or _fault_in_content(row, part):
-                    _forget(part)
-                    raise ValueError(
-                        f"{url} is not the published file: what arrived {fault}. It was removed. "
-                        "If the error stays, the server or a proxy sends another file"
-                    )
-                os.replace(part, target)
-                _forget(part)
-                return target
-    with contextlib.suppress(OSError):  # left by a process that was killed while removing it
-        _forget(part)
-        if os.path.exists(lock):
-            with exclusive_lock(lock, lambda: None):
-                pass
+                try:
+                    _download(url, part, target, timeout, retries, largest(row))
+                    if fault := _fault(row, part) or _fault_in_content(row, part):
+                        raise ValueError(
+                            f"{url} is not the published file: what arrived {fault}. It was "
+                            "removed. If the error stays, the server or a proxy sends another file"
+                        )
+                    os.replace(part, target)
+                    return target
+                finally:
+                    pathlib.Path(part).unlink(missing_ok=True)
     if fault := _fault(row, target):
         raise ValueError(
             f"{target!r} is not the published file: it {fault}. Remove it, and it will be "
@@ -152,20 +144,32 @@ def _url(row):
 
 
 def _download(url, part, target, timeout, retries, most):
-    """Downloads `url` into the file `part`; `target` is for messages, `most` is in bytes."""
+    """Downloads `url` into the file `part`; `target` is for messages, `most` is in bytes.
+
+    After a broken connection, only the missing bytes of the same version are requested.
+    """
     kind: type[OSError] = ConnectionError
-    for attempt in range(retries + 1):
-        time.sleep(min(2**attempt // 2, 8))
-        try:
-            return _receive(url, part, timeout, most)
-        except urllib.error.HTTPError as error:
-            fault = f"the server answered {error.code} {error.reason}"
-            if error.code not in TRANSIENT:
-                kind = FileNotFoundError if error.code in (404, 410) else kind
-                break
-        except (*BROKEN, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            fault = f"{reason or type(error).__name__}, {attempt + 1} attempts"
+    tag = ""
+    # Without `identity`, a server may compress, and offsets would count compressed bytes.
+    headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
+    with open(part, "wb") as file:
+        for attempt in range(retries + 1):
+            time.sleep(min(2**attempt // 2, 8))
+            try:
+                request = urllib.request.Request(url, headers=headers)
+                with urllib.request.urlopen(request, timeout=timeout) as response:
+                    tag = response.headers.get("ETag", "")
+                    return _receive(url, response, file, most)
+            except urllib.error.HTTPError as error:
+                fault = f"the server answered {error.code} {error.reason}"
+                if error.code not in TRANSIENT:
+                    kind = FileNotFoundError if error.code in (404, 410) else kind
+                    break
+            except (*BROKEN, http.client.HTTPException) as error:
+                reason = getattr(error, "reason", error)
+                fault = f"{reason or type(error).__name__}, {attempt + 1} attempts"
+                if (done := file.tell()) and tag.startswith('"'):
+                    headers |= {"Range": f"bytes={done}-", "If-Range": tag}
     raise kind(
         f"{url} cannot be downloaded: {fault}. Check the network and the URL in a browser, set "
         "VIT_KERAS_MIRROR to the URL of a mirror (HF_ENDPOINT for huggingface.co), or put the file "
@@ -173,114 +177,29 @@ def _download(url, part, target, timeout, retries, most):
     )
 
 
-class _Paced(io.RawIOBase):
-    """The bytes of a connection, which must not be too slow."""
-
-    def __init__(self, source, timeout):
-        self.source, self.timeout = source, timeout
-        self.bytes, self.seconds = 0, -float("inf")  # of this window
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        begin = time.monotonic()
-        count = self.source.readinto(buffer)
-        self.seconds = max(self.seconds + time.monotonic() - begin, 0)
-        self.bytes += count
-        if count and self.timeout and self.seconds > self.timeout:
-            if self.bytes < LOWEST_RATE * self.seconds:
-                raise TimeoutError(f"only {self.bytes} bytes came in {self.seconds:.3g} seconds")
-            self.bytes, self.seconds = 0, 0.0
-        return count
-
-    def close(self):
-        self.source.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock, *args, **options):
-        super().__init__(sock, *args, **options)
-        self.fp = io.BufferedReader(_Paced(self.fp.detach(), sock.gettimeout()))
-
-
-class _Plain(http.client.HTTPConnection):
-    response_class = _Response
-
-
-class _Secure(http.client.HTTPSConnection):
-    response_class = _Response
-
-
-class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    def http_open(self, request):
-        return self.do_open(_Plain, request)
-
-    def https_open(self, request):
-        return self.do_open(_Secure, request)
-
-
-def open_url(request, timeout):
-    """Does what `urllib.request.urlopen` does, but also raises TimeoutError for a slow server."""
-    return urllib.request.build_opener(_Handler).open(request, timeout=timeout)
-
-
-def _receive(url, part, timeout, most):
-    """Appends the missing bytes of the server's file to `part`."""
-    done, tag = _state(part)
-    # Without `identity`, a server may compress, and offsets would count compressed bytes.
-    headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
-    headers |= {"Range": f"bytes={done}-", "If-Range": tag} if done else {}
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        response = open_url(request, timeout)
-    except urllib.error.HTTPError as error:
-        if error.code != 416 or not done:
-            raise
-        if error.headers.get("Content-Range") == f"bytes */{done}":
-            return None  # everything had arrived
-        _forget(part)  # the server's file ends before this offset: a different file
-        return _receive(url, part, timeout, most)
-    with response:
-        if response.status != 206:  # the whole file, which may have changed
-            done = 0
-            _forget(part)
-            pathlib.Path(f"{part}.tag").write_text(response.headers.get("ETag", ""))
-        elif not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
-            _forget(part)
-            raise ConnectionError("the server answered with another range than was requested")
-        size = None if response.length is None else done + response.length
-        bar = keras.utils.Progbar(size, unit_name="byte")
-        with open(part, "ab") as file:
-            # `read1` returns received bytes, which are written even if the connection stalls
-            while max(done, size or 0) <= most and (chunk := response.read1(CHUNK_BYTES)):
-                done += file.write(chunk)
-                bar.update(done, finalize=done == size)
-            file.flush()
-            os.fsync(file.fileno())
+def _receive(url, response, file, most):
+    """Writes a body to an open file: all of it, or the bytes that the file lacks."""
+    if response.status != 206:  # the whole file, which may have changed
+        file.seek(0)
+        file.truncate()
+    done = file.tell()
+    if not response.headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-"):
+        raise ConnectionError("the server answered with another range than was requested")
+    size = None if response.length is None else done + response.length
+    bar = keras.utils.Progbar(size, unit_name="byte")
+    # `read1` returns received bytes, which are written even if the connection stalls
+    while max(done, size or 0) <= most and (chunk := response.read1(CHUNK_BYTES)):
+        done += file.write(chunk)
+        bar.update(done, finalize=done == size)
     if max(done, size or 0) > most:
-        _forget(part)
         raise ValueError(
             f"{url} is not the published file: it has more than {most} bytes, the limit. "
             "Nothing was kept. The server or a proxy sends another file"
         )
     if size not in (None, done):
         raise ConnectionError(f"the body ended at {done} of {size} bytes")
-
-
-def _state(part):
-    """Returns the size of `part` and the strong tag of its version; (0, "") without one."""
-    try:
-        tag = pathlib.Path(f"{part}.tag").read_text()
-        return (os.path.getsize(part), tag) if tag.startswith('"') else (0, "")
-    except OSError:
-        return 0, ""
-
-
-def _forget(part):
-    for path in (part, f"{part}.tag"):
-        pathlib.Path(path).unlink(missing_ok=True)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _fault(row, path):
