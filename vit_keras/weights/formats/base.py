@@ -132,8 +132,9 @@ class Format:
         slots_optional: Whether files may have positions for only the patches, without slots for the
             tokens before them.
         canonical: Takes a name; returns it without old spellings and prefixes, as in `links`.
-        options: The names of the fields of `ViTOptions` that its files can hold.
-        positions: The kinds of position embeddings that its files can hold.
+        options: The names of the fields of `ViTOptions` that its files can hold, or a function that
+            returns those for an architecture.
+        positions: The kinds of position embeddings, likewise.
         positions_at: The places where positions may be added.
         classifiers: The allowed inputs of classifiers; empty if `check` decides.
         hybrids: Whether its files can hold a ResNet stem.
@@ -147,6 +148,8 @@ class Format:
             has the same input as the format's own.
         architecture: The class whose `from_model` makes the input of `links`.
         check: Takes an architecture; raises ValueError if the format cannot hold it.
+        as_written: Takes an architecture; returns the one, computing the same, that its files
+            describe.
         config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
             project's configuration beside the weights.
         folder_name: The name of its file in a folder; None for the usual name with its suffix.
@@ -166,8 +169,8 @@ class Format:
     canonical: Callable[[str], str] = str
     admits: Callable[[set[str]], bool] | None = None
     file_names: str | None = None
-    options: tuple[str, ...] = ()
-    positions: tuple[str, ...] = ("learned",)
+    options: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()
+    positions: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ("learned",)
     positions_at: tuple[str, ...] = ("stem",)
     classifiers: tuple[str, ...] = ()
     hybrids: bool = False
@@ -179,6 +182,7 @@ class Format:
     wraps: Callable[[set[str]], bool] = lambda names: True
     architecture: type[Any] = VisionTransformerArchitecture
     check: Callable[[Any], None] = lambda arch: None
+    as_written: Callable[[Any], Any] = lambda arch: arch
     config_files: Callable[..., dict[str, dict]] | None = None
     folder_name: str | None = None
     h5_groups: Callable[..., dict[str, dict[str, list]]] | None = None
@@ -188,10 +192,13 @@ def check_held(row: Format, arch) -> None:
     """Raises ValueError if a format cannot hold an option or the images of a model."""
     if not isinstance(arch, VisionTransformerArchitecture):
         return
-    options = {k: v for k, v in arch.options.changed().items() if k not in row.options}
+    held, positions = (
+        names(arch) if callable(names) else names for names in (row.options, row.positions)
+    )
+    options = {k: v for k, v in arch.options.changed().items() if k not in held}
     if row.channels not in (None, arch.channels):
         options["channels"] = arch.channels
-    if arch.position_embedding not in row.positions:
+    if arch.position_embedding not in positions:
         options["position_embedding"] = arch.position_embedding
     if arch.position_embedding_at not in row.positions_at:
         options["position_embedding_at"] = arch.position_embedding_at

@@ -139,11 +139,6 @@ def preprocessing_of(source):
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    if "cls" not in arch.prefix.names or arch.classifier not in CLASSIFIERS.values():
-        raise ValueError(
-            "OpenCLIP's image tower must have a class token and read it or the mean of the "
-            f"patches. Received: classifier={arch.classifier!r}"
-        )
     if arch.num_classes is None or arch.options.head_use_bias:
         raise ValueError(
             "OpenCLIP's image tower must end in a projection without bias. Received: "
@@ -153,7 +148,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
     pools = {classifier: pool for pool, classifier in CLASSIFIERS.items()}
-    pool_type, after_pool = pools[arch.classifier]
+    pool_type, after_pool = pools.get(arch.classifier, (arch.classifier, False))
     options, (height, width) = arch.options, arch.image_size
     vision = {
         "image_size": height if height == width else [height, width],

@@ -10,9 +10,9 @@ import re
 
 import numpy as np
 
-from vit_keras.models.options import OPTION_NAMES, WITH_NO_OBJECT, ViTOptions, changed_options
+from vit_keras.models.options import WITH_NO_OBJECT, changed_options
 from vit_keras.support.resizing import Resizing, resize_relative_table
-from vit_keras.weights.architectures import KINDS, VisionTransformerArchitecture
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, zeros
 from vit_keras.weights.formats.huggingface.config import (
     MODEL_TYPES,
@@ -31,7 +31,7 @@ from vit_keras.weights.formats.huggingface.config import (
     write_config,
     write_processor,
 )
-from vit_keras.weights.formats.huggingface.vit import ANY, ModelType
+from vit_keras.weights.formats.huggingface.vit import ModelType
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 
@@ -193,69 +193,6 @@ def _written(arch, row):
     return marks
 
 
-def check_class(arch: VisionTransformerArchitecture, row: ModelType) -> None:
-    """Raises ValueError if no class of a model type holds a model of this architecture."""
-    received = {
-        name: getattr(arch.options, name)
-        for name in OPTION_NAMES
-        if not _is_held(row, name, getattr(arch.options, name))
-    }
-    if arch.position_embedding_at != "stem" and not row.names.positions_of_blocks:
-        received["position_embedding_at"] = arch.position_embedding_at
-    if arch.position_embedding not in row.positions:
-        received["position_embedding"] = arch.position_embedding
-    if row.square and not is_square(arch):
-        received |= {"image_size": arch.image_size, "patch_size": arch.patch_size}
-    if arch.representation_size is not None and not row.names.pre_logits:
-        received["representation_size"] = arch.representation_size
-    rope = arch.options.rope
-    if rope is not None and (not rope.centered or rope.mixed):
-        received["rope"] = rope
-    if (arch.classifier, kind_of_head(arch)) not in row.classes:
-        received |= {"classifier": arch.classifier, "num_classes": arch.num_classes}
-    received = received or _denied(arch, row)
-    if received:
-        _refuse(row, received)
-    row.write(arch)
-
-
-def _is_held(row, name, value):
-    if name == "crop_to_patches":
-        return True
-    default = getattr(ViTOptions, name)
-    if name not in row.holds:
-        return value == default
-    if name in row.needs and value == default:
-        return False
-    return row.holds[name] == ANY or value in row.holds[name]
-
-
-def _denied(arch, row):
-    """Returns the options that would make the written tensors read as another model."""
-    names = {name for link in links_to_write(arch, row) for name in link.theirs}
-    known = row.design({name.removeprefix(row.base) for name in names})
-    known = {name: value for name, value in known.items() if isinstance(value, (bool, str))}
-    ours = {**dataclasses.asdict(arch.options), "classifier": arch.classifier}
-    return {name: ours[name] for name, value in known.items() if ours[name] != value}
-
-
-def is_square(arch) -> bool:
-    """Whether images and patches are square."""
-    return all(len(set(size)) == 1 for size in (arch.image_size, arch.patch_size))
-
-
-def _refuse(row, received):
-    held = ", ".join(
-        f"{name} (classifier={reads!r}, {head or 'no classes'})"
-        for (reads, head), name in row.classes.items()
-    )
-    values = ", ".join(f"{name}={value!r}" for name, value in received.items())
-    raise ValueError(
-        f"The nearest of transformers' model types, {row.name!r}, has no class for such a model; "
-        f"it has {held}. Received: {values}. Save the model as .keras or .weights.h5"
-    )
-
-
 NAFLEX = "bilinear_antialias"
 LAST_RESORT = (224, 224)  # transformers' default of `image_size`
 PROCESSOR = "preprocessor_config.json"
@@ -280,7 +217,7 @@ def infer(shapes: dict, config: dict) -> dict:
         arguments |= {"num_heads": fields["num_attention_heads"], **row.says(fields)}
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
-    arguments |= _image_size(arguments, tensors, shapes, config)
+    arguments |= _image_size(arguments, tensors, shapes, config, row.covers)
     if arguments.get("position_embedding") == "learned":
         del arguments["position_embedding"]
     return changed_options(arguments)
@@ -293,17 +230,17 @@ def _check_pooler(arguments, fields):
         raise ValueError(f"`pooler_act` must be 'tanh'. Received: {activation!r}")
 
 
-def _image_size(arguments, tensors, shapes, config):
+def _image_size(arguments, tensors, shapes, config, covers):
     """Returns the size of images and the tokens that positions cover."""
     positions = shapes.get(tensors.positions, (0, 0))
     count = positions[0] if len(positions) == 2 else positions[1]
     size = image_size_of(config)
     if size is None and not tensors.linear_patches and "model_type" in tower_config(config):
         try:
-            return covered_positions(arguments, count, LAST_RESORT)
+            return covered_positions(arguments, count, LAST_RESORT, covers)
         except ValueError:
             pass
-    return covered_positions(arguments, count, size) if count or size else {}
+    return covered_positions(arguments, count, size, covers) if count or size else {}
 
 
 def numerics(config: dict) -> Numerics:
@@ -333,18 +270,8 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     return _numerics(model_type_of(config, set(shapes)), config)
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    if arch.num_classes is not None and arch.representation_size is not None:
-        raise ValueError(
-            "transformers' classes have no hidden layer `pre_logits` before their classifier. "
-            f"Received: representation_size={arch.representation_size}; a model with "
-            "num_classes=None is saved as a ViTModel with that layer as its pooler"
-        )
-    check_class(arch, type_for(arch))
-
-
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    row = type_for(arch, numerics.resizing.positions == NAFLEX and is_square(arch))
+    row = type_for(arch, numerics.resizing.positions == NAFLEX)
     sizes, pixels = (arch.image_size, arch.channels), numerics.preprocessing
     processor = write_processor(*sizes, pixels, row.processor)
     if row.processor == "Siglip2ImageProcessor":
@@ -361,12 +288,11 @@ FORMAT = Format(
     numerics=numerics,
     refine=refine,
     canonical=canonical,
-    options=OPTION_NAMES,  # `check` knows those of each type
-    positions=KINDS,
+    options=lambda arch: (*type_for(arch).holds, "crop_to_patches"),
+    positions=lambda arch: type_for(arch).positions,
     positions_at=("stem", "every"),
     head=HEADS,
     ignored=IGNORED,
     wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,
-    check=check,
     config_files=config_files,
 )

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from vit_keras.weights.formats.huggingface.vit import ANY, COMMON, ModelType
+from vit_keras.weights.formats.huggingface.vit import COMMON, ModelType
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
 
 MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
@@ -84,7 +84,7 @@ SIGLIP_TYPE = ModelType(
     fields={**COMMON, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
     design=_siglip,
     says=lambda fields: {},
-    holds={},
+    holds=(),
     processor="SiglipImageProcessor",
     base="vision_model.",
     whole="siglip",
@@ -103,7 +103,7 @@ CLIP_TYPE = ModelType(
     fields={**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
     design=_clip,
     says=lambda fields: {"pre_norm": True},
-    holds={"pre_norm": (True,), "class_token": ANY, "final_norm": ANY, "head_use_bias": ANY},
+    holds=("pre_norm", "class_token", "final_norm", "head_use_bias"),
     processor="CLIPImageProcessor",
     base="vision_model.",
     outside=("classifier.", "visual_projection."),

@@ -227,8 +227,13 @@ def kind_of_head(arch) -> str:
 
 def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
     """Returns the content of `config.json`."""
-    height, width = arch.image_size
-    patch_height, patch_width = arch.patch_size
+    head = kind_of_head(arch)
+    if (arch.classifier, head) not in row.classes:
+        raise ValueError(
+            f"transformers' {row.name!r} has {', '.join(row.classes.values())}. Received: a model "
+            f"with classifier={arch.classifier!r}, num_classes={arch.num_classes}. Save it as "
+            ".keras or .weights.h5"
+        )
     config = {
         "model_type": row.name,
         "hidden_size": arch.hidden_size,
@@ -237,8 +242,8 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         "intermediate_size": arch.mlp_dim,
         "hidden_act": WRITTEN_GELU[arch.gelu],
         "layer_norm_eps": arch.layer_norm_epsilon,
-        "image_size": height if height == width else [height, width],
-        "patch_size": patch_height if patch_height == patch_width else list(arch.patch_size),
+        "image_size": _side(arch.image_size, row),
+        "patch_size": _side(arch.patch_size, row),
         "num_channels": arch.channels,
         **row.write(arch),
     }
@@ -246,7 +251,6 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     if arch.representation_size is not None:
         config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
-    head = kind_of_head(arch)
     outer = config
     if row.whole and head == "classifier":
         outer = {"model_type": row.whole, "vision_config": config}
@@ -254,6 +258,10 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
         outer |= labels_of(names, numerics.task.kind)
     return {"architectures": [row.classes[arch.classifier, head]], **outer, "dtype": "float32"}
+
+
+def _side(size, row):
+    return size[0] if row.square or size[0] == size[1] else list(size)
 
 
 def labels_of(names: Sequence[str], kind: str) -> dict:

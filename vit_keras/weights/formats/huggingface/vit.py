@@ -10,7 +10,6 @@ from vit_keras.layers import Rope
 from vit_keras.layers.base import QKV_BIASES
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
-ANY: tuple = ()
 # Defaults that most of the configuration classes share.
 COMMON = {"num_attention_heads": 12, "hidden_act": "gelu", "qkv_bias": True}
 
@@ -34,15 +33,15 @@ class ModelType:
         design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
             that the type or the presence of tensors decides.
         says: Takes the fields of the configuration; returns the arguments that they determine.
-        holds: The allowed values of options, `ANY` for all. Other options must have their defaults.
-        needs: The options that must differ from their defaults.
+        holds: The options that its files can hold. Others must have their defaults.
         positions: The kinds of position embeddings.
+        covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         rule: Takes the fields of the configuration; returns the rule for resizing positions.
         processor: The name of its image processor.
         base: The prefix of tensors in classes with a head.
         outside: The prefixes of tensors without `base`.
         whole: The model type of a configuration with this one as `vision_config`.
-        square: Whether images and patches must be square.
+        square: Whether its configuration has one side for images and one for patches.
         spelling: Takes `names` and the names in a file; returns the row for the file's spelling.
         write: Takes an architecture; returns the type's special fields of the configuration.
         fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
@@ -56,10 +55,10 @@ class ModelType:
     fields: Mapping[str, Any]
     design: Callable[[set[str]], dict]
     says: Callable[[dict], dict]
-    holds: Mapping[str, tuple]
+    holds: tuple[str, ...]
     processor: str
-    needs: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
+    covers: tuple[str, ...] = ("all",)
     rule: Callable[[dict], str] = lambda fields: "bicubic"
     base: str = ""
     outside: tuple[str, ...] = ("classifier.",)
@@ -206,7 +205,7 @@ VIT = ModelType(
     fields=FIELDS,
     design=lambda names: {"classifier": "token"},
     says=_biased,
-    holds={"qkv_bias": ("all", "none")},
+    holds=("qkv_bias",),
     processor="ViTImageProcessor",
     base="vit.",
     write=_write_biased,
@@ -221,8 +220,7 @@ VIT_TYPES = (
         fields={**FIELDS, "use_mid_position_embeddings": True},
         design=_yolos,
         says=_yolos_says,
-        holds={**VIT.holds, "num_registers": ANY, "boxes": (None, "tokens")},
-        needs=("num_registers",),
+        holds=(*VIT.holds, "num_registers", "boxes"),
         processor="YolosImageProcessor",
         outside=("class_labels_classifier.", "bbox_predictor."),
         write=_write_yolos,
@@ -238,7 +236,7 @@ VIT_TYPES = (
             ("distilled", "classifier"): "DeiTForImageClassificationWithTeacher",
         },
         design=_deit,
-        holds={**VIT.holds, "distillation_token": ANY},
+        holds=(*VIT.holds, "distillation_token"),
         processor="DeiTImageProcessor",
         base="deit.",
         outside=("classifier.", "cls_classifier.", "distillation_classifier."),
@@ -264,7 +262,7 @@ VIT_TYPES = (
         },
         design=_beit,
         says=_beit_says,
-        holds={"qkv_bias": ("qv",), "layer_scale": ANY, "class_token": ANY},
+        holds=("qkv_bias", "layer_scale", "class_token"),
         positions=("relative_2d", "learned", "learned_relative_2d", "none"),
         rule=lambda f: (
             "bicubic" if f["use_absolute_position_embeddings"] else "bilinear_half_pixel"
@@ -371,8 +369,7 @@ WITHOUT = ModelType(
     fields={**COMMON, "layer_norm_eps": 1e-6, "use_swiglu_ffn": False, "num_register_tokens": 0},
     design=_design,
     says=lambda fields: _says({**fields, "num_register_tokens": 0}),
-    holds={"qkv_bias": ("all", "none"), "mlp": ANY, "layer_scale": ANY},
-    needs=("layer_scale",),
+    holds=("qkv_bias", "mlp", "layer_scale"),
     processor="BitImageProcessor",
     base="dinov2.",
     square=True,
@@ -390,7 +387,8 @@ REGISTERS = dataclasses.replace(
     },
     fields={**WITHOUT.fields, "num_register_tokens": 4},
     says=_says,
-    holds={**WITHOUT.holds, "num_registers": ANY, "position_cover": ("class",)},
+    holds=(*WITHOUT.holds, "num_registers", "position_cover"),
+    covers=("class",),
     rule=lambda fields: "bicubic_antialias",
     base="dinov2_with_registers.",
 )
@@ -467,8 +465,7 @@ DINOV3 = ModelType(
     },
     design=_design_dinov3,
     says=_says_dinov3,
-    holds={"qkv_bias": ANY, "mlp": ANY, "layer_scale": ANY, "num_registers": ANY, "rope": ANY},
-    needs=("layer_scale", "rope"),
+    holds=("qkv_bias", "mlp", "layer_scale", "num_registers", "rope"),
     positions=("none",),
     processor="DINOv3ViTImageProcessor",
     write=_write_dinov3,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.models.options import ViTOptions
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.formats.tensor_links import tensor_links
@@ -70,7 +70,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         theirs = timm_arguments(config) if reads else None
         layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
         row = dataclasses.replace(row, rotary=layout)
-    result = tensor_links(_with_bias(arch), row)
+    result = tensor_links(_as_written(arch), row)
     if arch.num_classes is not None and not arch.options.head_use_bias:
         result = _without_bias(result, row, arch.num_classes)
     if arch.options.position_cover == "class" and arch.options.num_registers:
@@ -84,9 +84,11 @@ def _is_linear(config):
     return timm_arguments(config or {}).get("embed_proj_type", "linear") == "linear"
 
 
-def _with_bias(arch):
-    """Returns the architecture with a bias in its head, which timm's classes always have."""
-    options = dataclasses.replace(arch.options, head_use_bias=True)
+def _as_written(arch):
+    """Returns the equal architecture of timm's classes: a bias in the head, folded positions."""
+    folds = arch.options.position_cover == "class" and arch.options.num_registers
+    cover = "patches" if folds else arch.options.position_cover
+    options = dataclasses.replace(arch.options, head_use_bias=True, position_cover=cover)
     return dataclasses.replace(arch, options=options)
 
 
@@ -142,7 +144,7 @@ def _sizes(arch):
         "depth": arch.num_layers,
         "num_heads": arch.num_heads,
         "mlp_ratio": ratio,
-        "global_pool": POOLS[arch.classifier],
+        "global_pool": POOLS.get(arch.classifier, ""),
         **({"in_chans": arch.channels} if arch.channels != 3 else {}),
     }
 
@@ -335,7 +337,7 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
         "architecture": name,
         "num_classes": arch.num_classes or 0,
         "num_features": arch.hidden_size,
-        "global_pool": POOLS[arch.classifier],
+        "global_pool": POOLS.get(arch.classifier, ""),
         "model_args": arguments,
         "pretrained_cfg": source,
     }
@@ -344,20 +346,19 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
 
 
 COMMON = ("crop_to_patches", "qkv_bias", "qk_norm", "attention_norm", "mlp_norm", "layer_scale")
-WHOLE = (
+PARALLEL = (
     *("class_token", "num_registers", "position_cover", "pre_norm", "final_norm"),
-    *("pool_all_tokens", "head_use_bias", "mlp", *COMMON),
+    *("pool_all_tokens", "head_use_bias", "crop_to_patches", "qkv_bias", "qk_norm", "layer_scale"),
 )
-TWO_TOKENS = ("distillation_token", *COMMON)
+WHOLE = (*PARALLEL, "attention_norm", "mlp", "mlp_norm")
 BEIT = ("class_token", "crop_to_patches", "qkv_bias", "mlp", "mlp_norm", "layer_scale")
-POOLED, GELUS = ("token", "gap", "gap_norm", "map"), ("exact", "tanh", "quick")
-# For each class, its options, classifiers, and kinds of GELU.
-HOLDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "VisionTransformer": ((*WHOLE, "norm"), POOLED, GELUS),
-    "ParallelScalingBlock": ((*WHOLE, "norm", "parallel"), POOLED, GELUS),
-    "VisionTransformerDistilled": (TWO_TOKENS, ("distilled", "token"), GELUS),
-    "Eva": ((*WHOLE, "map_heads", "map_mlp_dim", "rope"), POOLED, ("exact",)),
-    "Beit": ((*BEIT, "head_use_bias"), POOLED[:-1], ("exact",)),
+# The options that each class has.
+HOLDS: dict[str, tuple[str, ...]] = {
+    "VisionTransformer": (*WHOLE, "norm"),
+    "ParallelScalingBlock": (*PARALLEL, "norm", "parallel"),
+    "VisionTransformerDistilled": ("distillation_token", *COMMON),
+    "Eva": (*WHOLE, "map_heads", "map_mlp_dim", "rope"),
+    "Beit": (*BEIT, "head_use_bias"),
 }
 
 
@@ -373,44 +374,18 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    """Raises ValueError for a model that no timm class can hold."""
-    if arch.representation_size is not None:
-        raise ValueError(
-            "timm's Vision Transformer has no hidden layer `pre_logits` before its head. "
-            f"Received: representation_size={arch.representation_size}; torchvision's has one"
-        )
-    name = timm_class(arch)
-    (options, *others), changed = HOLDS[name], arch.options.changed()
-    refused = {key: value for key, value in changed.items() if key not in options}
-    for key, values in zip(("classifier", "gelu"), others):
-        if getattr(arch, key) not in values:
-            refused[key] = getattr(arch, key)
-    for key, reason in _contradictions(arch, name):
-        if reason:
-            refused[key] = getattr(arch.options, key)
-    if refused:
-        received = ", ".join(f"{key}={value!r}" for key, value in refused.items())
-        raise ValueError(
-            f"timm's class {name} is the one for this model, and has no place for {received}. "
-            "Save it as .keras or .weights.h5, or in the format of its family"
-        )
-
-
-def _contradictions(arch, name):
-    """Returns options that a class can hold, but not together with others of the model."""
-    options = arch.options
-    is_plain, prefix = name in ("VisionTransformer", "ParallelScalingBlock"), arch.prefix.count
-    lacks_head = arch.classifier != "distilled" and arch.num_classes is not None
-    yield "distillation_token", name == "VisionTransformerDistilled" and lacks_head
-    yield "mlp_norm", is_plain and options.mlp == "swiglu" and options.mlp_norm
-    for key in ("mlp", "mlp_norm", "attention_norm"):
-        yield key, name == "ParallelScalingBlock" and key in options.changed()
-    yield "qkv_bias", name == "Beit" and options.qkv_bias == "all"
-    yield "class_token", name == "Beit" and "cls" not in arch.prefix.names
-    all_tokens = name != "Eva" or arch.classifier != "map" or not prefix
-    yield "pool_all_tokens", not all_tokens and not options.pool_all_tokens
-    rope = options.rope
-    yield "rope", rope is not None and rope.centered and rope.offset != 0.0
+    """Raises ValueError for what a class computes otherwise, and its files do not show."""
+    name, options, prefix = timm_class(arch), arch.options, arch.prefix
+    wrong = {
+        "gelu": name in ("Eva", "Beit") and arch.gelu != "exact",
+        "class_token": name == "Beit" and "cls" not in prefix.names,
+        "pool_all_tokens": name == "Eva" and arch.classifier == "map" and prefix.count > 0,
+    }
+    wrong["pool_all_tokens"] &= not options.pool_all_tokens
+    if any(wrong.values()):
+        values = {**vars(options), "gelu": arch.gelu}
+        received = ", ".join(f"{key}={values[key]!r}" for key in wrong if wrong[key])
+        raise ValueError(f"timm's class {name} has no place for a model with {received}")
 
 
 FORMAT = Format(
@@ -422,11 +397,12 @@ FORMAT = Format(
     numerics=numerics,
     refine=refine,
     canonical=canonical,
-    options=OPTION_NAMES,
+    options=lambda arch: HOLDS[timm_class(arch)],
     positions=("learned", "none", "relative_2d"),
     hybrids=True,
     head=("head.", "head_dist.", "pre_logits."),
     ignored=(BUFFERS,),
     check=check,
+    as_written=_as_written,
     config_files=config_files,
 )

@@ -77,17 +77,16 @@ def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
 def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
     """Returns the row of the class to write a model for."""
     options = arch.options
-    if options.parallel:
-        return PARALLEL
-    if not is_eva(arch):
-        return PLAIN
-    changes: dict[str, Any] = QV_BIAS if options.qkv_bias != "all" else {}
+    if options.parallel or not is_eva(arch):
+        return (PARALLEL if options.parallel else PLAIN).replaced("pre_logits=")
     is_beit = arch.position_embedding == "relative_2d"
+    changes: dict[str, Any] = dict(QV_BIAS) if options.qkv_bias != "all" or is_beit else {}
+    changes |= {"pool": None} if is_beit else {}
     if options.mlp == "swiglu" and (options.mlp_norm or is_centered(options.rope) or is_beit):
         changes = changes | GATE
     if options.mlp == "swiglu" and options.mlp_norm and not is_beit:  # as in EVA-02
         changes = {**GATE, **SEPARATE}
-    return dataclasses.replace(EVA, **changes)
+    return dataclasses.replace(EVA, **changes, pre_logits="", dist="")
 
 
 def is_eva(arch: VisionTransformerArchitecture) -> bool:

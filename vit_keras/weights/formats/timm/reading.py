@@ -80,6 +80,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
 )
+EVA = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # its attention pool reads all tokens
 # The number of heads; the first matching pattern counts.
 HEADS: tuple[tuple[str, int], ...] = (
     (r"^test_vit[34]$", 3),
@@ -277,7 +278,8 @@ def _options(sizes, names, shapes, theirs):
     if has_cls and kind in ("gap", "gap_norm", "map"):
         options["class_token"] = True
     held = has_cls or names.registers in shapes
-    if kind == "map" and held and theirs["pool_include_prefix"]:
+    pools_all = theirs["pool_include_prefix"] or EVA.search(theirs["architecture"])
+    if kind == "map" and held and pools_all:
         options["pool_all_tokens"] = True
     heads = theirs.get("attn_pool_num_heads")
     if kind == "map" and heads not in (None, theirs.get("num_heads")):
