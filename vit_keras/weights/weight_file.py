@@ -31,7 +31,7 @@ from vit_keras.weights.containers.checks import (
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import PUBLISHED_RESIZING, Format, Numerics
-from vit_keras.weights.formats.keras_hub_presets import READ, check_class
+from vit_keras.weights.formats.keras_hub import READ, check_preset
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 from vit_keras.weights.recognition import class_for
 
@@ -246,7 +246,7 @@ def read_config(folder: str) -> dict:
             with open(path, "rb") as file:
                 content = parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path))
             if isinstance(content, dict) and "registered_name" in content:
-                check_class(name, content, path)
+                check_preset(name, content, path)
             check_fields(content, path)
             contents[name] = content
     return merge_configs(contents)

@@ -13,46 +13,245 @@ import keras
 import numpy as np
 
 from vit_keras.layers import Rope
+from vit_keras.layers.base import QKV_BIASES
 from vit_keras.models import Preprocessing
 from vit_keras.support.annotated import short
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats import keras_hub_presets as presets
-from vit_keras.weights.formats.base import (
-    Format,
-    Link,
-    Numerics,
-    check_held,
-    check_only,
-    same,
-    zeros,
-)
+from vit_keras.weights.formats.base import Format, Link, Numerics, check_only, same, zeros
 from vit_keras.weights.formats.dino import IMAGENET
-from vit_keras.weights.formats.keras_hub_presets import DEIT, DINOV2, DINOV3, VIT, Family
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import LAYER_SCALE, tensor_sizes
+from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames, pairs, tensor_sizes
 from vit_keras.weights.recognition import guess_image_size
 
+READ = (
+    "Of KerasHub's classes, the backbones of ViT, DeiT, DINOV2 and DINOV3 and the classifiers of "
+    "ViT and DeiT are read; nothing is read of ViTDet and SAM, and the image towers of CLIP and "
+    "SigLIP, as models of other families, from the files of timm and Hugging Face"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One of KerasHub's backbones.
+
+    Attributes:
+        name: How the names of its classes begin.
+        groups: How Keras begins the names of its groups.
+        names: The names of its layers, with ".weight" for "/0" and ".bias" for "/1".
+        options: The options of a model that it has a place for.
+        biases: Its options that leave out biases.
+        epsilon: The field with the epsilon, and its default.
+    """
+
+    name: str
+    groups: str
+    names: TensorNames
+    options: tuple[str, ...] = ()
+    biases: tuple[str, ...] = ()
+    epsilon: tuple[str, float] = ("layer_norm_epsilon", 1e-6)
+
+    def is_in(self, names: Collection[str]) -> bool:
+        """Whether a file with these names holds such a backbone."""
+        query = self.names.of_block(0, self.names.query)
+        return {f"{self.names.patches}/0", f"{query}/0"} <= {*names}
+
+    def object(self, kind: str, fields: dict) -> dict:
+        """Returns what a JSON file holds of a class."""
+        module = re.sub("(?<=[a-z])[A-Z]", r"_\g<0>", kind).lower()
+        return {
+            "module": f"keras_hub.src.models.{self.name.lower()}.{self.name.lower()}_{module}",
+            "class_name": f"{self.name}{kind}",
+            "config": fields,
+            "registered_name": f"keras_hub>{self.name}{kind}",
+        }
+
+
+_MHA = (
+    "norm_0=ln_1 query=mha/query key=mha/key value=mha/value out=mha/attention_output norm_2=ln_2 "
+    "pre_logits=pre_logits head=predictions "
+)
+VIT_NAMES = TensorNames.of(
+    f"{_MHA} patches=vit_patching_and_embedding/patch_embedding cls=vit_patching_and_embedding/0 "
+    "positions=vit_patching_and_embedding/position_embedding/0 norm=vit_encoder/ln "
+    "block=vit_encoder/transformer_block_{}/ dense_0=mlp/dense_1 dense_1=mlp/dense_2",
+    position_axes=2,
+    first=1,
+)
+DEIT_NAMES = TensorNames.of(
+    f"{_MHA} patches=deit_patching_and_embedding/patch_embedding cls=deit_patching_and_embedding/0 "
+    "dist=deit_patching_and_embedding/1 positions=deit_patching_and_embedding/2 "
+    "norm=deit_encoder/ln block=deit_encoder/transformer_block_{}/ dense_0=mlp/dense "
+    "dense_1=output_layer/output",
+    first=1,
+)
+_DINO = (
+    "patches=embeddings/patch_embeddings/projection cls=embeddings/0 block=encoder/layers_{}/ "
+    "norm_0=norm1 scale_0=layer_scale1.weight norm_2=norm2 scale_1=layer_scale2.weight "
+    "norm=layernorm head=predictions "
+)
+DINOV2_NAMES = TensorNames.of(
+    f"{_DINO} query=attention/attention/query key=attention/attention/key "
+    "value=attention/attention/value out=attention/attention/attention_output dense_0=mlp/fc1 "
+    "dense_1=mlp/fc2 packed=mlp/weights_in",
+)
+DINOV3_NAMES = TensorNames.of(
+    f"{_DINO} query=attention/q_proj key=attention/k_proj value=attention/v_proj "
+    "out=attention/o_proj gate=mlp/gate_proj dense_0=mlp/up_proj dense_1=mlp/down_proj",
+)
+INPUTS = ("query", "key", "value")
+VIT = Family("ViT", "vi_t", VIT_NAMES, (), ("use_patch_bias", "use_mha_bias", "use_mlp_bias"))
+DEIT = Family("DeiT", "dei_t", DEIT_NAMES, ("distillation_token",), ("use_mha_bias",))
+OPTIONS = ("layer_scale", "num_registers", "mlp")
+DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES, (*OPTIONS, "position_cover"))
+BIASES = tuple(f"use_{name}_bias" for name in (*INPUTS, "proj", "mlp"))
+ROTARY, EPSILON = (*OPTIONS, "qkv_bias", "rope"), ("layer_norm_eps", 1e-5)
+DINOV3 = Family("DINOV3", "dinov3", DINOV3_NAMES, ROTARY, BIASES, EPSILON)
+FAMILIES = (VIT, DEIT, DINOV2, DINOV3)
+# The classes that are read, by the JSON file of a preset that names them.
+CLASSES = {
+    "config.json": {f"keras_hub>{row.name}Backbone": row for row in FAMILIES},
+    "task.json": {f"keras_hub>{row.name}ImageClassifier": row for row in (VIT, DEIT)},
+}
+BACKBONE = "(?:de|v)it_(?:patching_and_embedding|encoder)|embeddings|encoder|layernorm"
+# Keras' numbered names of layers.
+NUMBERED_NAMES = pairs(
+    "vit_patching_and_embedding=layers/vi_t_patching_and_embedding vit_encoder=layers/vi_t_encoder "
+    "deit_patching_and_embedding=layers/dei_t_embeddings deit_encoder=layers/dei_t_encoder "
+    "embeddings=layers/{}_embedding encoder=layers/{}_encoder layernorm=layers/layer_normalization "
+    "ln=layer_norm ln_1=layer_norm_1 ln_2=layer_norm_2 query=query_dense key=key_dense "
+    "value=value_dense attention_output=output_dense output=dense q_proj=query_dense "
+    "k_proj=key_dense v_proj=value_dense o_proj=output_dense"
+)
+
+
+def family_in(names: Collection[str]) -> Family:
+    """The family whose weights a file holds; ViT where it holds none."""
+    return next((row for row in FAMILIES if row.is_in(names)), VIT)
+
+
+def family_of(arch: VisionTransformerArchitecture) -> Family:
+    """The family as which a model is written."""
+    if arch.position_embedding == "none" and arch.options.rope is not None:
+        return DINOV3
+    if arch.options.layer_scale is not None:
+        return DINOV2
+    return DEIT if "dist" in arch.prefix.names else VIT
+
+
+def check_preset(name: str, content: dict[str, Any], path: str) -> None:
+    """Raises UnreadModel for the JSON file of a preset with a class that is not read."""
+    said = str(content["registered_name"])
+    if said.startswith("keras_hub>") and said not in CLASSES.get(name, [said]):
+        raise UnreadModel(f"{READ}. Received: {path!r} of {short(said)}")
+
+
+def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
+    """Returns `{file: {name: [(group, name of its layer), …]}}` with the groups that Keras reads.
+
+    A folder has the backbone and the head in two files; a single file with a head nests the former.
+    """
+    row, nests = family_in(names), "predictions/0" in names and not folder
+    files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
+    for name in names:
+        *layers, _ = name.split("/")
+        backbone = re.fullmatch(BACKBONE, layers[0])
+        groups = [pair for part in layers for pair in _groups(row, part, "pre_logits/0" in names)]
+        if backbone and nests:
+            groups = [("layers", None), (f"{row.groups}_backbone",) * 2, *groups]
+        file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
+        files.setdefault(file, {})[name] = groups
+    return files
+
+
+def _groups(row, part, pre_logits):
+    if match := re.fullmatch(r"(?:transformer_block|layers)_(\d+)", part):
+        index = int(match[1]) - row.names.first
+        kinds = ("encoder_block", "encoder_layers") if row.names.first else ("layer", "layers")
+        key = f"{row.groups}_{kinds[0]}" + (f"_{index}" if index else "")
+        return [(kinds[1], None), (key, part)]
+    if part in ("pre_logits", "predictions"):
+        second = part == "predictions" and pre_logits
+        return [("layers", None), ("dense_1" if second else "dense", part)]
+    *outer, key = NUMBERED_NAMES.get(part, part).format(row.groups).split("/")
+    return [(container, None) for container in outer] + [(key, part)]
+
+
+def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
+    """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
+    row = family_of(arch)
+    backbone = row.object("Backbone", _backbone(row, arch))
+    if not hasattr(keras.activations, arch.classifier_activation or "linear"):
+        received = f"a head with {arch.classifier_activation}"
+        raise ValueError(
+            f"KerasHub's preset holds one of `keras.activations`. Received: {received}"
+        )
+    metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
+    converter = row.object("ImageConverter", _converter(arch, numerics.preprocessing))
+    files = {"config.json": backbone, "image_converter.json": converter, "metadata.json": metadata}
+    if arch.num_classes is None:
+        return files
+    metadata["tasks"] = ["ImageClassifier"]
+    fields = {"image_converter": converter, "config_file": "preprocessor.json"}
+    files["preprocessor.json"] = row.object("ImageClassifierPreprocessor", fields)
+    task = {
+        "backbone": backbone,
+        "preprocessor": files["preprocessor.json"],
+        "num_classes": arch.num_classes,
+        "pooling": arch.classifier,
+        "activation": arch.classifier_activation,
+        **({"intermediate_dim": arch.representation_size} if row is VIT else {}),
+    }
+    return files | {"task.json": row.object("ImageClassifier", task)}
+
+
+def _backbone(row, arch):
+    options, gated = arch.options, arch.options.mlp == "swiglu"
+    fields = {
+        "image_shape": [*arch.image_size, arch.channels],
+        "patch_size": list(arch.patch_size) if row.names.first else arch.patch_size[0],
+        "num_layers": arch.num_layers,
+        "num_heads": arch.num_heads,
+        "hidden_dim": arch.hidden_size,
+        "mlp_dim" if row is VIT else "intermediate_dim": arch.mlp_dim,
+        **({} if row is DINOV2 else {row.epsilon[0]: arch.layer_norm_epsilon}),
+        **({"use_class_token": arch.classifier == "token"} if row is VIT else {}),
+    }
+    if row.names.first:
+        return fields
+    fields["layer_scale_init_value"] = options.layer_scale
+    fields["num_register_tokens"] = options.num_registers
+    if row is DINOV2:
+        fields |= {"use_swiglu_ffn": gated, "position_embedding_shape": fields["image_shape"]}
+        fields["intermediate_dim"] = arch.mlp_dim * 3 // 2 if gated else arch.mlp_dim
+        return fields  # KerasHub takes two thirds of SwiGLU's units
+    biased = QKV_BIASES[options.qkv_bias]
+    fields |= {f"use_{name}_bias": name in biased for name in INPUTS}
+    fields |= {"hidden_activation": "silu" if gated else "gelu", "use_gated_mlp": gated}
+    return fields | {"rope_theta": options.rope.base}
+
+
+def _converter(arch, pixels):
+    scale, offset = pixels.rescaling()
+    return {
+        "image_size": list(arch.image_size),
+        "scale": scale[0] if len(scale) == 1 else scale,
+        "offset": offset[0] if len(offset) == 1 else offset,
+        "interpolation": pixels.interpolation,
+        "antialias": pixels.antialias,
+        "crop_to_aspect_ratio": pixels.crop_fraction is not None,
+    }
+
+
 BIAS = re.compile(r"/(patch|mha|mlp|[qkvo](?=_proj))(?:_embedding|_proj)?/(?:.*/)?1$")
-DEFAULT = ("position_embedding", "qkv_bias")  # of all but DINOv3
 POSITIONS = "posembed_input/pos_embedding"
 PROJECTIONS = {"q": "query", "k": "key", "v": "value", "o": "proj"}
-# What the values of `pooling` do with the tokens that no classifier of ours reads in this way.
 POOLED = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
 
 
-def canonical(name: str) -> str:
-    """Removes the name of the backbone."""
-    return re.sub(rf"^.*?({presets.BACKBONE})/", r"\1/", name)
-
-
-def detect(names: set[str]) -> bool:
-    return presets.family_in(names).is_in(names)
-
-
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    row = presets.family_of(arch) if names is None else presets.family_in(names)
+    row = family_of(arch) if names is None else family_in(names)
     fields = (config or {}).get("config") or {}
     if "predictions/0" in (names or ()) and arch.num_classes is not None:
         token = row is not VIT or row.names.cls in names
@@ -64,8 +263,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     result = [_with(link, *beside.get(link.ours[0], ())) for link in result]
     if names is None:
         return result
-    biased = {_option(row, name) for name in names}
-    biased |= {option for option, value in fields.items() if value is True}
+    biased = {_option(row, name) for name in names} | {o for o in fields if fields[o] is True}
     return [k if _option(row, k.theirs[0]) in {None, *biased} else zeros(*k.ours) for k in result]
 
 
@@ -80,7 +278,7 @@ def _spelled(row, names, registers, gated=False):
     """The names of the tensors, and what DINO holds beside them, by the path of ours.
 
     The numbers of the variables in DINO's embeddings depend on which there are. A mask token and
-    DINOv2's table of positions that KerasHub computes from the other one have no place in a model.
+    DINOv2's second table of positions have no place in a model.
     """
     if row.names.first:
         return row.names, {}
@@ -126,7 +324,7 @@ def _in_keras(row, link):
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    row, fields, task = presets.family_in(shapes), config.get("config", {}), _task(config)
+    row, fields, task = family_in(shapes), config.get("config", {}), _task(config)
     second = shapes.get("embeddings/1", ())  # registers, or a mask token of (1, D) or (1, 1, D)
     several = len(second) == 3 and (row is DINOV2 or second[1] > 1)
     registers = fields.get("num_register_tokens", several)
@@ -143,7 +341,8 @@ def infer(shapes: dict, config: dict) -> dict:
     if row is DINOV3:
         arguments |= _rotary(arguments.get("mlp") == "swiglu", fields)
     else:
-        arguments = {k: v for k, v in arguments.items() if k not in DEFAULT}
+        for default in ("position_embedding", "qkv_bias"):
+            arguments.pop(default, None)
         arguments["num_heads"] = shapes[f"{names.of_block(0, names.query)}/0"][1]
         arguments |= {"distillation_token": True} if row is DEIT else {}
         arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
@@ -219,7 +418,7 @@ def _activation(activation):
 
 def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
     """KerasHub's defaults and a square image, where no JSON file of a preset says otherwise."""
-    row, unsaid = presets.family_in(shapes), {}
+    row, unsaid = family_in(shapes), {}
     if "config" not in config:
         said = {"layer_norm_epsilon": row.epsilon[1], **infer(shapes, config)}
         names = ("layer_norm_epsilon", *(("rope", "mlp") if row is DINOV3 else ("image_size",)))
@@ -231,7 +430,7 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
 
 
 def numerics(config: dict, row: Family | None = None) -> Numerics:
-    row = row or presets.CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
+    row = row or CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
     backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
     converter = preprocessor.get("config", {}).get("image_converter")
     default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
@@ -247,8 +446,7 @@ def numerics(config: dict, row: Family | None = None) -> Numerics:
 def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:
     """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into ours.
 
-    KerasHub 0.18 wrote the last two. Without a converter, pixels of a ViT go to [-1, 1] and those
-    of other families are standardized with ImageNet's colors.
+    KerasHub 0.18 wrote the last two. Without a converter, pixels of a ViT go to [-1, 1].
     """
     if converter is None and row is not VIT:
         return IMAGENET
@@ -272,20 +470,13 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    row, options = presets.family_of(arch), arch.options
-    positions = ("none",) if row is DINOV3 else ("learned",)
-    check_held(dataclasses.replace(FORMAT, options=row.options, positions=positions), arch)
+    row, options = family_of(arch), arch.options
     square = {"patch_size": (arch.patch_size[0],) * 2}
     only: dict[str, Any] = {"num_classes": arch.num_classes} if row.names.first else square
-    if row is not VIT:
-        only["classifier"] = "token"
-    elif arch.num_classes is not None:
+    if row is VIT and arch.num_classes is not None:
         only["representation_size"] = arch.representation_size
-    if options.rope is not None:
-        only["rope"] = dataclasses.asdict(Rope(base=options.rope.base, centered=True))
     if row is DINOV2:
         only["image_size"] = (arch.image_size[0],) * 2
-        only["position_cover"] = "class" if options.num_registers else options.position_cover
         only["mlp_dim"] = -(-arch.mlp_dim // 8) * 8 if options.mlp == "swiglu" else arch.mlp_dim
     check_only(f"KerasHub's {row.name}", arch, only)
 
@@ -293,19 +484,19 @@ def check(arch: VisionTransformerArchitecture) -> None:
 FORMAT = Format(
     name="keras_hub",
     suffixes=(".weights.h5",),
-    detect=detect,
+    detect=lambda names: family_in(names).is_in(names),
     infer=infer,
     links=links,
     numerics=numerics,
-    refine=lambda old, shapes, config: numerics(config, presets.family_in(shapes)),
-    options=tuple(dict.fromkeys((*DEIT.options, *DINOV2.options, *DINOV3.options))),
-    positions=("learned", "none"),
+    refine=lambda old, shapes, config: numerics(config, family_in(shapes)),
+    options=lambda arch: family_of(arch).options,
+    positions=lambda arch: ("none",) if family_of(arch) is DINOV3 else ("learned",),
     classifiers=("token", "gap"),
-    canonical=canonical,
+    canonical=lambda name: re.sub(rf"^.*?({BACKBONE})/", r"\1/", name),  # without the backbone's
     holds_activation=True,
     head=("predictions/", "pre_logits/"),
     check=check,
     assumption=assumption,
-    config_files=presets.config_files,
-    h5_groups=presets.h5_groups,
+    config_files=config_files,
+    h5_groups=h5_groups,
 )
