@@ -182,11 +182,8 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
     """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
     row = family_of(arch)
     backbone = row.object("Backbone", _backbone(row, arch))
-    if not hasattr(keras.activations, arch.classifier_activation or "linear"):
-        received = f"a head with {arch.classifier_activation}"
-        raise ValueError(
-            f"KerasHub's preset holds one of `keras.activations`. Received: {received}"
-        )
+    if not hasattr(keras.activations, name := arch.classifier_activation or "linear"):
+        raise ValueError(f"A preset holds one of `keras.activations`. Received: a head with {name}")
     metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
     converter = row.object("ImageConverter", _converter(arch, numerics.preprocessing))
     files = {"config.json": backbone, "image_converter.json": converter, "metadata.json": metadata}
@@ -386,7 +383,6 @@ def _task(config):
 
 
 def _check_reads(arch, token):
-    """Refuses models whose classifiers read other tokens and have the same variables."""
     if ("cls" in arch.prefix.names) == token and arch.classifier != ("token" if token else "gap"):
         message = 'KerasHub has classifier "token" or "gap", the latter without a class token. '
         raise ValueError(f"{message}Received: classifier={arch.classifier!r}")
