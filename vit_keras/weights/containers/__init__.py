@@ -14,7 +14,12 @@ import numpy as np
 from vit_keras.support.annotated import is_text, short
 from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.support.hub_address import is_plain
-from vit_keras.weights.containers.archives import NpzTensors, write_npz
+from vit_keras.weights.containers.archives import (
+    NpzTensors,
+    TorchTensors,
+    write_npz,
+    write_torch,
+)
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,
@@ -26,7 +31,6 @@ from vit_keras.weights.containers.checks import (
     write_safetensors,
 )
 from vit_keras.weights.containers.keras_h5 import KerasTensors
-from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 
 INDEX = ".index.json"
 SHARD_READERS: dict[str, type[Reader]] = {
