@@ -18,7 +18,7 @@ import sys
 import numpy as np
 from PIL import Image
 
-from vit_keras.support.boxes import overlaps
+from vit_keras.support.box_metrics import overlaps
 
 try:
     from examples.shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves, new_folder

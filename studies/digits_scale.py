@@ -17,7 +17,7 @@ from PIL import Image
 import vit_keras
 from studies.lab import Trained, read_recipe, replace_fields
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.data.datasets import digits
+from vit_keras.data.sources import digits
 from vit_keras.support.files import replacing_folder
 
 POOL = 25  # images of each class that are set aside for the tasks

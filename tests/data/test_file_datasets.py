@@ -11,7 +11,7 @@ from PIL import Image
 from tests.data.gray_pictures import grays, write
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data import datasets
+from vit_keras.data import sources
 
 pytestmark = pytest.mark.once
 
@@ -160,7 +160,7 @@ def test_faults_of_a_folder_are_named(plain, tmp_path):
 
 
 def test_times_stand_for_contents_where_there_is_much_to_read(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "MOST_READ_BYTES", 100)
+    monkeypatch.setattr(sources, "MOST_READ_BYTES", 100)
     root, run = tmp_path / "images", tmp_path / "run"
     shutil.copytree(plain, root)
     run.mkdir()
@@ -180,7 +180,7 @@ def test_changed_data_are_refused(plain, tmp_path):
     run.mkdir()
     load = lambda: data.load(f"folder:{root}", 3, DataConfig(test_percent=0))
     data.check_unchanged(load(), run)
-    assert datasets.fingerprint(load())["images"]["train"] == COUNTS
+    assert sources.fingerprint(load())["images"]["train"] == COUNTS
     data.check_unchanged(load(), run)  # a run may go on
 
     def refused(message):

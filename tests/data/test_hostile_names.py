@@ -9,7 +9,7 @@ import pytest
 from tests.data.gray_pictures import write
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.datasets import fingerprint
+from vit_keras.data.sources import fingerprint
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

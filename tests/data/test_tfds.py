@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import UnreadableImageError
-from vit_keras.data.datasets import fingerprint
+from vit_keras.data.sources import fingerprint
 from vit_keras.data.tfds import record_offsets
 from vit_keras.models import Preprocessing
 

@@ -12,8 +12,8 @@ from vit_keras import evaluation
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import headline, report_table, summary_line
 from vit_keras.models import Preprocessing
-from vit_keras.support import boxes as support
-from vit_keras.support.boxes import Boxes
+from vit_keras.support import box_metrics as support
+from vit_keras.support.box_metrics import Boxes
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once

@@ -12,7 +12,7 @@ from tests.helpers import GOLDEN, randomize
 from tests.training.small import assert_killed_run_is, train_places
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import UsageError
-from vit_keras.support.boxes import best_of, overlaps, scored_corners
+from vit_keras.support.box_metrics import best_of, overlaps, scored_corners
 
 SIZE = (24, 32)
 FIELDS = {"model.image_size": "[24,32]", "model.patch_size": 8}

@@ -15,7 +15,7 @@ from tests.reference import softmax
 from vit_keras import exporting, models, runtimes
 from vit_keras.exporting import samples
 from vit_keras.models import VisionTransformer, preprocessing_of
-from vit_keras.support.boxes import scored_corners, to_corners
+from vit_keras.support.box_metrics import scored_corners, to_corners
 
 pytestmark = pytest.mark.once
 SIDE = 64

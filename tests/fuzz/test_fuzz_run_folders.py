@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from vit_keras.config import Config, dump_config
-from vit_keras.data.datasets import RECORD as DATASET
-from vit_keras.data.datasets import check_unchanged
+from vit_keras.data.sources import RECORD as DATASET
+from vit_keras.data.sources import check_unchanged
 from vit_keras.evaluation.predictors import _manifest_of
 from vit_keras.experiments.starting_point import Record
 from vit_keras.experiments.training_run import FeaturesMeta

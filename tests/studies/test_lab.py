@@ -13,7 +13,7 @@ from studies.digits_scale import DigitsScale
 from studies.full_scale import FullScale
 from studies.lab import Lab, Trained
 from vit_keras import data
-from vit_keras.data.datasets import digits
+from vit_keras.data.sources import digits
 from vit_keras.experiments import training_run
 
 pytestmark = pytest.mark.once

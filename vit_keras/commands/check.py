@@ -72,7 +72,7 @@ def _draw_sheet(config, path):
     """Draws the first training images, with their boxes."""
     from vit_keras import data, evaluation, experiments
     from vit_keras.data.depth import viewable
-    from vit_keras.support.boxes import boxes_of
+    from vit_keras.support.box_metrics import boxes_of
     from vit_keras.support.figures import picture_sheet
 
     images, targets, names, task = experiments.first_training_images(config)

@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
     from vit_keras.data.boxes import holds_boxes
     from vit_keras.data.dataset import Dataset, Split, from_arrays
-    from vit_keras.data.datasets import (
-        DATASETS,
-        check_unchanged,
-        complete_levels,
-        load,
-        recorded_classes,
-    )
     from vit_keras.data.files import read_layout
     from vit_keras.data.held_out import train_and_test, train_dev_test
     from vit_keras.data.labels import captions_of
@@ -43,6 +36,13 @@ if TYPE_CHECKING:
         survey_pictures,
     )
     from vit_keras.data.shards.packing import pack_shards
+    from vit_keras.data.sources import (
+        DATASETS,
+        check_unchanged,
+        complete_levels,
+        load,
+        recorded_classes,
+    )
     from vit_keras.data.transforms import normalize, pixels_of, resize, seen_part, to_uint8
 
 __getattr__, __all__ = typed_names(__name__)

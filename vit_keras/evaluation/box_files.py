@@ -22,7 +22,7 @@ from vit_keras.evaluation.box_prediction import certain, draw_boxes, predict_box
 from vit_keras.evaluation.file_predictions import FilePrediction, check_options, read_row
 from vit_keras.evaluation.mask_prediction import TileOptions
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.support.boxes import coco_rows
+from vit_keras.support.box_metrics import coco_rows
 from vit_keras.support.command_line import on_one_line
 from vit_keras.support.machine import read_ahead
 

@@ -20,7 +20,7 @@ from vit_keras.evaluation.mask_prediction import (
 from vit_keras.evaluation.metrics import class_rows
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor
 from vit_keras.support import extras
-from vit_keras.support.boxes import (
+from vit_keras.support.box_metrics import (
     HIT,
     Boxes,
     best_of,

@@ -13,7 +13,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.predictors import Predictor, make_predictor
-from vit_keras.support.boxes import Boxes
+from vit_keras.support.box_metrics import Boxes
 from vit_keras.support.machine import read_ahead
 
 if TYPE_CHECKING:

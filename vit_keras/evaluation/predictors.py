@@ -17,7 +17,7 @@ from vit_keras.runtimes import format_of
 from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
 from vit_keras.support.annotated import pair
-from vit_keras.support.boxes import scored_corners
+from vit_keras.support.box_metrics import scored_corners
 from vit_keras.support.command_line import visible
 from vit_keras.support.files import read_text
 from vit_keras.support.hub_address import is_address

@@ -26,7 +26,7 @@ from vit_keras.evaluation.metrics import (
 )
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.support import figures
-from vit_keras.support.boxes import FIGURES
+from vit_keras.support.box_metrics import FIGURES
 from vit_keras.support.command_line import visible
 from vit_keras.support.tasks import CLASSES, KINDS, Task
 

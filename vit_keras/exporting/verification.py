@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import runtimes
-from vit_keras.support.boxes import best_of, boxes_of, coco_evaluation, coco_figures, overlaps
+from vit_keras.support.box_metrics import best_of, boxes_of, coco_evaluation, coco_figures, overlaps
 from vit_keras.support.tasks import CLASSES, VOID, Task
 
 LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "fp16-compute": 1e-2}  # of `largest_difference`

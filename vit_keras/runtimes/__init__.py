@@ -188,7 +188,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
 def _channels_last(run):
     """Turns the function of a file for transformers into one of images `(N, H, W, C)`."""
-    from vit_keras.support.boxes import scored_corners
+    from vit_keras.support.box_metrics import scored_corners
 
     def run_last(images):
         answers = run(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))

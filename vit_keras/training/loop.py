@@ -22,7 +22,7 @@ from vit_keras.data import to_uint8
 from vit_keras.models import attention_maps, attention_rollout, patch_grid, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
-from vit_keras.support.boxes import COLUMNS
+from vit_keras.support.box_metrics import COLUMNS
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.callbacks import Recorder, StopSignals

@@ -10,7 +10,7 @@ from keras import ops
 
 from vit_keras.layers.base import Configured
 from vit_keras.models import task_of
-from vit_keras.support import boxes, extras
+from vit_keras.support import box_metrics, extras
 from vit_keras.support.keras_internals import build_metrics, skip_building
 from vit_keras.support.tasks import VOID, Task
 from vit_keras.training.distribution import Topology
@@ -183,7 +183,7 @@ class EvaluateLabels(keras.callbacks.Callback):
 def _kept_shapes(model):
     """The shapes of an image's targets, with as many boxes as predictions, and of its outputs."""
     shape = tuple(model.output.shape[1:])
-    return ((shape[0], boxes.COLUMNS) if task_of(model).kind == "boxes" else shape), shape
+    return ((shape[0], box_metrics.COLUMNS) if task_of(model).kind == "boxes" else shape), shape
 
 
 class _Rows(keras.metrics.Metric):
@@ -242,11 +242,13 @@ def box_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray)
         weights: `(N,)`; images of weight 0 are left out.
     """
     square = (SIDE, SIDE)
-    true = [boxes.boxes_of(label, square) for label in targets[weights > 0]]
-    answers = boxes.scored_corners(outputs[weights > 0])
-    predicted = [boxes.best_of(answer, square) for answer in answers]
-    evaluation = boxes.coco_evaluation(true, predicted, outputs.shape[-1] - boxes.COLUMNS)
-    return boxes.coco_figures(evaluation)["ap"] or 0.0
+    true = [box_metrics.boxes_of(label, square) for label in targets[weights > 0]]
+    answers = box_metrics.scored_corners(outputs[weights > 0])
+    predicted = [box_metrics.best_of(answer, square) for answer in answers]
+    evaluation = box_metrics.coco_evaluation(
+        true, predicted, outputs.shape[-1] - box_metrics.COLUMNS
+    )
+    return box_metrics.coco_figures(evaluation)["ap"] or 0.0
 
 
 # The figures that need all outputs, by the kind of label.
