@@ -60,7 +60,7 @@ class Boxes:
     """The objects of N pictures; `boxes[i]` is the label of picture i, `(M, 6)` float32.
 
     The rows of a label hold the class, the center x, center y, width and height as shares of the
-    picture's sides, and a flag. Rows of class -1 fill up.
+    picture's sides, and a flag. Rows of class -1 are padding.
 
     Attributes:
         objects: The objects of each picture, `(n, 6)` float32.

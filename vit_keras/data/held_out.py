@@ -165,7 +165,7 @@ class _Table:
         self.sizes = [0] * len(self.holds)
 
     def add(self, label, size, labels) -> int:
-        """Chooses a part for a unit with `labels`, which counts for one of them."""
+        """Chooses a part for a unit with `labels`, and counts the unit for one of them."""
         if self.folds:
             rank = lambda part: (-self.wanted[part][label], self.sizes[part])
             order = sorted(range(len(self.holds)), key=rank)

@@ -314,7 +314,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
         row, kept = offset - int(starts[group]), small(shard, group)
         picture = kept[row] if kept else next(itertools.islice(pictures(shard, group), row, None))
         if picture is None:
-            raise ValueError("it has no bytes, but a path at most")
+            raise ValueError("it has a path at most, and no bytes")
         return picture
 
     return read

@@ -312,13 +312,13 @@ def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
 
 
 def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: int) -> Link:
-    """Links one tensor whose axes are split and arranged otherwise, in the notation of einops.
+    """Links one tensor whose axes are split and rearranged, in the notation of einops.
 
     Args:
         theirs: The name of the tensor.
         ours: The path of a variable, or of several, which lie along the first axis on the right.
         pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
-        **sizes: The sizes of axes in parentheses. In each, that of one axis may be left out.
+        **sizes: The sizes of axes in parentheses. One size in each pair may be left out.
     """
     left, right = pattern.split(" -> ")
     groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]

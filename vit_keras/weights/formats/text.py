@@ -143,7 +143,7 @@ def infer(shapes: dict, config: dict) -> dict:
     if is_clip and type(end) is not int:
         faults.append(f"eos_token_id is {end} instead of one whole number")
     if faults:
-        raise ValueError(f"A text tower must be as config.json says. Received: {'; '.join(faults)}")
+        raise ValueError(f"A text tower must agree with config.json. Received: {'; '.join(faults)}")
     largest = config["model_type"] == "clip" and end == OPENAIS_END
     return sizes | {
         "num_heads": fields["num_attention_heads"],
