@@ -302,7 +302,7 @@ def _classes(where, values, config, order):
 
 
 def sorted_names(texts: Collection[str]) -> list[str]:
-    """Sorts names of classes; whole numbers by their size.
+    """Sorts names of classes; whole numbers by value.
 
     Example:
         >>> sorted_names({"10", "9"}), sorted_names({"10", "9", "a"})

@@ -67,8 +67,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
     The file gets its name only once it is complete and verified. Its SHA-256 must match the row's;
     without one, its size must match, its checksums must be right, and its numbers must be finite.
-    A broken connection is continued where it ended, and a download that exceeds the published size
-    is aborted.
+    After a broken connection, the download continues where it stopped. One that exceeds the
+    published size is aborted.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
