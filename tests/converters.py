@@ -4,6 +4,7 @@
 Where a test changed how processes start, `jobs` starts them itself.
 """
 
+import contextlib
 import importlib
 import os
 import select
@@ -41,9 +42,10 @@ class Converters:
             process = self.processes.get(backend)
             if process is None or process.poll() is not None:
                 process = self.processes[backend] = begin(backend)
-            process.stdin.write(f"{argument}\n")
-            process.stdin.flush()
-            code = process.stdout.readline()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(f"{argument}\n")
+                process.stdin.flush()
+                code = process.stdout.readline()
         return f"the converter's process ended with exit status {code}"
 
     def close(self):

@@ -28,7 +28,7 @@ def test_damage_is_refused_or_has_no_effect(cases, name):
     place = cases.folder / "damaged"
     accepted = FINE if subject.checked else (*FINE, WRONG)
 
-    @fixed(10)
+    @fixed(6)
     @given(damages, shares)
     def check(damage, share):
         subjects.copied(folder, place)
@@ -47,7 +47,7 @@ def test_damage_is_refused_or_has_no_effect(cases, name):
 def test_crafted_files_are_refused_or_have_no_effect(cases, name):
     crafts = cases.prepared(name)[2]
 
-    @fixed(16)
+    @fixed(12)
     @given(strategies.integers(0, len(crafts) - 1))
     def check(number):
         verdict = cases.judge(Case(name, "crafted", number))
