@@ -18,7 +18,6 @@ from vit_keras.models import (
     from_variant,
     preprocessing_of,
 )
-from vit_keras.models.common import names_arguments
 from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.support.hub_address import is_address
 from vit_keras.support.preprocessing import as_numbers
@@ -123,7 +122,7 @@ def application(variant: str, name: str, function: str):
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
     build.__doc__ = documentation(variant, function)
-    return names_arguments()(build)
+    return build
 
 
 def _check(variant, input_shape, pooling, include_top):

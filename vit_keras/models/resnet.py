@@ -8,13 +8,12 @@ from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, Std
 from vit_keras.layers.base import layer_options, pair
 from vit_keras.layers.dense import default_seed
 from vit_keras.layers.residual import GROUPS
-from vit_keras.models.common import add_head, image_input, image_source, names_arguments
+from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
 
-@names_arguments()
 def ResNet(
     image_size: int | tuple[int, int] | None,
     resnet_layers: tuple[int, ...],
@@ -52,7 +51,7 @@ def ResNet(
 
     Raises:
         ValueError: If an argument is invalid.
-        TypeError: If an argument is unknown; the message names the right one.
+        TypeError: If an argument is unknown.
 
     Example:
         >>> ResNet(224, (3, 4, 6, 3), 1, num_classes=1000)  # R50x1
@@ -105,7 +104,6 @@ def add_stages(x, resnet_layers, width, unit, layer):
     return x
 
 
-@names_arguments(also=VisionTransformer)
 def HybridViT(
     image_size: int | tuple[int, int] | None,
     resnet_layers: tuple[int, ...],
@@ -147,7 +145,7 @@ def HybridViT(
 
     Raises:
         ValueError: If the total stride does not divide `image_size`, or an argument is invalid.
-        TypeError: If an argument is unknown; the message names the right one.
+        TypeError: If an argument is unknown.
 
     Example:
         >>> HybridViT(

@@ -11,14 +11,12 @@ from keras import ops
 from vit_keras.layers import EncoderBlock, TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.base import NORMALIZATIONS, BlockOptions, check_positive, layer_options
 from vit_keras.layers.dense import default_seed, lecun_normal
-from vit_keras.models.common import names_arguments
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
 
 LARGEST_SCALE = math.log(100)  # of a CLIP in training
 
 
-@names_arguments(also=BlockOptions)
 def TextTransformer(
     vocab_size: int,
     context_length: int,
@@ -70,7 +68,7 @@ def TextTransformer(
 
     Raises:
         ValueError: If an argument has an unsupported value.
-        TypeError: If an argument is unknown; the message names the right one.
+        TypeError: If an argument is unknown.
 
     Example:
         >>> text = TextTransformer(49408, 77, 512, 12, 8, 2048, 512, gelu="quick")  # of CLIP-B/32

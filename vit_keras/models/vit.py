@@ -33,7 +33,7 @@ from vit_keras.layers.dense import default_seed
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.boxes import add_boxes
-from vit_keras.models.common import add_head, image_input, image_source, names_arguments
+from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.description import POSITION_NAMES
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import Prefix, ViTOptions
@@ -42,7 +42,6 @@ CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
 POSITION_EMBEDDINGS = ("none", *ADDED, *IN_ATTENTION)
 
 
-@names_arguments(also=ViTOptions)
 def VisionTransformer(
     image_size: int | tuple[int, int] | None,
     patch_size: int | tuple[int, int],
@@ -129,7 +128,7 @@ def VisionTransformer(
     Raises:
         ValueError: If `patch_size` does not divide `image_size`, if `num_heads` does not divide
             `hidden_size`, or if another argument is invalid.
-        TypeError: If an argument is unknown; the message names the right one.
+        TypeError: If an argument is unknown.
 
     Example:
         >>> model = VisionTransformer(224, 16, 768, 12, 12, 3072, num_classes=1000)  # ViT-B/16

@@ -1,6 +1,7 @@
 """Opens models: `open` makes the model of a file, and `load` copies a file into a built model."""
 
 import contextlib
+import inspect
 import math
 import os
 import warnings
@@ -10,8 +11,9 @@ from typing import Any
 import keras
 
 from vit_keras.layers.base import pair
-from vit_keras.models import lora_layers, with_image_size
-from vit_keras.models.common import argument_names, build_without_values
+from vit_keras.models import ResNet, VisionTransformer, lora_layers, with_image_size
+from vit_keras.models.common import build_without_values
+from vit_keras.models.options import OPTION_NAMES
 from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
@@ -265,7 +267,7 @@ def build(
 def _build(inferred, numerics, overrides, file):
     """Builds a model with random weights."""
     architecture = class_for(inferred)
-    known = argument_names(architecture.constructor)
+    known = _argument_names(architecture.constructor)
     unknown = [name for name in overrides if name not in known]
     if unknown:
         raise ValueError(
@@ -284,6 +286,14 @@ def _build(inferred, numerics, overrides, file):
     if overrides.get("image_size") and "crop_to_patches" not in overrides:
         arguments |= _crop(arguments, numerics.resizing)
     return architecture.constructor(**{key: arguments[key] for key in arguments if key in known})
+
+
+def _argument_names(constructor):
+    """The arguments of a constructor, and of those that it passes others on to."""
+    names = [*inspect.signature(constructor).parameters]
+    if constructor is not ResNet:
+        names += [*inspect.signature(VisionTransformer).parameters, *OPTION_NAMES]
+    return names
 
 
 def _crop(arguments, resizing):
