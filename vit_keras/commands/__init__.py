@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import vit_keras
 from vit_keras.commands.options import Command, spell_out
-from vit_keras.support import command_line, extras
+from vit_keras.support import command_line, extras, machine
 from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
@@ -25,7 +25,6 @@ GROUPS = {
     "features and texts": ("embed", "search", "labels"),
     "files of weights": ("convert", "soup", "push"),
     "experiments of papers": ("vtab",),
-    "the shell": ("completion",),
 }
 COMMANDS = tuple(itertools.chain(*GROUPS.values()))
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -98,6 +97,7 @@ def run_command(chosen: Command, options: Sequence[str], program: str) -> None:
         parsed = chosen.parse(options, program)
         if chosen.needs_models(parsed):
             vit_keras.import_models()
+            machine.prepare()
         chosen.run(parsed)
 
 

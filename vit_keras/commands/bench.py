@@ -109,9 +109,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras.support import machine
-
-    machine.prepare()
     sources = _sources(options)
     width = max(map(len, [*sources, "model"]))
     answers = _compare_answers(options, sources, width) if options.dataset else {}

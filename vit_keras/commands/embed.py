@@ -49,11 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import retrieval
-    from vit_keras.support import machine
 
     if not options.out.lower().endswith(".parquet"):
         raise UsageError(f"--out must end in .parquet. Received: {options.out}")
-    machine.prepare()
     embedder = retrieval.open_embedder(
         options.model,
         shared.image_size(options),

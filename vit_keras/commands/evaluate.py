@@ -47,12 +47,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation
-    from vit_keras.support import machine
     from vit_keras.support.files import claimed_output
 
     if not (options.fewshot or options.knn):  # before the evaluation, which may take a long time
         extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
-    machine.prepare()
     if options.predictions and len(options.models) > 1:
         raise UsageError(
             "`--predictions` writes one file, so it takes one model. "

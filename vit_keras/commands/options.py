@@ -18,19 +18,6 @@ from vit_keras.support.command_line import UsageError
 if TYPE_CHECKING:
     from vit_keras.config import DataConfig
 
-# Other projects' names for the choices of an option.
-SYNONYMS = {
-    **dict.fromkeys(("tflite", "lite", "tf_lite"), "litert"),
-    **dict.fromkeys(("saved_model", "tf", "tensorflow"), "savedmodel"),
-    **dict.fromkeys(("torch", "pt", "torchexport", "pytorch"), "pt2"),
-    **dict.fromkeys(("mlpackage", "mlmodel", "core_ml", "ios"), "coreml"),
-    **dict.fromkeys(("onnxruntime", "ort"), "onnx"),
-    **dict.fromkeys(("float32", "f32", "float"), "fp32"),
-    **dict.fromkeys(("float16", "f16", "half"), "fp16"),
-    **dict.fromkeys(("dynamic", "quantized", "q8", "dynamic_int8"), "int8"),
-    "json": "jsonl",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Command:
@@ -137,19 +124,10 @@ class Parser(argparse.ArgumentParser):
         self.usage = " ".join([self.prog, *names, "[options]"])
 
     def error(self, message):
-        from vit_keras.config.parsing import plain
-
         unknown = re.search(r"unrecognized arguments:.*?(--\w+)", message)
-        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if unknown:
-            near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)
-        elif choice:
-            names = re.findall(r"[\w-]+", choice[2])
-            near = [SYNONYMS[choice[1]]] if choice[1] in SYNONYMS else []
-            near = near or difflib.get_close_matches(choice[1], names, n=1)
-        else:
-            near = []
-        raise UsageError(plain(message) + (f". Did you mean {near[0]}?" if near else ""))
+        options = self._option_string_actions
+        near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
+        raise UsageError(message + (f". Did you mean {near[0]}?" if near else ""))
 
 
 def count(text: str) -> int:

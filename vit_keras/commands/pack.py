@@ -31,11 +31,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data
-    from vit_keras.support import extras, machine
+    from vit_keras.support import extras
     from vit_keras.support.command_line import visible
     from vit_keras.support.files import claimed_output
 
-    machine.prepare()
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     config = DataConfig(
         data_dir=options.data_dir,

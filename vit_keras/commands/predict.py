@@ -52,10 +52,6 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation
 
     form = _check(options)
-    if _needs_models(options):
-        from vit_keras.support import machine
-
-        machine.prepare()
     predictor, _ = evaluation.open_predictor(
         options.model, shared.image_size(options), labels=options.labels
     )

@@ -41,10 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import retrieval
-    from vit_keras.support import machine
 
     form = _check(options)
-    machine.prepare()
     table = retrieval.EmbeddingTable(options.table)
     index = None if options.exact else retrieval.open_index(table, rebuild=options.build)
     if options.build:

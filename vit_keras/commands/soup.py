@@ -28,7 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import experiments, weights
-    from vit_keras.support import machine
     from vit_keras.support.files import claimed_output, write_text
 
     if not options.out.endswith(".keras"):
@@ -36,7 +35,6 @@ def run(options: argparse.Namespace) -> None:
     for name in ("dataset", "split"):
         if getattr(options, name) and not options.greedy:
             raise UsageError(f"`--{name}` needs `--greedy`; a plain mean uses no pictures")
-    machine.prepare()
     judge, log = None, pathlib.Path(options.out).with_suffix(".json")
     with claimed_output(options.out, "a soup"):
         if options.greedy:

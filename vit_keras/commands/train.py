@@ -46,7 +46,7 @@ class Train(Command):
         return config.parse_config(arguments)
 
     def parser(self, prog):
-        """Makes the essential fields options, for the help and shell completion."""
+        """Makes the essential fields options, for the help."""
         parser = super().parser(prog)
         parser.usage = f"{prog} [--config RECIPE] [--FIELD VALUE ...]"
         return parser

@@ -35,10 +35,8 @@ def run(options: argparse.Namespace) -> None:
 
     from vit_keras import evaluation, inspection, models, runs, weights
     from vit_keras.data.depth import to_levels, viewable
-    from vit_keras.support import machine
     from vit_keras.support.files import replacing
 
-    machine.prepare()
     trained, model = runs.run_of(options.model), weights.open(options.model)
     if size := shared.image_size(options):
         model = models.with_image_size(model, size)
