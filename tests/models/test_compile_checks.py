@@ -12,28 +12,22 @@ from vit_keras.models import VisionTransformer
 
 L, M = keras.losses, keras.metrics
 SIZES = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 4}
-LOSSES = {  # what reads probabilities, and the loss for logits that the message names
-    "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
-    "CategoricalCrossentropy": "CategoricalCrossentropy",
-    "bce": "BinaryCrossentropy",
-    "ce": "CategoricalCrossentropy",
-    "KLD": None,
-    "dice": None,
-    L.binary_focal_crossentropy: "BinaryFocalCrossentropy",
-    L.CategoricalFocalCrossentropy: "CategoricalFocalCrossentropy",
-    L.SparseCategoricalCrossentropy(ignore_class=3): "SparseCategoricalCrossentropy",
-    L.CategoricalGeneralizedCrossEntropy(): None,
-    functools.partial(L.binary_crossentropy, label_smoothing=0.1): "BinaryCrossentropy",
-}
-METRICS = {
-    "binary_accuracy": "BinaryAccuracy(threshold=0.0)",
-    "AUC": "AUC(from_logits=True)",
-    "precision": "Precision(thresholds=0.0)",
-    M.categorical_crossentropy: "CategoricalCrossentropy(from_logits=True)",
-    M.BinaryAccuracy(threshold=0.7): "BinaryAccuracy(threshold=0.0)",
-    M.Recall(thresholds=[0.3, 0.5]): "Recall(thresholds=0.0)",
-    M.TruePositives(): "TruePositives(thresholds=0.0)",
-    M.BinaryIoU(): "BinaryIoU(threshold=0.0)",
+LOSSES = [  # they read probabilities
+    *("sparse_categorical_crossentropy", "CategoricalCrossentropy", "bce", "ce", "KLD", "dice"),
+    *(L.binary_focal_crossentropy, L.CategoricalFocalCrossentropy),
+    L.SparseCategoricalCrossentropy(ignore_class=3),
+    L.CategoricalGeneralizedCrossEntropy(),
+    functools.partial(L.binary_crossentropy, label_smoothing=0.1),
+]
+METRICS = {  # and the argument for logits that the message names
+    "binary_accuracy": "threshold=0.0",
+    "AUC": "from_logits=True",
+    "precision": "thresholds=0.0",
+    M.categorical_crossentropy: "from_logits=True",
+    M.BinaryAccuracy(threshold=0.7): "threshold=0.0",
+    M.Recall(thresholds=[0.3, 0.5]): "thresholds=0.0",
+    M.TruePositives(): "thresholds=0.0",
+    M.BinaryIoU(): "threshold=0.0",
     M.F1Score(threshold=0.5): None,
     M.PrecisionAtRecall(0.5): None,
 }
@@ -61,13 +55,9 @@ def softmax():
 @pytest.mark.once
 @pytest.mark.parametrize("nest", [lambda x: x, lambda x: [x], lambda x: {"head": x}])
 def test_losses_of_probabilities_are_refused_for_logits(logits, softmax, nest):
-    for loss, remedy in LOSSES.items():
-        with pytest.raises(ValueError, match=r"`loss` must read logits.*Received: .*") as caught:
+    for loss in LOSSES:
+        with pytest.raises(ValueError, match=r"`loss` must read logits.*Received: .*"):
             compiled(logits, loss=nest(loss))
-        message = str(caught.value)
-        activation = "sigmoid" if "inary" in f"{remedy}" else "softmax"
-        assert f'classifier_activation="{activation}"' in message
-        assert (f"`keras.losses.{remedy}(from_logits=True)`" in message) == (remedy is not None)
         compiled(softmax, loss=nest(loss))
 
 
@@ -77,7 +67,7 @@ def test_metrics_of_probabilities_are_refused_for_logits(logits, softmax, argume
     for metric, remedy in METRICS.items():
         with pytest.raises(ValueError, match=f"`{argument}` must read logits") as caught:
             compiled(logits, loss="mse", **{argument: ["accuracy", metric]})
-        assert (f"`keras.metrics.{remedy}`" in str(caught.value)) == (remedy is not None)
+        assert str(caught.value).endswith(f", or give {remedy}" if remedy else '"softmax"')
         compiled(softmax, loss="mse", **{argument: [metric]})
 
 

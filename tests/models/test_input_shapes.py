@@ -36,22 +36,14 @@ def model():
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(
-    ("shape", "remedy"),
-    [
-        ((2, 12, 8, 3), "vit_keras.models.with_image_size(model, (height, width))"),
-        ((2, 8, 8, 1), "Convert them to 3 channel(s)"),
-        ((2, 3, 8, 8), "Move the channels to the last axis"),
-        ((2, 8, 8), "Give them the axes (batch, height, width, channels)"),
-    ],
-)
-def test_a_wrong_shape_is_named_beside_the_right_one(model, call, shape, remedy):
+@pytest.mark.parametrize("shape", [(2, 12, 8, 3), (2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8)])
+def test_a_wrong_shape_is_named_beside_the_right_one(model, call, shape):
     weights = model.get_weights()
     with pytest.raises(ValueError) as error:
         CALLS[call](model, np.zeros(shape, "float32"))
     message = str(error.value)
     assert "This model takes images of (B, 8, 8, 3)" in message
-    assert f"Received: {shape}" in message and remedy in message
+    assert f"Received: {shape}" in message
     for before, after in zip(weights, model.get_weights()):  # the model still works
         np.testing.assert_array_equal(before, after)
 

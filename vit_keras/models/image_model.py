@@ -36,10 +36,9 @@ def check_images(model: keras.Model, images: Any) -> None:
         return
     expected = model.inputs[0].shape
     if not _fits(expected, shape):
-        remedy = next(remedy for applies, remedy in REMEDIES if applies(expected, shape))
         raise ValueError(
             f"This model takes images of {_written(expected)}. Received: {_written(shape)}. "
-            + remedy.format(channels=expected[-1])
+            "`vit_keras.models.with_image_size` makes a model for another size"
         )
 
 
@@ -90,35 +89,6 @@ def _written(shape):
     return f"({', '.join(map(str, axes))})"
 
 
-def _is_one_image(expected, shape):
-    return _fits(expected, (1, *shape))
-
-
-def _has_other_channels(expected, shape):
-    return len(shape) == len(expected) and expected[-1] != shape[-1]
-
-
-def _has_channels_first(expected, shape):
-    return _has_other_channels(expected, shape) and expected[-1] == shape[1]
-
-
-# The remedies. The first one whose condition holds is used; the last one always holds.
-REMEDIES = (
-    (_is_one_image, "This is one image, so add a batch axis: images[None]"),
-    (_has_channels_first, "Move the channels to the last axis: np.moveaxis(images, 1, -1)"),
-    (_has_other_channels, "Convert them to {channels} channel(s)"),
-    (
-        lambda expected, shape: len(shape) != len(expected),
-        "Give them the axes (batch, height, width, channels)",
-    ),
-    (
-        lambda expected, shape: True,
-        "Resize them, or make a model for their size: "
-        "vit_keras.models.with_image_size(model, (height, width))",
-    ),
-)
-
-
 # Keras' losses and metrics that read probabilities, by the argument that makes them read logits.
 # F-scores without a threshold take the largest output.
 READERS = {
@@ -134,7 +104,6 @@ ARGUMENTS = {name: argument for argument, names in READERS.items() for name in n
 NAMES = {name.lower(): name for name in ARGUMENTS}  # without the underscores of other spellings
 NAMES |= {"bce": "BinaryCrossentropy", "kld": "KLDivergence"}
 NAMES |= dict.fromkeys(("crossentropy", "ce"), "CategoricalCrossentropy")
-OF_SOFTMAX = ("Categorical", "KL", "Dice", "Tversky")  # substrings of names
 OF_LOGITS = ("PixelCrossentropy", "RareClassCrossentropy", "SigmoidCrossentropy")  # of this package
 # For these, TensorFlow itself finds the logits before a softmax or sigmoid.
 UNWRAPPED = READERS["from_logits=True"].split()[:3]
@@ -178,7 +147,8 @@ def check_compile(
             continue
         remedy = "Build the model with `classifier_activation=None`"
         if gives == "logits":
-            remedy = _remedies(argument, name, outputs[0])
+            remedy = 'Build the model with `classifier_activation`, such as "softmax"'
+            remedy += f", or give {ARGUMENTS[name]}" if ARGUMENTS[name][-1:] not in "=" else ""
         raise ValueError(
             f"`{argument}` must read {gives}, which model {model.name!r} gives. Received: "
             f"{repr(one) if isinstance(one, str) else name}, which reads {reads}. {remedy}"
@@ -226,21 +196,6 @@ def _gives(tensor) -> str:
         return "logits"
     before = keras.tree.flatten(operation.outputs if is_model else operation.input)
     return max(map(_gives, before), key=lambda gives: gives != "logits")
-
-
-def _remedies(argument, name, tensor) -> str:
-    """Remedies for a loss or metric that reads probabilities but gets logits."""
-    head = operation_of(tensor)
-    activation = "softmax" if any(part in name for part in OF_SOFTMAX) else "sigmoid"
-    remedy = f'Build the model with `classifier_activation="{activation}"`'
-    from_texts = head.name == "head" and operation_of(head.input).name == "unit_length"
-    if head.name != "head" or len(tensor.shape) != 2 or from_texts:  # without this argument
-        layer = f'keras.layers.Activation("{activation}")(model.output)'
-        remedy = f"Compile `keras.Model(model.input, {layer})` instead"
-    if ARGUMENTS[name] in ("", "threshold="):
-        return remedy
-    room = "metrics" if argument != "loss" and hasattr(keras.metrics, name) else "losses"
-    return f"{remedy}, or pass `keras.{room}.{name}({ARGUMENTS[name]})`"
 
 
 @backends.dispatch("call_in_step")
