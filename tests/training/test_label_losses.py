@@ -99,12 +99,11 @@ def test_rare_classes_weigh_more(rng, logits, loss):
     assert value == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("mean", [0.0, [1e4, -3e5, 20.0]])
-def test_r2_equals_scikit_learns_over_batches(rng, unknown, mean):
-    true = rng.normal(mean, 1.0, size=(3, COUNT, OUTPUTS)).astype("float32")
+def test_r2_equals_scikit_learns_over_batches(rng, unknown):
+    true = rng.normal(size=(3, COUNT, OUTPUTS)).astype("float32")
     predicted = (true + 0.5 * rng.normal(size=true.shape)).astype("float32")
     targets = np.stack([with_unknown(batch, unknown) for batch in true])
-    metric = R2(OUTPUTS)
+    metric = R2()
     for y, p in zip(targets, predicted):
         metric.update_state(y, p)
     y, p = (x.reshape(-1, OUTPUTS).astype("float64") for x in (targets, predicted))
