@@ -142,16 +142,6 @@ BAD = [
         {"model": {"patch_size": (8, 2)}},
         r"needs patches whose sides 4 divides. Received: 8x2",
     ),
-    (
-        {"objective": "mae"},
-        {"model": {"position_embedding": "rope2d"}},
-        r"mae drops patches .* must be added at the stem. Received: position_embedding=rope2d",
-    ),
-    (
-        {"objective": "mae"},
-        {"model": {"position_embedding_at": "shared"}},
-        r"must be added at the stem. .*position_embedding_at=shared",
-    ),
     *(
         ({"objective": "dino", "dino": DinoConfig(local_size=8)}, fields, message)
         for fields, message in (

@@ -204,13 +204,6 @@ class PretextConfig:
                 "`model.classifier` must be token or gap with a pretext, which would not train the "
                 f"pool of map or the head of distilled. Received: {model.classifier}"
             )
-        kind, place = model.position_embedding, model.position_embedding_at
-        if self.objective == "mae" and (kind in ("relative", "rope2d") or place != "stem"):
-            raise ValueError(
-                "mae drops patches after positions are added, so `model.position_embedding` must "
-                "be added at the stem. Received: "
-                f"position_embedding={kind}, position_embedding_at={place}"
-            )
         patch = model.patch
         sides = both_sides(model.image_size)
         if math.prod(side // size for side, size in zip(sides, patch)) < 2:
