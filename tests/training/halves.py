@@ -31,21 +31,6 @@ class Half(Topology):
         return np.array([0, value])
 
 
-def arrives_late(monkeypatch, path, appears):
-    """Hides a file or folder until the second pause, or for good; returns the list of pauses."""
-    pauses, hidden = [], path.with_name("not-yet")
-    path.rename(hidden)
-    monkeypatch.setattr(checkpoints, "PATIENCE", 10 * checkpoints.POLL)
-
-    def sleep(seconds):
-        pauses.append(seconds)
-        if appears and len(pauses) == 2:
-            hidden.rename(path)
-
-    monkeypatch.setattr(checkpoints.time, "sleep", sleep)
-    return pauses
-
-
 def save_halves(model, folder, step, keep=2):
     """Saves in both processes, the second one first; each sees its own rows alone."""
     gathered = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import to_numpy
-from tests.training.halves import Half, arrives_late, save_halves
+from tests.training.halves import Half, save_halves
 from tests.training.small import small_config, small_model
 from vit_keras.training import checkpoints
 from vit_keras.training.records import NonFinite
@@ -45,23 +45,6 @@ def test_parts_of_two_processes_make_one_state(tmp_path, model, rng):
     assert checkpoints.restore(model, tmp_path) == 3
     for value, right in zip(values(model), expected):
         np.testing.assert_array_equal(value, right)
-
-
-@pytest.mark.parametrize("appears", [True, False])
-def test_the_first_process_waits_until_it_sees_a_part(tmp_path, model, monkeypatch, appears):
-    gathered = []
-    checkpoints.save(model, tmp_path, 3, 2, topology=Half(1, gathered))
-    assert checkpoints.newest(tmp_path) is None
-    pauses = arrives_late(monkeypatch, tmp_path / ".part-step_000000003-00001.npz", appears)
-    if appears:
-        path = checkpoints.save(model, tmp_path, 3, 2, topology=Half(0, gathered))
-        assert len(pauses) == 2 and checkpoints.newest(tmp_path) == path
-    else:
-        with pytest.raises(
-            ValueError, match=r"see the same `workdir`.*\.part-step_000000003-00001"
-        ):
-            checkpoints.save(model, tmp_path, 3, 2, topology=Half(0, gathered))
-        assert len(pauses) >= 10 and checkpoints.newest(tmp_path) is None
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "meta"])

@@ -139,7 +139,7 @@ def test_the_average_is_evaluated_and_kept(straight):
 
 def test_several_updates_in_one_execution(tmp_path, straight):
     if keras.backend.backend() == "torch":
-        with pytest.raises(ValueError, match="`steps_per_execution` must be 1 on the torch"):
+        with pytest.raises(ValueError, match="`steps_per_execution` must be 1 with the PyTorch"):
             small_run(tmp_path, **ALL, checkpoint_every=6, steps_per_execution=2)
         return
     _, _, rows = small_run(tmp_path, **ALL, checkpoint_every=6, steps_per_execution=2)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shlex
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import ROOT
-from vit_keras import commands, experiments, runs
+from vit_keras import experiments, runs
 from vit_keras.commands import main
 from vit_keras.config import read_config as read
 
@@ -42,26 +41,6 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
     with pytest.raises(ValueError, match="`workdir` must be a folder"):
         runs.open_run(dataclasses.replace(config, workdir=str(other / "cat.jpg")))
     assert [path.name for path in other.iterdir()] == ["cat.jpg"]
-
-
-@pytest.mark.on("torch")
-def test_more_updates_than_a_complete_run_had_start_from_its_weights(tmp_path, monkeypatch):
-    """By the command line that the message gives."""
-    monkeypatch.chdir(tmp_path)
-    sizes = ("num_layers", "num_heads", "hidden_size", "mlp_dim")
-    small = [word for name in sizes for word in (f"--model.{name}", "2")]
-    begin = ["train", "--workdir", "a run", "--kernels", "default", *small, "--total_steps"]
-    assert main([*begin, "1"]) == 0
-    with pytest.raises(ValueError, match="total_steps: 1 there, 3 here") as refused:
-        commands.run([*begin, "3"])
-    with pytest.raises(ValueError, match=r"Give another --workdir, such as 'a run-2'$"):
-        commands.run([*begin, "1", "--seed", "3"])
-    written = shlex.split(str(refused.value).split("from its weights: ")[1])
-    begins = []
-    monkeypatch.setattr(experiments, "train_run", begins.append)
-    commands.run(written[written.index("train") :])
-    (config,) = begins
-    assert (config.model.weights, config.total_steps, config.workdir) == ("a run", 2, "a run-2")
 
 
 @pytest.mark.once

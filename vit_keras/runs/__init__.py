@@ -17,7 +17,6 @@ from vit_keras.config.parsing import flat_fields
 from vit_keras.config.recipes import read_yaml
 from vit_keras.config.run import change_addresses
 from vit_keras.layers import backends
-from vit_keras.support import command_line
 from vit_keras.support.annotated import differences
 from vit_keras.support.files import LOCK, PARTIAL, claimed, write_text
 from vit_keras.support.hub_address import without_commit
@@ -27,8 +26,6 @@ from vit_keras.weights import local_path, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # if another process uses a folder
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
-FOLDERS = ("checkpoints", "tensorboard", "features")  # folders that a run writes
-FILES = ("model.keras", "report.json", "curves.png", "metrics.csv", LOCK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,28 +113,14 @@ def _check_folder(folder):
     """Raises ValueError unless the folder is new, empty or a run's."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
-    if not folder.exists():
+    if not folder.exists() or (folder / "config.yaml").exists():
         return
-    if (folder / "config.yaml").exists():
-        return _check_files(folder)
     names = {file.name for file in folder.iterdir() if not file.name.startswith(PARTIAL)}
     if names - {"environment.json", LOCK}:
         raise ValueError(
             f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
             "other files. Give another --workdir"
         )
-
-
-def _check_files(folder):
-    """Raises ValueError if something else has the name of a run's file."""
-    for path in folder.iterdir():
-        kind = "folder" if path.name in FOLDERS else "file"
-        wrong = path.name in FOLDERS + FILES and (kind == "folder") != path.is_dir()
-        if wrong or not os.access(path, os.R_OK):
-            raise ValueError(
-                f"{str(path)!r} must be a readable {kind}, not a broken link. Restore "
-                "it, or delete it and repeat the command"
-            )
 
 
 @functools.cache
@@ -223,22 +206,7 @@ def _check_same(folder, begun, config):
         )
     recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, config))
     if changes := differences(recorded, requested, sorted({*recorded} - PLACE)):
-        free = shlex.quote(f"{folder}-2")
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(changes)}). Give another "
-            f"--workdir, such as {free}"
-            f"{_longer_run(folder, requested['total_steps'] - recorded['total_steps'], free)}"
+            f"--workdir, such as {shlex.quote(f'{folder}-2')}"
         )
-
-
-def _longer_run(folder, more, free):
-    """Ends a message that refuses `more` updates than a complete run had; may be empty."""
-    if more <= 0 or not Run(folder, Config()).model_file.is_file():
-        return ""
-    file, run = (shlex.quote(str(path)) for path in (folder / "config.yaml", folder))
-    options = f"--model.weights {run} --total_steps {more} --workdir {free}"
-    return (
-        ". The learning rate follows the number of updates, so a complete run cannot go on to more "
-        "of them; a new run can start from its weights: "
-        + command_line.spelled(f"vit-keras train --config {file} {options}")
-    )

@@ -140,7 +140,7 @@ class Recorder(StepCounter):
         rows = read_rows(run.folder, meta.get("rows", 0))
         self.rows = [row for row in rows if row["step"] <= start_step]
         if self.rows and topology.is_chief:
-            write_rows(run.folder, self.rows)  # restores lost or damaged rows, too
+            write_rows(run.folder, self.rows)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.began, self.first_step = time.perf_counter(), self.step

@@ -36,9 +36,7 @@ from vit_keras.training.records import NonFinite, read_rollbacks
 METRICS, REPLICAS, GENERATOR = "metrics/", "replicas/", "generator"
 AT, PENDING = "@", ".part-"  # before a slice's bounds, and in its name while it is pending
 STATE = re.compile(r"state(_\d{5,})?\.npz")
-PATIENCE = 15.0  # seconds until a network file system shows another process's rename
-POLL = 0.05  # seconds between two looks
-APART = "All processes must see the same `workdir`, on a disk that the machines share"
+POLL = 0.05  # seconds between two looks at the slices of other processes
 
 
 class Meta(typing.TypedDict):
@@ -200,8 +198,8 @@ def _write(final, arrays, meta, others, keep, written):
         _save_arrays(new / "state.npz", arrays)
         for process in others:
             part = _part(final, process)
-            if not _appears(part, written):
-                raise ValueError(f"{APART}. Received: {str(part)!r} is not there")
+            while not (part.exists() or written.is_set()):
+                time.sleep(POLL)
             os.rename(part, new / f"state_{process:05d}.npz")
         meta["files"] = {file.name: sha256(file) for file in sorted(new.glob("*.npz"))}
         (new / "meta.json").write_text(json.dumps(with_checksums(meta)))
@@ -215,18 +213,6 @@ def _write(final, arrays, meta, others, keep, written):
 
 def _part(final, process):
     return final.with_name(f"{PENDING}{final.name}-{process:05d}.npz")
-
-
-def _appears(path, written=None) -> bool:
-    """Waits for a file or folder, but no longer than `PATIENCE` after it was `written`."""
-    waited = 0.0
-    while not path.exists():
-        if written is None or written.is_set():
-            if waited >= PATIENCE:
-                return False
-            waited += POLL
-        time.sleep(POLL)
-    return True
 
 
 def _save_arrays(path, arrays):
@@ -245,15 +231,14 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
         The step of the checkpoint, or 0 if there is none.
 
     Raises:
-        ValueError: If the checkpoint does not fit the model, or if another process cannot see it.
+        OSError: If another process cannot see the checkpoint.
+        ValueError: If the checkpoint does not fit the model.
     """
     path = newest(folder) if topology.is_chief else None
     step = int(topology.gather(int(path.name.removeprefix("step_")) if path else -1)[0])
     if step < 0:
         return 0
-    if not _appears(path := folder / f"step_{step:09d}"):
-        raise ValueError(f"{APART}. Received: {str(path)!r} is not there")
-    return load(model, path, topology)
+    return load(model, folder / f"step_{step:09d}", topology)
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:

@@ -70,8 +70,7 @@ def compile_model(model: keras.Model, config) -> None:
     """Freezes layers of `model` and compiles it with the loss and optimizer of a run's `Config`.
 
     Raises:
-        ValueError: If `steps_per_execution` is above 1 on torch, where Keras runs one step at a
-            time, or if `optimizer` does not fit the model (see `freeze` and `build_optimizer`).
+        ValueError: If `optimizer` does not fit the model (see `freeze` and `build_optimizer`).
     """
     freeze(model, config.optimizer.freeze)
     compile_frozen(model, config)
@@ -80,11 +79,6 @@ def compile_model(model: keras.Model, config) -> None:
 def compile_frozen(model: keras.Model, config) -> None:
     """Does the same as `compile_model`, for a model whose layers are already frozen."""
     executed = config.steps_per_execution
-    if executed > 1 and keras.backend.backend() == "torch":
-        raise ValueError(
-            "`steps_per_execution` must be 1 on the torch backend, where Keras runs one step at a "
-            f"time. Received: {executed}"
-        )
     loss = run_loss(model, config)
     needs_host = isinstance(loss, SetPrediction) and keras.backend.backend() == "tensorflow"
     model.compile(

@@ -18,8 +18,6 @@ BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
 def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
     """Reads the rows from a run's folder; there are none before the first evaluation.
 
-    Without `metrics.json`, the rows come from `metrics.csv`, which has the same numbers.
-
     Args:
         folder: The run's folder.
         least: The number of rows that the run must have written.
@@ -27,25 +25,12 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
     Raises:
         ValueError: If `metrics.json` is damaged, or if rows are missing.
     """
-    path, copied, remedy = folder / "metrics.json", _rows_of_csv(folder / "metrics.csv"), RESTORE
-    if path.exists() and len(copied) >= max(least, 1):
-        remedy = "Delete it: the rows are then taken from metrics.csv beside it"
-    rows = read_json(path, list[dict[str, float]], remedy) if path.exists() else copied
+    path = folder / "metrics.json"
+    rows = read_json(path, list[dict[str, float]], RESTORE) if path.exists() else []
     if any("step" not in row for row in rows) or len(rows) < least:
         fault = f"it must hold at least {least} rows, each with a step. Received: {len(rows)} rows"
-        raise ValueError(f"{str(path)!r} is damaged ({fault}). {remedy}")
+        raise ValueError(f"{str(path)!r} is damaged ({fault}). {RESTORE}")
     return rows
-
-
-def _rows_of_csv(path):
-    """The rows of `metrics.csv`; none if the file is missing or damaged."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = csv.DictReader(io.StringIO(text))
-        rows = [{name: float(v) for name, v in row.items() if v != ""} for row in table]
-        return [{**row, "step": int(row["step"])} for row in rows] if text.endswith("\n") else []
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
 
 
 def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
