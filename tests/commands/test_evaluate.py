@@ -111,7 +111,7 @@ def test_nearest_neighbors_of_a_run(folders, capsys):
             f"{row['neighbors']}-nearest-neighbor accuracy {100 * row['weighted']:.2f}%" in printed
         )
     assert [row["neighbors"] for row in rows] == [1, 10]
-    with pytest.raises(ValueError, match="cannot be given beside --knn"):
+    with pytest.raises(ValueError, match="not allowed with argument --knn"):
         run(["evaluate", folders[0], "--knn", "1", "--fewshot", "1"])
 
 

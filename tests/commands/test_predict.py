@@ -188,8 +188,8 @@ def test_paths_come_from_standard_input_each_once(model_file, pictures, capsys, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--top", "0"], "`--top` must be a whole number, at least 1. Received: 0"),
-        (["--batch", "0"], "`--batch` must be a whole number, at least 1. Received: 0"),
+        (["--top", "0"], "--top: must be a whole number, at least 1. Received: 0"),
+        (["--batch", "0"], "--batch: must be a whole number, at least 1. Received: 0"),
         (["--threshold", "50"], "--threshold must lie between 0 and 1. Received: --threshold 50"),
         (["--out", "a.xlsx"], "--out must end in .csv, .jsonl, .parquet or .html, or --format"),
         (["--format", "parquet"], "--format parquet needs --out"),
