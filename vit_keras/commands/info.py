@@ -18,7 +18,6 @@ EXAMPLES = (
     "vit-keras info model.tflite --json",
     "vit-keras info H/14 --image_size 518                     # a variant, and its cost",
     "vit-keras info DINOv2-S/14                               # of another family",
-    "vit-keras info L/16 --epochs 7 --device_tflops 61.5      # and of its training",
 )
 
 
@@ -31,10 +30,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add, flag = shared.adders(parser.add_argument_group("cost of a variant"))
     add("--num_classes", "N", "(1000, or the published)", int)
     flag("--norms", "count normalization, as fvcore does")
-    add("--epochs", "N", "cost of training for N epochs", float)
-    add("--epoch_images", "N", "images an epoch (JFT's)", float)
-    add("--device_tflops", "RATE", "also a device's days", float)
-    add("--utilization", "SHARE", "(1)", float, default=1.0)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -63,27 +58,14 @@ def run(options: argparse.Namespace) -> None:
 
 def _variant(options, size):
     from vit_keras import variants
-    from vit_keras.inspection import device_days, flops, training_exaflops
-    from vit_keras.inspection.costs import JFT_IMAGES
+    from vit_keras.inspection import flops
 
     name, row = options.source, variants.get(options.source)
     size = size or row.image_size
     classes = row.constructor_arguments().get("num_classes", 1000)
     classes = classes if options.num_classes is None else options.num_classes
     costs = flops(name, size, norms=options.norms, num_classes=classes)
-    description = {"kind": "variant", "variant": name, **_family(row), **_cost(costs)}
-    if options.epochs is not None:
-        images = options.epoch_images or JFT_IMAGES
-        exaflops = training_exaflops(name, images, options.epochs, size, classes)
-        description["training"] = {
-            "epochs": options.epochs,
-            "images_per_epoch": images,
-            "exaflops": round(exaflops, 1),
-        }
-        if options.device_tflops is not None:
-            days = device_days(exaflops, options.device_tflops, options.utilization)
-            description["training"]["device_days"] = round(days, 1)
-    return description, costs
+    return {"kind": "variant", "variant": name, **_family(row), **_cost(costs)}, costs
 
 
 def _family(row):
