@@ -268,10 +268,13 @@ RUNS = [
     (lambda: Config(folds=1), "`folds` must be 0 or at least 2. Received: 1"),
     (lambda: DataConfig(fold=(5, 5)), r"`data.fold` must be \[i, k\] with i from 0 to k - 1"),
     (lambda: data.load("vtab:dt", 3), "`vtab:` must be followed by one of caltech101, .*vtab:dt"),
-    (lambda: plan({"device": "h1000"}), r"one of a100, h100, .*'h1000'. Did you mean h100\?"),
-    (lambda: plan({"devices": 3}), "`devices` must be positive and divide `batch`.*devices=3"),
-    (lambda: plan({}, pretext=PretextConfig("masked_patch")), "a run with a pretext"),
-    (lambda: plan({}, lora=LoraConfig(rank=4)), "a run with adapters"),
+    (lambda: plan({"device": "h1000"}), "`device` must be one of 'a100', 'h100', .*'h1000'"),
+    (lambda: plan({"devices": 3}), "`batch` must be a multiple of the devices.*devices=3"),
+    (
+        lambda: plan({}, pretext=PretextConfig("masked_patch")),
+        "`pretext.objective` must be none with",
+    ),
+    (lambda: plan({}, lora=LoraConfig(rank=4)), "`lora.rank` must be null with a plan"),
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]
 USES = [

@@ -93,4 +93,4 @@ def test_the_command_prints_the_plan(capsys):
     shown = capsys.readouterr().out
     assert f"{kept['memory_gb']:.4g}" in shown and "8 x NVIDIA H100 SXM 80 GB" in shown
     assert commands.main(["plan", *words, "--device", "b300"]) == 1
-    assert "`device` must be one of a100" in capsys.readouterr().err
+    assert "`device` must be one of 'a100'" in capsys.readouterr().err

@@ -1,8 +1,9 @@
 """The performance of devices, from their makers' data sheets."""
 
 import dataclasses
-import difflib
 import math
+
+from vit_keras.support.annotated import check_choice
 
 GIB, GB, TERA = 2**30, 10**9, 10**12
 NVIDIA = "https://www.nvidia.com/en-us/data-center"
@@ -89,10 +90,5 @@ def find_device(name: str) -> Device:
         >>> find_device("tpu_v3").flops
         61500000000000.0
     """
-    if name not in DEVICES:
-        near = difflib.get_close_matches(name, DEVICES, n=1)
-        hint = f". Did you mean {near[0]}?" if near else ""
-        raise ValueError(
-            f"`device` must be one of {', '.join(DEVICES)}. Received: device={name!r}{hint}"
-        )
+    check_choice(name, DEVICES, "device")
     return DEVICES[name]

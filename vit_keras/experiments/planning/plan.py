@@ -24,18 +24,13 @@ from vit_keras.inspection import abstract_model, flops
 from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
+from vit_keras.support.annotated import check_defaults
 
 AGAIN = 1  # forward passes that rematerialization adds to a training step
 DAY, HOUR = 86_400, 3_600  # seconds
 UTILIZATION = 0.4  # of the peak rate: the paper's runs reach 0.32 to 0.43 (docs/planning.md)
-# Settings with which the rules for activations do not hold.
-PLAIN = {
-    "distill.is_active": "distillation",
-    "pretext.is_active": "a pretext",
-    "lora.is_active": "adapters",
-    "optimizer.freeze": "frozen layers",
-    "cache_features": "cached features",
-}
+# Fields that must keep their defaults for the rules for activations to hold.
+PLAIN = ("distill.teacher", "pretext.objective", "lora.rank", "optimizer.freeze", "cache_features")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,11 +313,6 @@ def _check(config, device, devices, utilization):
             "A plan for a processor needs a head of one layer. Received: a run with "
             f"task {config.task}. Measure one update of this run instead"
         )
-    if devices < 1 or config.batch % devices:
-        raise ValueError(
-            "`devices` must be positive and divide `batch`. "
-            f"Received: devices={devices}, batch={config.batch}"
-        )
     if devices > 1 and device.flops is None:
         raise ValueError(f"A plan for a processor is for one device. Received: devices={devices}")
     if not 0 < utilization <= 1:
@@ -335,15 +325,8 @@ def _check(config, device, devices, utilization):
             "A plan is for `distribution` data_parallel or multi_worker, with or without "
             "`shard_state`. Received: distribution=model_parallel"
         )
-    for name, kind in PLAIN.items():
-        value = config
-        for field in name.split("."):
-            value = getattr(value, field)
-        if value:
-            raise ValueError(
-                "A plan is for runs that train all weights of a new model on labels. "
-                f"Received: a run with {kind}, in the field `{name.split('.')[0]}`"
-            )
+    where = "a plan, which is for runs that train all weights of a new model on labels"
+    check_defaults(config, PLAIN, where)
     if not config.model.is_complete:
         raise ValueError(
             "A plan needs the model's sizes, and reads no weights. Received: model.weights="
