@@ -309,14 +309,9 @@ class PatchKeepRates(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if not self.config.patch_keep_rates:
             return
-        layers = {layer.name: layer for layer in self.model.layers}
-        if "patch_dropout" not in layers:
-            raise ValueError(
-                "`patch_keep_rates` need a model that drops patches: set `model.patch_keep_rate` "
-                f"below 1 as well. Received: {list(self.config.patch_keep_rates)}"
-            )
-        if layers["patch_dropout"].keep_rate != self.rate(epoch):
-            layers["patch_dropout"].keep_rate = self.rate(epoch)
+        layer = self.model.get_layer("patch_dropout")
+        if layer.keep_rate != self.rate(epoch):
+            layer.keep_rate = self.rate(epoch)
             self.model.make_train_function(force=True)
 
 

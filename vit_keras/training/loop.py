@@ -408,39 +408,30 @@ def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
     """Returns a list with the callback of the run's `tracker`; it is empty for "none".
 
     Raises:
-        ValueError: If the tracker's package is missing; the message gives the command to install
-            it.
+        ImportError: If the tracker's package is missing.
     """
     name = run.config.tracker
     return [] if name == "none" else [TRACKERS[name](run)]
 
 
 def _mlflow(run):
-    mlflow = _import("mlflow.keras", "mlflow")
+    mlflow = importlib.import_module("mlflow")
+    integration = importlib.import_module("mlflow.keras")
     mlflow.start_run(run_name=run.folder.name)
-    return mlflow.keras.MlflowCallback()
+    return integration.MlflowCallback()
 
 
 def _wandb(run):
     """Continues the W&B run that the name of the folder identifies."""
-    wandb = _import("wandb.integration.keras", "wandb")
+    wandb = importlib.import_module("wandb")
+    integration = importlib.import_module("wandb.integration.keras")
     wandb.init(
         id=run.folder.name,
         resume="allow",
         dir=str(run.folder),
         config=dataclasses.asdict(run.config),
     )
-    return wandb.integration.keras.WandbMetricsLogger()
+    return integration.WandbMetricsLogger()
 
 
 TRACKERS = {"mlflow": _mlflow, "wandb": _wandb}
-
-
-def _import(module, package):
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(
-            f"tracker={package!r} needs its package ({error}): pip install {package}"
-        ) from error
-    return importlib.import_module(package)

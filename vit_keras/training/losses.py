@@ -385,19 +385,12 @@ class ContrastiveLoss(Configured, keras.losses.Loss):
         return -ops.sum(shares * (logs[0] + logs[1]), axis=1) / 2
 
 
-def distillation_loss(config, labels: keras.losses.Loss | None) -> keras.losses.Loss:
-    """Builds the loss for a `DistillConfig`.
-
-    Args:
-        config: The section `distill` of a run's configuration.
-        labels: The loss for the labels; None for features, which need no labels.
-    """
-    if config.kind == "features":
-        return FeatureDistance(config.distance)
-    return Distillation(labels, config.kind, config.weight, config.temperature)
-
-
 def run_loss(model, config):
     """Builds the loss that a run's model minimizes, including its teacher's loss, if any."""
     loss = build_loss(config, task_of(model))
-    return distillation_loss(config.distill, loss) if config.distill.is_active else loss
+    distill = config.distill
+    if not distill.is_active:
+        return loss
+    if distill.kind == "features":
+        return FeatureDistance(distill.distance)
+    return Distillation(loss, distill.kind, distill.weight, distill.temperature)

@@ -11,7 +11,7 @@ from keras import ops
 from vit_keras.models import task_of
 from vit_keras.support import box_metrics, extras
 from vit_keras.support.keras_internals import build_metrics, skip_building
-from vit_keras.support.tasks import VOID, Task
+from vit_keras.support.tasks import VOID
 from vit_keras.training.distribution import Topology
 from vit_keras.training.losses import build_loss, split_known
 
@@ -50,11 +50,6 @@ METRICS: dict[str, Callable[[int], Any]] = {
     "numbers": lambda outputs: [R2()],  # of standardized numbers
     "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],
 }
-
-
-def task_metrics(task: Task, outputs: int) -> list:
-    """Returns the metrics of `fit` for a task with K `outputs`, as `compile` takes them."""
-    return METRICS[task.kind](outputs)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -239,24 +234,6 @@ def teacher_entropy(y_true, y_pred):
     return y_pred[:, 1]
 
 
-def pretext_metrics(pretext) -> list:
-    """Returns the metrics for a `PretextConfig`."""
-    if pretext.is_dino:
-        return [keras.metrics.MeanMetricWrapper(teacher_entropy, name="teacher_entropy")]
-    return ["accuracy"] if pretext.predicts_colors else []
-
-
-def distillation_metrics(config) -> list[keras.metrics.Metric]:
-    """Makes the metrics of `fit`: the student's accuracy, and its agreement with the teacher.
-
-    The student's logits are the mean of both heads, as after training. Features have no metrics.
-    """
-    if config.kind == "features":
-        return []
-    functions = {"accuracy": _accuracy, "agreement": _agreement}
-    return [keras.metrics.MeanMetricWrapper(fn, name=name) for name, fn in functions.items()]
-
-
 @keras.saving.register_keras_serializable(package="vit_keras")
 def _accuracy(y_true, y_pred):
     return keras.metrics.categorical_accuracy(y_true, ops.mean(y_pred[:, :2], axis=1))
@@ -267,10 +244,19 @@ def _agreement(y_true, y_pred):
     return keras.metrics.categorical_accuracy(y_pred[:, 2], ops.mean(y_pred[:, :2], axis=1))
 
 
-def run_metrics(model, config):
-    """Makes the metrics that `fit` reports for a run's model."""
+def run_metrics(model, config) -> list:
+    """Makes the metrics that `fit` reports for a run's model, as `compile` takes them.
+
+    With a teacher, they are the student's accuracy and its agreement with the teacher; its logits
+    are the mean of both heads, as after training. Features have no metrics.
+    """
     if config.distill.is_active:
-        return distillation_metrics(config.distill)
-    if config.pretext.is_active:
-        return pretext_metrics(config.pretext)
-    return task_metrics(task_of(model), model.output.shape[-1])
+        functions = {"accuracy": _accuracy, "agreement": _agreement}
+        functions = {} if config.distill.kind == "features" else functions
+    elif config.pretext.is_dino:
+        functions = {"teacher_entropy": teacher_entropy}
+    elif config.pretext.is_active:
+        return ["accuracy"] if config.pretext.predicts_colors else []
+    else:
+        return METRICS[task_of(model).kind](model.output.shape[-1])
+    return [keras.metrics.MeanMetricWrapper(fn, name=name) for name, fn in functions.items()]

@@ -64,14 +64,14 @@ def _from_keras():
     if not values:
         return None
     index, count, addresses = values
-    return Cluster(_int(index), _int(count), (addresses.split(",")[0],))
+    return Cluster(int(index), int(count), (addresses.split(",")[0],))
 
 
 def _from_torchrun():
     values = _read("", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not values:
         return None
-    index, count, port = map(_int, (values[0], values[1], values[3]))
+    index, count, port = map(int, (values[0], values[1], values[3]))
     host, backend = values[2], keras.backend.backend()
     # torchrun itself listens on MASTER_PORT, where only torch joins it.
     if backend == "torch":
@@ -98,15 +98,6 @@ def _read(prefix, *names):
             f"Missing: {', '.join(missing)}"
         )
     return values
-
-
-def _int(text):
-    if not text.isdecimal():
-        raise ValueError(
-            "The number of a process, the number of processes and a port must be whole numbers. "
-            f"Received: {text!r}"
-        )
-    return int(text)
 
 
 class Topology:
