@@ -18,6 +18,7 @@ from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,
     count_prefix,
+    has_layer,
     positions_of,
     preprocessing_of,
     with_outputs,
@@ -192,7 +193,7 @@ def with_one_output(model: keras.Model) -> keras.Model:
         (None, 5, 7)
     """
     outputs = model.output if isinstance(model.output, dict) else ()
-    has_texts = any(layer.name == "head_texts" for layer in model.layers)
+    has_texts = has_layer(model, "head_texts")
     return (
         with_joined_boxes(model) if {*outputs} == {"logits", "boxes"} and not has_texts else model
     )

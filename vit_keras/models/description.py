@@ -150,9 +150,14 @@ def ends_in_softmax(model: keras.Model) -> bool:
     return getattr(model.layers[-1], "activation", None) is keras.activations.softmax
 
 
+def has_layer(model: keras.Model, name: str) -> bool:
+    """Tells whether a model has a layer of this name."""
+    return any(layer.name == name for layer in model.layers)
+
+
 def has_class_token(model: keras.Model) -> bool:
     """Tells whether the first token of a built model is a class token."""
-    return any(layer.name == "cls" for layer in model.layers)
+    return has_layer(model, "cls")
 
 
 def count_registers(model: keras.Model) -> int:

@@ -10,7 +10,7 @@ from keras import ops
 from vit_keras.layers.base import layer_options
 from vit_keras.layers.dense import default_seed
 from vit_keras.models.common import dense
-from vit_keras.models.description import preprocessing_of, task_of
+from vit_keras.models.description import has_layer, preprocessing_of, task_of
 from vit_keras.models.image_model import JoinedModel
 from vit_keras.models.surgery import patch_grid
 
@@ -56,7 +56,7 @@ def distillation_model(
         ours, theirs = _student_features(student, teacher, config, layer)
     else:
         _check_classes(student, teacher)
-        heads = ["head", "head_dist"] if _has_layer(student, "head_dist") else ["head"] * 2
+        heads = ["head", "head_dist"] if has_layer(student, "head_dist") else ["head"] * 2
         ours = [student.get_layer(name).output for name in heads]
         theirs = _logits(teacher)
     images = _as_the_teacher_sees(student.input, student, teacher)
@@ -122,10 +122,6 @@ class _Teacher(keras.layers.Layer):
     def call(self, images):
         outputs = keras.tree.flatten(self.model(images, training=False))
         return [ops.stop_gradient(ops.cast(x, "float32")) for x in outputs]
-
-
-def _has_layer(model, name):
-    return any(layer.name == name for layer in model.layers)
 
 
 def _check_classes(student, teacher):
@@ -204,7 +200,7 @@ def _student_features(student, teacher, config, layer):
 
 def _pooled(model):
     """The features of each image, `(B, D)`: the head's input, or the output if there is no head."""
-    x = model.get_layer("head").input if _has_layer(model, "head") else model.output
+    x = model.get_layer("head").input if has_layer(model, "head") else model.output
     if len(x.shape) != 2:
         raise ValueError(
             "Features are the input of a layer `head`, or the output (B, D) of a model without "
@@ -215,7 +211,7 @@ def _pooled(model):
 
 def _patches(model):
     """The normalized features of each patch, `(B, N, D)`, without the tokens before them."""
-    x = model.get_layer("encoder_norm").output if _has_layer(model, "encoder_norm") else None
+    x = model.get_layer("encoder_norm").output if has_layer(model, "encoder_norm") else None
     if x is None or len(x.shape) != 3:
         raise ValueError(
             "`distill.patches` needs models whose `encoder_norm` normalizes each token; ResNets "

@@ -70,19 +70,9 @@ def map_of(model: keras.Model, block: Block, norm: bool):
     if len(x.shape) == 4:
         return x
     if norm:
-        x = _norm_of(model)(x)
+        x = model.get_layer("encoder_norm")(x)
     name = f"{block.layer.name}_map"
     return PatchMap(patch_grid(model), dtype=dtype, name=name)(x)
-
-
-def _norm_of(model):
-    names = [layer.name for layer in model.layers]
-    if "encoder_norm" not in names:
-        raise ValueError(
-            "`norm` needs a model with a layer encoder_norm. "
-            f"Received: norm=True, and model {model.name!r}, which has none"
-        )
-    return model.get_layer("encoder_norm")
 
 
 def _chosen(model, available, levels, blocks) -> list[Block]:

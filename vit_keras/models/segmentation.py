@@ -8,7 +8,7 @@ import keras
 from vit_keras.layers.base import check_choice, check_positive, layer_norm, layer_options
 from vit_keras.layers.dense import default_seed
 from vit_keras.models.common import dense, with_kernel
-from vit_keras.models.description import preprocessing_of, with_outputs
+from vit_keras.models.description import has_layer, preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.pyramid import map_of
 from vit_keras.models.surgery import blocks_of
@@ -77,11 +77,7 @@ def segmenter(
 
 
 def _linear(model, blocks, width, layer):
-    return map_of(model, blocks[-1], norm=_has_norm(model))
-
-
-def _has_norm(model):
-    return any(layer.name == "encoder_norm" for layer in model.layers)
+    return map_of(model, blocks[-1], norm=has_layer(model, "encoder_norm"))
 
 
 def _multilevel(model, blocks, width, layer):
