@@ -5,11 +5,9 @@ import json
 import os
 
 from vit_keras.commands import options as shared
-from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.weights.formats import FILES
 
-PACKAGES = ("yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras convert ViT-B_16.npz vit_b16.keras",
     "vit-keras convert runs/digits/model.keras folder --to huggingface",
@@ -65,7 +63,6 @@ def _open(options):
 
 def _of_a_step(options):
     _check_alone(options, "Checkpoints of runs have")
-    extras.check(*PACKAGES, extra="train", purpose="Opening a checkpoint of a run")
     from vit_keras import experiments
 
     return experiments.open_checkpoint(options.input)

@@ -76,14 +76,7 @@ class RunCommand(Command):
         fields = [*(f"--config={name}" for name in options.config), *fields]
         if hasattr(options, "dataset"):
             fields += ["--dataset", with_prefix(options.dataset)]
-        try:
-            options.run = config.parse_config(fields, default="")
-        except UsageError as error:
-            unknown = re.findall(r"unrecognized arguments: (--[\w.]+)[^?]*$", str(error))
-            names = parser._option_string_actions
-            near = [difflib.get_close_matches(word, names, 1, 0.75) for word in unknown]
-            hint = "".join(f". Did you mean {name}?" for match in near for name in match)
-            raise UsageError(f"{error}{hint}") from error
+        options.run = config.parse_config(fields, default="")
         return options
 
 

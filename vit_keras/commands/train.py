@@ -9,25 +9,11 @@ from vit_keras import config
 from vit_keras.commands.options import Command
 
 # The fields in the short help; `--help_all` shows all of them.
-ESSENTIAL = {
-    "dataset": "NAME",
-    "workdir": "DIR",
-    "epochs": "N",
-    "total_steps": "N",
-    "batch": "N",
-    "seed": "N",
-    "sweep": "",
-    "task": "KIND",
-    "patience": "N",
-    "distribution": "MODE",
-    "model.variant": "NAME",
-    "model.weights": "SOURCE",
-    "model.image_size": "PIXELS",
-    "model.dtype": "POLICY",
-    "optimizer.learning_rate": "RATE",
-    "data.on_corrupt": "stop|skip",
-    "augment.flip": "",
-}
+ESSENTIAL = (
+    *("dataset", "workdir", "epochs", "total_steps", "batch", "seed", "sweep", "task", "patience"),
+    *("distribution", "model.variant", "model.weights", "model.image_size", "model.dtype"),
+    *("optimizer.learning_rate", "data.on_corrupt", "augment.flip"),
+)
 EXAMPLES = (
     "vit-keras train                                          # the handwritten digits",
     "vit-keras train --config finetune --dataset folder:photos --model.weights ViT-B_16.npz",
@@ -55,9 +41,8 @@ class Train(Command):
 def add_options(parser: argparse.ArgumentParser) -> None:
     recipe = "recipe's name or YAML file; a later one overrides an earlier one (none)"
     parser.add_argument("--config", metavar="RECIPE", help=recipe)
-    for name, metavar in ESSENTIAL.items():
-        shown: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
-        parser.add_argument(f"--{name}", help=_explanation(name), **shown)
+    for name in ESSENTIAL:
+        parser.add_argument(f"--{name}", metavar="VALUE", help=_explanation(name))
     parser.add_argument("--list", action="store_true", help="print the names of the recipes")
     parser.add_argument("--help_all", action="store_true", help="print all fields")
 

@@ -1,12 +1,12 @@
 """`vit-keras visualize` draws filters, positions, attention and features of a model."""
 
 import argparse
-import difflib
 import os
 import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
+from vit_keras.support.annotated import listed
 from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
@@ -78,9 +78,8 @@ def _class_index(name, names, model):
         return None if name is None else list(names).index(name)
     if not names and name.isdecimal():
         return int(name)
-    near = difflib.get_close_matches(name, names or (), 3, 0.4)
-    hint = f"such as {', '.join(near)}" if near else "or a number where classes have no names"
-    raise UsageError(f"`--class` must be a class of {model}, {hint}. Received: {name!r}")
+    known = listed(names or [], 20) or "numbers, since they have no names"
+    raise UsageError(f"`--class` must be a class of {model}: {known}. Received: {name!r}")
 
 
 def _pictures(options, trained, shape, preprocessing):

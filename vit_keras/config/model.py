@@ -175,11 +175,6 @@ class ModelConfig:
                 "`model.options` need a plain Vision Transformer as `model.variant`. Received: "
                 f"variant={variant!r} with options {self.options}"
             )
-        if stem and not hasattr(row, "resnet_layers"):
-            raise ValueError(
-                f"{' and '.join(f'`model.{name}`' for name in stem)} need a hybrid or a ResNet as "
-                f"`model.variant`. Received: variant={variant!r}"
-            )
         if variant is None:
             if missing := [f"model.{name}" for name in SIZES if name not in sizes]:
                 raise ValueError(

@@ -15,7 +15,6 @@ from vit_keras.config import Config
 from vit_keras.experiments import training_run
 from vit_keras.runs import REMEDY, default_workdir
 from vit_keras.support.files import claimed, write_text
-from vit_keras.training.distribution import find_cluster
 
 
 def sweep(config: Config) -> str:
@@ -34,8 +33,7 @@ def sweep(config: Config) -> str:
         The Markdown table of `sweep.md`; `sweep.json` holds the numbers.
 
     Raises:
-        ValueError: There are several processes, of which only the first one has the reports, or
-            another process has the folder.
+        ValueError: Another process has the folder.
         ValueError, OSError, FloatingPointError: As `train_run`.
 
     Example:
@@ -45,7 +43,6 @@ def sweep(config: Config) -> str:
         print(experiments.sweep(dataclasses.replace(config, grid=grid, workdir="runs/pets")))
         ```
     """
-    check_one_process("A sweep", "learning rate")
     folder = pathlib.Path(config.workdir or default_workdir(config))
     with claimed(folder, "a sweep", REMEDY):
         table, numbers = _tables(config, folder)
@@ -65,16 +62,6 @@ def _tables(config, folder):
         table, numbers[classifier] = _choose(varied, folder / classifier)
         tables.append(f"## {classifier}\n\n{table}")
     return "\n".join(tables), numbers
-
-
-def check_one_process(experiment: str, unit: str) -> None:
-    """Raises ValueError if a launcher has started several processes."""
-    if cluster := find_cluster():
-        raise ValueError(
-            f"{experiment} must run in one process. Received: a launcher's variables for "
-            f"{cluster.count} processes. Unset them (WORLD_SIZE, TF_CONFIG, KERAS_DISTRIBUTION_*), "
-            f"or train each {unit} as a run"
-        )
 
 
 def _choose(config, folder):
@@ -137,8 +124,7 @@ def cross_validate(config: Config) -> str:
         and deviations; `cross_validation.json` holds the reports.
 
     Raises:
-        ValueError: There are several processes, of which only the first one has the reports, or
-            another process has the folder.
+        ValueError: Another process has the folder.
         ValueError, OSError, FloatingPointError: As `train_run`.
 
     Example:
@@ -147,7 +133,6 @@ def cross_validate(config: Config) -> str:
         print(experiments.cross_validate(config))
         ```
     """
-    check_one_process("A cross-validation", "fold")
     folder = pathlib.Path(config.workdir or default_workdir(config))
     with claimed(folder, "a cross-validation", REMEDY):
         reports = _train_folds(config, folder)
