@@ -1,6 +1,5 @@
 """Estimates what a run will take on given devices: memory, communication, time and cost."""
 
-# ruff: noqa: F401
 from vit_keras.experiments.planning.devices import DEVICES, Device, find_device
 from vit_keras.experiments.planning.memory import Memory, compiled_memory, device_memory
 from vit_keras.experiments.planning.plan import (
@@ -11,3 +10,18 @@ from vit_keras.experiments.planning.plan import (
     device_flops,
     plan,
 )
+
+__all__ = [
+    "DEVICES",
+    "Communication",
+    "Device",
+    "Memory",
+    "Plan",
+    "StepTime",
+    "communication",
+    "compiled_memory",
+    "device_flops",
+    "device_memory",
+    "find_device",
+    "plan",
+]
