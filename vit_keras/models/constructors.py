@@ -1,6 +1,5 @@
 """Constructors that take the name of a variant or the configuration of a run."""
 
-import difflib
 from collections.abc import Callable
 
 from vit_keras import variants
@@ -8,6 +7,7 @@ from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import OPTION_NAMES
 from vit_keras.models.resnet import HybridViT, ResNet
 from vit_keras.models.vit import VisionTransformer
+from vit_keras.support.annotated import check_choice
 from vit_keras.support.preprocessing import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.variants import families
@@ -70,19 +70,9 @@ def from_model_config(config, **arguments) -> ImageModel:
     Example:
         >>> from_model_config(ModelConfig("B/16", image_size=384), num_classes=10)
     """
-    _check_options(config.options or {})
+    for name in config.options or ():
+        check_choice(name, OPTION_NAMES, "model.options")
     arguments = {**config.arguments(), **arguments}
     if config.variant is None:
         return VisionTransformer(**arguments)
     return from_variant(config.variant, **arguments)
-
-
-def _check_options(options):
-    unknown = [name for name in options if name not in OPTION_NAMES]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], OPTION_NAMES, n=2, cutoff=0.4)
-        hint = f". Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(
-            f"`model.options` must be fields of ViTOptions: {', '.join(OPTION_NAMES)}. "
-            f"Received: {', '.join(unknown)}{hint}"
-        )
