@@ -12,6 +12,7 @@ from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
 from vit_keras.training import distribution
 from vit_keras.training.distribution import Topology, find_cluster
+from vit_keras.training.distribution.on_torch import TorchTopology
 from vit_keras.training.loop import compile_model
 
 BACKEND = keras.backend.backend()
@@ -152,7 +153,7 @@ def test_each_process_drops_other_units():
     for rank in (0, 1, 2):
         for i, state in enumerate(states):
             state.assign([100 + i, 7])
-        topology = object.__new__(distribution.ENGINES["torch"])
+        topology = object.__new__(TorchTopology)
         topology.process_index = rank
         topology.prepare(model)
         found += [to_numpy(state.value).tolist() for state in states]
