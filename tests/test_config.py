@@ -97,7 +97,8 @@ def test_faults_of_a_file_are_named(tmp_path, text, message):
     ("arguments", "message"),
     [
         (["--optimzer.learning_rate", "1"], "Did you mean --optimizer.learning_rate"),
-        (["--num_epochs", "1"], "Did you mean --epochs"),
+        (["--lr", "1"], "Did you mean --optimizer.learning_rate?"),
+        (["--num_epochs", "1"], "Did you mean --epochs?"),
         (["--model.variant", "vit-b16"], "Did you mean 'B/16'?"),
         (["--total_step", "x"], "total_steps"),
         (["--seed", "x"], "`seed` must be a whole number. Received: x"),

@@ -25,6 +25,39 @@ from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.hub_address import is_address
 
+# Other projects' names for the fields.
+SYNONYMS = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.learning_rate"),
+    **dict.fromkeys(("wd", "weight_decay"), "optimizer.weight_decay"),
+    **dict.fromkeys(("opt", "optimizer", "optim"), "optimizer.name"),
+    **dict.fromkeys(("warmup", "warmup_epochs", "warmup_ratio"), "optimizer.warmup_fraction"),
+    **dict.fromkeys(("clip_grad", "max_grad_norm"), "optimizer.grad_norm_clip"),
+    **dict.fromkeys(("batch_size", "bs", "b"), "batch"),
+    **dict.fromkeys(("steps", "max_steps", "iterations", "num_steps"), "total_steps"),
+    **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
+    **dict.fromkeys(("img_size", "image_size", "input_size", "resolution"), "model.image_size"),
+    **dict.fromkeys(("model", "arch", "architecture", "variant"), "model.variant"),
+    **dict.fromkeys(("weights", "pretrained", "checkpoint", "finetune"), "model.weights"),
+    **dict.fromkeys(("drop", "dropout", "drop_rate"), "model.dropout_rate"),
+    **dict.fromkeys(("drop_path", "drop_path_rate"), "model.stochastic_depth_rate"),
+    **dict.fromkeys(("amp", "fp16", "bf16", "precision", "dtype"), "model.dtype"),
+    **dict.fromkeys(("data", "data_path", "train_data", "data_set"), "dataset"),
+    **dict.fromkeys(("output", "output_dir", "out", "logdir", "log_dir", "resume"), "workdir"),
+    **dict.fromkeys(("smoothing",), "label_smoothing"),
+    **dict.fromkeys(("lora", "lora_rank", "lora_r"), "lora.rank"),
+    **dict.fromkeys(("lora_alpha",), "lora.alpha"),
+    **dict.fromkeys(("target_modules",), "lora.layers"),
+    **dict.fromkeys(("modules_to_save",), "lora.train"),
+    **dict.fromkeys(("mixup",), "augment.mixup_alpha"),
+    **dict.fromkeys(("teacher", "teacher_model", "teacher_path"), "distill.teacher"),
+    **dict.fromkeys(("distillation_type", "distillation"), "distill.kind"),
+    **dict.fromkeys(("distillation_alpha", "alpha"), "distill.weight"),
+    **dict.fromkeys(("distillation_tau", "tau", "temperature"), "distill.temperature"),
+    **dict.fromkeys(("cutmix",), "augment.cutmix_alpha"),
+    **dict.fromkeys(("aa", "auto_augment"), "augment.policy"),
+    **dict.fromkeys(("reprob", "random_erasing"), "augment.erasing"),
+    **dict.fromkeys(("recipe", "preset"), "config"),
+}
 VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
 # Field: the fields of earlier sources that it replaces.
 REPLACED: dict[str, tuple[str, ...]] = {
@@ -162,6 +195,8 @@ def _flat(value, name="") -> Iterator[tuple[str, Any]]:
 
 def _nearest(name: str, dashes: str = "") -> str:
     """Returns a hint about the fields with names closest to a wrong one."""
+    if name in SYNONYMS:
+        return f". Did you mean {dashes}{SYNONYMS[name]}?"
     options = [*FIELDS, *(("config", "list", "help_all") if dashes else ())]
     near = difflib.get_close_matches(name, options, n=2, cutoff=0.5)
     if not near:

@@ -41,10 +41,10 @@ class UsageError(ValueError):
     """A command line or a configuration file that cannot be read as options.
 
     Example:
-        >>> vit_keras.config.parse_config(["--epoch", "3"])
+        >>> vit_keras.config.parse_config(["--lr", "0.01"])
         Traceback (most recent call last):
             ...
-        UsageError: unrecognized arguments: --epoch. Did you mean --epochs?
+        UsageError: unrecognized arguments: --lr. Did you mean --optimizer.learning_rate?
     """
 
 
