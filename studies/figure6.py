@@ -35,7 +35,7 @@ def run(lab) -> Result:
         f"Half of the attention lies on {half:.1f} of {rollout[0].size} patches, averaged over "
         f"{len(subject.images)} images. Uniform attention would need {rollout[0].size // 2}."
     )
-    draw = functools.partial(draw_rollout, subject.pictures, rollout, subject.titles)
+    draw = functools.partial(draw_rollout, subject, rollout)
     return Result("figure6", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 

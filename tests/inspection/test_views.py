@@ -1,5 +1,7 @@
 """Figures show the numbers of an inspection, and the command draws them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -33,7 +35,9 @@ def drawn(monkeypatch):
 
 def test_heads_stand_over_their_layer(drawn, rng):
     pixels = rng.uniform(1, 9, (3, 4))
-    figure = drawn(plots.draw_attention_distance, pixels, (2, 2), (6, 8))
+    measured = SimpleNamespace(distance_px=pixels, entropy_nats=pixels, tokens=5)
+    subject = SimpleNamespace(attention=measured, model=VisionTransformer((6, 8), (3, 4), **SMALL))
+    figure = drawn(plots.VIEWS["attention_distance"][0], subject)
     axis = figure.axes[0]
     assert axis.get_ylabel() == "mean attention distance (pixels)"
     assert axis.get_xlabel() == "network depth (layer)"
@@ -43,7 +47,7 @@ def test_heads_stand_over_their_layer(drawn, rng):
     mean, even = (np.asarray(line.get_ydata()) for line in axis.lines)
     np.testing.assert_allclose(mean, pixels.mean(axis=1))
     np.testing.assert_allclose(even, (0 + 3 + 4 + 5) / 4)
-    figure = drawn(plots.draw_attention_entropy, pixels, 5)
+    figure = drawn(plots.VIEWS["attention_entropy"][0], subject)
     assert figure.axes[0].get_ylabel() == "mean entropy of attention (nats)"
     np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.log(5))
 

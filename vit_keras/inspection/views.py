@@ -18,254 +18,11 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models import explain, patch_grid
 from vit_keras.models.surgery import backbone_of, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
-from vit_keras.support.resizing import INTERPOLATIONS
 
 Path = str | os.PathLike
 ACROSS = 15  # the number of characters of a title that fit across a picture, or along its side
 TINY = 1e-30  # a picture without relevance is drawn dark
 LINE = 0.14  # inches: the height of a line of a title
-
-
-def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
-    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled around gray, with their shares."""
-    columns = min(7, len(components))
-    rows = math.ceil(len(components) / columns)
-    figure, axes = _pictures(rows, columns, components.shape[1:3], top=0.3)
-    largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
-    for axis, picture, share in zip(axes.flat, 0.5 + 0.5 * components / largest, shares):
-        shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
-        axis.imshow(shown, **GREY_SCALE)
-        axis.set_title(f"{100 * share:.1f} %", fontsize=8, pad=3)
-    figure.suptitle("Filters: principal components and their shares of the variance", fontsize=10)
-    save_figure(figure, path)
-
-
-def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
-    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all.
-
-    Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
-    """
-    every = math.ceil(max(similarity.shape) / 16)
-    numbers = [np.arange(every // 2, size, every) for size in similarity.shape[:2]]
-    whole, (height, width) = grid_of_grids(similarity[np.ix_(*numbers)])
-    rows, columns = map(len, numbers)
-    side = 5.5 / max(rows, columns)
-    figure, axes = new_figure(side * columns + 1.8, side * rows + 0.8)
-    figure.set_layout_engine("compressed")
-    axis = axes[0, 0]
-    image = axis.imshow(whole, cmap="viridis", vmin=min(-1, similarity.min()), vmax=1)
-    axis.set_xticks(np.arange(columns) * width + width / 2, numbers[1] + 1)
-    axis.set_yticks(np.arange(rows) * height + height / 2, numbers[0] + 1)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    axis.set(xlabel="patch column", ylabel="patch row")
-    axis.set_title("Position embeddings: similarity of each patch to all others", fontsize=10)
-    figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
-    save_figure(figure, path)
-
-
-def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """Joins `(rows, columns, h, w)` into one picture, with NaN between the grids.
-
-    Returns:
-        The picture, and the distance between neighboring grids as (height, width) in pixels.
-    """
-    rows, columns, *inner = similarity.shape
-    cell = max(1, 48 // max(inner))
-    line = max(1, cell * max(inner) // 12)  # between the grids
-    height, width = (cell * size + line for size in inner)
-    whole = np.full((rows, columns, height, width), np.nan)
-    whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
-    whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
-    return whole[:-line, :-line], (height, width)
-
-
-def draw_attention_distance(
-    distance_px: np.ndarray, grid: tuple[int, int], image_size: tuple[int, int], path: Path
-) -> None:
-    """Draws `(L, H)` pixels over depth, one point per head, beside uniform attention."""
-    even = patch_distances(grid, image_size).mean()
-    label = "mean attention distance (pixels)"
-    _draw_heads_over_depth(distance_px, label, even, "uniform attention", path)
-
-
-def draw_attention_entropy(entropy_nats: np.ndarray, tokens: int, path: Path) -> None:
-    """Draws `(L, H)` nats over depth, one point per head, beside the maximum ln N."""
-    label = "mean entropy of attention (nats)"
-    _draw_heads_over_depth(entropy_nats, label, math.log(tokens), f"maximum, ln {tokens}", path)
-
-
-def _draw_heads_over_depth(values, label, reference, reference_label, path):
-    layers = np.arange(len(values))
-    figure, axes = new_figure(5.6, 3.8)
-    axis = axes[0, 0]
-    spread = np.repeat(layers, values.shape[1])
-    axis.scatter(spread, values.ravel(), s=22, color=BLUE, alpha=0.6, lw=0, label="one head")
-    axis.plot(layers, values.mean(axis=1), color=ORANGE, lw=1.5, label="mean of the layer")
-    axis.axhline(reference, color=GRAY, ls="--", lw=1, label=reference_label)
-    axis.set(xlabel="network depth (layer)", ylabel=label, xlim=(-0.5, len(values) - 0.5))
-    axis.set_ylim(0, 1.05 * max(reference, values.max()))
-    axis.set_xticks(layers[:: math.ceil(len(layers) / 16)])
-    axis.grid(alpha=0.3)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    save_figure(figure, path)
-
-
-def draw_rollout(
-    pictures: np.ndarray,
-    rollout: np.ndarray,
-    titles: Sequence[str],
-    path: Path,
-    heading: str = "",
-    label: str = "rollout",
-) -> None:
-    """Draws pictures `(B, H, W, C)` in [0, 255], with each one's rollout `(h, w)` below it."""
-    titles = [wrap(title, ACROSS) for title in titles]
-    top = LINE * max((title.count("\n") for title in titles), default=0)
-    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], top, 0.7, heading)
-    for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
-        mask = enlarge(_brightness(weights), picture.shape[:2])
-        column[0].imshow(_shown(picture), **GREY_SCALE)
-        column[0].set_title(title, fontsize=8)
-        column[1].imshow(_shown(picture), **GREY_SCALE)
-        image = column[1].imshow(mask, alpha=0.75, interpolation="bilinear", **MAP)
-    axes[0, 0].set_ylabel("input", fontsize=9)
-    axes[1, 0].set_ylabel(label, fontsize=9)
-    _share_bar(figure, image, axes, pad=0.02)
-    save_figure(figure, path)
-
-
-def draw_last_layer(
-    pictures: np.ndarray,
-    last_layer: np.ndarray,
-    titles: Sequence[str],
-    path: Path,
-    heading: str = "",
-    column: str = "head",
-) -> None:
-    """Draws a row for each picture: the picture, and the last layer's attention `(B, H, h, w)`.
-
-    `column` is the name of the second axis: heads or registers.
-    """
-    rows, columns = len(pictures), last_layer.shape[1] + 1
-    figure, axes = _pictures(rows, columns, pictures.shape[1:3], 0.0, 0.7, heading)
-    for row, picture, heads, title in zip(axes, pictures, last_layer, titles):
-        row[0].imshow(_shown(picture), **GREY_SCALE)
-        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
-        for axis, weights in zip(row[1:], heads):
-            image = axis.imshow(_brightness(weights), **MAP)
-    for head, axis in enumerate(axes[0, 1:]):
-        axis.set_title(f"{column} {head + 1}", fontsize=8)
-    _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
-    save_figure(figure, path)
-
-
-def draw_features(
-    pictures: np.ndarray,
-    features: dict[str, np.ndarray],
-    titles: Sequence[str],
-    path: Path,
-    heading: str = "",
-) -> None:
-    """Draws a row for each picture: the picture, and the components of each block as colors.
-
-    The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images in
-    `features`, without the lowest and the highest percent. The first of these images are the
-    pictures. Each block's components are rotated toward those of the block before, to keep their
-    colors. If there are more than 12 blocks, 12 are drawn, spread evenly over the depth.
-
-    Raises:
-        ValueError: If there are fewer than 3 components, as with fewer than 4 patches.
-    """
-    if any(values.shape[-1] != 3 for values in features.values()):
-        counts = sorted({values.shape[-1] for values in features.values()})
-        raise ValueError(
-            "Features are drawn as 3 components, which need 4 patches or more. "
-            f"Received: {counts} components"
-        )
-    names = np.array(list(features))[_spread(len(features), 12)]
-    rows, columns = len(pictures), len(names) + 1
-    figure, axes = _pictures(rows, columns, pictures.shape[1:3], heading=heading)
-    for row, picture, title in zip(axes, pictures, titles):
-        row[0].imshow(_shown(picture), **GREY_SCALE)
-        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
-    before = None
-    for column, name in zip(axes.T[1:], names):
-        before = values = toward(_without_outliers(features[name]), before)
-        low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
-        for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
-            axis.imshow(colors)
-        column[0].set_title(_depth(name), fontsize=8)
-    save_figure(figure, path)
-
-
-def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """Turns components `(..., K)` toward others of the same places (orthogonal Procrustes)."""
-    if before is None or before.shape != values.shape:
-        return values
-    samples = (x.reshape(-1, x.shape[-1]) for x in (values, before))
-    left, _, right = np.linalg.svd(np.einsum("nk,nl->kl", *samples))
-    return values @ left @ right
-
-
-def _without_outliers(values):
-    """Components `(B, h, w, K)`, with the outer percent at both ends cut off."""
-    low = np.quantile(values, 0.01, axis=(0, 1, 2), method="lower")
-    return np.clip(values, low, np.quantile(values, 0.99, axis=(0, 1, 2), method="higher"))
-
-
-def _brightness(weights):
-    """Weights in [0, 1]; the few outliers that a large model has do not darken the others."""
-    high = np.quantile(weights, 0.975, method="higher")
-    return np.minimum(weights / max(high, TINY), 1)
-
-
-def enlarge(weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Interpolates `(h, w)` linearly to `size`, keeping the centers of patches in place."""
-    matrix = INTERPOLATIONS["bilinear_half_pixel"]
-    rows, columns = (matrix(old, new) for old, new in zip(weights.shape, size))
-    return rows @ weights @ columns.T
-
-
-MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
-GREY_SCALE = {
-    "cmap": "gray",
-    "vmin": 0,
-    "vmax": 1,
-}  # for pictures with one channel
-
-
-def _share_bar(figure, image, axes, **kwargs):
-    bar = figure.colorbar(image, ax=axes, **kwargs)
-    bar.solids.set_alpha(1)
-    bar.set_label("share of the 97.5th percentile", fontsize=8)
-    bar.ax.tick_params(labelsize=8)
-
-
-def _spread(count, most):
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
-
-
-def _depth(name):
-    return name.replace("encoderblock_", "layer ").replace("block", "stage ")
-
-
-def _shown(picture):
-    return np.clip(np.squeeze(picture) / 255, 0, 1)
-
-
-def _pictures(rows, columns, shape, top=0.0, right=0.0, heading=""):
-    """Makes axes for pictures of `shape` (H, W), one inch wide, with room for titles."""
-    top += 0.3 if heading else 0.0
-    height = (1.1 * shape[0] / shape[1] + (0.2 if top else 0)) * rows + 0.35 + top
-    figure, axes = new_figure(1.1 * columns + 0.3 + right, height, rows, columns)
-    figure.set_layout_engine("compressed")
-    if heading:
-        figure.suptitle(heading, fontsize=10)
-    for axis in axes.flat:
-        axis.set(xticks=(), yticks=())
-        axis.spines[:].set_visible(False)
-    return figure, axes
 
 
 Arrays = dict[str, np.ndarray]
@@ -307,61 +64,236 @@ class Subject:
 
 
 def _filters(subject, path) -> Arrays:
+    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled around gray, with their shares."""
     components, shares = filter_components(subject.model)
-    draw_filters(components, shares, path)
+    columns = min(7, len(components))
+    rows = math.ceil(len(components) / columns)
+    figure, axes = _axes(rows, columns, components.shape[1:3], top=0.3)
+    largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
+    for axis, picture, share in zip(axes.flat, 0.5 + 0.5 * components / largest, shares):
+        shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
+        axis.imshow(shown, **GRAY_SCALE)
+        axis.set_title(f"{100 * share:.1f} %", fontsize=8, pad=3)
+    figure.suptitle("Filters: principal components and their shares of the variance", fontsize=10)
+    save_figure(figure, path)
     return {"components": components, "variance_shares": shares}
 
 
 def _position_similarity(subject, path) -> Arrays:
+    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all.
+
+    Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
+    """
     similarity = position_similarity(subject.model)
-    draw_position_similarity(similarity, path)
+    every = math.ceil(max(similarity.shape) / 16)
+    numbers = [np.arange(every // 2, size, every) for size in similarity.shape[:2]]
+    whole, (height, width) = grid_of_grids(similarity[np.ix_(*numbers)])
+    rows, columns = map(len, numbers)
+    side = 5.5 / max(rows, columns)
+    figure, axes = new_figure(side * columns + 1.8, side * rows + 0.8)
+    figure.set_layout_engine("compressed")
+    axis = axes[0, 0]
+    image = axis.imshow(whole, cmap="viridis", vmin=min(-1, similarity.min()), vmax=1)
+    axis.set_xticks(np.arange(columns) * width + width / 2, numbers[1] + 1)
+    axis.set_yticks(np.arange(rows) * height + height / 2, numbers[0] + 1)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set(xlabel="patch column", ylabel="patch row")
+    axis.set_title("Position embeddings: similarity of each patch to all others", fontsize=10)
+    figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
+    save_figure(figure, path)
     return {"cosine": similarity}
 
 
+def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+    """Joins `(rows, columns, h, w)` into one picture, with NaN between the grids.
+
+    Returns:
+        The picture, and the distance between neighboring grids as (height, width) in pixels.
+    """
+    rows, columns, *inner = similarity.shape
+    cell = max(1, 48 // max(inner))
+    line = max(1, cell * max(inner) // 12)  # between the grids
+    height, width = (cell * size + line for size in inner)
+    whole = np.full((rows, columns, height, width), np.nan)
+    whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
+    whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
+    return whole[:-line, :-line], (height, width)
+
+
 def _attention_distance(subject, path) -> Arrays:
-    distance = subject.attention.distance_px
-    size = subject.model.input_shape[1:3]
-    draw_attention_distance(distance, patch_grid(subject.model), size, path)
+    """Draws `(L, H)` pixels over depth, one point per head, beside uniform attention."""
+    distance, label = subject.attention.distance_px, "mean attention distance (pixels)"
+    even = patch_distances(patch_grid(subject.model), subject.model.input_shape[1:3]).mean()
+    _draw_heads_over_depth(distance, label, even, "uniform attention", path)
     return {"pixels": distance}
 
 
 def _attention_entropy(subject, path) -> Arrays:
-    attention = subject.attention
-    draw_attention_entropy(attention.entropy_nats, attention.tokens, path)
-    return {"nats": attention.entropy_nats}
+    """Draws `(L, H)` nats over depth, one point per head, beside the maximum ln N."""
+    entropy, tokens = subject.attention.entropy_nats, subject.attention.tokens
+    label = "mean entropy of attention (nats)"
+    _draw_heads_over_depth(entropy, label, math.log(tokens), f"maximum, ln {tokens}", path)
+    return {"nats": entropy}
+
+
+def _draw_heads_over_depth(values, label, reference, reference_label, path):
+    layers = np.arange(len(values))
+    figure, axes = new_figure(5.6, 3.8)
+    axis = axes[0, 0]
+    spread = np.repeat(layers, values.shape[1])
+    axis.scatter(spread, values.ravel(), s=22, color=BLUE, alpha=0.6, lw=0, label="one head")
+    axis.plot(layers, values.mean(axis=1), color=ORANGE, lw=1.5, label="mean of the layer")
+    axis.axhline(reference, color=GRAY, ls="--", lw=1, label=reference_label)
+    axis.set(xlabel="network depth (layer)", ylabel=label, xlim=(-0.5, len(values) - 0.5))
+    axis.set_ylim(0, 1.05 * max(reference, values.max()))
+    axis.set_xticks(layers[:: math.ceil(len(layers) / 16)])
+    axis.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_rollout(subject: Subject, rollout: np.ndarray, path: Path, label: str = "rollout") -> None:
+    """Draws the pictures of a subject, with each one's rollout `(h, w)` below it."""
+    titles = [wrap(title, ACROSS) for title in subject.titles]
+    top = LINE * max((title.count("\n") for title in titles), default=0)
+    count, height, width, _ = subject.pictures.shape
+    figure, axes = _axes(2, count, (height, width), top, 0.7, subject.heading)
+    whole = {"extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
+    for column, picture, weights, title in zip(axes.T, subject.pictures, rollout, titles):
+        for axis in column:
+            _show(axis, picture)
+        column[0].set_title(title, fontsize=8)
+        shares = _brightness(weights)
+        image = column[1].imshow(shares, alpha=0.75, interpolation="bilinear", **whole, **MAP)
+    axes[0, 0].set_ylabel("input", fontsize=9)
+    axes[1, 0].set_ylabel(label, fontsize=9)
+    _share_bar(figure, image, axes, pad=0.02)
+    save_figure(figure, path)
 
 
 def _attention_rollout(subject, path) -> Arrays:
-    rollout = subject.attention.rollout
-    draw_rollout(subject.pictures, rollout, subject.titles, path, subject.heading)
-    return {subject.heads: rollout}
+    draw_rollout(subject, subject.attention.rollout, path)
+    return {subject.heads: subject.attention.rollout}
 
 
 def _class_relevance(subject, path) -> Arrays:
     images = subject.images[: len(subject.pictures)]
     relevance = explain(subject.model, images, subject.class_index)
-    drawing = subject.pictures, relevance, subject.titles, path, subject.heading
-    draw_rollout(*drawing, label="relevance")
+    draw_rollout(subject, relevance, path, "relevance")
     return {"relevance": relevance}
 
 
-def _attention_last_layer(subject, path) -> Arrays:
-    weights = subject.attention.last_layer
-    draw_last_layer(subject.pictures, weights, subject.titles, path, subject.heading)
+def _last_layer(subject, path, weights, name) -> Arrays:
+    """Draws a row for each picture: the picture, and attention `(B, K, h, w)` of heads or such."""
+    figure, axes = _rows_of_pictures(subject, weights.shape[1], right=0.7)
+    for row, maps in zip(axes, weights):
+        for axis, one in zip(row[1:], maps):
+            image = axis.imshow(_brightness(one), **MAP)
+    for number, axis in enumerate(axes[0, 1:], 1):
+        axis.set_title(f"{name} {number}", fontsize=8)
+    _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
+    save_figure(figure, path)
     return {"weights": weights}
+
+
+def _attention_last_layer(subject, path) -> Arrays:
+    return _last_layer(subject, path, subject.attention.last_layer, "head")
 
 
 def _registers(subject, path) -> Arrays:
-    weights = subject.attention.registers
-    drawing = subject.pictures, weights, subject.titles, path, subject.heading
-    draw_last_layer(*drawing, column="register")
-    return {"weights": weights}
+    return _last_layer(subject, path, subject.attention.registers, "register")
 
 
 def _features(subject, path) -> Arrays:
+    """Draws a row for each picture: the picture, and the components of each block as colors.
+
+    The colors are scaled to all pictures of a block together. A block's components are first
+    turned toward those of the block before, so that similar features have similar colors.
+    """
     features = feature_components(subject.model, subject.images)
-    draw_features(subject.pictures, features, subject.titles, path, subject.heading)
+    if any(values.shape[-1] != 3 for values in features.values()):
+        counts = sorted({values.shape[-1] for values in features.values()})
+        raise ValueError(
+            "Features are drawn as 3 components, which need 4 patches or more. "
+            f"Received: {counts} components"
+        )
+    names = np.array(list(features))[_spread(len(features), 12)]
+    figure, axes = _rows_of_pictures(subject, len(names))
+    before = None
+    for column, name in zip(axes.T[1:], names):
+        before = values = toward(_without_outliers(features[name]), before)
+        low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
+        for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
+            axis.imshow(colors)
+        title = name.replace("encoderblock_", "layer ").replace("block", "stage ")
+        column[0].set_title(title, fontsize=8)
+    save_figure(figure, path)
     return features
+
+
+def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """Turns components `(..., K)` toward others of the same places (orthogonal Procrustes)."""
+    if before is None or before.shape != values.shape:
+        return values
+    samples = (x.reshape(-1, x.shape[-1]) for x in (values, before))
+    left, _, right = np.linalg.svd(np.einsum("nk,nl->kl", *samples))
+    return values @ left @ right
+
+
+def _without_outliers(values):
+    """Components `(B, h, w, K)`, with the outer percent at both ends cut off."""
+    low = np.quantile(values, 0.01, axis=(0, 1, 2), method="lower")
+    return np.clip(values, low, np.quantile(values, 0.99, axis=(0, 1, 2), method="higher"))
+
+
+def _brightness(weights):
+    """Weights in [0, 1]; the few outliers that a large model has do not darken the others."""
+    high = np.quantile(weights, 0.975, method="higher")
+    return np.minimum(weights / max(high, TINY), 1)
+
+
+MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
+GRAY_SCALE = {"cmap": "gray", "vmin": 0, "vmax": 1}  # for pictures with one channel
+
+
+def _share_bar(figure, image, axes, **kwargs):
+    bar = figure.colorbar(image, ax=axes, **kwargs)
+    bar.solids.set_alpha(1)
+    bar.set_label("share of the 97.5th percentile", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _spread(count, most):
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def _show(axis, picture):
+    axis.imshow(np.clip(np.squeeze(picture) / 255, 0, 1), **GRAY_SCALE)
+
+
+def _rows_of_pictures(subject, columns, right=0.0):
+    """Draws the pictures of a subject below each other, with empty axes beside each."""
+    rows, shape = len(subject.pictures), subject.pictures.shape[1:3]
+    figure, axes = _axes(rows, columns + 1, shape, right=right, heading=subject.heading)
+    for row, picture, title in zip(axes, subject.pictures, subject.titles):
+        _show(row[0], picture)
+        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
+    return figure, axes
+
+
+def _axes(rows, columns, shape, top=0.0, right=0.0, heading=""):
+    """Makes axes for pictures of `shape` (H, W), one inch wide, with room for titles."""
+    top += 0.3 if heading else 0.0
+    height = (1.1 * shape[0] / shape[1] + (0.2 if top else 0)) * rows + 0.35 + top
+    figure, axes = new_figure(1.1 * columns + 0.3 + right, height, rows, columns)
+    figure.set_layout_engine("compressed")
+    if heading:
+        figure.suptitle(heading, fontsize=10)
+    for axis in axes.flat:
+        axis.set(xticks=(), yticks=())
+        axis.spines[:].set_visible(False)
+    return figure, axes
 
 
 # For each view, the function that draws it and the layer that it needs.
