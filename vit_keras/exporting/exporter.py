@@ -9,7 +9,7 @@ import numpy as np
 from vit_keras.data.depth import to_levels
 from vit_keras.exporting import jobs, manifest, samples, verification
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.exporting.plan import Plan
+from vit_keras.exporting.jobs import Plan
 from vit_keras.exporting.serving import check_attention, in_float32, serving_model
 from vit_keras.exporting.targets import takes_prepared
 from vit_keras.layers import PatchEmbedding

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from vit_keras import weights
-from vit_keras.exporting.model_card import thresholds_text
+from vit_keras.exporting.manifest import thresholds_text
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
@@ -16,7 +16,7 @@ from vit_keras.support.files import replacing_folder
 from vit_keras.support.hub_address import MAIN, HubAddress, parse_hf
 from vit_keras.support.json_files import read_json
 from vit_keras.weights import save
-from vit_keras.weights.hub import REFUSED, reason_of, status_of
+from vit_keras.weights.hub import reason_of
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix
 MODEL, CARD = "model.keras", "README.md"
@@ -229,7 +229,6 @@ def upload(folder: str | os.PathLike, repository: str, private: bool = False) ->
         The URL of the commit.
 
     Raises:
-        PermissionError: There is no token, or it may not write to the repository.
         ValueError: `private` is true, but the repository is public.
         ConnectionError: The Hub cannot be reached, or did not accept the commit.
 
@@ -238,7 +237,6 @@ def upload(folder: str | os.PathLike, repository: str, private: bool = False) ->
         upload("pets", "ann/pets", private=True)
         ```
     """
-    check_token()
     hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
     errors = extras.require("huggingface_hub.errors", extra="hub", purpose=PURPOSE)
     api = hub.HfApi()
@@ -252,24 +250,7 @@ def upload(folder: str | os.PathLike, repository: str, private: bool = False) ->
         done = api.upload_folder(
             repo_id=repository, folder_path=folder, commit_message="Upload a run of vit_keras"
         )
-    except (errors.HTTPError, errors.OfflineModeIsEnabled) as error:
-        raise _failure(repository, error) from error
+    except errors.HTTPError as error:
+        message = f"hf://{repository} did not take the upload: {reason_of(error)}"
+        raise ConnectionError(message) from error
     return done.commit_url
-
-
-def _failure(repository, error):
-    status = status_of(error)
-    if status in REFUSED:
-        return PermissionError(
-            f"The token may not write to hf://{repository} (the hub answered {status}). Check the "
-            "user or organization, and give a token with write access: `hf auth login` or HF_TOKEN"
-        )
-    if status in (409, 412):
-        return ConnectionError(
-            f"hf://{repository} was changed by another upload meanwhile (the hub answered "
-            f"{status}), and nothing was added. Run the command again"
-        )
-    return ConnectionError(
-        f"hf://{repository} did not take the upload: {reason_of(error)}. Check the network, and "
-        "that HF_HUB_OFFLINE is not set, and run the command again"
-    )

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
         read_out,
         rollout_function,
     )
+    from vit_keras.inspection.components import (
+        feature_components,
+        filter_components,
+        position_similarity,
+    )
     from vit_keras.inspection.cost_rules import RULES, Convention, count
     from vit_keras.inspection.costs import (
         Costs,
@@ -30,8 +35,6 @@ if TYPE_CHECKING:
         table,
         training_exaflops,
     )
-    from vit_keras.inspection.features import feature_components
     from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
-    from vit_keras.inspection.weights import filter_components, position_similarity
 
 __getattr__, __all__ = typed_names(__name__)

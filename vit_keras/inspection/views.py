@@ -11,8 +11,11 @@ import keras
 import numpy as np
 
 from vit_keras.inspection.attention import AttentionViews, attention_views, patch_distances
-from vit_keras.inspection.features import feature_components
-from vit_keras.inspection.weights import filter_components, position_similarity
+from vit_keras.inspection.components import (
+    feature_components,
+    filter_components,
+    position_similarity,
+)
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.base import check_choice
 from vit_keras.models import explain, patch_grid

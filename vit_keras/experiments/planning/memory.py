@@ -18,7 +18,7 @@ import keras
 from vit_keras import layers
 from vit_keras.config import Config
 from vit_keras.inspection import Convention, count
-from vit_keras.inspection.nested import layer_calls
+from vit_keras.inspection.costs import layer_calls
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
 from vit_keras.training.distribution.on_jax import axis_to_split, compiled_step
