@@ -301,7 +301,7 @@ USES = [
     ),
     (
         lambda: exporting.export(vit(), "out", attention=True, formats=["pt2"]),
-        "an output of savedmodel, litert, onnx. Received: .*pt2",
+        "`attention` is for the formats savedmodel, litert, onnx. Received: .*pt2",
     ),
     (lambda: exporting.for_inference(vit(), 3), "half of its tokens. Received: r=3 for the 5"),
     (

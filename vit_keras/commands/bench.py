@@ -193,7 +193,8 @@ def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
         first = outputs if first is None else first
         row = verification.compare(outputs, first, task.row.output, labels, task)
         rows[path] = row
-        row["loses"] = verification.loses(row, rows[next(iter(sources))].get("accuracy"))
+        accuracy = rows[next(iter(sources))].get("accuracy")
+        row["loses"] = verification.broken_promise("int8", row, accuracy) is not None
     print(f"{'model':<{width}}  images  accuracy  answers as the first  largest change")
     for path, row in rows.items():
         accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""

@@ -18,18 +18,17 @@ from vit_keras.models import with_image_size
 
 def main(job_file: str) -> None:
     job = json.loads(pathlib.Path(job_file).read_text())
-    model, (token_merging, merging_schedule) = weights.open(job["model"]), job["merging"]
-    if job["output"] == "features" and takes_prepared(row[0] for row in job["files"]):
+    model, plan = weights.open(job["model"]), job["plan"]
+    if job["output"] == "features" and takes_prepared(plan["formats"]):
         model = with_tokens(model)
-    rewritten = for_inference(
-        model, token_merging, merging_schedule, with_attention=job["attention"]
-    )
-    rewritten = with_image_size(rewritten, None) if job["dynamic_size"] else rewritten
+    merging = plan["token_merging"], plan["merging_schedule"]
+    rewritten = for_inference(model, *merging, with_attention=plan["attention"])
+    rewritten = with_image_size(rewritten, None) if plan["dynamic_size"] else rewritten
     for format, precision, path, batch in job["files"]:
         fault = ""
         try:
-            served = TARGETS[format].graph(rewritten, job["output"], job["raw"])
-            options = job["options"].get(format, {})
+            served = TARGETS[format].graph(rewritten, job["output"], plan["raw"])
+            options = {"opset": plan["opset"]} if format == "onnx" and plan["opset"] else {}
             TARGETS[format].precisions[precision].make(served, path, batch, **options)
         except Exception as error:  # each converter raises its own errors
             fault = f"{type(error).__name__}: {error}"

@@ -81,8 +81,12 @@ class Plan:
                 "Files for images of any size have no attention and merge no tokens. Received: "
                 f"dynamic_size=True, attention={self.attention}, token_merging={self.token_merging}"
             )
-        if self.opset is not None:
-            self._check_opset(self.opset)
+        if self.opset is not None and ("onnx" not in self.formats or self.opset not in OPSETS):
+            raise ValueError(
+                f"`opset` must be one that torch writes and ONNX Runtime runs, {OPSETS[0]} to "
+                f"{OPSETS[-1]}, for the format onnx. Received: opset={self.opset}, "
+                f"formats={list(self.formats)}"
+            )
         for format in self.formats:
             check_choice(format, TARGETS, "format")
             self._check_format(format, TARGETS[format])
@@ -92,45 +96,21 @@ class Plan:
             purpose = f"Exporting to {format} in {precision}"
             extras.check(*packages, extra=target.extra, purpose=purpose)
 
-    def _check_opset(self, opset):
-        if "onnx" not in self.formats or opset not in OPSETS:
-            raise ValueError(
-                f"`opset` must be one that torch writes and ONNX Runtime runs, {OPSETS[0]} to "
-                f"{OPSETS[-1]}, for the format onnx. Received: opset={opset}, "
-                f"formats={list(self.formats)}"
-            )
-
     def _check_format(self, format, target):
         for precision in self.precisions or ():
-            if precision not in target.precisions:
-                others = [name for name in TARGETS if precision in TARGETS[name].precisions]
-                remedy = f". For {precision} use {' or '.join(others)}" if others else ""
+            check_choice(precision, target.precisions, f"precision of {format}")
+        for option in ("attention", "dynamic_size", "dynamic_batch"):
+            if getattr(self, option) and not getattr(target, option):
+                able = [name for name, row in TARGETS.items() if getattr(row, option)]
                 raise ValueError(
-                    f"The precisions of {format} are {', '.join(target.precisions)}. "
-                    f"Received: {precision!r}{remedy}"
+                    f"`{option}` is for the formats {', '.join(able)}. Received: format={format!r}"
                 )
-        if self.attention and not target.attention:
-            others = [name for name in TARGETS if TARGETS[name].attention]
-            raise ValueError(
-                f"Attention can be an output of {', '.join(others)}. Received: format={format!r}"
-            )
-        if self.dynamic_size and not target.sizes:
-            others = [name for name in TARGETS if TARGETS[name].sizes]
-            raise ValueError(
-                f"Files of {', '.join(others)} can take images of any size. Received: "
-                f"dynamic_size=True, format={format!r}"
-            )
         refused = not self.raw or len(set(self.formats)) > 1 or self.output == "mask"
         if target.prepared and refused:
             raise ValueError(
                 f"The format {format} needs raw=True, no other format, and an `output` of logits, "
                 f"boxes or features. Received: raw={self.raw}, formats={[*self.formats]}, "
                 f"output={self.output!r}"
-            )
-        if self.dynamic_batch and not target.dynamic:
-            raise ValueError(
-                f"The format {format} needs a fixed `batch`, 1 by default. "
-                "Received: dynamic_batch=True"
             )
 
     @property
@@ -193,16 +173,13 @@ class Job:
         return verification.broken_promise(precision, self.compare(path), self.accuracy) is None
 
 
-class Failures(dict[tuple[str, str], str]):
-    """Why files failed, by (format, precision)."""
-
-    @contextlib.contextmanager
-    def noting(self, key):
-        """Records an error inside the `with` statement and ends the block."""
-        try:
-            yield
-        except Exception as error:  # each library raises its own errors
-            self[key] = str(error).strip() or type(error).__name__
+@contextlib.contextmanager
+def _noting(failures, key):
+    """Records why a file failed, by (format, precision), and ends the `with` block."""
+    try:
+        yield
+    except Exception as error:  # each library raises its own errors
+        failures[key] = str(error).strip() or type(error).__name__
 
 
 def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tuple[list, list]:
@@ -227,20 +204,20 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tu
         paths = {**_sources(requested, pathlib.Path(scratch)), **requested}
         for path in paths.values():
             path.parent.mkdir(parents=True, exist_ok=True)
-        failures = Failures(_convert(job, paths, scratch))
+        failures = _convert(job, paths, scratch)
         for (format, precision), path in requested.items():
             recipe = TARGETS[format].precisions[precision]
             if recipe.source is not None and (recipe.source, "fp32") in failures:
                 failures[format, precision] = failures[recipe.source, "fp32"]
             elif recipe.source is not None:
                 source = str(paths[recipe.source, "fp32"])
-                with failures.noting((format, precision)):
+                with _noting(failures, (format, precision)):
                     report = _derive(job, precision, recipe, source, str(path), calibration)
                     layer_reports[format, precision] = report
     rows = {}
     for key, path in requested.items():
         if key not in failures:
-            with failures.noting(key):
+            with _noting(failures, key):
                 _describe(job, key[0], path)
                 rows[key] = _verify(job, folder, key, path, layer_reports.get(key, ([], {})))
     failed = {key: path for key, path in requested.items() if key in failures}
@@ -301,17 +278,8 @@ def _convert(job, paths, scratch):
     while direct:
         backend = TARGETS[direct[0][0]].backend
         files = [row for row in direct if TARGETS[row[0]].backend == backend]
-        description = {
-            "model": model_file,
-            "merging": [plan.token_merging, plan.merging_schedule],
-            "output": plan.graph_output,
-            "raw": plan.raw,
-            "attention": plan.attention,
-            "dynamic_size": plan.dynamic_size,
-            "options": {"onnx": {"opset": plan.opset}} if plan.opset else {},
-            "files": files,
-            "told": str(told),
-        }
+        description = {"plan": dataclasses.asdict(plan), "files": files, "told": str(told)}
+        description |= {"model": model_file, "output": plan.graph_output}
         job_file.write_text(json.dumps(description))
         told.write_text("")
         ended = _run("vit_keras.exporting.conversion", job_file, backend)

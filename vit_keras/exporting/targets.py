@@ -55,8 +55,8 @@ class Target:
         packages: Modules that making and reading the format need.
         extra: The extra of `vit-keras` that installs these packages.
         batch: Images per call, None for any number; fixed if a dynamic number costs speed.
-        dynamic: Whether a file can take any number of images.
-        sizes: Whether a file can take images of any size.
+        dynamic_batch: Whether a file can take any number of images.
+        dynamic_size: Whether a file can take images of any size.
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
         graph: `graph(model, output, raw)` gives the files' input and outputs.
@@ -71,8 +71,8 @@ class Target:
     packages: tuple[str, ...] = ("tensorflow",)
     extra: str = "export"
     batch: int | None = None
-    dynamic: bool = True
-    sizes: bool = False
+    dynamic_batch: bool = True
+    dynamic_size: bool = False
     attention: bool = False
     is_readable: bool = True
     graph: Callable = serving_model
@@ -284,7 +284,7 @@ TARGETS = {
         "saved_model{}",
         {"fp32": Recipe(write_saved_model), "int8": Recipe(write_saved_model_int8)},
         attention=True,
-        sizes=True,
+        dynamic_size=True,
     ),
     "litert": Target(
         "model{}.tflite",
@@ -311,7 +311,7 @@ TARGETS = {
             "fp16-compute": Recipe(onnx_files.compute_in_half, "onnx", quantization.layers),
         },
         attention=True,
-        sizes=True,
+        dynamic_size=True,
     ),
     "huggingface_onnx": _onnx(
         "onnx/model{}.onnx",
@@ -334,7 +334,7 @@ TARGETS = {
         },
         packages=("torch", "onnxscript", "onnx", "openvino"),
         extra="openvino",
-        sizes=True,
+        dynamic_size=True,
     ),
     "pt2": Target(
         "model{}.pt2",
@@ -350,7 +350,7 @@ TARGETS = {
         packages=("torch", "executorch"),
         extra="executorch",
         batch=1,
-        dynamic=False,
+        dynamic_batch=False,
     ),
     "coreml": Target(
         "model{}.mlpackage",
@@ -363,7 +363,7 @@ TARGETS = {
         packages=("torch", "coremltools"),
         extra="coreml",
         batch=1,
-        dynamic=False,
+        dynamic_batch=False,
         is_readable=False,  # only macOS runs them
     ),
 }

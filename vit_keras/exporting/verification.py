@@ -1,6 +1,7 @@
 """The promises of exported files: how far their outputs may be from those of Keras."""
 
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -168,26 +169,9 @@ def agreement_text(row: dict) -> str:
     return f"{row['agreement']:.2%}" if is_share else f"{row['agreement']:.4f}"
 
 
-def loses(row: dict, accuracy: float | None) -> bool:
-    """Whether a file of fewer bits loses more than promised; `accuracy` comes from Keras."""
-    drop = None
-    if accuracy is not None and "accuracy" in row:
-        drop = accuracy - row["accuracy"]
-    if "mean_iou" in row and drop is not None:
-        return drop > LARGEST_DROP_OF_AP
-    least = min(row["agreement"], row.get("first_token", 1.0))
-    if least < LEAST_AGREEMENT or row.get("mean_iou", 1.0) < SIMILAR_BOX:
-        return True
-    return drop is not None and drop > LARGEST_DROP
-
-
 def accuracy_name(row: dict) -> str:
     """Returns the name of `accuracy` in a result of `compare`: AP for boxes."""
     return "AP" if "mean_iou" in row else "accuracy"
-
-
-def _unit(row):
-    return dict(MEASURES.values())[row["agreement_is"]]
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:
@@ -198,39 +182,37 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         row: The result of `compare`.
         accuracy: Keras' accuracy, or None without labels.
     """
-    if precision in LARGEST_DIFFERENCE and "largest_difference" not in row:
-        if row["agreement"] >= SAME_PIXELS:
-            return None
-        return f"agrees on {row['agreement']:.3%} of the pixels. The bound is {SAME_PIXELS:.1%}"
-    if not np.isfinite(row.get("largest_difference", 0.0)):
-        return f"answers {row['largest_difference']}"
-    if precision in LARGEST_DIFFERENCE and row.get("least_iou", 1.0) < SAME_BOX:
-        return f"has a box with IoU {row['least_iou']:.4f} to Keras'. The bound is {SAME_BOX}"
-    if precision in LARGEST_DIFFERENCE and "least_iou" in row and row["agreement"] < 1:
-        return f"gives the same class to {row['agreement']:.2%} of the boxes. The bound is 100 %"
-    if precision in LARGEST_DIFFERENCE:
-        bound = LARGEST_DIFFERENCE[precision]
-        if row["largest_difference"] <= bound:
-            return None
-        return (
-            f"differs from Keras by {row['largest_difference']:.2e} {_unit(row)}. The bound for "
-            f"{precision} is {bound:.0e}"
-        )
-    if not loses(row, accuracy):
-        return None
-    message = (
-        f"compared with Keras on {row['images']} images, {row['agreement_is']} "
-        f"{agreement_text(row)}. The bound is {LEAST_AGREEMENT}"
-    )
-    if "first_token" in row:
-        message += f", of the first token {row['first_token']:.4f}"
-    if "accuracy" in row:
-        drop = LARGEST_DROP_OF_AP if "mean_iou" in row else LARGEST_DROP
-        message += (
-            f". Its {accuracy_name(row)} is {row['accuracy']:.2%}, and Keras' is {accuracy:.2%}. "
-            f"The bound is {100 * drop:.1f} points less"
-        )
-    return message
+    for name, least, value, most in _bounds(precision, row, accuracy):
+        if not least <= value <= most:  # or NaN
+            bound = f"at least {least:g}" if value < least else f"at most {most:g}"
+            return f"{name} {value:.5g} on {row['images']} images; it must be {bound}"
+    return None
+
+
+def _bounds(precision, row, accuracy):
+    """Returns the name, the least, the actual and the largest value of all that is promised."""
+    is_exact, of_boxes, inf = precision in LARGEST_DIFFERENCE, "mean_iou" in row, math.inf
+    has_labels = accuracy is not None and "accuracy" in row
+    loss = accuracy - row["accuracy"] if has_labels else 0.0
+    largest = LARGEST_DIFFERENCE.get(precision, sys.float_info.max)  # finite
+    name = f"largest difference {dict(MEASURES.values())[row['agreement_is']]}"
+    rows = [(name, -inf, row.get("largest_difference", 0.0), largest)]
+    least = LEAST_AGREEMENT
+    if is_exact and of_boxes:
+        least = 1
+        rows.append(("least IoU with Keras' boxes", SAME_BOX, row["least_iou"], inf))
+    elif is_exact:
+        least = -inf if "largest_difference" in row else SAME_PIXELS
+    elif of_boxes and has_labels:
+        return [*rows, ("loss of AP", -inf, loss, LARGEST_DROP_OF_AP)]
+    rows.append((row["agreement_is"], least, row["agreement"], inf))
+    if not is_exact:
+        rows += [
+            ("agreement of the first token", LEAST_AGREEMENT, row.get("first_token", 1.0), inf),
+            ("mean IoU with Keras' boxes", SIMILAR_BOX, row.get("mean_iou", 1.0), inf),
+            ("loss of accuracy", -inf, loss, LARGEST_DROP),
+        ]
+    return rows
 
 
 def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, float]:
