@@ -5,6 +5,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from vit_keras import evaluation
+from vit_keras.evaluation import probes
 
 pytestmark = pytest.mark.once
 
@@ -31,11 +32,11 @@ def reference(train, test, k, weights):
 
 
 @pytest.mark.parametrize("temperature", [0.07, 0.5])
-@pytest.mark.parametrize("max_similarities", [2**25, 10 * 150, 1])  # all rows, 10 or one at a time
-def test_accuracies_are_scikit_learns(features, temperature, max_similarities):
+@pytest.mark.parametrize("voters", [4096, 10, 1])  # all rows, 10 or one at a time
+def test_accuracies_are_scikit_learns(features, temperature, voters, monkeypatch):
     train, test = features
-    options = {"temperature": temperature, "max_similarities": max_similarities}
-    rows = evaluation.knn(train, test, CLASSES, (1, 5, 20, 150), **options)
+    monkeypatch.setattr(probes, "VOTERS", voters)
+    rows = evaluation.knn(train, test, CLASSES, (1, 5, 20, 150), temperature=temperature)
     assert [row["neighbors"] for row in rows] == [1, 5, 20, 150]
     for row in rows:
         votes = lambda distances: np.exp((1 - distances) / temperature)

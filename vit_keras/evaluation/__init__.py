@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions
-    from vit_keras.evaluation.box_files import predict_box_files, write_box_predictions
+    from vit_keras.evaluation.answers import (
+        PICTURE_PX,
+        write_box_predictions,
+        write_file_predictions,
+        write_predictions,
+    )
     from vit_keras.evaluation.box_prediction import (
         best_box_thresholds,
         certain,
@@ -18,11 +22,12 @@ if TYPE_CHECKING:
         draw_boxes,
         errors_of,
         judge_boxes,
+        predict_box_files,
         predict_boxes,
         predict_split,
         report_boxes,
     )
-    from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
+    from vit_keras.evaluation.callbacks import FewShotCallback
     from vit_keras.evaluation.conformal import (
         abstains,
         fit_floors,

@@ -6,6 +6,7 @@ import dataclasses
 import html
 import io
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -14,9 +15,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from vit_keras import data
 from vit_keras.data.pillow_images import pillow_image
+from vit_keras.evaluation.box_prediction import draw_boxes
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.support import extras
+from vit_keras.support.box_metrics import coco_rows
 from vit_keras.support.command_line import on_one_line, visible_json
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import CLASSES, Task
@@ -150,14 +154,6 @@ def data_url(pixels: np.ndarray, kind: str, **options: Any) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-TYPES = {
-    "label": "int32",
-    "predicted": "int32",
-    "confidence": "float32",
-    "correct": "bool",
-}
-
-
 def check_suffix(path: str | os.PathLike) -> str:
     """Returns the suffix, without its dot, of a file of predictions.
 
@@ -207,44 +203,26 @@ def write_predictions(
         ```
     """
     suffix = check_suffix(path)
+    columns: dict[str, Any] = {"index": np.arange(len(labels))}
+    if paths is not None:
+        columns["path"] = np.array([os.fspath(name) for name in paths], object)
     if task.kind == "classes":
-        types, answers = TYPES, _class_rows(probabilities, labels)
+        best, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
+        columns |= {"label": np.int32(labels), "predicted": np.int32(best)}
+        columns |= {"confidence": np.float32(confidence), "correct": best == labels}
     else:
-        types, answers = _output_types(names), _output_rows(probabilities, labels, names)
-    named = {"index": "int64"} | ({} if paths is None else {"path": "string"})
+        for name, true, predicted in zip(names, labels.T, probabilities.T, strict=True):
+            columns[f"label_{name}"] = np.float32(true)
+            columns[f"predicted_{name}"] = np.float32(predicted)
+    types = {name: str(x.dtype).replace("object", "string") for name, x in columns.items()}
+    known = lambda value: None if value != value else value  # NaN
     rows = (
-        {"index": index, "path": None if paths is None else os.fspath(paths[index]), **row}
-        for index, row in enumerate(answers)
+        dict(zip(columns, map(known, row)))
+        for row in zip(*(values.tolist() for values in columns.values()), strict=True)
     )
-    types = {**named, **types}
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
         WRITERS[suffix](file, types, rows)
-
-
-def _class_rows(probabilities, labels):
-    predicted = probabilities.argmax(axis=-1)
-    for row, label, best in zip(probabilities, labels, predicted, strict=True):
-        yield {
-            "label": int(label),
-            "predicted": int(best),
-            "confidence": float(row.max()),
-            "correct": bool(best == label),
-        }
-
-
-def _output_types(names):
-    return {f"{what}_{name}": "float32" for name in names for what in ("label", "predicted")}
-
-
-def _output_rows(outputs, labels, names):
-    known = lambda value: None if np.isnan(value) else float(value)
-    for predicted, true in zip(outputs, labels, strict=True):
-        yield {
-            key: value
-            for name, p, y in zip(names, predicted, true)
-            for key, value in ((f"label_{name}", known(y)), (f"predicted_{name}", float(p)))
-        }
 
 
 SEPARATOR, BOUNDS = "; ", ("_low", "_high")  # between possible names; of an interval's columns
@@ -403,3 +381,104 @@ def _attention(prediction):
     place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
     source = data_url(layer, "png")
     return f'<img class="attention" style="{place}" src="{source}" alt="attention">'
+
+
+CORNERS = ("left", "top", "right", "bottom")
+
+
+def write_box_predictions(
+    predictions: Iterable[FilePrediction],
+    file: IO[bytes],
+    form: str,
+    names: Sequence[str],
+    title: str = "Predictions",
+) -> None:
+    """Writes the boxes of picture files.
+
+    Args:
+        predictions: From `predict_box_files`.
+        file: The open file.
+        form: "table" is a line of text for each picture. "csv" and "parquet" have a row for each
+            box, with the columns path, class, score, left, top, right, bottom and error, and a row
+            without a box for other pictures. "jsonl" has an object for each picture. "coco" is one
+            JSON with images, annotations (which have a score) and categories. "html" is a
+            self-contained page. All places are pixels of the picture.
+        names: The K names.
+        title: The heading of a page.
+
+    Raises:
+        ImportError: If PyArrow is not installed, for "parquet".
+
+    Example:
+        ```python
+        rows = evaluation.predict_box_files(predictor, paths)
+        with open("boxes.csv", "wb") as file:
+            evaluation.write_box_predictions(rows, file, "csv", predictor.class_names)
+        ```
+    """
+    if form == "coco":
+        file.write(json.dumps(_coco(predictions, names)).encode())
+        return
+    numbers = dict.fromkeys(("score", *CORNERS), "float32")
+    layout = Layout(
+        columns={"path": "string", "class": "string", **numbers, "error": "string"},
+        rows=lambda prediction: _box_rows(prediction, names),
+        fields=lambda prediction: _box_fields(prediction, names),
+        text=lambda prediction: _box_text(prediction, names),
+        page=lambda prediction: picture_figure(_on_page(prediction, names)),
+    )
+    write_answers(predictions, file, form, layout, title)
+
+
+def _box_rows(prediction, names):
+    path = {"path": utf8(prediction.path), "error": prediction.error}
+    boxes = prediction.boxes
+    for k, score, corners in zip(*boxes):
+        yield {**path, "class": names[k], "score": score, **dict(zip(CORNERS, corners))}
+    if not len(boxes.scores):
+        yield path
+
+
+def _box_fields(prediction, names):
+    width, height = prediction.size
+    boxes = [
+        {"name": names[k], "score": shortest(score), "corners": [*map(shortest, corners)]}
+        for k, score, corners in zip(*prediction.boxes)
+    ]
+    size = {"width": width, "height": height}
+    return {"path": os.fspath(prediction.path), **size, "boxes": boxes, "error": prediction.error}
+
+
+def _box_text(prediction, names):
+    texts = [
+        f"{names[k]} {100 * score:.1f}% [{', '.join(f'{x:.0f}' for x in corners)}]"
+        for k, score, corners in zip(*prediction.boxes)
+    ]
+    return on_one_line(f"{prediction.path}: {prediction.error or ', '.join(texts) or 'nothing'}")
+
+
+def _on_page(prediction, names) -> FilePrediction:
+    """Draws the boxes on a small copy of the picture."""
+    row = dataclasses.replace(prediction, nothing="nothing")
+    if prediction.picture is None:
+        return row
+    small = data.thumbnail(prediction.picture, PICTURE_PX)
+    boxes = prediction.boxes
+    scaled = boxes._replace(corners=boxes.corners * small.shape[1] / prediction.size[0])
+    classes = tuple((names[k], float(score)) for k, score, _ in zip(*boxes))
+    return dataclasses.replace(row, classes=classes, picture=draw_boxes(small, scaled, names))
+
+
+def _coco(predictions, names) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    images = []
+    for number, prediction in enumerate(predictions, 1):
+        width, height = prediction.size
+        name = utf8(prediction.path)
+        images.append({"id": number, "file_name": name, "width": width, "height": height})
+        rows += [{"image_id": number, **row} for row in coco_rows(prediction.boxes)]
+    return {
+        "images": images,
+        "annotations": [{"id": number, **row} for number, row in enumerate(rows, 1)],
+        "categories": [{"id": k, "name": name} for k, name in enumerate(names)],
+    }

@@ -1,13 +1,18 @@
 """Predicts, judges and draws boxes around the objects in pictures of any size."""
 
+import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import pathlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from vit_keras import data
 from vit_keras.data.depth import at_levels, viewable
+from vit_keras.evaluation.file_predictions import FilePrediction, check_options, read_row
 from vit_keras.evaluation.mask_prediction import (
     SIDE,
     TileOptions,
@@ -30,6 +35,7 @@ from vit_keras.support.box_metrics import (
     overlaps,
     without_repeats,
 )
+from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import Task
 
 NONE = "none"  # of a confusion: a missed object is predicted as it, and a false alarm truly is
@@ -365,3 +371,46 @@ def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:
     without = lambda boxes, places: boxes.chosen(np.delete(np.arange(len(boxes.scores)), places))
     hits = predicted.chosen(columns[same])
     return hits, without(true, rows[same]), without(predicted, columns[same])
+
+
+def predict_box_files(
+    predictor: Predictor,
+    paths: Iterable[str | os.PathLike],
+    options: TileOptions | None = None,
+    *,
+    threshold: float | None = None,
+    on_error: str = "raise",
+) -> Generator[FilePrediction, None, None]:
+    """Predicts the boxes of picture files in the order of their paths.
+
+    Args:
+        predictor: A `Predictor` of boxes.
+        paths: The files, such as those from `data.expand_pictures`.
+        options: `TileOptions`; None resizes each picture to the model's size.
+        threshold: The lowest score of a box; None for the model's own thresholds.
+        on_error: As in `predict_files`.
+
+    Raises:
+        ValueError: The predictor does not predict boxes, or, with "raise", a picture cannot be
+            read. The message names the file.
+        OSError: With "raise", a file does not exist or cannot be opened.
+
+    Example:
+        ```python
+        predictor, _ = evaluation.open_predictor("runs/boxes")
+        for row in evaluation.predict_box_files(predictor, ["street.jpg"]):
+            print(row.boxes.classes, row.boxes.scores, row.boxes.corners)
+        ```
+    """
+    options = options or TileOptions()
+    check_options(options.batch, on_error)
+    read = functools.partial(read_row, predictor, on_error == "skip")
+    rows = read_ahead(read, map(pathlib.Path, paths), options.batch)
+    while chunk := [*itertools.islice(rows, options.batch)]:
+        pictures = [picture for _, picture in chunk if picture is not None]
+        answers = predict_boxes(predictor, pictures, options)
+        for row, picture in chunk:
+            if picture is not None:
+                boxes = certain(next(answers), predictor.task, threshold)
+                row = dataclasses.replace(row, boxes=boxes, picture=picture)
+            yield row

@@ -1,6 +1,6 @@
 """Evaluates a model by few-shot classification during training."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -8,7 +8,6 @@ import keras
 from vit_keras import data
 from vit_keras.evaluation.probes import (
     SEEDS,
-    Draw,
     accuracies,
     draw,
     extract,
@@ -25,33 +24,40 @@ class FewShotCallback(keras.callbacks.Callback):
     part of the validation, so its time does not count as training.
 
     Args:
-        train: Batches of the drawn training images and their labels; repeatable.
-        drawn: The draw of the shots.
+        split: The training split to draw the shots from; they are not augmented.
         test: Batches of test images and labels; repeatable.
         num_classes: The number of classes.
         every: Evaluates every so many epochs.
         encoder: The model that computes the features; by default, the model that trains.
+        **options: Further arguments of `data.eval_batches`.
+
+    Raises:
+        ValueError: If a class has too few images.
 
     Example:
         ```python
-        callback = evaluation.few_shot_callback(split, test_batches, num_classes=10, **options)
-        model.fit(batches, epochs=10, callbacks=[callback])
+        options = {"image_size": (32, 32), "preprocessing": model.preprocessing, "batch": 64}
+        test = data.eval_batches(dataset.split("test"), **options)
+        callback = evaluation.FewShotCallback(dataset.split("train"), test, 10, **options)
+        model.fit(batches, epochs=20, callbacks=[callback])  # logs fewshot_1, _5 and _10
         print(evaluation.headline(callback.gain(untrained_model, model)))
         ```
     """
 
     def __init__(
         self,
-        train: Iterable,
-        drawn: Draw,
+        split: "data.Split",
         test: Iterable,
         num_classes: int,
         every: int = 1,
         encoder: keras.Model | None = None,
+        **options,
     ):
         super().__init__()
-        self.train, self.drawn, self.test = train, drawn, test
-        self.num_classes, self.every, self.encoder = num_classes, every, encoder
+        self.drawn = draw(split.labels, num_classes, SHOTS, SEEDS)
+        self.train = data.eval_batches(split.part(self.drawn.images), **options)
+        self.test, self.num_classes = test, num_classes
+        self.every, self.encoder = every, encoder
         self.features: keras.Model | None = None
         self.accuracies: dict[str, float] | None = None
         self.epoch = 0
@@ -89,46 +95,3 @@ class FewShotCallback(keras.callbacks.Callback):
     def _rows(self, features):
         train, test = (extract(features, batches) for batches in (self.train, self.test))
         return accuracies(*train, self.drawn, test, self.num_classes)
-
-
-def few_shot_callback(
-    split: "data.Split",
-    test: Iterable,
-    num_classes: int,
-    every: int,
-    shots: Sequence[int] = SHOTS,
-    seeds: int = SEEDS,
-    encoder: keras.Model | None = None,
-    **options,
-) -> FewShotCallback:
-    """Makes a `FewShotCallback`.
-
-    Args:
-        split: The training split to draw the shots from; they are not augmented.
-        test: Batches of test images and labels; repeatable.
-        num_classes: The number of classes.
-        every: Evaluates every so many epochs.
-        shots: Numbers of training images per class.
-        seeds: The number of draws.
-        encoder: The model that computes the features; by default, the model that trains.
-        **options: Further arguments of `data.eval_batches`.
-
-    Raises:
-        ValueError: If a class has too few images.
-
-    Example:
-        ```python
-        options = {"image_size": (32, 32), "preprocessing": model.preprocessing, "batch": 64}
-        callback = evaluation.few_shot_callback(
-            dataset.split("train"),
-            data.eval_batches(dataset.split("test"), **options),
-            num_classes=10,
-            every=5,
-            **options,
-        )
-        history = model.fit(batches, epochs=20, callbacks=[callback])  # logs fewshot_1, _5 and _10
-        ```
-    """
-    drawn = draw(split.labels, num_classes, shots, seeds)
-    train = data.eval_batches(split.part(drawn.images), **options)
-    return FewShotCallback(train, drawn, test, num_classes, every, encoder)

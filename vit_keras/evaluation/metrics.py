@@ -3,7 +3,6 @@
 NaN marks unknown labels and numbers, which are left out.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 
 from vit_keras.evaluation.predictors import sigmoid
 from vit_keras.support import extras
+from vit_keras.support.json_files import read_json
 from vit_keras.support.tasks import CLASSES, Task
 
 
@@ -416,7 +416,7 @@ def read_real_labels(
         accuracy, images = evaluation.real_accuracy(logits.argmax(axis=-1), labels)
         ```
     """
-    labels = _read(path)
+    labels = [*map(set, read_json(path, list[list[int]]))]
     names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
     named = bool(names) and all(names)
     if not named and any(name.startswith("tfds:") for name in paths or ()):
@@ -437,18 +437,6 @@ def read_real_labels(
             f"Received: {outside[:5]} in {os.fspath(path)!r}"
         )
     return [labels[i] for i in order]
-
-
-def _read(path):
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There are no ReaL labels at {os.fspath(path)!r}.")
-    try:
-        with open(path) as file:
-            return [set(map(int, row)) for row in json.load(file)]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"{os.fspath(path)!r} must be a JSON list of lists of labels ({error})"
-        ) from error
 
 
 def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:

@@ -165,7 +165,7 @@ def _few_shot(config, encoder, feed):
             f"labels. Received: fewshot_every={config.fewshot_every}, dataset={config.dataset!r}"
         )
     return [
-        evaluation.few_shot_callback(
+        evaluation.FewShotCallback(
             feed.train,
             feed.held_out(),
             feed.num_classes,
