@@ -369,7 +369,6 @@ def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder:
             continue
         mask = evaluation.predict_mask(predictor, picture, chosen)
         evaluation.write_mask(folder, name, picture, mask)
-    predictor.disagreement.report()
     return unreadable
 
 

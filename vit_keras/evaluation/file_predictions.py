@@ -252,13 +252,11 @@ def _predict(predictor, batches, judge):
                     )
                 row = judge(dataclasses.replace(row, attention=attention), outputs)
             yield row
-    predictor.disagreement.report()
 
 
 def _answers(predictor, rollout, images, size):
     """Returns probabilities `(K,)` and attention `(h, w)`, or None, for each of N images."""
     outputs = run_filled(predictor.run, images, size)
-    predictor.disagreement.keep(len(images))
     attention = run_filled(rollout, images, size) if rollout else itertools.repeat(None)
     return zip(predictor.as_probabilities(outputs), attention)
 

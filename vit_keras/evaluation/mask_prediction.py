@@ -347,7 +347,6 @@ def judge_masks(
         pictures = _pictures(split, true)
         for predicted in predict_masks(predictor, pictures, options):
             matrix += pixel_matrix(true.pop(0), predicted, len(class_names))
-    predictor.disagreement.report()
     return report_matrix(matrix, class_names, len(split))
 
 
@@ -364,10 +363,7 @@ def _mirrored(predictor, pictures, options):
     mirrored = [np.asarray(picture)[:, ::-1] for picture in pictures]
     both = [_plain(predictor.unmirrored, chunk, options) for chunk in (pictures, mirrored)]
     for logits, others in zip(*both):
-        plain, other = softmax(logits), softmax(others[:, ::-1])
-        predictor.disagreement.note("flip", plain[None], other[None])
-        predictor.disagreement.keep(1)
-        yield plain + other
+        yield softmax(logits) + softmax(others[:, ::-1])
 
 
 def _plain(predictor, pictures, options):

@@ -1,10 +1,8 @@
 """One interface to runs, checkpoints, models and exported files that classify images."""
 
-import collections
 import dataclasses
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
@@ -18,7 +16,6 @@ from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
 from vit_keras.support.annotated import pair
 from vit_keras.support.box_metrics import scored_corners
-from vit_keras.support.command_line import visible
 from vit_keras.support.files import read_text
 from vit_keras.support.hub_address import is_address
 from vit_keras.support.json_files import read_json
@@ -30,81 +27,6 @@ if TYPE_CHECKING:
 
     from vit_keras import runs
 
-FEW = 10  # fewer pictures are not enough evidence
-NAMED = 4  # outputs to name in a message
-VIEWS = {  # the message, and the view's share in the average with the picture itself
-    "flip": ("in mirror images, {}. {} that turn with a picture", 1 / 2),
-    "crops": ("in crops, {}. {} that depend on the part of a picture", 5 / 6),
-}
-
-
-class Disagreement:
-    """Collects the answers for pictures and their views, and reports contradictions.
-
-    An average over views helps only if all of them have the same true answer. They do not if a
-    class or a label loses most of its probability in a view, or if a number changes as much in a
-    view as between pictures. Smaller sets need clearer evidence.
-
-    Args:
-        task: What the answers are.
-        names: The K names of the answers.
-    """
-
-    def __init__(self, task: Task = CLASSES, names: tuple[str, ...] = ()):
-        self.task, self.names = task, names
-        self._last: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._kept: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-
-    def note(self, view: str, plain: np.ndarray, other: np.ndarray) -> None:
-        """Notes the answers of the last call, `(B, K)` or `(B, H, W, K)`, and those for a view."""
-        self._last[view] = plain, other
-
-    def keep(self, count: int) -> None:
-        """Keeps the first `count` answers of the last call; the others only fill the batch."""
-        for view, answers in self._last.items():
-            plain, other = (x[:count] for x in answers)
-            if self.task.kind != "numbers":  # sums over pictures, of means over pixels
-                sides = [plain, np.minimum(plain, other)]
-                sides = [x.reshape(count, -1, x.shape[-1]).mean(axis=1) for x in sides]
-                plain, other = (x.sum(axis=0, keepdims=True) for x in sides)
-            self._kept[view].append(np.stack([plain, other]).astype("float64"))
-
-    def report(self) -> None:
-        """Prints contradictions of views to standard error, and forgets the kept answers."""
-        row, is_number = self.task.row, self.task.kind == "numbers"
-        unit = "changes by {:.0%} of the spread" if is_number else "loses {:.0%} of its probability"
-        names = self.names if is_number else (f"any {row.one}", *self.names)
-        for view, kept in self._kept.items():
-            message, share = VIEWS[view]
-            counts, changed = (_numbers if is_number else _classes)(*np.concatenate(kept, axis=1))
-            limit = 0.5 + (counts[0] >= FEW) / np.sqrt(np.maximum(counts, 1))
-            clear = (share * changed if is_number else changed) > limit
-            clear &= counts >= min(FEW, counts[0])
-            worst = [k for k in np.argsort(-changed, kind="stable") if clear[k]][:NAMED]
-            if worst:
-                count = [f"in {n:.0f} pictures" for n in counts]
-                shown = [f"{names[k]} {unit.format(changed[k])} {count[k]}" for k in worst]
-                text = message.format(", ".join(shown), row.several.capitalize())
-                head = "Note (few pictures)" if counts[0] < FEW else "Warning"
-                text = f"{head}: {text} are averaged wrongly: leave {view} out of --tta"
-                print(visible(text), file=sys.stderr)
-                break  # answers averaged over this view say nothing about the next one
-        self._kept.clear()
-
-
-def _numbers(plain, other):
-    """Returns the number of pictures, and each number's change divided by its deviation."""
-    floor = (plain**2).mean(axis=0) * (1 if len(plain) < FEW else 0.001)
-    square = ((other - plain) ** 2).mean(axis=0) / np.maximum(plain.var(axis=0) + floor, 1e-30)
-    return np.full(len(square), len(plain)), np.sqrt(square)
-
-
-def _classes(plain, other):
-    """Returns the pictures and the lost share of probability, for all classes and for each."""
-    counts, kept = (np.append(x.sum(), x.sum(axis=0)).round(3) for x in (plain, other))
-    return counts, (counts - kept) / np.maximum(counts, 1e-30)
-
-
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
 
 
@@ -114,8 +36,8 @@ class Predictions(NamedTuple):
     Attributes:
         probabilities: `(N, K)` float32; the predicted numbers if the task is numbers.
         labels: The true classes, `(N,)`, or labels or numbers, `(N, K)`.
-        images_per_second: The speed of the predictor alone, without its first batch, which compiles
-            it.
+        images_per_second: The speed of the predictor alone, without its first batch if there are
+            more, since that compiles it.
     """
 
     probabilities: np.ndarray
@@ -139,7 +61,6 @@ class Predictor:
         model: The Keras model; None for an exported file.
         task: What the outputs are.
         gives_masks: Whether the probabilities are 0 and 1, from the masks of an exported file.
-        disagreement: Compares the views of `with_views`.
         unmirrored: The predictor whose answers for a picture and its mirror image are averaged;
             None without such an average.
 
@@ -160,7 +81,6 @@ class Predictor:
     model: "keras.Model | None" = None
     task: Task = CLASSES
     gives_masks: bool = False
-    disagreement: Disagreement = dataclasses.field(default_factory=Disagreement)
     unmirrored: "Predictor | None" = None
 
     def __post_init__(self):
@@ -185,29 +105,23 @@ class Predictor:
         Raises:
             ValueError: If there are no images, or if outputs are not finite.
         """
-        outputs, labels, first, images_timed, seconds = [], [], None, 0, 0.0
+        outputs, labels, timed = [], [], []
         for images, classes in batches:
             images = np.asarray(images)
             began = time.perf_counter()
             outputs.append(np.asarray(self.run(images), "float32"))
-            self.disagreement.keep(len(images))
-            if first is None:
-                first = images
-            elif len(images) == len(first):  # another size compiles the model again
-                images_timed, seconds = _add(images_timed, seconds, images, began)
+            timed.append((len(images), time.perf_counter() - began))
             labels.append(np.asarray(classes))
-        if first is None or not sum(map(len, labels)):
+        if not sum(map(len, labels)):
             raise ValueError(NO_IMAGES)
-        if not images_timed:
-            began = time.perf_counter()
-            self.run(first)
-            images_timed, seconds = _add(images_timed, seconds, first, began)
-        self.disagreement.report()
         joined = np.concatenate(outputs)
         if not np.isfinite(joined).all():
             bad = int((~np.isfinite(joined)).any(axis=-1).sum())
             raise ValueError(f"Outputs must be finite. Received: {bad} images with NaN or infinity")
-        return joined, np.concatenate(labels), images_timed / seconds
+        # The first batch, and one of another size, compile the model.
+        warm = [row for row in timed[1:] if row[0] == timed[0][0]] or timed
+        count, seconds = map(sum, zip(*warm))
+        return joined, np.concatenate(labels), count / seconds
 
     def predict(self, batches: Iterable) -> Predictions:
         """Predicts all batches of images and labels; raises the errors of `outputs`."""
@@ -220,10 +134,6 @@ class Predictor:
         For boxes, see `support.boxes.scored_corners`.
         """
         return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
-
-
-def _add(count, seconds, images, began):
-    return count + len(images), seconds + time.perf_counter() - began
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

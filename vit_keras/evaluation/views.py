@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from vit_keras.evaluation.mask_prediction import resize_maps
-from vit_keras.evaluation.predictors import Disagreement, Predictor
+from vit_keras.evaluation.predictors import Predictor
 from vit_keras.support.annotated import check_choice
 
 SHARE = 7 / 8  # of the image's side
@@ -19,7 +19,6 @@ def _over_mirror_images(predictor, images):
     images = np.asarray(images)
     other, plain = (_answer(predictor, x) for x in (images[:, :, ::-1], images))
     other = other if other.ndim == 2 else other[:, :, ::-1]
-    predictor.disagreement.note("flip", plain, other)
     return (plain + other) / 2
 
 
@@ -33,7 +32,6 @@ def _over_crops(predictor, images):
     views = [resize_maps(images[:, *place], sides) for place in places]
     *answers, plain = [_answer(predictor, view) for view in (*views, images)]
     if plain.ndim == 2:
-        predictor.disagreement.note("crops", plain, np.mean(answers, axis=0))
         return np.mean([plain, *answers], axis=0, dtype="float64").astype("float32")
     sums, counts = plain.astype("float64"), np.ones((*sides, 1))
     for place, answer in zip(places, answers):
@@ -64,8 +62,6 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
     the mirrored map, and from `predict_mask` the mirrored mask.
 
     An average is wrong if the true answer differs between views, such as the direction of an arrow.
-    `evaluate` and `predict_files` warn on standard error if the answers for views contradict those
-    for the original pictures.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
@@ -94,8 +90,7 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
             "An average over views needs the probabilities of each pixel. Received: an exported "
             "file that returns masks. Export it again with --output softmax"
         )
-    names = predictor.class_names or tuple(map(str, range(predictor.num_classes)))
-    made = dataclasses.replace(predictor, disagreement=Disagreement(predictor.task, names))
+    made = predictor
     # Whole masks are mirrored last; for other tasks, each crop is mirrored.
     for view in sorted(set(views), reverse=made.task.kind != "masks"):
         run = functools.partial(AVERAGES[view], made)
