@@ -341,8 +341,11 @@ USES = [
     (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
     (lambda: inspection.training_exaflops("B/32", images=0), "`images` must be a positive"),
     (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
-    (lambda: retrieval.embedding_model(vit(), "block_0"), "must be a layer of the model.*'block_0"),
-    (lambda: retrieval.embedding_model(vit(), "encoderblock_0"), "'pool' needs a layer whose outp"),
+    (lambda: retrieval.embedding_model(vit(), "block_0"), "has what tokens='pool' takes.*'block_0"),
+    (
+        lambda: retrieval.embedding_model(vit(), "encoderblock_0"),
+        "has what tokens='pool' takes.*'enc",
+    ),
 ]
 
 

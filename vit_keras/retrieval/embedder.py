@@ -55,93 +55,54 @@ def embedding_model(
         ```
     """
     check_choice(tokens, TOKENS, "tokens")
-    outputs = _outputs(model)
-    if layer is not None and layer not in outputs:
-        raise ValueError(
-            f"`layer` must be a layer of the model. Received: layer={layer!r} for model "
-            f"{model.name!r}, which has {', '.join(map(repr, outputs))}"
-        )
-    embedding = TOKENS[tokens](model, outputs, layer)
+    if tokens == "pool" and layer is None:
+        embedding = feature_model(model).output
+    else:
+        outputs = {x.name: x.output for x in model.layers if _fits(model, x.output, tokens)}
+        layer = next(reversed(outputs), None) if layer is None else layer
+        if layer not in outputs:
+            raise ValueError(
+                f"`layer` must be a layer whose output has what tokens={tokens!r} takes. Received: "
+                f"layer={layer!r} for model {model.name!r}, where these do: "
+                f"{', '.join(map(repr, outputs)) or 'none'}"
+            )
+        embedding = TOKENS[tokens](model, outputs[layer])
     made = ImageModel(model.input, embedding, name=f"{model.name}_embedding")
     copy_description(made, model)
     made.class_names = None  # they belong to the logits
     return made
 
 
-def _outputs(model):
-    """Returns the outputs of the model's layers by name: vectors, tokens and feature maps."""
-    outputs = {layer.name: layer.output for layer in model.layers}
-    return {
-        name: output
-        for name, output in outputs.items()
-        if isinstance(output, keras.KerasTensor) and len(output.shape) in (2, 3, 4)
-    }
+def _fits(model, x, tokens):
+    """Whether an output is one vector, or tokens `(B, T + N, D)`, or a map `(B, h, w, D)`."""
+    if not isinstance(x, keras.KerasTensor) or x is model.input:
+        return False
+    if tokens == "pool" or len(x.shape) != 3:
+        return len(x.shape) == {"pool": 2, "class": 3}.get(tokens, 4)
+    rows, columns = patch_grid(model)
+    if tokens == "class":
+        return has_class_token(model) and x.shape[1] > rows * columns
+    return x.shape[1] >= rows * columns
 
 
-def _pool(model, outputs, layer):
-    if layer is None:
-        return feature_model(model).output
-    if len(outputs[layer].shape) != 2:
-        raise ValueError(
-            "`tokens` 'pool' needs a layer whose output is one vector per image. Received: "
-            f"layer={layer!r}, whose output is {outputs[layer].shape}. Give tokens 'class', 'mean' "
-            "or 'patches'"
-        )
-    return outputs[layer]
-
-
-def _class(model, outputs, layer):
-    x, (rows, columns) = _token_output(model, outputs, layer)
-    only_patches = x.shape[1] == rows * columns
-    if len(x.shape) != 3 or only_patches or not has_class_token(model):
-        raise ValueError(
-            f"`tokens` 'class' needs a model with a class token. Received: model {model.name!r}, "
-            "which has none. Give tokens 'pool' or 'mean'"
-        )
+def _class(model, x):
     return TakeClassToken(dtype=x.dtype, name="class_embedding")(x)
 
 
-def _mean(model, outputs, layer):
-    x, (rows, columns) = _token_output(model, outputs, layer)
-    if len(x.shape) == 4:
-        return ops.mean(x, axis=(1, 2))
-    return ops.mean(x[:, -rows * columns :], axis=1)
-
-
-def _patches(model, outputs, layer):
-    x, (rows, columns) = _token_output(model, outputs, layer)
+def _patches(model, x):
     if len(x.shape) == 4:
         return x
+    rows, columns = patch_grid(model)
     return ops.reshape(x[:, -rows * columns :], (-1, rows, columns, x.shape[-1]))
 
 
-# The values of `tokens`: functions of the model, its outputs by name, and the layer.
-TOKENS = {"pool": _pool, "class": _class, "mean": _mean, "patches": _patches}
-
-
-def _token_output(model, outputs, layer):
-    """Returns a layer's output, tokens `(B, T + N, D)` or a map `(B, h, w, D)`, and its grid."""
-    images = {name for name, output in outputs.items() if output is model.input}
-    usable = {
-        name: output
-        for name, output in outputs.items()
-        if len(output.shape) > 2 and name not in images
-    }
-    name = list(usable)[-1] if layer is None and usable else layer
-    if name not in usable:
-        raise ValueError(
-            "`tokens` 'class', 'mean' and 'patches' need a layer that outputs tokens. Received: "
-            f"layer={layer!r} for model {model.name!r}, where these do: "
-            f"{', '.join(map(repr, usable)) or 'none'}"
-        )
-    output = usable[name]
-    grid = patch_grid(model) if len(output.shape) == 3 else tuple(output.shape[1:3])
-    if len(output.shape) == 3 and output.shape[1] < grid[0] * grid[1]:
-        raise ValueError(
-            f"Tokens need a layer with one for each of {grid[0]}x{grid[1]} patches. Received: "
-            f"layer={name!r}, whose output is {output.shape}"
-        )
-    return output, grid
+# The values of `tokens`: functions of the model and the output of a layer.
+TOKENS: dict[str, Callable] = {
+    "pool": lambda model, x: x,
+    "class": _class,
+    "mean": lambda model, x: ops.mean(_patches(model, x), axis=(1, 2)),
+    "patches": _patches,
+}
 
 
 @dataclasses.dataclass(frozen=True)
