@@ -133,7 +133,6 @@ def search_rows(
             print(match.picture.path, match.similarity)
         ```
     """
-    _check_count(count)
     check_searchable(table)
     if rows and not 0 <= min(rows) <= max(rows) < len(table):
         raise ValueError(
@@ -183,7 +182,6 @@ def search_texts(
         (answer,) = retrieval.search_texts(table, ["a red car"], without=["at night"])
         ```
     """
-    _check_count(count)
     check_searchable(table)
     open_query_embedder(table, model)  # the model that made the table, or an error
     made = table.description
@@ -241,7 +239,6 @@ def search_pictures(
             print(answer.matches[0].picture.path)
         ```
     """
-    _check_count(count)
     check_searchable(table)
     pictures = enumerate(Picture(os.fspath(path)) for path in paths)
     batches = embed_batches(
@@ -265,11 +262,6 @@ def _matches(table, index, vectors, errors, count) -> Iterator[list[Match]]:
         rows, similarities = next(nearest) if known else ((), ())
         pictures = table.pictures(rows)
         yield list(map(Match, map(int, rows), pictures, map(float, similarities)))
-
-
-def _check_count(count):
-    if count < 1:
-        raise ValueError(f"`count` must be positive. Received: count={count}")
 
 
 def write_answers(

@@ -80,8 +80,15 @@ def _to_read(shapes) -> list[str]:
     return [[*shapes][_place_of_answer(shapes.values())]]
 
 
-def _joined(arrays) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+def _named(run, dtype, input_shape, shapes) -> ExportedModel:
+    """Makes an `ExportedModel` of a function of images and the names of outputs to return."""
+    names = _to_read(shapes)
+
+    def run_joined(images):
+        arrays = run(images, names)
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+
+    return _exported_model(run_joined, dtype, input_shape, shapes[names[0]][-1], len(names) > 1)
 
 
 def _place_of_answer(shapes) -> int:
@@ -108,33 +115,30 @@ def saved_model(path, threads=None) -> ExportedModel:
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
     ((name, source),) = serve.structured_input_signature[1].items()
-    outputs = serve.structured_outputs
-    keys = _to_read({key: output.shape for key, output in outputs.items()})
+    shapes = {key: output.shape for key, output in serve.structured_outputs.items()}
 
-    def run(images, loaded=loaded):  # a reference to `loaded` keeps its variables alive
+    def run(images, keys, loaded=loaded):  # a reference to `loaded` keeps its variables alive
         answers = serve(**{name: tf.constant(images)})
-        return _joined([answers[key].numpy() for key in keys])
+        return [answers[key].numpy() for key in keys]
 
-    count = outputs[keys[0]].shape[-1]
-    return _exported_model(run, source.dtype.name, source.shape, count, len(keys) > 1)
+    return _named(run, source.dtype.name, source.shape, shapes)
 
 
 def litert(path, threads=None) -> ExportedModel:
     """Opens a TFLite file in LiteRT's interpreter with XNNPACK, the default on phones."""
     interpreter = litert_interpreter(path, threads)
     source, outputs = interpreter.get_input_details()[0], _litert_outputs(interpreter)
-    targets = [outputs[n] for n in _to_read({n: o["shape"] for n, o in outputs.items()})]
 
-    def run(images):
+    def run(images, names):
         if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # if any batch is allowed
             interpreter.resize_tensor_input(source["index"], images.shape)
             interpreter.allocate_tensors()
         interpreter.set_tensor(source["index"], images)
         interpreter.invoke()
-        return _joined([interpreter.get_tensor(target["index"]) for target in targets])
+        return [interpreter.get_tensor(outputs[name]["index"]) for name in names]
 
-    dtype, count = np.dtype(source["dtype"]).name, targets[0]["shape"][-1]
-    return _exported_model(run, dtype, source["shape_signature"], count, len(targets) > 1)
+    shapes = {name: output["shape"] for name, output in outputs.items()}
+    return _named(run, np.dtype(source["dtype"]).name, source["shape_signature"], shapes)
 
 
 def _litert_outputs(interpreter):
@@ -174,16 +178,16 @@ def onnx(path, threads=None) -> ExportedModel:
         os.fspath(path), options, providers=["CPUExecutionProvider"]
     )
     source, outputs = session.get_inputs()[0], {o.name: o.shape for o in session.get_outputs()}
-    names = _to_read(outputs)
-    run = lambda images: _joined(session.run(names, {source.name: images}))
-    if source.name == "pixel_values":
-        shape = [source.shape[place] for place in (0, 2, 3, 1)]
-        answer, gives_boxes = outputs[names[0]], len(names) > 1
-        count = answer[-1] - 1 if gives_boxes else answer[1]
-        return _exported_model(_channels_last(run), "float32", shape, count, gives_boxes)
     dtype = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if dtype == "float" else dtype
-    return _exported_model(run, dtype, source.shape, outputs[names[0]][-1], len(names) > 1)
+    run = lambda images, names: session.run(names, {source.name: images})
+    model = _named(run, dtype, source.shape, outputs)
+    if source.name != "pixel_values":
+        return model
+    shape = [source.shape[place] for place in (0, 2, 3, 1)]
+    answer = outputs[_to_read(outputs)[0]]
+    count = answer[-1] - 1 if model.gives_boxes else answer[1]
+    return _exported_model(_channels_last(model.run), dtype, shape, count, model.gives_boxes)
 
 
 def _channels_last(run):
@@ -208,18 +212,14 @@ def openvino(path, threads=None) -> ExportedModel:
     if threads:
         options["INFERENCE_NUM_THREADS"] = threads
     model = core.compile_model(os.fspath(path), "CPU", options)
-    shapes = {o.get_any_name(): o.partial_shape for o in model.outputs}
-    names = _to_read(shapes)
+    sides = lambda port: [x.get_length() if x.is_static else None for x in port.partial_shape]
 
-    def run(images):
+    def run(images, names):
         answers = model(images)
-        return _joined([answers[name] for name in names])
+        return [answers[name] for name in names]
 
-    source, target = model.input(0), shapes[names[0]]
-    shape = [side.get_length() if side.is_static else None for side in source.partial_shape]
-    dtype = np.dtype(source.element_type.to_dtype()).name
-    count = target[len(target) - 1].get_length()
-    return _exported_model(run, dtype, shape, count, len(names) > 1)
+    source, shapes = model.input(0), {o.get_any_name(): sides(o) for o in model.outputs}
+    return _named(run, np.dtype(source.element_type.to_dtype()).name, sides(source), shapes)
 
 
 def pt2(path, threads=None) -> ExportedModel:
@@ -254,7 +254,7 @@ def executorch(path, threads=None) -> ExportedModel:
 
     def run(images, program=program):  # a reference to `program` keeps its weights alive
         arrays = [array.numpy().copy() for array in method.execute([torch.tensor(images)])]
-        return _joined(arrays[::-1])  # boxes come before scores
+        return arrays[0] if count == 1 else np.concatenate(arrays[::-1], axis=-1)  # boxes first
 
     dtype = SCALAR_TYPES[source.dtype()]
     return _exported_model(run, dtype, source.sizes(), target.sizes()[-1], count > 1)
