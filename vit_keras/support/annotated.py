@@ -161,6 +161,16 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = ""
     return next(filter(None, faults), "")
 
 
+def fault_inside(value: dict, kind: Any, simple: Mapping, apart=(), place: str = "") -> str:
+    """As `fault`, for an object and the objects in it, except those whose name is in `apart`."""
+    inner = (
+        fault_inside(item, kind, simple, apart, _join(place, name))
+        for name, item in value.items()
+        if isinstance(item, dict) and name not in apart
+    )
+    return fault(value, kind, simple, place) or next(filter(None, inner), "")
+
+
 def _fault_of_record(value, kind, simple, place):
     fields = _hints(kind)
     for key, of_key in fields.items():
@@ -220,6 +230,7 @@ SIMPLE: dict[Any, Callable[[Any], bool]] = {
     tuple: lambda value: isinstance(value, list | tuple),
     types.NoneType: lambda value: value is None,
 }
+FILLED = {**SIMPLE, list: lambda value: isinstance(value, list) and bool(value)}
 
 
 # A field, a test of its values, and the rule, such as "at least 1"; or several fields, a test of

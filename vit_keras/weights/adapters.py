@@ -232,7 +232,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     _check_base(model, file)
     with contextlib.closing(file.tensors):
         check_tensors(file.path, file.tensors)
-        arrays = {name: file.tensors.read(name) for name in file.tensors.shapes}
+        arrays = file.tensors.read_all(file.tensors.shapes)
     types = {variable.path: variable.dtype for variable in model.weights}
     check_fit(((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(file.path))
     if not present:

@@ -29,8 +29,9 @@ from vit_keras.weights.architectures import (
     grid_of,
 )
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
-from vit_keras.weights.formats.base import Numerics, assign, misfits, read_link
+from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.registry import OTHER_HEAD
+from vit_keras.weights.formats.tensor_links import assign, misfits, read_links
 from vit_keras.weights.recognition import family_name, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
 
@@ -50,7 +51,7 @@ def copy_weights(
 
     The model then prepares images like the source of the file. `set_computation` does the rest.
     Shapes (from headers), checksums, types and values are checked before the first variable
-    changes. Only one tensor at a time is in memory.
+    changes. `read_links` bounds the memory.
     """
     check_choice(head, HEADS, "head")
     numerics = file.numerics
@@ -124,20 +125,19 @@ class _Plan:
 
     def arrays(self):
         """Yields each tensor's name, its variable's new value, and the variable's type."""
-        for link in self.links:
-            for path, array in read_link(link, self.file, self.resized):
-                yield f"{', '.join(link.theirs)} -> {path}", array, self.variables[path].dtype
+        for link, path, array in read_links(self.links, self.file, self.resized):
+            yield f"{', '.join(link.theirs)} -> {path}", array, self.variables[path].dtype
 
     def _resize(self, link):
         """Reads the tensors of a link in the model's sizes."""
-        arrays = read_link(link, self.file)
+        arrays = read_links([link], self.file)
         if not link.theirs:  # made for the model's grid
-            return tuple(array for _, array in arrays)
+            return tuple(array for *_, array in arrays)
         grid = getattr(self.arch, "grid", None)  # a ResNet has none
         shape_of = lambda path: tuple(self.variables[path].shape)
         return tuple(
             resize(path, array, shape_of(path), grid, self.file, self.resizing)
-            for path, array in arrays
+            for _, path, array in arrays
         )
 
     def _unused(self):

@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 
 from vit_keras.models.options import ViTOptions
 from vit_keras.support.annotated import (
-    SIMPLE,
+    FILLED,
     Count,
     Labels,
     Positive,
     Size,
     check_annotated,
-    fault,
+    fault_inside,
 )
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers import READERS, Reader, reader_for
@@ -286,7 +286,6 @@ _NAMES: dict[Any, str] = {
 }
 _HINTS = {name: kind | None for kind, names in _NAMES.items() for name in names.split()}
 Fields = TypedDict("Fields", _HINTS, total=False)  # type: ignore[misc]
-TESTS = {**SIMPLE, list: lambda value: isinstance(value, list) and bool(value)}
 
 
 def check_fields(content: Any, path: str) -> None:
@@ -297,8 +296,5 @@ def check_fields(content: Any, path: str) -> None:
     """
     if not isinstance(content, dict):
         raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
-    if reason := fault(content, Fields, TESTS):
+    if reason := fault_inside(content, Fields, FILLED, apart=("text_config",)):
         raise DamagedFile(f"{path!r} is damaged: {reason}")
-    for field, value in content.items():
-        if isinstance(value, dict) and field != "text_config":
-            check_fields(value, path)

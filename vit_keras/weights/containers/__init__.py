@@ -1,7 +1,7 @@
 """Containers of tensors: `.npz`, safetensors, PyTorch and Keras files, alone or as shards.
 
-Readers load one tensor at a time and run no code from a file. They check a file's claims against
-its size before allocating memory.
+Readers load only the tensors that are asked for, and run no code from a file. They check a file's
+claims against its size before allocating memory.
 """
 
 import contextlib

@@ -220,6 +220,10 @@ class Reader:
         """Returns a tensor as a floating-point array."""
         return as_float(self.raw(name), name, self.file_of(name))
 
+    def read_all(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Returns tensors as floating-point arrays, by name."""
+        return {name: self.read(name) for name in names}
+
     def file_of(self, name: str) -> str:
         """Returns the path of the file that holds a tensor."""
         return self.elsewhere.get(name, self.path)

@@ -1,14 +1,8 @@
 """Describes formats: names, layouts and numerics, without files."""
 
 import dataclasses
-import math
-import re
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
-
-import keras
-import numpy as np
 
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.residual import STANDARDIZATIONS
@@ -18,6 +12,7 @@ from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
+from vit_keras.weights.formats.tensor_links import Link
 from vit_keras.weights.recognition import family_name
 
 PUBLISHED_RESIZING = Resizing()
@@ -78,35 +73,6 @@ class Numerics:
         fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
         fields["resizing"] = Resizing(**fields["resizing"])
         return cls(**fields)
-
-
-Shapes = Mapping[str, tuple[int, ...]]  # by canonical names
-Variables = Mapping[str, keras.Variable]  # by paths
-
-
-@dataclasses.dataclass(frozen=True)
-class Link:
-    """Ties tensors of a file to variables of a model.
-
-    Attributes:
-        theirs: Canonical names of tensors in the file.
-        ours: Paths of variables in the model.
-        read: Takes the arrays of `theirs` and returns those of `ours`, in order.
-        write: The reverse of `read`.
-        unpadded: Whether shapes with and without leading ones are equivalent.
-    """
-
-    theirs: tuple[str, ...]
-    ours: tuple[str, ...]
-    read: Callable[..., tuple[np.ndarray, ...]]
-    write: Callable[..., tuple[np.ndarray, ...]]
-    unpadded: bool = False
-
-    def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-        """Whether a tensor with `shape` can be read as one with the written shape `expected`."""
-        if self.unpadded:
-            shape, expected = _without_leading_ones(shape), _without_leading_ones(expected)
-        return shape == expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,120 +190,3 @@ def check_only(holder: str, arch: VisionTransformerArchitecture, only: dict) -> 
     if received != only:
         rule, got = (", ".join(f"{k}={v!r}" for k, v in x.items()) for x in (only, received))
         raise ValueError(f"{holder} must have {rule}. Received: {got}")
-
-
-def misfits(links: Iterable[Link], shapes: Shapes, variables: Variables, sized=()) -> list[str]:
-    """Returns a line for each tensor that is missing in a file, or that has another shape there.
-
-    Args:
-        links: The links.
-        shapes: The shapes in the file.
-        variables: The variables of the model.
-        sized: Paths of variables whose tensors may have other shapes.
-    """
-    faults = []
-    for link in links:
-        ours = ", ".join(link.ours)
-        absent = [name for name in link.theirs if name not in shapes]
-        faults += [f"missing in the file: {name} -> {ours}" for name in absent]
-        if absent or link.ours[0] in sized:
-            continue
-        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
-        faults += [
-            f"{name} -> {ours} is {shapes[name]} in the file, {expected.shape} in the model"
-            for name, expected in zip(link.theirs, link.write(*blank))
-            if not link.fits(shapes[name], expected.shape)
-        ]
-    return faults
-
-
-def read_link(link: Link, file: Any, made: Mapping = types.MappingProxyType({})):
-    """Returns an iterator of the paths of a link's variables and their new values.
-
-    Args:
-        link: The link.
-        file: An open `WeightFile`.
-        made: The values of some links, by the path of the first variable.
-    """
-    arrays = made.get(link.ours[0])
-    if arrays is None:
-        arrays = link.read(*[file.tensors.read(file.names[name]) for name in link.theirs])
-    return zip(link.ours, arrays)
-
-
-def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Variables) -> None:
-    """Assigns the variables of links, one link at a time; the arguments are as in `read_link`."""
-    for link in links:
-        _assign(read_link(link, file, made), variables)  # which then frees the arrays
-
-
-def _assign(arrays, variables):
-    for path, array in arrays:
-        shape = variables[path].shape  # only its size differs: the file leaves out a 0
-        variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
-
-
-def _without_leading_ones(shape):
-    first = next((i for i, size in enumerate(shape) if size != 1), len(shape))
-    return tuple(shape[first:])
-
-
-def same(theirs: str, ours: str) -> Link:
-    """Links one tensor with the same layout on both sides."""
-    return Link((theirs,), (ours,), lambda x: (x,), lambda x: (x,))
-
-
-def unpadded(theirs: str, ours: str) -> Link:
-    """Links one vector, which may be `(1, 1, 1, C)` in the file."""
-    read = lambda x: (x.reshape(-1),)
-    return Link((theirs,), (ours,), read, lambda x: (x,), unpadded=True)
-
-
-def reshaped(theirs: str, ours: str, their_shape, our_shape) -> Link:
-    """Links one tensor with two shapes but the same order of elements."""
-    return Link(
-        (theirs,), (ours,), lambda x: (x.reshape(our_shape),), lambda x: (x.reshape(their_shape),)
-    )
-
-
-def zeros(ours: str) -> Link:
-    """Sets a variable that the file leaves out to zero."""
-    return Link((), (ours,), lambda: (np.zeros((), "float32"),), lambda x: ())
-
-
-def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
-    """Links one tensor; its axes in the file are `axes` of the model's variable."""
-    back = tuple(int(i) for i in np.argsort(axes))
-    return Link((theirs,), (ours,), lambda x: (x.transpose(back),), lambda x: (x.transpose(axes),))
-
-
-def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: int) -> Link:
-    """Links one tensor whose axes are split and rearranged, in the notation of einops.
-
-    Args:
-        theirs: The name of the tensor.
-        ours: The path of a variable, or of several, which lie along the first axis on the right.
-        pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
-        **sizes: The sizes of axes in parentheses. One size in each pair may be left out.
-    """
-    left, right = pattern.split(" -> ")
-    groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]
-    names = [axis for group in groups for axis in group]
-    order = [names.index(axis) for axis in right.split()]
-    paths = (ours,) if isinstance(ours, str) else ours
-
-    def read(x):
-        held: dict[str, int] = {}
-        for group, size in zip(groups, x.shape):
-            others = math.prod(sizes.get(axis, 1) for axis in group)
-            held |= {axis: sizes.get(axis, size // others) for axis in group}
-        whole = x.reshape([held[axis] for axis in names]).transpose(order)
-        return (whole,) if isinstance(ours, str) else tuple(whole)
-
-    def write(*arrays):
-        whole = arrays[0] if isinstance(ours, str) else np.stack(arrays)
-        whole = whole.transpose(np.argsort(order))
-        held = dict(zip(names, whole.shape))
-        return (whole.reshape([math.prod(held[axis] for axis in group) for group in groups]),)
-
-    return Link((theirs,), paths, read, write)

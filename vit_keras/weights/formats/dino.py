@@ -13,8 +13,8 @@ from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, check_only
-from vit_keras.weights.formats.tensor_links import tensor_links
+from vit_keras.weights.formats.base import Format, Numerics, check_only
+from vit_keras.weights.formats.tensor_links import Link, tensor_links
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,

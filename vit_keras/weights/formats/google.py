@@ -16,7 +16,8 @@ from vit_keras.layers.positions import sincos_2d
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
+from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes, square_side
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
@@ -29,6 +30,12 @@ LINEN_NAMES = {
 _LINEN_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(LINEN_NAMES)})/")
 STEM = "conv_root/kernel"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
+
+
+def unpadded(theirs: str, ours: str) -> Link:
+    """Links one vector, which may be `(1, 1, 1, C)` in the file."""
+    read = lambda x: (x.reshape(-1),)
+    return Link((theirs,), (ours,), read, lambda x: (x,), unpadded=True)
 
 
 def published_name(path: str) -> str:

@@ -19,9 +19,9 @@ from vit_keras.support.annotated import short
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.base import Format, Link, Numerics, check_only, same, zeros
+from vit_keras.weights.formats.base import Format, Numerics, check_only
 from vit_keras.weights.formats.dino import IMAGENET
-from vit_keras.weights.formats.tensor_links import tensor_links
+from vit_keras.weights.formats.tensor_links import Link, same, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames, pairs, tensor_sizes
 from vit_keras.weights.recognition import guess_image_size
 

@@ -18,8 +18,8 @@ from vit_keras.models.options import OPTION_NAMES
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
-from vit_keras.weights.formats.base import Format, Link, Numerics, check_only, transposed
-from vit_keras.weights.formats.tensor_links import tensor_links
+from vit_keras.weights.formats.base import Format, Numerics, check_only
+from vit_keras.weights.formats.tensor_links import Link, tensor_links, transposed
 from vit_keras.weights.formats.tensor_names import (
     PoolNames,
     TensorNames,

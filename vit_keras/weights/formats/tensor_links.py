@@ -1,46 +1,165 @@
-"""The links between a plain Vision Transformer and PyTorch tensors, from a table of names.
+"""Links of tensors and variables, and those of a plain Vision Transformer in PyTorch.
 
 PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and fused projections.
-Rotary positions rotate pairs of channels of queries and keys in a head, and projects order these
-channels differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by columns
-for the others. A layout in `LAYOUTS` gives the position of each channel in a file.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+import math
+import re
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from vit_keras.layers.base import QKV_BIASES
 from vit_keras.models.boxes import head_layers
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Link, arranged, reshaped, same, transposed
-from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
+from vit_keras.weights.formats.tensor_names import LAYOUTS, PoolNames, TensorNames
 
 
-def halves(size: int) -> np.ndarray:
-    """Pairs (i, i + d/2), rows first, as in DINOv3 and in this package."""
-    return np.arange(size)
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """Ties tensors of a file to variables of a model.
+
+    Attributes:
+        theirs: Canonical names of tensors in the file.
+        ours: Paths of variables in the model.
+        read: Takes the arrays of `theirs` and returns those of `ours`, in order.
+        write: The reverse of `read`.
+        unpadded: Whether the file's tensor may have leading axes of size 1.
+    """
+
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    read: Callable[..., tuple[np.ndarray, ...]]
+    write: Callable[..., tuple[np.ndarray, ...]]
+    unpadded: bool = False
+
+    def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+        """Whether a tensor with `shape` can be read as one with the written shape `expected`."""
+        padding = (1,) * (len(shape) - len(expected)) if self.unpadded else ()
+        return shape == (*padding, *expected)
 
 
-def interleaved(size: int) -> np.ndarray:
-    """Pairs (2i, 2i + 1), rows first, as in EVA-02."""
-    return np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)])
+def misfits(
+    links: Iterable[Link],
+    shapes: Mapping[str, tuple[int, ...]],
+    variables: Mapping[str, keras.Variable],
+    sized: Collection[str] = (),
+) -> list[str]:
+    """Returns a line for each tensor that is missing in a file, or that has another shape there.
+
+    Args:
+        links: The links.
+        shapes: The shapes in the file, by canonical names.
+        variables: The variables of the model, by paths.
+        sized: Paths of variables whose tensors may have other shapes.
+    """
+    faults = []
+    for link in links:
+        ours = ", ".join(link.ours)
+        absent = [name for name in link.theirs if name not in shapes]
+        faults += [f"missing in the file: {name} -> {ours}" for name in absent]
+        if absent or link.ours[0] in sized:
+            continue
+        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
+        faults += [
+            f"{name} -> {ours} is {shapes[name]} in the file, {expected.shape} in the model"
+            for name, expected in zip(link.theirs, link.write(*blank))
+            if not link.fits(shapes[name], expected.shape)
+        ]
+    return faults
 
 
-def interleaved_columns_first(size: int) -> np.ndarray:
-    """Pairs (2i, 2i + 1), columns first, as in PE."""
-    pairs = np.roll(np.arange(size // 2), -(size // 4))
-    return np.concatenate([2 * pairs, 2 * pairs + 1])
+BATCH_NUMBERS = 2**23  # of tensors to read together; a larger tensor is read with fewer others
 
 
-LAYOUTS: dict[str, Callable[[int], np.ndarray]] = {
-    "halves": halves,
-    "interleaved": interleaved,
-    "interleaved_columns_first": interleaved_columns_first,
-}
+def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingProxyType({})):
+    """Yields links, the paths of their variables, and new values.
+
+    Args:
+        links: The links.
+        file: An open `WeightFile`.
+        made: The values of some links, by the path of the first variable.
+    """
+    links = list(links)
+    counts = (sum(math.prod(file.shapes[name]) for name in link.theirs) for link in links)
+    ends = zip(itertools.accumulate(counts), links)
+    for _, batch in itertools.groupby(ends, lambda pair: pair[0] // BATCH_NUMBERS):
+        few = [link for _, link in batch]
+        theirs = [name for link in few if link.ours[0] not in made for name in link.theirs]
+        arrays = file.tensors.read_all(dict.fromkeys(file.names[name] for name in theirs))
+        for link in few:
+            values = made.get(link.ours[0])
+            if values is None:
+                values = link.read(*(arrays[file.names[name]] for name in link.theirs))
+            yield from ((link, *value) for value in zip(link.ours, values))
+        del arrays, values  # before the next ones are read
+
+
+def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Mapping) -> None:
+    """Assigns the variables of links; the arguments are as in `read_links`."""
+    for _, path, array in read_links(links, file, made):
+        shape = variables[path].shape  # only its size differs: the file leaves out a 0
+        variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
+
+
+def same(theirs: str, ours: str) -> Link:
+    """Links one tensor with the same layout on both sides."""
+    return Link((theirs,), (ours,), lambda x: (x,), lambda x: (x,))
+
+
+def reshaped(theirs: str, ours: str, their_shape, our_shape) -> Link:
+    """Links one tensor with two shapes but the same order of elements."""
+    return Link(
+        (theirs,), (ours,), lambda x: (x.reshape(our_shape),), lambda x: (x.reshape(their_shape),)
+    )
+
+
+def zeros(ours: str) -> Link:
+    """Sets a variable that the file leaves out to zero."""
+    return Link((), (ours,), lambda: (np.zeros((), "float32"),), lambda x: ())
+
+
+def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
+    """Links one tensor; its axes in the file are `axes` of the model's variable."""
+    back = tuple(int(i) for i in np.argsort(axes))
+    return Link((theirs,), (ours,), lambda x: (x.transpose(back),), lambda x: (x.transpose(axes),))
+
+
+def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: int) -> Link:
+    """Links one tensor whose axes are split and rearranged, in the notation of einops.
+
+    Args:
+        theirs: The name of the tensor.
+        ours: The path of a variable, or of several, which lie along the first axis on the right.
+        pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
+        **sizes: The sizes of axes in parentheses. One size in each pair may be left out.
+    """
+    left, right = pattern.split(" -> ")
+    groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]
+    names = [axis for group in groups for axis in group]
+    order = [names.index(axis) for axis in right.split()]
+    paths = (ours,) if isinstance(ours, str) else ours
+
+    def read(x):
+        held: dict[str, int] = {}
+        for group, size in zip(groups, x.shape):
+            others = math.prod(sizes.get(axis, 1) for axis in group)
+            held |= {axis: sizes.get(axis, size // others) for axis in group}
+        whole = x.reshape([held[axis] for axis in names]).transpose(order)
+        return (whole,) if isinstance(ours, str) else tuple(whole)
+
+    def write(*arrays):
+        whole = arrays[0] if isinstance(ours, str) else np.stack(arrays)
+        whole = whole.transpose(np.argsort(order))
+        held = dict(zip(names, whole.shape))
+        return (whole.reshape([math.prod(held[axis] for axis in group) for group in groups]),)
+
+    return Link((theirs,), paths, read, write)
 
 
 def dense(theirs: str, ours: str) -> list[Link]:
@@ -168,17 +287,12 @@ def head_links(arch, names: TensorNames) -> list[Link]:
         tie = lambda name: norm if name == "head_norm" else dense
         return [link for ours, theirs in layers.items() for link in tie(ours)(theirs, ours)]
     if not arch.options.head_use_bias:
-        return [*links, _projection(names)]
+        axes = (0, 1) if names.projection_is_ours else (1, 0)  # (D, K) or (K, D)
+        return [*links, transposed(names.projection, "head/kernel", axes)]
     links += dense(names.head, "head")
     if arch.classifier == "distilled":
         links += dense(names.head_dist, "head_dist")
     return links
-
-
-def _projection(names):
-    if names.projection_is_ours:  # (D, K)
-        return same(names.projection, "head/kernel")
-    return transposed(names.projection, "head/kernel", (1, 0))
 
 
 PROJECTIONS = ("query", "key", "value")

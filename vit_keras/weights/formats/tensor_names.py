@@ -6,11 +6,39 @@ A `TensorNames` is one row of such a table. `tensor_links` turns a row into link
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
+
+import numpy as np
 
 from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.weights.recognition import count_blocks, square_side
+
+
+def halves(size: int) -> np.ndarray:
+    """Pairs (i, i + d/2), rows first, as in DINOv3 and in this package."""
+    return np.arange(size)
+
+
+def interleaved(size: int) -> np.ndarray:
+    """Pairs (2i, 2i + 1), rows first, as in EVA-02."""
+    return np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)])
+
+
+def interleaved_columns_first(size: int) -> np.ndarray:
+    """Pairs (2i, 2i + 1), columns first, as in PE."""
+    pairs = np.roll(np.arange(size // 2), -(size // 4))
+    return np.concatenate([2 * pairs, 2 * pairs + 1])
+
+
+# Rotary positions rotate pairs of channels of queries and keys in a head, which projects order
+# differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by columns for the
+# others. A layout gives the position of each channel in a file.
+LAYOUTS: dict[str, Callable[[int], np.ndarray]] = {
+    "halves": halves,
+    "interleaved": interleaved,
+    "interleaved_columns_first": interleaved_columns_first,
+}
 
 
 def pairs(text: str) -> dict[str, Any]:
@@ -100,7 +128,7 @@ class TensorNames(Names):
         projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
         boxes: The layers of the heads of boxes, by our names.
         pool: The names of the attention pool.
-        rotary: The layout of q and k in heads, a name in `tensor_links.LAYOUTS`.
+        rotary: The layout of q and k in heads, a name in `LAYOUTS`.
         token_axes: The number of axes of `cls` and `dist`: 3 for `(1, 1, D)`, 1 for `(D,)`.
         position_axes: The number of axes of `positions`: 3 for `(1, N, D)`, 2 for `(N, D)`, 4 for
             `(1, h, w, D)`.

@@ -13,10 +13,10 @@ from vit_keras.layers import BlockOptions, EncoderBlock
 from vit_keras.layers.base import check_choice
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import open_clip
-from vit_keras.weights.formats.base import Format, Link, same, transposed
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import clip
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, gelu_of
-from vit_keras.weights.formats.tensor_links import block_links, dense, norm
+from vit_keras.weights.formats.tensor_links import Link, block_links, dense, norm, same, transposed
 from vit_keras.weights.formats.tensor_names import TensorNames, tensor_options
 from vit_keras.weights.recognition import count_blocks
 

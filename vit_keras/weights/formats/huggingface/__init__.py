@@ -13,7 +13,7 @@ import numpy as np
 from vit_keras.models.options import WITH_NO_OBJECT, changed_options
 from vit_keras.support.resizing import Resizing, resize_relative_table
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, zeros
+from vit_keras.weights.formats.base import Format, Numerics
 from vit_keras.weights.formats.huggingface.config import (
     MODEL_TYPES,
     check_sizes,
@@ -32,7 +32,7 @@ from vit_keras.weights.formats.huggingface.config import (
     write_processor,
 )
 from vit_keras.weights.formats.huggingface.vit import ModelType
-from vit_keras.weights.formats.tensor_links import tensor_links
+from vit_keras.weights.formats.tensor_links import Link, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 
 # The prefixes of backbones in classes with a head.

@@ -8,8 +8,7 @@ from typing import Any
 from vit_keras import variants
 from vit_keras.layers import Rope
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Link
-from vit_keras.weights.formats.tensor_links import kernel, norm
+from vit_keras.weights.formats.tensor_links import Link, kernel, norm
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames, pairs
 from vit_keras.weights.recognition import count_units
 
@@ -111,7 +110,7 @@ def is_centered(rope: Rope | None) -> bool:
 
 
 def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
-    """Returns timm's layout of queries and keys in heads, a name in `tensor_links.LAYOUTS`.
+    """Returns timm's layout of queries and keys in heads, a name in `tensor_names.LAYOUTS`.
 
     Args:
         rope: The rotary positions.
