@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications, variants
-from vit_keras.layers.base import pair
+from vit_keras.layers.common import pair
 from vit_keras.models import from_variant, intermediates
 from vit_keras.variants.families import FAMILIES
 from vit_keras.weights import save

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras.layers.dense import Dense, HeadsDense
+from vit_keras.layers.base import Dense, HeadsDense
 
 RANK, ALPHA = 2, 5.0
 # The layer, the shape of its input, and the equation of its product.

@@ -6,7 +6,7 @@ import pytest
 from tests import reference
 from tests.helpers import assert_close
 from vit_keras.layers import dense
-from vit_keras.layers.base import layer_norm
+from vit_keras.layers.common import layer_norm
 
 pytestmark = pytest.mark.on("tensorflow")
 X = np.linspace(-6, 6, 97)

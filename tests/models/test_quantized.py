@@ -8,7 +8,7 @@ import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import exporting, models, weights
 from vit_keras.exporting import for_inference
-from vit_keras.layers.dense import Dense, HeadsDense
+from vit_keras.layers.base import Dense, HeadsDense
 from vit_keras.models import VisionTransformer
 
 SIZES = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "mlp_dim": 48, "num_classes": 10}

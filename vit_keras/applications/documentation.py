@@ -4,7 +4,7 @@ import textwrap
 from typing import Any
 
 from vit_keras import variants
-from vit_keras.layers.base import pair
+from vit_keras.layers.common import pair
 from vit_keras.variants import families
 from vit_keras.weights import lookup, names
 

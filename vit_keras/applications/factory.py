@@ -11,7 +11,7 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
-from vit_keras.layers.base import pair
+from vit_keras.layers.common import Prefix, ViTOptions, pair
 from vit_keras.models import (
     ImageModel,
     copy_description,

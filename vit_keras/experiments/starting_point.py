@@ -13,7 +13,7 @@ from vit_keras import models, runs, variants, weights
 from vit_keras.config import Config, DistillConfig, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.run import addresses_of, change_addresses
-from vit_keras.models.options import OPTION_NAMES
+from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.support.files import write_text
 from vit_keras.support.hub_address import without_commit
 from vit_keras.support.json_files import read_json, with_checksums

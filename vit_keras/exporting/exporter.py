@@ -13,7 +13,7 @@ from vit_keras.exporting.jobs import Plan
 from vit_keras.exporting.serving import check_attention, in_float32, serving_model
 from vit_keras.exporting.targets import takes_prepared
 from vit_keras.layers import PatchEmbedding
-from vit_keras.layers.dense import refuse_quantized
+from vit_keras.layers.base import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size, with_one_output
 from vit_keras.models.resized import check_any_size
 from vit_keras.runtimes import scores_and_corners

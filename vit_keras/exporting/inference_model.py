@@ -16,7 +16,7 @@ from vit_keras.layers import (
     TakeClassToken,
     WithAttentionWeights,
 )
-from vit_keras.layers.dense import refuse_quantized
+from vit_keras.layers.base import refuse_quantized
 from vit_keras.models.description import copy_description, count_prefix
 from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
 

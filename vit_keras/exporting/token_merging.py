@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers import EncoderBlock
-from vit_keras.layers.dense import linear
+from vit_keras.layers.base import linear
 
 SCHEDULES = ("constant", "decreasing")
 

@@ -17,7 +17,7 @@ from vit_keras.inspection.components import (
     position_similarity,
 )
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
 from vit_keras.models.surgery import backbone_of, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap

@@ -4,7 +4,6 @@ The layers of vit-keras 0.x are registered under that version's names on first u
 """
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.base import BlockOptions, Rope
 from vit_keras.layers.blocks import (
     EncoderBlock,
     FeatureAdapter,
@@ -13,6 +12,7 @@ from vit_keras.layers.blocks import (
     SwiGLU,
     WithAttentionWeights,
 )
+from vit_keras.layers.common import BlockOptions, Rope
 from vit_keras.layers.heads import MAPHead, PatchBoxes, PrototypeHead
 from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
 from vit_keras.layers.positions import (

@@ -8,17 +8,16 @@ import keras
 from keras import ops
 
 from vit_keras.layers import backends
-from vit_keras.layers.base import (
+from vit_keras.layers.base import SeededLayer, sizes_of
+from vit_keras.layers.common import (
     NORMALIZATIONS,
     QKV_BIASES,
     BlockOptions,
-    SeededLayer,
     check_choice,
     check_positive,
     check_rates,
     pair,
 )
-from vit_keras.layers.dense import HeadsDense, sizes_of, xavier_uniform
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
     RelativeBias2D,
@@ -199,11 +198,9 @@ class MultiHeadDotProductAttention(SeededLayer):
         heads = (self.num_heads, self.head_size)
         for name in ("query", "key", "value"):
             bias_axes = "hk" if name in QKV_BIASES[self.options.qkv_bias] else None
-            projection = ("bnd,dhk->bnhk", (None, *heads), bias_axes, width, name)
-            setattr(self, name, self._projection(*projection))
-            getattr(self, name).build((None, None, width))
-        self.out = self._projection("bnhk,hkd->bnd", (None, width), "d", width, "out")
-        self.out.build((None, None, *heads))
+            projection = self.heads_dense("bnd,dhk->bnhk", (width,), heads, bias_axes, name)
+            setattr(self, name, projection)
+        self.out = self.heads_dense("bnhk,hkd->bnd", heads, (width,), "d", "out")
         for norm in filter(None, (self.query_norm, self.key_norm)):
             norm.build((None, None, *heads))
         if self.norm is not None:
@@ -223,16 +220,6 @@ class MultiHeadDotProductAttention(SeededLayer):
         if self.windows is not None:
             check_build(self, q_shape, kv_shape)
             self.sequence = tuple(q_shape)
-
-    def _projection(self, equation, output_shape, bias_axes, width, name):
-        return HeadsDense(
-            equation,
-            output_shape,
-            bias_axes=bias_axes,
-            kernel_initializer=xavier_uniform(width, width, self.fold_in(f"{name}/kernel")),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def call(
         self,

@@ -7,18 +7,16 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import (
+from vit_keras.layers.base import GELUS, Layer, Normal, SeededLayer
+from vit_keras.layers.common import (
     NORMALIZATIONS,
     BlockOptions,
     Dropout,
-    Layer,
-    SeededLayer,
     check_choice,
     check_positive,
     check_rates,
     rematerialize,
 )
-from vit_keras.layers.dense import GELUS, Normal
 
 
 @backends.dispatch("mlp")

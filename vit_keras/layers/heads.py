@@ -5,9 +5,17 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.base import Layer, SeededLayer, check_positive, layer_norm, pair
+from vit_keras.layers.base import (
+    Dense,
+    Layer,
+    SeededLayer,
+    Uniform,
+    gelu,
+    lecun_normal,
+    xavier_uniform,
+)
 from vit_keras.layers.blocks import MlpBlock
-from vit_keras.layers.dense import Dense, Uniform, gelu, lecun_normal, xavier_uniform
+from vit_keras.layers.common import check_positive, layer_norm, pair
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -9,8 +9,8 @@ PatchDropout (arXiv 2208.07220) leaves out patches for speed.
 import keras
 from keras import ops
 
-from vit_keras.layers.base import Layer, SeededLayer, check_kept, check_positive
-from vit_keras.layers.dense import Normal
+from vit_keras.layers.base import Layer, Normal, SeededLayer
+from vit_keras.layers.common import check_kept, check_positive
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import Layer, Rope, SeededLayer, check_tokens, pair
-from vit_keras.layers.dense import Normal
+from vit_keras.layers.base import Layer, Normal, SeededLayer
+from vit_keras.layers.common import Rope, check_tokens, pair
 from vit_keras.support.resizing import grid_matrices, interpolation_rule
 
 SINCOS_BASE = 10_000.0

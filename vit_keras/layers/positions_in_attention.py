@@ -8,8 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import Rope, SeededLayer, check_tokens, pair
-from vit_keras.layers.dense import Normal, TruncatedNormal
+from vit_keras.layers.base import Normal, SeededLayer, TruncatedNormal
+from vit_keras.layers.common import Rope, check_tokens, pair
 from vit_keras.layers.positions import (
     prefix_tokens,
     rotary_angles_2d,

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.base import Layer, SeededLayer, check_choice, check_positive, pair
-from vit_keras.layers.dense import lecun_normal
+from vit_keras.layers.base import Layer, SeededLayer, lecun_normal
+from vit_keras.layers.common import check_choice, check_positive, pair
 
 # The divisor of a centered filter, computed from its variance (float32 or wider).
 STANDARDIZATIONS = {

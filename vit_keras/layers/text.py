@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.base import Layer, SeededLayer, check_choice, check_positive
-from vit_keras.layers.dense import Normal
+from vit_keras.layers.base import Layer, Normal, SeededLayer
+from vit_keras.layers.common import check_choice, check_positive
 
 POOLINGS = ("largest", "end", "last", "first")
 

@@ -5,8 +5,8 @@ import math
 import keras
 from keras import ops
 
-from vit_keras.layers.base import Layer, SeededLayer, check_positive, pair
-from vit_keras.layers.dense import Normal, lecun_normal, linear
+from vit_keras.layers.base import Layer, Normal, SeededLayer, lecun_normal, linear
+from vit_keras.layers.common import check_positive, pair
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

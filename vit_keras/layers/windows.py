@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from vit_keras.layers.base import check_tokens, pair
+from vit_keras.layers.common import check_tokens, pair
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from vit_keras.layers.attention import weights_dtype
-from vit_keras.layers.base import SeededLayer, check_positive, check_rates, layer_norm
-from vit_keras.layers.dense import GELUS, Dense
+from vit_keras.layers.base import GELUS, Dense, SeededLayer
+from vit_keras.layers.common import check_positive, check_rates, layer_norm
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from vit_keras import layers
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.names import LAYERS
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer

@@ -13,8 +13,8 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications import preprocess_input
 from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
-from vit_keras.layers.base import check_choice, fold_in, layer_norm, layer_options, pair
-from vit_keras.layers.dense import default_seed, xavier_uniform
+from vit_keras.layers.base import default_seed, fold_in, layer_options, xavier_uniform
+from vit_keras.layers.common import check_choice, layer_norm, pair
 from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.utils import load_weights_numpy
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
+    from vit_keras.layers.common import ViTOptions
     from vit_keras.models.boxes import detector, with_joined_boxes, with_one_output
     from vit_keras.models.constructors import from_model_config, from_variant
     from vit_keras.models.description import (
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from vit_keras.models.distillation import copy_student, distillation_model, teacher_variables
     from vit_keras.models.image_model import ImageModel
     from vit_keras.models.lora import add_lora, lora_layers, merge_lora
-    from vit_keras.models.options import ViTOptions
     from vit_keras.models.pretext import copy_encoder, pretext_model
     from vit_keras.models.pyramid import feature_pyramid
     from vit_keras.models.relevance import explain

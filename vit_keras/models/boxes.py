@@ -12,8 +12,8 @@ from vit_keras.layers import (
     PatchDropout,
     RegisterTokens,
 )
-from vit_keras.layers.base import check_choice, check_positive, layer_norm, layer_options
-from vit_keras.layers.dense import default_seed
+from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.common import check_choice, check_positive, layer_norm
 from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,

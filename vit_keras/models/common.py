@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 
-from vit_keras.layers.base import check_positive, pair
-from vit_keras.layers.dense import lecun_normal, xavier_uniform
+from vit_keras.layers.base import lecun_normal, xavier_uniform
+from vit_keras.layers.common import check_positive, pair
 
 
 def image_input(image_size, channels, input_tensor=None, any_size=False):

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from vit_keras import variants
+from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.options import OPTION_NAMES
 from vit_keras.models.resnet import HybridViT, ResNet
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.support.annotated import check_choice

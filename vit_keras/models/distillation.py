@@ -7,8 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import layer_options
-from vit_keras.layers.dense import default_seed
+from vit_keras.layers.base import default_seed, layer_options
 from vit_keras.models.common import dense
 from vit_keras.models.description import has_layer, preprocessing_of, task_of
 from vit_keras.models.image_model import JoinedModel

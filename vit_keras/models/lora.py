@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from vit_keras.layers.base import fold_in
-from vit_keras.layers.dense import LowRankKernel, default_seed, lora_initializer
+from vit_keras.layers.base import LowRankKernel, default_seed, fold_in, lora_initializer
 from vit_keras.models.common import matching_layers
 from vit_keras.models.description import copy_description
 from vit_keras.support.keras_internals import stored_kernel, sublayers

@@ -14,8 +14,8 @@ from vit_keras.layers import (
     RestoreTokens,
     TakeVisible,
 )
-from vit_keras.layers.base import layer_norm, layer_options
-from vit_keras.layers.dense import default_seed
+from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.common import layer_norm
 from vit_keras.models.common import dense, variable_dtype
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
 from vit_keras.models.surgery import patch_grid, windowed_blocks

@@ -10,7 +10,7 @@ from vit_keras.layers import (
     AddPositionEmbs2D,
     PatchEmbedding,
 )
-from vit_keras.layers.base import pair
+from vit_keras.layers.common import pair
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid

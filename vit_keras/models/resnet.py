@@ -5,8 +5,8 @@ import functools
 import keras
 
 from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, StdConv
-from vit_keras.layers.base import layer_options, pair
-from vit_keras.layers.dense import default_seed
+from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.common import pair
 from vit_keras.layers.residual import GROUPS
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel

@@ -5,8 +5,8 @@ import functools
 
 import keras
 
-from vit_keras.layers.base import check_choice, check_positive, layer_norm, layer_options
-from vit_keras.layers.dense import default_seed
+from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.common import check_choice, check_positive, layer_norm
 from vit_keras.models.common import dense, with_kernel
 from vit_keras.models.description import has_layer, preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel

@@ -14,7 +14,7 @@ from vit_keras.layers import (
     StdConv,
     WithAttentionWeights,
 )
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.models.description import copy_description, with_outputs
 from vit_keras.models.image_model import ImageModel
 

@@ -19,24 +19,24 @@ from vit_keras.layers import (
     RegisterTokens,
     TakeClassToken,
 )
-from vit_keras.layers.base import (
+from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.common import (
     NORMALIZATIONS,
     BlockOptions,
     Dropout,
+    Prefix,
+    ViTOptions,
     check_choice,
     check_kept,
     check_positive,
     check_rates,
-    layer_options,
 )
-from vit_keras.layers.dense import default_seed
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.description import POSITION_NAMES
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.options import Prefix, ViTOptions
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
 POSITION_EMBEDDINGS = ("none", *ADDED, *IN_ATTENTION)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import FeatureAdapter
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.keras_internals import operation_of

@@ -7,7 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from vit_keras.layers.base import Configured, check_choice
+from vit_keras.layers.base import Configured
+from vit_keras.layers.common import check_choice
 from vit_keras.models import task_of
 from vit_keras.support.tasks import CLASSES, VOID, Task
 from vit_keras.training.set_prediction import SetPrediction

@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers import backends
-from vit_keras.layers.base import Configured, check_choice
+from vit_keras.layers.base import Configured
+from vit_keras.layers.common import check_choice
 from vit_keras.models.common import matching_layers
 from vit_keras.support import keras_internals
 from vit_keras.support.keras_internals import averages_of, layout_of

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.layers.dense import LORA, lora_shapes
+from vit_keras.layers.base import LORA, lora_shapes
+from vit_keras.layers.common import ViTOptions
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
-from vit_keras.models.options import ViTOptions
 from vit_keras.support.annotated import check_annotated, short
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples

@@ -17,9 +17,9 @@ from vit_keras.layers import (
     Rope,
     StdConv,
 )
+from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.options import READ_CLASS_TOKEN, Prefix, ViTOptions
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
 # How the paths of the variables that other projects' files can hold begin.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_keras import variants
-from vit_keras.models.options import Prefix, ViTOptions
+from vit_keras.layers.common import Prefix, ViTOptions
 from vit_keras.variants import families
 from vit_keras.weights.architectures import (
     HybridArchitecture,

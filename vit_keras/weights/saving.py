@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from vit_keras.layers.base import check_choice
-from vit_keras.layers.dense import refuse_quantized
+from vit_keras.layers.base import refuse_quantized
+from vit_keras.layers.common import ViTOptions, check_choice
 from vit_keras.models import (
     ImageText,
     Preprocessing,
@@ -24,7 +24,6 @@ from vit_keras.models import (
     resizing_of,
     task_of,
 )
-from vit_keras.models.options import ViTOptions
 from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory

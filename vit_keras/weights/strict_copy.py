@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.models import ImageModel, resizing_of
 from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.layers.base import check_choice, check_positive
+from vit_keras.layers.common import check_choice, check_positive
 from vit_keras.models import ImageText, TextTransformer, with_unit_length
 from vit_keras.models.zero_shot import TASKS, head_from_text
 from vit_keras.support import extras

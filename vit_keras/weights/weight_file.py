@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
-from vit_keras.models.options import ViTOptions
+from vit_keras.layers.common import ViTOptions
 from vit_keras.support.annotated import (
     FILLED,
     Count,

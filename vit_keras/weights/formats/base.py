@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vit_keras.layers.dense import GELUS
+from vit_keras.layers.base import GELUS
 from vit_keras.layers.residual import STANDARDIZATIONS
 from vit_keras.models import Preprocessing
 from vit_keras.support.annotated import check_choices, check_types

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.base import QKV_BIASES
+from vit_keras.layers.common import QKV_BIASES
 from vit_keras.models import Preprocessing
 from vit_keras.support.annotated import short
 from vit_keras.support.resizing import Resizing

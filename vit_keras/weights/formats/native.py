@@ -10,8 +10,8 @@ import re
 import keras
 
 from vit_keras.layers import PatchEmbedding
+from vit_keras.layers.common import WITH_NO_OBJECT
 from vit_keras.models.description import positions_among
-from vit_keras.models.options import WITH_NO_OBJECT
 from vit_keras.weights.architectures import LayerFacts, classifier_of, options_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Numerics

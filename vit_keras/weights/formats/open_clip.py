@@ -12,9 +12,8 @@ from collections.abc import Collection
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.base import pair
+from vit_keras.layers.common import OPTION_NAMES, pair
 from vit_keras.models import Preprocessing
-from vit_keras.models.options import OPTION_NAMES
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats import timm

@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.weights.containers.checks import UnreadModel, some
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.layers.base import QKV_BIASES
+from vit_keras.layers.common import QKV_BIASES
 from vit_keras.models.boxes import head_layers
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_names import LAYOUTS, PoolNames, TensorNames

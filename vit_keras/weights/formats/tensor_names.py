@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vit_keras.models.options import Prefix, ViTOptions
+from vit_keras.layers.common import Prefix, ViTOptions
 from vit_keras.weights.recognition import count_blocks, square_side
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from vit_keras.layers import BlockOptions, EncoderBlock
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format

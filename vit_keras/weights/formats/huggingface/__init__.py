@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from vit_keras.models.options import WITH_NO_OBJECT, changed_options
+from vit_keras.layers.common import WITH_NO_OBJECT, changed_options
 from vit_keras.support.resizing import Resizing, resize_relative_table
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Numerics

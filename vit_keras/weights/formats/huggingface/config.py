@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vit_keras.layers.base import check_choice, pair
+from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.weights.containers.checks import UnreadModel

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.base import QKV_BIASES
+from vit_keras.layers.common import QKV_BIASES
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
 # Defaults that most of the configuration classes share.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.models.options import ViTOptions
+from vit_keras.layers.common import ViTOptions
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Numerics
 from vit_keras.weights.formats.tensor_links import Link, tensor_links

@@ -8,9 +8,8 @@ import re
 from typing import Any
 
 from vit_keras.layers import Rope
-from vit_keras.layers.base import check_choice, pair
+from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
-from vit_keras.models.options import Prefix, ViTOptions
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import grid_of
 from vit_keras.weights.formats.base import Numerics

@@ -1,0 +1,422 @@
+"""Options of blocks and models, checks of arguments, dropout and normalization."""
+
+import dataclasses
+import numbers
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from vit_keras.layers import backends
+from vit_keras.support.annotated import check_choice as check_choice
+from vit_keras.support.annotated import check_choices
+from vit_keras.support.annotated import pair as pair
+from vit_keras.support.keras_internals import FixedSeed
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class Dropout(keras.layers.Dropout):
+    """`keras.layers.Dropout` whose next mask may be drawn before it is called.
+
+    It takes the arguments of `keras.layers.Dropout`, and keeps the shape.
+
+    Attributes:
+        drawn: A seed, a function of the inputs that replaces the call, or None.
+    """
+
+    drawn = None
+
+    def call(self, inputs, training=False):
+        if self.drawn is None or not training:
+            return super().call(inputs, training=training)
+        if callable(self.drawn):
+            return self.drawn(inputs)
+        seed = FixedSeed(self.drawn)
+        return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seed)
+
+
+def rematerialize(function, x, dropouts):
+    """Computes `function(x)` without keeping its inner activations for the backward pass.
+
+    The backward pass computes them again. This function draws the seeds of the dropouts. If
+    `function` drew them, the second computation would get other masks and give wrong gradients.
+
+    Args:
+        function: A function of one tensor.
+        x: The tensor.
+        dropouts: The `Dropout` layers that `function` calls in training.
+
+    Returns:
+        What `function` returns.
+    """
+
+    def replay(x, *seeds):
+        for dropout, seed in zip(dropouts, seeds):
+            dropout.drawn = seed
+        try:
+            return function(x)
+        finally:
+            for dropout in dropouts:
+                dropout.drawn = None
+
+    return keras.remat(replay)(x, *(dropout.seed_generator.next() for dropout in dropouts))
+
+
+def check_positive(**sizes) -> None:
+    """Raises ValueError unless every size is a positive int."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"`{name}` must be a positive int. Received: {name}={size!r}")
+
+
+def check_rates(**rates) -> None:
+    """Raises ValueError unless every dropout rate is at least 0 and below 1."""
+    for name, rate in rates.items():
+        if not _is_number(rate) or not 0 <= rate < 1:
+            raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={rate!r}")
+
+
+def check_kept(**rates) -> None:
+    """Raises ValueError unless every rate is above 0 and at most 1."""
+    for name, rate in rates.items():
+        if not _is_number(rate) or not 0 < rate <= 1:
+            raise ValueError(
+                f"`{name}` must be the fraction of patches to keep, above 0 and at most 1. "
+                f"Received: {name}={rate!r}"
+            )
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, numbers.Real)
+
+
+def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
+    """Raises ValueError if a sequence differs from the one that a layer was built for.
+
+    Args:
+        layer: The layer, which the message names.
+        shape: The shape of the sequence.
+        built: The shape that the layer was built for; the batch may differ.
+    """
+    if tuple(shape[1:]) != tuple(built[1:]):
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} was built for the positions of a sequence "
+            f"(B, {', '.join(map(str, built[1:]))}). Received: {tuple(shape)}. "
+            "`vit_keras.models.with_image_size` makes a model for images of another size"
+        )
+
+
+@backends.dispatch("layer_norm")
+def normalize(x, gamma, beta, epsilon: float):
+    """LN(x) γ + β over the last axis."""
+    return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+
+
+train_normalize = backends.lookup("train_layer_norm", normalize)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class LayerNormalization(keras.layers.LayerNormalization):
+    """Layer normalization over the last axis, with each backend's fastest operations.
+
+    It takes the arguments of `keras.layers.LayerNormalization`, and keeps the shape.
+    """
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        axes = self.axis if isinstance(self.axis, (list, tuple)) else [self.axis]
+        last = [axis % len(input_shape) for axis in axes] == [len(input_shape) - 1]
+        self.has_all = last and self.scale and self.center and not self.rms_scaling
+
+    def call(self, inputs, training=None):
+        if not self.has_all:
+            return super().call(inputs)
+        of_mode = train_normalize if training else normalize
+        y = of_mode(inputs, self.gamma, self.beta, self.epsilon)
+        return ops.cast(y, self.compute_dtype)
+
+
+def layer_norm(epsilon: float, name: str, **kwargs) -> LayerNormalization:
+    """Returns a layer normalization over the last axis."""
+    return LayerNormalization(epsilon=epsilon, name=name, **kwargs)
+
+
+def rms_norm(epsilon: float, name: str, **kwargs) -> keras.layers.RMSNormalization:
+    """Returns a normalization by the root mean square over the last axis."""
+    return keras.layers.RMSNormalization(epsilon=epsilon, name=name, **kwargs)
+
+
+NORMALIZATIONS = {"layer": layer_norm, "rms": rms_norm}
+
+
+QKV_BIASES = {
+    "all": ("query", "key", "value"),
+    "qv": ("query", "value"),
+    "none": (),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rope:
+    """How rotary positions turn rows and columns into angles.
+
+    For each axis, pair j of d/4 pairs turns by f_j · t, where f_j = base^(-4j / d) and t is the
+    place along the axis.
+
+    Attributes:
+        base: The number whose powers are the frequencies.
+        offset: Added to the index of a row or column.
+        reference: The rows and columns of a grid. Other grids of n places scale their angles to it:
+            t = i · reference / n. None means t = i.
+        centered: Whether t is 2π times the place of a patch's center in [-1, 1], as in DINOv3;
+            `offset` and `reference` then have no effect.
+        mixed: Whether each head learns how its angles depend on rows and columns (arXiv 2403.13298,
+            Section 3.2, RoPE-Mixed); `base` then only sets the initial frequencies.
+        rounded: Whether the periods 1 / f_j are rounded to bfloat16, as in Meta's files of DINOv3.
+
+    Example:
+        >>> vit_keras.layers.Rope(base=10000.0, reference=(16, 16)).centered  # of EVA-02
+        False
+    """
+
+    base: float = 100.0
+    offset: float = 0.0
+    reference: tuple[int, int] | None = None
+    centered: bool = False
+    mixed: bool = False
+    rounded: bool = False
+
+    def __post_init__(self):
+        if self.reference is not None:
+            object.__setattr__(self, "reference", tuple(self.reference))
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockOptions:
+    """How an encoder block differs from the paper's, whose blocks have the defaults.
+
+    Attributes:
+        qkv_bias: Which projections have a bias: "all", "qv" (no bias for the keys, as in BEiT and
+            DINOv3) or "none".
+        qk_norm: Whether each head normalizes its queries and keys (arXiv 2302.05442).
+        attention_norm: Whether attention's result is normalized before its output projection, as in
+            EVA-02-CLIP.
+        mlp: "gelu", or "swiglu": Dense_1(SiLU(gate(x)) · Dense_0(x)) (arXiv 2002.05202).
+        mlp_norm: Whether the hidden units of the MLP are normalized before its last layer, as in
+            EVA-02.
+        norm: "layer" for layer normalization, or "rms", which neither centers nor has an offset.
+        layer_scale: The initial value of a factor for each channel of both residual branches
+            (LayerScale, arXiv 2103.17239), or None for no factors.
+        parallel: Whether attention and MLP read the same normalized tokens and are added together,
+            as in ViT-22B (arXiv 2302.05442).
+        rope: A `Rope` or a dictionary of its fields, for rotary positions; None for none.
+        window_size: The rows and columns of patches in a window, as in ViTDet (arXiv 2203.16527);
+            an int stands for both. The patches of a window attend only to each other. Tokens before
+            the patches attend to all tokens, and all tokens attend to them. None means attention
+            between all.
+
+    Raises:
+        ValueError: If a field has an unsupported value.
+
+    Example:
+        >>> options = vit_keras.layers.BlockOptions(layer_scale=1e-5, mlp="swiglu")
+        >>> block = vit_keras.layers.EncoderBlock(num_heads=6, mlp_dim=1024, options=options)
+    """
+
+    CHOICES: ClassVar[dict[str, Collection]] = {
+        "qkv_bias": QKV_BIASES,
+        "mlp": ("gelu", "swiglu"),
+        "norm": NORMALIZATIONS,
+    }
+
+    qkv_bias: str = "all"
+    qk_norm: bool = False
+    attention_norm: bool = False
+    mlp: str = "gelu"
+    mlp_norm: bool = False
+    norm: str = "layer"
+    layer_scale: float | None = None
+    parallel: bool = False
+    rope: Rope | None = None
+    window_size: int | tuple[int, int] | None = None
+
+    def __post_init__(self):
+        check_choices(self, self.CHOICES)
+        if isinstance(self.rope, dict):
+            object.__setattr__(self, "rope", Rope(**self.rope))
+        if self.window_size is not None:
+            object.__setattr__(self, "window_size", pair(self.window_size, "window_size"))
+
+    @classmethod
+    def of(cls, value: Any) -> "BlockOptions":
+        """Returns options from options, from a dictionary of some fields, or from None."""
+        if type(value) is BlockOptions:
+            return value
+        if isinstance(value, BlockOptions):
+            names = [field.name for field in dataclasses.fields(BlockOptions)]
+            return BlockOptions(**{name: getattr(value, name) for name in names})
+        return BlockOptions(**(value or {}))
+
+
+WITH_NO_OBJECT = ("tokens", "patches")  # boxes with another class, which means no object
+
+
+@dataclasses.dataclass(frozen=True)
+class ViTOptions(BlockOptions):
+    """How a Vision Transformer differs from the paper's model, which has the defaults.
+
+    `VisionTransformer` takes these fields, including those of `BlockOptions`, as keyword arguments.
+    A family of models is a set of them; see `vit_keras.variants.families`.
+
+    Attributes:
+        class_token: Whether there is a class token even if the classifier does not read it, as with
+            "gap" in MAE's fine-tuned models. Classifiers that read one always have it.
+        distillation_token: Whether there is a distillation token, as in DeiT, even if the
+            classifier does not read it. The classifier "distilled" always has it.
+        num_registers: The number of registers between the class token and the patches (arXiv
+            2309.16588).
+        position_cover: The tokens that get added positions: "all" tokens; "class" token and patches
+            but not registers, as in DINOv2; or only "patches", as in DeiT III.
+        crop_to_patches: Whether to ignore pixels at the right and bottom that do not fill a patch,
+            like the convolution of So400m/14 at 384 pixels. Otherwise such images are refused.
+        pre_norm: Whether tokens are normalized before the first block, as in CLIP. The patch
+            embedding then has no bias.
+        final_norm: Whether tokens are normalized after the last block.
+        pool_all_tokens: Whether the classifier "map" also pools the tokens before the patches, as
+            in PE.
+        map_heads: The number of heads of the classifier "map"; None means the blocks' number.
+        map_mlp_dim: The number of hidden units of the classifier "map"; None means the blocks'
+            number.
+        head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
+        boxes: What finds objects instead of the classifier, so that the model gives a dictionary of
+            outputs if it has classes: MLPs on the registers ("tokens", as in YOLOS) or on the
+            patches ("patches"), with the outputs "logits" and "boxes" as in `models.detector`. With
+            "texts", as in OWL-ViT, classes are texts (`models.head_from_text`), and `num_classes`
+            is the width of their embeddings; "texts_objectness" also says which patches have
+            objects, as in OWLv2. None is the classifier.
+        global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
+            such as (2, 5, 8, 11) of 12 blocks in ViTDet.
+
+    Raises:
+        ValueError: If a field has an unsupported value, or `global_blocks` come without
+            `window_size`.
+
+    Example:
+        >>> options = {"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"}
+        >>> model = VisionTransformer(518, 14, 384, 12, 6, 1536, num_classes=None, **options)
+        >>> model.count_params()
+        22058112
+    """
+
+    CHOICES: ClassVar[dict[str, Collection]] = {
+        **BlockOptions.CHOICES,
+        "position_cover": ("all", "class", "patches"),
+        "boxes": (None, *WITH_NO_OBJECT, "texts", "texts_objectness"),
+    }
+
+    class_token: bool = False
+    distillation_token: bool = False
+    num_registers: int = 0
+    position_cover: str = "all"
+    crop_to_patches: bool = False
+    pre_norm: bool = False
+    final_norm: bool = True
+    pool_all_tokens: bool = False
+    map_heads: int | None = None
+    map_mlp_dim: int | None = None
+    head_use_bias: bool = True
+    boxes: str | None = None
+    global_blocks: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.num_registers, int) or self.num_registers < 0:
+            raise ValueError(
+                "`num_registers` must be an int of at least 0. "
+                f"Received: num_registers={self.num_registers!r}"
+            )
+        if self.boxes == "tokens" and not self.num_registers:
+            raise ValueError(
+                "`boxes` 'tokens' come from registers, so `num_registers` must be at least 1. "
+                "Received: num_registers=0"
+            )
+        self._check_global_blocks()
+
+    def _check_global_blocks(self):
+        blocks = self.global_blocks
+        is_list = isinstance(blocks, (list, tuple))
+        if not is_list or not all(_is_index(i) for i in blocks) or len({*blocks}) < len(blocks):
+            raise ValueError(
+                "`global_blocks` must be different indices of blocks, ints of at least 0. "
+                f"Received: global_blocks={blocks!r}"
+            )
+        if blocks and self.window_size is None:
+            raise ValueError(
+                "`global_blocks` are exceptions from windows. Give `window_size` too, or leave "
+                f"them out. Received: global_blocks={blocks!r}, window_size=None"
+            )
+        object.__setattr__(self, "global_blocks", tuple(sorted(blocks)))
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> "ViTOptions":
+        """Returns the options among arguments of `VisionTransformer`."""
+        return cls(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
+
+    @property
+    def extra_classes(self) -> int:
+        """The number of outputs of `head` besides the classes': 1 for no object, or 0."""
+        return int(self.boxes in WITH_NO_OBJECT)
+
+    def changed(self) -> dict:
+        """Returns the fields that differ from the defaults, as values that JSON can hold."""
+        return changed_options(dataclasses.asdict(self))
+
+
+def changed_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments of `VisionTransformer` without the options that equal the paper's."""
+    same = lambda name, value: name in OPTION_NAMES and value == getattr(ViTOptions, name)
+    return {name: value for name, value in arguments.items() if not same(name, value)}
+
+
+def _is_index(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+OPTION_NAMES = tuple(field.name for field in dataclasses.fields(ViTOptions))
+
+# The classifiers that read the class token.
+READ_CLASS_TOKEN = ("token", "token_gap", "distilled")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefix:
+    """The tokens before the patches.
+
+    Attributes:
+        names: The names of the layers that add one token each, in the order of the tokens: "cls"
+            and "dist", if present.
+        num_registers: The number of registers after them.
+    """
+
+    names: tuple[str, ...]
+    num_registers: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of tokens before the patches."""
+        return len(self.names) + self.num_registers
+
+    @staticmethod
+    def of(classifier: str, options: ViTOptions) -> "Prefix":
+        """Returns the tokens of a model with this classifier and these options."""
+        names: tuple[str, ...] = ()
+        if options.class_token or classifier in READ_CLASS_TOKEN:
+            names += ("cls",)
+        if options.distillation_token or classifier == "distilled":
+            names += ("dist",)
+        return Prefix(names, options.num_registers)
+
+    def positions(self, cover: str) -> int:
+        """Returns how many of these tokens get added positions."""
+        return {"all": self.count, "class": len(self.names), "patches": 0}[cover]
