@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vit_keras.support.annotated import (
+from vit_keras.support.checks import (
     check_choice,  # vit_keras goes before Keras, and chooses a backend
 )
 

@@ -5,26 +5,26 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, to_numpy, weights_by_path
-from vit_keras.layers import dense
+from vit_keras.layers import base
 from vit_keras.models import VisionTransformer
 
 
 def test_distributions_are_the_named_ones():
-    uniform = to_numpy(dense.xavier_uniform(300, 100, seed=1)((200, 500)))
+    uniform = to_numpy(base.xavier_uniform(300, 100, seed=1)((200, 500)))
     limit = np.sqrt(6 / 400)
     assert abs(np.abs(uniform).max() - limit) < 1e-4 * limit
     assert uniform.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)
-    lecun = to_numpy(dense.lecun_normal(25, seed=2)((200, 500)))
+    lecun = to_numpy(base.lecun_normal(25, seed=2)((200, 500)))
     assert lecun.std() == pytest.approx(1 / 5, rel=0.01)  # the truncation is made up for
     assert np.abs(lecun).max() == pytest.approx(2 / 5 / 0.87962566, rel=0.01)
-    normal = to_numpy(dense.Normal(0.02, seed=3)((200, 500)))
+    normal = to_numpy(base.Normal(0.02, seed=3)((200, 500)))
     assert normal.std() == pytest.approx(0.02, rel=0.01)
     assert np.abs(normal).max() > 0.02 * 3.5
 
 
 def test_draws_are_numpy_philox_keyed_by_the_seed():
     expected = np.random.Generator(np.random.Philox(key=9)).random((3, 4), dtype="float32")
-    first = dense.Uniform(2.0, seed=9)((3, 4))
+    first = base.Uniform(2.0, seed=9)((3, 4))
     assert_close(first, 2 * (2 * expected - 1), rtol=1e-6)
 
 

@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_json
+from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json, read_json
 
 pytestmark = pytest.mark.once
 

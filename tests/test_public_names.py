@@ -5,6 +5,7 @@ An example is a section "Example" of a docstring, or a block of Python on a page
 
 import ast
 import importlib
+import inspect
 import pathlib
 import re
 
@@ -66,6 +67,9 @@ def without_example(room, pages):
         for name, docstring in docstrings(PACKAGE / room.replace(".", "/"))
     ]
     own = {name for name, example in examples if example}
+    module = importlib.import_module(f"vit_keras.{room}")  # some names come from another room
+    texts = {name: inspect.getdoc(getattr(module, name)) for name in module.__all__}
+    own |= {name for name, docstring in texts.items() if example_in(docstring or "")}
     code = NOT_CODE.sub("", "\n".join([*(example for _, example in examples), *pages]))
     return [name for name in exported(room) if name not in own and not is_used(name, room, code)]
 

@@ -31,6 +31,7 @@ from vit_keras.config import (
 )
 from vit_keras.experiments import planning
 from vit_keras.support import resizing
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.tasks import Task
 from vit_keras.training import SGD, AdamW, SetPrediction, build_optimizer, freeze
 
@@ -181,8 +182,8 @@ MODELS = [
     (lambda: variants.get("B/15"), r"variant='B/15'\. Did you mean 'B/16'"),
     (lambda: variants.get("R50+B/15"), r"Did you mean.*'R50\+B/16'"),
     (lambda: text_head((2, 5)), r"must have shape \(K, 8\).* Received: shape \(2, 5\)"),
-    (lambda: resizing.Resizing(positions="area"), "`positions` must be one of 'bilinear'.*'area'"),
-    (lambda: resizing.Resizing().replaced("area"), "`interpolation` must be one of .*'area'"),
+    (lambda: Resizing(positions="area"), "`positions` must be one of 'bilinear'.*'area'"),
+    (lambda: Resizing().replaced("area"), "`interpolation` must be one of .*'area'"),
     (
         lambda: resizing.resize_position_embeddings(np.zeros((1, 5, 8)), (3, 2), (4, 4)),
         "A grid of 3x2 needs 6 position embeddings. Received: 5",

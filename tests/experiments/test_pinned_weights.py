@@ -12,7 +12,7 @@ from vit_keras import commands, runs, weights
 from vit_keras.config import Config, DistillConfig, ModelConfig
 from vit_keras.experiments.starting_point import pin_weights
 from vit_keras.models import VisionTransformer
-from vit_keras.support.hub_address import without_commit
+from vit_keras.support.files import without_commit
 
 pytestmark = pytest.mark.on("torch")
 

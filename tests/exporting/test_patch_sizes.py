@@ -9,7 +9,7 @@ from vit_keras import inspection, runtimes
 from vit_keras.commands import run
 from vit_keras.exporting import export_patch_sizes
 from vit_keras.models import VisionTransformer, with_patch_size
-from vit_keras.support.resizing import Resizing
+from vit_keras.support.preprocessing import Resizing
 
 pytestmark = pytest.mark.once
 

@@ -18,7 +18,7 @@ import atheris
 
 from vit_keras import layers, models  # noqa: F401  (with Keras and NumPy, which are not followed)
 
-with atheris.instrument_imports(include=["vit_keras.weights", "vit_keras.support.annotated"]):
+with atheris.instrument_imports(include=["vit_keras.weights", "vit_keras.support.checks"]):
     from vit_keras.weights import weight_file
     from vit_keras.weights.containers import READERS
     from vit_keras.weights.containers.checks import check_tensors, parse_json

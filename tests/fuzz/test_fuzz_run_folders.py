@@ -16,7 +16,7 @@ from vit_keras.evaluation.predictors import _manifest_of
 from vit_keras.experiments.starting_point import Record
 from vit_keras.experiments.training_run import FeaturesMeta
 from vit_keras.runs import recorded_config
-from vit_keras.support.json_files import read_json
+from vit_keras.support.checks import read_json
 from vit_keras.support.machine import read_environment
 from vit_keras.training.checkpoints import read_meta
 from vit_keras.training.records import best_row, out_of_patience, read_rollbacks, read_rows

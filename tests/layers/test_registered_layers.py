@@ -9,7 +9,7 @@ import pytest
 import vit_keras
 from tests.layers.test_harness import CASES, GRID, TOKENS, Case, check_contract
 from vit_keras.exporting import inference_model, serving, token_merging
-from vit_keras.layers import base
+from vit_keras.layers import common
 from vit_keras.models import text
 
 pytestmark = [
@@ -18,8 +18,8 @@ pytestmark = [
 ]
 BLOCK = {"num_heads": 3, "mlp_dim": 8}
 OTHERS = {
-    base.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
-    base.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
+    common.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
+    common.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
     inference_model.ClassTokenBlock: Case(BLOCK, TOKENS, (2, 1, 12), 16),
     serving.Rollout: Case({"grid": GRID}, [(2, 7, 7), (2, 1, 7)], (2, 2, 3), trains=False),
     serving.BoxesAndScores: Case(

@@ -5,7 +5,7 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close
-from vit_keras.layers import dense
+from vit_keras.layers import base
 from vit_keras.layers.common import layer_norm
 
 pytestmark = pytest.mark.on("tensorflow")
@@ -19,7 +19,7 @@ def by_differences(kind, step=1e-5):
 def value_and_gradient(kind, training, dtype="float32"):
     import tensorflow as tf
 
-    layer = dense.Dense(len(X), dense.GELUS[kind], kernel_initializer="identity", dtype=dtype)
+    layer = base.Dense(len(X), base.GELUS[kind], kernel_initializer="identity", dtype=dtype)
     rows, upstream = tf.constant(X[None], "float32"), tf.constant(1 + X[None] ** 2, "float32")
     with tf.GradientTape() as tape:
         tape.watch(rows)
@@ -27,14 +27,14 @@ def value_and_gradient(kind, training, dtype="float32"):
     return y[0], tape.gradient(y, rows, output_gradients=tf.cast(upstream, y.dtype))[0]
 
 
-@pytest.mark.parametrize("kind", dense.GELUS)
+@pytest.mark.parametrize("kind", base.GELUS)
 def test_gelu_and_its_gradient_equal_the_formulas(kind):
     y, gradient = value_and_gradient(kind, training=True)
     assert_close(y, reference.gelu(X, kind), rtol=1e-6)
     assert_close(gradient, (1 + X**2) * by_differences(kind), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", dense.GELUS)
+@pytest.mark.parametrize("kind", base.GELUS)
 @pytest.mark.parametrize("dtype", ("mixed_bfloat16", "mixed_float16"))
 def test_in_half_precision_the_gradient_is_as_close_as_without_the_kernel(kind, dtype):
     expected = (1 + X**2) * by_differences(kind)

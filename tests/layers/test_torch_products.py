@@ -8,7 +8,7 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close, keeping, randomize, to_numpy
-from vit_keras.layers import EncoderBlock, MlpBlock, backends, dense
+from vit_keras.layers import EncoderBlock, MlpBlock, backends, base
 
 pytestmark = pytest.mark.on("torch")
 
@@ -43,7 +43,7 @@ def test_every_route_gives_the_product_and_its_gradients(rng, routes, shapes):
     use(routes)
     x, kernel, bias, gradient = (rng.normal(size=s) for s in shapes)
     tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in (x, kernel, bias)]
-    y = dense.linear(*tensors)
+    y = base.linear(*tensors)
     y.backward(torch.tensor(gradient, dtype=torch.float32))
     assert_close(y, x @ kernel + bias, rtol=2e-6)
     expected = (gradient @ kernel.T, x.T @ gradient, gradient.sum(0))
@@ -52,7 +52,7 @@ def test_every_route_gives_the_product_and_its_gradients(rng, routes, shapes):
         assert tensor.grad.is_contiguous()
 
 
-@pytest.mark.parametrize("gelu", dense.GELUS)
+@pytest.mark.parametrize("gelu", base.GELUS)
 def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
     import torch
 
@@ -70,7 +70,7 @@ def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
     with torch.no_grad():
         assert_close(mlp(x), expected)
         half = [torch.tensor(v).bfloat16() for v in (x[0], *first)]
-        output = dense.linear(*half, dense.GELUS[gelu]).float()
+        output = base.linear(*half, base.GELUS[gelu]).float()
     exact = reference.gelu(x[0] @ first[0] + first[1], gelu)
     assert_close(output, exact, rtol=1e-2)
 

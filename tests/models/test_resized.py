@@ -11,9 +11,9 @@ from vit_keras.models import (
     with_image_size,
     with_patch_size,
 )
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
-    Resizing,
     resize_position_embeddings,
     resize_relative_table,
 )

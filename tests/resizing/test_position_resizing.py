@@ -6,9 +6,9 @@ import pytest
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
 from vit_keras.support import resizing
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
-    Resizing,
     change_channels,
     resample_patch_kernel,
     resize_position_embeddings,

@@ -159,9 +159,9 @@ def test_compiled_model_takes_the_new_numerics(rng, tmp_path):
 
 @pytest.mark.on("torch")
 def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
-    with pytest.warns(UserWarning, match="google computes with GELU 'tanh' and this .* 'exact'"):
+    with pytest.warns(UserWarning, match="google computes with `gelu` 'tanh' and this .* 'exact'"):
         weights.save(build(rng), tmp_path / "a.npz", format="google")
-    with pytest.warns(UserWarning, match="torchvision computes with layer norm epsilon 1e-06"):
+    with pytest.warns(UserWarning, match="torchvision computes with `layer_norm_epsilon` 1e-06"):
         weights.save(build(rng, layer_norm_epsilon=1e-3), tmp_path / "a.pth", format="torchvision")
 
 

@@ -11,7 +11,7 @@ import vit_keras
 from tests.helpers import GOLDEN, to_numpy
 from tests.weights.hub_server import COMMIT
 from vit_keras import weights
-from vit_keras.support.hub_address import HubAddress, is_address, parse_hf
+from vit_keras.support.files import HubAddress, is_address, parse_hf
 from vit_keras.weights import hub
 
 pytestmark = pytest.mark.on("torch")

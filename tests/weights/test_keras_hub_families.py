@@ -9,13 +9,13 @@ from tests.helpers import assert_close, randomize, to_numpy
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, intermediates
-from vit_keras.support.resizing import Resizing
+from vit_keras.support.preprocessing import Resizing
 
 keras_hub = pytest.importorskip("keras_hub")
 models = keras_hub.models
 pytestmark = [
     pytest.mark.on("torch"),
-    pytest.mark.filterwarnings("ignore:.*(DINOv3 License|does not say|layer norm epsilon)"),
+    pytest.mark.filterwarnings("ignore:.*(DINOv3 License|does not say|layer_norm_epsilon)"),
 ]
 
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}

@@ -11,7 +11,8 @@ from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.layers.positions import sincos_2d
 from vit_keras.models import intermediates, with_image_size, with_patch_size
-from vit_keras.support.resizing import Resizing, resample_patch_kernel, resize_position_embeddings
+from vit_keras.support.preprocessing import Resizing
+from vit_keras.support.resizing import resample_patch_kernel, resize_position_embeddings
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 FAMILIES = GOLDEN / "families"

@@ -14,7 +14,7 @@ import pytest
 import vit_keras
 from tests.weights.builds import build
 from vit_keras import weights
-from vit_keras.weights.formats.base import Numerics
+from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.weight_file import open_weight_file
 
 pytestmark = pytest.mark.once

@@ -108,7 +108,7 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
     assert_close(again(images), expected)
     assert again.get_layer("block2").units[1].conv3.standardization == "timm"
     assert again.get_layer("block1").units[0].gn_proj.epsilon == 1e-5
-    with pytest.warns(UserWarning, match="google computes with the standardization 'vit'"):
+    with pytest.warns(UserWarning, match="google computes with `standardization` 'vit'"):
         weights.save(source, tmp_path / "a.npz", format="google")
 
 

@@ -18,8 +18,7 @@ from vit_keras.models import (
     from_variant,
     preprocessing_of,
 )
-from vit_keras.models.options import Prefix, ViTOptions
-from vit_keras.support.hub_address import is_address
+from vit_keras.support.files import is_address
 from vit_keras.support.preprocessing import as_numbers
 from vit_keras.support.tasks import check_class_names
 

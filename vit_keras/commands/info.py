@@ -8,8 +8,8 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
+from vit_keras.support.checks import read_json
 from vit_keras.support.command_line import visible
-from vit_keras.support.json_files import read_json
 
 LARGEST_REPORT = 2**30  # bytes: its confusion matrix takes 5 bytes or more per entry
 EXAMPLES = (

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
-from vit_keras.support.annotated import listed
+from vit_keras.support.checks import listed
 from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Literal
 
-from vit_keras.support.annotated import ONE_OF_TWO, Rule, check_rules
+from vit_keras.support.checks import ONE_OF_TWO, Rule, check_rules
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from vit_keras import variants
-from vit_keras.support.annotated import NEEDS, ONE_OF_TWO, Rule, check_rules
+from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))

@@ -23,7 +23,7 @@ from vit_keras.config.recipes import find_recipe, load_yaml, read_yaml
 from vit_keras.config.run import Config
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
-from vit_keras.support.hub_address import is_address
+from vit_keras.support.files import is_address
 
 # Other projects' names for the fields.
 SYNONYMS = {

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from vit_keras import variants
 from vit_keras.config.model import ModelConfig, both_sides
-from vit_keras.support.annotated import Rule, check_defaults, check_rules
+from vit_keras.support.checks import Rule, check_defaults, check_rules
 
 Range = tuple[float, float]
 ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated

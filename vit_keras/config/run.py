@@ -8,7 +8,7 @@ from typing import Any, Literal
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, Count, LoraConfig, ModelConfig, OptimizerConfig, fill
 from vit_keras.config.pretext import DistillConfig, PretextConfig
-from vit_keras.support.annotated import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
+from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
 from vit_keras.support.tasks import KINDS
 
 GRID_RULES: tuple[Rule, ...] = (

@@ -16,9 +16,8 @@ from vit_keras.data.labels import as_number, sorted_names
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
 from vit_keras.data.pillow_images import picture_sides
 from vit_keras.data.transforms import Window
-from vit_keras.support.annotated import is_number, is_text, listed, short
+from vit_keras.support.checks import is_number, is_text, listed, read_json, short
 from vit_keras.support.files import read_bounded, read_text
-from vit_keras.support.json_files import read_json
 from vit_keras.support.machine import read_ahead
 
 CROWD, DIFFICULT = 1, 2  # flags of objects that are not learned; 0 for all others

@@ -15,7 +15,7 @@ from vit_keras.data.dataset import Dataset, Split, as_labels, read_file
 from vit_keras.data.held_out import hold_out
 from vit_keras.data.labels import NO_CLASS, Labels, no_labels, read_labels, text_of
 from vit_keras.support import extras
-from vit_keras.support.annotated import is_number, short
+from vit_keras.support.checks import is_number, short
 from vit_keras.support.files import check_arrived
 
 SAVED = ("dataset_dict.json", "state.json")  # files of `save_to_disk`

@@ -20,7 +20,7 @@ from vit_keras.data.held_out import train_and_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import decode, open_encoded, pillow_image
 from vit_keras.support import extras
-from vit_keras.support.annotated import listed
+from vit_keras.support.checks import listed
 from vit_keras.support.command_line import on_one_line
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import KINDS

@@ -22,8 +22,8 @@ from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
+from vit_keras.support.checks import read_json, with_checksums
 from vit_keras.support.files import sha256, write_text
-from vit_keras.support.json_files import read_json, with_checksums
 from vit_keras.support.machine import read_ahead
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from vit_keras.evaluation.predictors import sigmoid
 from vit_keras.support import extras
-from vit_keras.support.json_files import read_json
+from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import CLASSES, Task
 
 

@@ -14,11 +14,9 @@ from vit_keras.data.depth import to_levels
 from vit_keras.runtimes import format_of
 from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
-from vit_keras.support.annotated import pair
 from vit_keras.support.box_metrics import scored_corners
-from vit_keras.support.files import read_text
-from vit_keras.support.hub_address import is_address
-from vit_keras.support.json_files import read_json
+from vit_keras.support.checks import pair, read_json
+from vit_keras.support.files import is_address, read_text
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
 from vit_keras.support.tasks import CLASSES, Task, check_class_names
 

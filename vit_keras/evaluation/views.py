@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_keras.evaluation.mask_prediction import resize_maps
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.support.annotated import check_choice
+from vit_keras.support.checks import check_choice
 
 SHARE = 7 / 8  # of the image's side
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # and the center

@@ -14,9 +14,8 @@ from vit_keras.config import Config, DistillConfig, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.run import addresses_of, change_addresses
 from vit_keras.layers.common import OPTION_NAMES
-from vit_keras.support.files import write_text
-from vit_keras.support.hub_address import without_commit
-from vit_keras.support.json_files import read_json, with_checksums
+from vit_keras.support.checks import read_json, with_checksums
+from vit_keras.support.files import without_commit, write_text
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import open_weight_file

@@ -33,9 +33,9 @@ from vit_keras.experiments.starting_point import (
 from vit_keras.layers import backends
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras, figures, machine
+from vit_keras.support.checks import read_json
 from vit_keras.support.command_line import visible
 from vit_keras.support.files import recover, replacing_folder, sha256, write_text
-from vit_keras.support.json_files import read_json
 from vit_keras.training import distribution
 from vit_keras.training.loop import compile_frozen, train
 

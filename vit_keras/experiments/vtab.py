@@ -10,7 +10,7 @@ from typing import Any
 from vit_keras.config import read_config
 from vit_keras.data.tfds import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
-from vit_keras.support.annotated import check_choice
+from vit_keras.support.checks import check_choice
 from vit_keras.support.files import claimed, write_text
 from vit_keras.training.records import read_rows
 

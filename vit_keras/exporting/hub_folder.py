@@ -12,9 +12,8 @@ from vit_keras.exporting.manifest import thresholds_text
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
-from vit_keras.support.files import replacing_folder
-from vit_keras.support.hub_address import MAIN, HubAddress, parse_hf
-from vit_keras.support.json_files import read_json
+from vit_keras.support.checks import read_json
+from vit_keras.support.files import MAIN, HubAddress, parse_hf, replacing_folder
 from vit_keras.weights import save
 from vit_keras.weights.hub import reason_of
 

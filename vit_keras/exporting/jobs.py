@@ -20,11 +20,12 @@ from vit_keras.exporting import quantization, verification
 from vit_keras.exporting.manifest import BOX_OUTPUTS, describe_file, output_text
 from vit_keras.exporting.serving import ACTIVATIONS, OUTPUTS
 from vit_keras.exporting.targets import OPSETS, TARGETS
-from vit_keras.layers.base import check_choice, check_positive
+from vit_keras.layers.common import check_positive
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runtimes import delegate_partitions
 from vit_keras.runtimes.embedded_task import write_task
 from vit_keras.support import command_line, extras
+from vit_keras.support.checks import check_choice
 from vit_keras.weights import save_model
 
 SENSITIVITY_IMAGES = 16

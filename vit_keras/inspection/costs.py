@@ -10,10 +10,10 @@ import keras
 from vit_keras import variants
 from vit_keras.inspection.cost_rules import RULES, Convention, Products, count
 from vit_keras.layers import PrototypeHead
-from vit_keras.layers.base import pair
 from vit_keras.models import from_variant
 from vit_keras.models.common import build_without_values
 from vit_keras.models.self_distillation import SelfDistillation
+from vit_keras.support.checks import pair
 
 
 @dataclasses.dataclass(frozen=True)

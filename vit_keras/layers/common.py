@@ -9,9 +9,9 @@ import keras
 from keras import ops
 
 from vit_keras.layers import backends
-from vit_keras.support.annotated import check_choice as check_choice
-from vit_keras.support.annotated import check_choices
-from vit_keras.support.annotated import pair as pair
+from vit_keras.support.checks import check_choice as check_choice
+from vit_keras.support.checks import check_choices
+from vit_keras.support.checks import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
 
 

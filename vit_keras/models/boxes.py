@@ -14,12 +14,12 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import default_seed, layer_options
 from vit_keras.layers.common import check_choice, check_positive, layer_norm
+from vit_keras.layers.positions import positions_of
 from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,
     count_prefix,
     has_layer,
-    positions_of,
     preprocessing_of,
     with_outputs,
 )

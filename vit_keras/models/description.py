@@ -1,13 +1,10 @@
 """What a model carries besides its weights, read from any Keras model."""
 
-from collections.abc import Mapping, Sequence
-
 import keras
 
 from vit_keras.layers import RegisterTokens
 from vit_keras.models.image_model import ImageModel
-from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
-from vit_keras.support.resizing import Resizing
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
 from vit_keras.support.tasks import Task
 
 
@@ -77,7 +74,7 @@ def resizing_of(model: keras.Model) -> Resizing:
         model: Any Keras model.
 
     Returns:
-        A `vit_keras.support.resizing.Resizing`. A model without one gets the published code's.
+        A `vit_keras.support.preprocessing.Resizing`. A model without one gets the published code's.
 
     Example:
         >>> resizing_of(vit_keras.applications.ViTTi16()).positions
@@ -169,41 +166,3 @@ def count_prefix(model: keras.Model) -> int:
     """Returns the number of tokens before the patches of a built model."""
     names = [layer.name for layer in model.layers]
     return sum(name in ("cls", "dist") for name in names) + count_registers(model)
-
-
-# The names of the layers that add to the inputs of the blocks, by placement.
-POSITION_NAMES = {"stem": "posembed_input", "every": "posembed_{}", "shared": "posembed_shared"}
-# The kinds of positions that layers add, by the names of their classes.
-POSITION_KINDS = {
-    "AddPositionEmbs": "learned",
-    "AddPositionEmbs2D": "learned_2d",
-    "AddSinCosPositions": "sincos2d",
-}
-
-
-def positions_of(model: keras.Model) -> tuple[str, str]:
-    """Returns the kind and the placement of a model's position embeddings.
-
-    Args:
-        model: A `VisionTransformer` or a hybrid, built or loaded from a file.
-
-    Returns:
-        The arguments `position_embedding` and `position_embedding_at` that build such a model.
-
-    Example:
-        >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
-        ('learned', 'stem')
-    """
-    return positions_among([(x.name, type(x).__name__, vars(x)) for x in model.layers])
-
-
-def positions_among(layers: Sequence[tuple[str, str, Mapping]]) -> tuple[str, str]:
-    """Does what `positions_of` does, from each layer's name, class and arguments."""
-    added = [(POSITION_KINDS[kind], name) for name, kind, _ in layers if kind in POSITION_KINDS]
-    blocks = [arguments for _, kind, arguments in layers if kind == "EncoderBlock"]
-    inside = [block["position_embedding"] for block in blocks if block.get("position_embedding")]
-    if inside:
-        return f"{'learned_' if added else ''}{inside[0]}", "stem"
-    kind, name = added[0] if added else ("none", "")
-    places = {name.format(0): place for place, name in POSITION_NAMES.items()}
-    return kind, places.get(name, "stem")

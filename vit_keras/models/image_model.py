@@ -10,10 +10,9 @@ import numpy as np
 
 from vit_keras.layers import backends
 from vit_keras.support import keras_internals
-from vit_keras.support.annotated import fits, short
+from vit_keras.support.checks import fits, short
 from vit_keras.support.keras_internals import JAX_STATE, is_torch_optimizer, operation_of
-from vit_keras.support.preprocessing import Preprocessing, as_inputs, with_tuples
-from vit_keras.support.resizing import Resizing
+from vit_keras.support.preprocessing import Preprocessing, Resizing, as_inputs, with_tuples
 from vit_keras.support.tasks import CLASSES, Task
 
 if keras.backend.backend() == "openvino":
@@ -261,8 +260,8 @@ class ImageModel(keras.Model):
             None.
         task: A `Task`: whether the outputs are classes, exactly one of which is right, or something
             else.
-        resizing: A `vit_keras.support.resizing.Resizing`: the publisher's rules for adapting the
-            weights to other image and patch sizes.
+        resizing: A `vit_keras.support.preprocessing.Resizing`: the publisher's rules for adapting
+            the weights to other image and patch sizes.
 
     Example:
         >>> model.class_names = ["cat", "dog"]

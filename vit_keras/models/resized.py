@@ -14,8 +14,8 @@ from vit_keras.layers.common import pair
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
-    Resizing,
     resample_patch_kernel,
     resize_axis_embeddings,
     resize_position_embeddings,

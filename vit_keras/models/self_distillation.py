@@ -9,7 +9,7 @@ from keras import ops
 
 from vit_keras.layers import AddResizedPositions, EncoderBlock, PatchEmbedding, PrototypeHead
 from vit_keras.layers.base import SeededLayer
-from vit_keras.models.description import POSITION_KINDS
+from vit_keras.layers.positions import POSITION_KINDS
 from vit_keras.models.surgery import patch_grid
 from vit_keras.support.keras_internals import sublayers
 

@@ -9,8 +9,14 @@ import keras
 from keras import ops
 
 from vit_keras.layers import EncoderBlock, TakeToken, TextEmbedding, TextMask
-from vit_keras.layers.base import NORMALIZATIONS, BlockOptions, check_positive, layer_options
-from vit_keras.layers.dense import default_seed, lecun_normal
+from vit_keras.layers.common import (
+    NORMALIZATIONS,
+    BlockOptions,
+    check_positive,
+    default_seed,
+    layer_options,
+    lecun_normal,
+)
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
 

@@ -31,11 +31,10 @@ from vit_keras.layers.common import (
     check_positive,
     check_rates,
 )
-from vit_keras.layers.positions import ADDED
+from vit_keras.layers.positions import ADDED, POSITION_NAMES
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import add_head, image_input, image_source
-from vit_keras.models.description import POSITION_NAMES
 from vit_keras.models.image_model import ImageModel
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")

@@ -23,7 +23,7 @@ from vit_keras.models import patch_grid
 from vit_keras.models.description import copy_description, has_class_token
 from vit_keras.models.image_model import ImageModel
 from vit_keras.retrieval.tables import Picture
-from vit_keras.support.annotated import check_choice
+from vit_keras.support.checks import check_choice
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
 

@@ -18,9 +18,8 @@ from vit_keras.retrieval import tables
 from vit_keras.retrieval.embedder import Embedder, embed_batches
 from vit_keras.retrieval.tables import PictureList
 from vit_keras.support import extras
-from vit_keras.support.annotated import check_choice, differences
+from vit_keras.support.checks import check_choice, differences, read_json
 from vit_keras.support.files import claimed_output, remove_folder, remove_remains, write_text
-from vit_keras.support.json_files import read_json
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # limits of a part, which has at least one batch
 JOINED = 8  # parts per row group of the table

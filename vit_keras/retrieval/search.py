@@ -15,7 +15,7 @@ from vit_keras.evaluation.probes import unit_length
 from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
 from vit_keras.retrieval.neighbors import NeighborIndex, exact_neighbors
 from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable, file_reader
-from vit_keras.support.annotated import differences
+from vit_keras.support.checks import differences
 from vit_keras.support.command_line import on_one_line
 from vit_keras.support.machine import read_ahead
 from vit_keras.weights.weight_file import open_weight_file

@@ -19,8 +19,8 @@ from vit_keras.data.transforms import as_array
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.support import extras
+from vit_keras.support.checks import parse_json
 from vit_keras.support.files import replacing
-from vit_keras.support.json_files import parse_json
 
 
 class Picture(NamedTuple):

@@ -17,10 +17,8 @@ from vit_keras.config.parsing import flat_fields
 from vit_keras.config.recipes import read_yaml
 from vit_keras.config.run import change_addresses
 from vit_keras.layers import backends
-from vit_keras.support.annotated import differences
-from vit_keras.support.files import LOCK, PARTIAL, claimed, write_text
-from vit_keras.support.hub_address import without_commit
-from vit_keras.support.json_files import with_checksums
+from vit_keras.support.checks import differences, with_checksums
+from vit_keras.support.files import LOCK, PARTIAL, claimed, without_commit, write_text
 from vit_keras.support.machine import Environment, describe_environment, read_environment
 from vit_keras.weights import local_path, resolve
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from vit_keras.runtimes import SAVED_MODEL, format_of
+from vit_keras.support.checks import parse_json
 from vit_keras.support.files import is_zip
-from vit_keras.support.json_files import parse_json
 from vit_keras.support.tasks import Task
 
 NAME = "task.json"  # as a member of a TFLite file, and in `assets.extra` of a SavedModel

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ctypes import CDLL, c_size_t, c_void_p
 from typing import NotRequired, TypedDict, TypeVar
 
-from vit_keras.support.json_files import read_json
+from vit_keras.support.checks import read_json
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 BLOCK_BYTES, NUM_BLOCKS = 2**26, 64

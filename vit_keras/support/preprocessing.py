@@ -1,4 +1,4 @@
-"""Turns a picture's pixels into a model's input; models carry this description."""
+"""Descriptions that models carry: how pixels become their input, and how weights are resized."""
 
 import dataclasses
 import warnings
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support.annotated import Rule, check_rules, check_types, short
+from vit_keras.support.checks import Rule, check_choices, check_rules, check_types, short
+from vit_keras.support.resizing import INTERPOLATIONS, OFFSET_RULES, interpolation_rule
 
 METHODS = ("bilinear", "bicubic", "nearest")  # of resizing; the last one is for masks
 ROUNDINGS = ("none", "torchvision", "transformers")
@@ -200,3 +201,61 @@ def with_tuples(fields) -> dict[str, Any]:
 
 def _with_tuples(value):
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Resizing:
+    """The rules for position embeddings on other grids and for patch kernels of other sizes.
+
+    The defaults are the rules of the published ViT code, and of FlexiViT for kernels.
+
+    Attributes:
+        positions: A key of `INTERPOLATIONS`, or "bilinear_geometric" for biases.
+        patches: The name of the rule for resizing patches; see `resample_patch_kernel`.
+        crops: Whether to accept images of any size and ignore the pixels at the right and bottom
+            that do not fill a patch, like a convolution without padding.
+        biases: The name of the rule for BEiT's biases; None uses the rule for positions.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> flexivit = Resizing(positions="bilinear_antialias", patches="bilinear_half_pixel")
+        >>> flexivit.replaced(interpolation="bicubic").positions
+        'bicubic'
+    """
+
+    positions: str = "bilinear"
+    patches: str = "bilinear_half_pixel"
+    crops: bool = False
+    biases: str | None = None
+
+    def __post_init__(self):
+        check_types(self)
+        rules = {**INTERPOLATIONS, **OFFSET_RULES}
+        check_choices(self, {"positions": rules, "patches": rules, "biases": (None, *rules)})
+
+    def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
+        """Tells whether a model for images of this size must leave out pixels, and may."""
+        return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
+
+    def replaced(
+        self, interpolation: str | None = None, patch_interpolation: str | None = None
+    ) -> "Resizing":
+        """Returns a copy with other rules.
+
+        Args:
+            interpolation: The rule for positions; None keeps it.
+            patch_interpolation: The rule for patches; None keeps it.
+
+        Raises:
+            ValueError: If there is no such rule.
+        """
+        changes: dict[str, Any] = {}
+        if interpolation is not None:
+            interpolation_rule(interpolation, "interpolation")
+            changes |= {"positions": interpolation, "biases": None}
+        if patch_interpolation is not None:
+            interpolation_rule(patch_interpolation, "patch_interpolation")
+            changes["patches"] = patch_interpolation
+        return dataclasses.replace(self, **changes) if changes else self

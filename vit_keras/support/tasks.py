@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from vit_keras.support.annotated import check_choice, check_rules, check_types
+from vit_keras.support.checks import check_choice, check_rules, check_types
 
 if TYPE_CHECKING:
     import numpy as np

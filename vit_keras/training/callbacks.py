@@ -13,7 +13,7 @@ import numpy as np
 
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras
-from vit_keras.support.json_files import read_json
+from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import KINDS
 from vit_keras.training import checkpoints
 from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state

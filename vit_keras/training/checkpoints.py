@@ -28,8 +28,8 @@ import numpy as np
 
 from vit_keras.layers import backends
 from vit_keras.models import teacher_variables
+from vit_keras.support.checks import read_json, with_checksums
 from vit_keras.support.files import recover, remove_folder, replacing, replacing_folder, sha256
-from vit_keras.support.json_files import read_json, with_checksums
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.records import NonFinite, read_rollbacks
 

@@ -7,8 +7,8 @@ import json
 import math
 import pathlib
 
+from vit_keras.support.checks import read_json
 from vit_keras.support.files import write_text
-from vit_keras.support.json_files import read_json
 from vit_keras.support.tasks import KINDS
 
 RESTORE = "Restore it, or begin another run with another --workdir"

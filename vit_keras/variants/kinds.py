@@ -189,7 +189,7 @@ class Family:
         pixels: The side of the images that the published models take, or their height and width.
         other_pixels: `{name of a size: its pixels}`, for sizes with other images.
         preprocessing: The fields of `vit_keras.models.Preprocessing`.
-        resizing: The rules for positions and patches, a `vit_keras.support.resizing.Resizing`.
+        resizing: The rules for positions and patches, a `vit_keras.support.preprocessing.Resizing`.
         suffix: The end of the names of its variants.
         function: The names of its constructors in `vit_keras.applications`, with `{}` for the size;
             by default, `name` and the size.

@@ -15,10 +15,11 @@ from vit_keras.layers.common import ViTOptions
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
-from vit_keras.support.annotated import check_annotated, short
+from vit_keras.support.checks import check_annotated, short
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
+from vit_keras.weights.architectures import class_for
 from vit_keras.weights.containers.checks import (
     NOTE_KEY,
     DamagedFile,
@@ -28,7 +29,6 @@ from vit_keras.weights.containers.checks import (
     parse_json,
     write_safetensors,
 )
-from vit_keras.weights.recognition import class_for
 from vit_keras.weights.strict_copy import sizes_of
 
 SUFFIX = ".safetensors"

@@ -1,4 +1,4 @@
-"""The sizes that determine the names and shapes of a model's variables."""
+"""The sizes that determine the names and shapes of a model's variables, and how it computes."""
 
 import dataclasses
 import math
@@ -17,9 +17,14 @@ from vit_keras.layers import (
     Rope,
     StdConv,
 )
+from vit_keras.layers.base import GELUS
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
+from vit_keras.layers.residual import STANDARDIZATIONS
+from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer, positions_of
 from vit_keras.models.image_model import ImageModel
+from vit_keras.support.checks import check_choices, check_types
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Resizing, with_tuples
+from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
 # How the paths of the variables that other projects' files can hold begin.
@@ -373,3 +378,65 @@ def _position_cover(names):
     if not later:
         return "all"
     return "class" if later == ["registers"] and "cls" in names else "patches"
+
+
+def class_for(sizes: dict) -> type[VisionTransformerArchitecture] | type[ResNetArchitecture]:
+    """Returns the architecture class of a model with these `sizes`, which may be incomplete."""
+    if "hidden_size" not in sizes:
+        return ResNetArchitecture
+    if sizes.get("resnet_layers") is None:
+        return VisionTransformerArchitecture
+    return HybridArchitecture
+
+
+PUBLISHED_RESIZING = Resizing()
+
+
+@dataclasses.dataclass(frozen=True)
+class Numerics:
+    """How a format's original code computes, prepares images and resizes a grid.
+
+    Attributes:
+        gelu: "exact", "tanh" or "quick".
+        layer_norm_epsilon: The epsilon of all layer normalizations; None if the file does not give
+            it, so a model keeps its own.
+        preprocessing: How pixels become the model's input.
+        resizing: The rules for position embeddings and patch kernels of other sizes.
+        standardization: How the convolutions of a hybrid's stem standardize their kernels.
+        group_norm_epsilon: The epsilon of all group normalizations in a hybrid's stem.
+        class_names: Names of the classes in the order of the logits, or None.
+        task: What the outputs mean.
+    """
+
+    gelu: str = "exact"
+    layer_norm_epsilon: float | None = 1e-6
+    preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
+    resizing: Resizing = PUBLISHED_RESIZING
+    standardization: str = "vit"
+    group_norm_epsilon: float = 1e-6
+    class_names: tuple[str, ...] | None = None
+    task: Task = CLASSES
+
+    def __post_init__(self):
+        check_types(self)
+        check_choices(self, {"gelu": GELUS, "standardization": STANDARDIZATIONS})
+        for name in ("layer_norm_epsilon", "group_norm_epsilon"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
+
+    def to_json(self) -> dict:
+        """Returns the fields as JSON values for a file's metadata, without a task for classes."""
+        fields = dataclasses.asdict(self)
+        if self.task == CLASSES:
+            del fields["task"]
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict) -> "Numerics":
+        """The reverse of `to_json`."""
+        fields = with_tuples(fields)
+        fields["task"] = Task(**with_tuples(fields["task"])) if "task" in fields else CLASSES
+        fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
+        fields["resizing"] = Resizing(**fields["resizing"])
+        return cls(**fields)

@@ -15,8 +15,7 @@ import re
 from collections.abc import Collection
 
 from vit_keras.support import extras
-from vit_keras.support.files import sha256
-from vit_keras.support.hub_address import (
+from vit_keras.support.files import (
     COMMIT,
     MAIN,
     TIMM,
@@ -25,6 +24,7 @@ from vit_keras.support.hub_address import (
     is_plain,
     parse_hf,
     parse_kaggle,
+    sha256,
 )
 from vit_keras.weights.containers import DamagedFile, shards_of
 from vit_keras.weights.containers.checks import some

@@ -10,19 +10,19 @@ from typing import Any
 
 import keras
 
-from vit_keras.layers.base import pair
+from vit_keras import variants
+from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models import ResNet, VisionTransformer, lora_layers, with_image_size
 from vit_keras.models.common import build_without_values
-from vit_keras.models.options import OPTION_NAMES
+from vit_keras.support.checks import pair
 from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
+from vit_keras.weights.architectures import Numerics, class_for, grid_of
 from vit_keras.weights.containers.checks import check_fit, check_tensors, named_errors, parse_json
 from vit_keras.weights.containers.keras_h5 import KerasTensors
-from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.hub import local_path
-from vit_keras.weights.recognition import check_plausible, class_for
 from vit_keras.weights.strict_copy import inferred, set_computation
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -330,3 +330,67 @@ def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Mod
             check_plausible(sizes, weights, times=LARGEST_GROWTH)
         model = build(base, **sizes)
         return load_adapters(model, path)
+
+
+def check_plausible(sizes: dict, file, times: int = 1) -> None:
+    """Checks that a model of these `sizes` needs no more weights than `file` can hold.
+
+    Otherwise a few small tensors of odd shapes could claim any amount of memory.
+
+    Args:
+        sizes: The arguments of the constructor, as far as they are known.
+        file: An open `WeightFile`.
+        times: The largest ratio of the model's weights to the file's.
+
+    Raises:
+        ValueError: If the model would have far more weights than the file.
+    """
+    _check_counts(sizes, file)
+    held = sum(math.prod(shape) for shape in file.shapes.values())
+    claimed = _least_parameters({"image_size": (0, 0), **sizes})
+    if claimed > times * held + 10**6:
+        raise ValueError(
+            f"The shapes in {file.path!r} and the configuration beside it contradict each other: "
+            f"a model of {sizes} has at least {claimed} weights, the file has {held}"
+        )
+
+
+# The arguments that are counts, or pairs of counts.
+COUNTS = (
+    *("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes", "channels"),
+    *("representation_size", "patch_size", "num_registers", "map_heads", "map_mlp_dim"),
+)
+
+
+def _check_counts(sizes, file):
+    """Raises ValueError for counts below their minimum, or for more blocks than tensors."""
+    for name in COUNTS:
+        value, least = sizes.get(name), int(name not in ("num_classes", "num_registers"))
+        if (
+            value is not None
+            and min(value if isinstance(value, (tuple, list)) else [value]) < least
+        ):
+            raise ValueError(
+                f"`{name}` must be a whole number of at least {least}. Received: {value!r}, as "
+                f"{file.path!r} and the configuration beside it say"
+            )
+    depth = sizes.get("num_layers", 0) + sum(sizes.get("resnet_layers") or ())
+    if depth > len(file.shapes):
+        raise ValueError(f"{file.path!r} has fewer tensors than a model of {depth} blocks")
+
+
+def _least_parameters(sizes):
+    """Returns a lower bound: the number of weights in the large kernels."""
+    root = int(variants.ROOT_WIDTH * sizes.get("resnet_width", 0))
+    stages = sizes.get("resnet_layers") or ()
+    total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
+    if "hidden_size" in sizes:
+        width, patch, layers = (sizes[k] for k in ("hidden_size", "patch_size", "num_layers"))
+        hidden = sizes.get("representation_size") or 0
+        channels = sizes.get("channels") or 0 if not stages else 0
+        rows, columns = grid_of(sizes)
+        total += width * (math.prod(patch) * channels + rows * columns + hidden)
+        total += (hidden or width) * (sizes.get("num_classes") or 0)
+        total += width * ((sizes.get("num_registers") or 0) + (sizes.get("map_mlp_dim") or 0))
+        total += layers * (width * (4 * width + 2 * sizes["mlp_dim"]) + sizes["mlp_dim"])
+    return total

@@ -28,11 +28,11 @@ from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
 from vit_keras.support.preprocessing import with_tuples
-from vit_keras.weights.architectures import HybridArchitecture
+from vit_keras.weights.architectures import HybridArchitecture, Numerics
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text
-from vit_keras.weights.formats.base import FIELD_LABELS, Numerics, check_held
+from vit_keras.weights.formats.base import check_held
 from vit_keras.weights.recognition import family_name
 from vit_keras.weights.texts import TOKENIZER_FILES
 from vit_keras.weights.weight_file import merge_configs
@@ -334,7 +334,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
         there = getattr(Numerics(), field) if there is None else there
         if here != there:
             yield (
-                f"computes with {FIELD_LABELS[field]} {there!r} and this model with {here!r}: the "
+                f"computes with `{field}` {there!r} and this model with {here!r}: the "
                 "weights are written unchanged, and logits there will differ slightly"
             )
     if row.config_files is None or is_folder:  # else the project has its preprocessing in folders

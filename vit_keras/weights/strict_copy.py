@@ -15,8 +15,8 @@ from vit_keras.models import ImageModel, resizing_of
 from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.support.keras_internals import sublayers
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
-    Resizing,
     adapt_patch_kernel,
     change_channels,
     resize_position_embeddings,
@@ -24,15 +24,16 @@ from vit_keras.support.resizing import (
 )
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.architectures import (
+    Numerics,
     ResNetArchitecture,
     VisionTransformerArchitecture,
     grid_of,
 )
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
-from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.formats.tensor_links import assign, misfits, read_links
-from vit_keras.weights.recognition import family_name, square_side, variant_name
+from vit_keras.weights.formats.tensor_names import square_side
+from vit_keras.weights.recognition import family_name, variant_name
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values
@@ -258,6 +259,8 @@ def _resize_positions(array, shape, grid, file, rule):
         _warn_of_equal_count(array, old_grid, grid, file)
     empty = np.zeros_like(array[:, : slots - old_slots])
     array = np.concatenate([empty, array], axis=1) if slots > old_slots else array
+    if old_grid == grid:
+        return array
     return resize_position_embeddings(array, old_grid, grid, rule)
 
 

@@ -16,7 +16,7 @@ from vit_keras.layers.common import check_choice, check_positive
 from vit_keras.models import ImageText, TextTransformer, with_unit_length
 from vit_keras.models.zero_shot import TASKS, head_from_text
 from vit_keras.support import extras
-from vit_keras.support.annotated import check_annotated, check_types, short
+from vit_keras.support.checks import check_annotated, check_types, short
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import check_class_names
 from vit_keras.weights import strict_copy
@@ -38,8 +38,7 @@ from vit_keras.weights.formats.text import (
     open_clip_text,
     text_config,
 )
-from vit_keras.weights.loading import build
-from vit_keras.weights.recognition import check_plausible
+from vit_keras.weights.loading import build, check_plausible
 from vit_keras.weights.weight_file import (
     WeightFile,
     local_path,

@@ -5,11 +5,12 @@ import dataclasses
 import functools
 import os
 import re
+import zipfile
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
 from vit_keras.layers.common import ViTOptions
-from vit_keras.support.annotated import (
+from vit_keras.support.checks import (
     FILLED,
     Count,
     Labels,
@@ -18,8 +19,9 @@ from vit_keras.support.annotated import (
     check_annotated,
     fault_inside,
 )
-from vit_keras.support.files import check_arrived
-from vit_keras.weights.containers import READERS, Reader, reader_for
+from vit_keras.support.files import check_arrived, is_zip
+from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, class_for
+from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     NOTE_KEY,
@@ -27,13 +29,13 @@ from vit_keras.weights.containers.checks import (
     UnreadModel,
     named_errors,
     parse_json,
+    readable,
 )
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats import registry
-from vit_keras.weights.formats.base import PUBLISHED_RESIZING, Format, Numerics
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.keras_hub import READ, check_preset
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
-from vit_keras.weights.recognition import class_for
 
 NOTE_PARTS = ("architecture", "numerics")
 
@@ -187,6 +189,22 @@ def open_weight_file(
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
         yield WeightFile(path, tensors, format_row, names, config, folder, tuple(remarks))
+
+
+def reader_for(path: str) -> type[Reader] | None:
+    """Returns the reader for a file by its suffix, or else its content; None if unknown."""
+    if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
+        return named
+    with open(path, "rb") as file:
+        start = file.read(9)
+    if is_zip(path):
+        with readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
+            arrays = all(name.endswith(".npy") for name in archive.namelist())
+        return READERS[".npz" if arrays else ".pt"]
+    starts = {b"\x80\x02": ".pt", b"\x89HDF": ".keras"}
+    kinds = [kind for known, kind in starts.items() if start.startswith(known)]
+    kinds += [".safetensors"] if start[8:] == b"{" else []
+    return READERS[kinds[0]] if kinds else None
 
 
 TRANSFORMERS_4 = "with transformers 4, `from_pretrained(folder, {}=True)`, and `save_pretrained` it"

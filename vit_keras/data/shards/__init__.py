@@ -32,8 +32,8 @@ from vit_keras.data.shards.shard_files import (
     size_and_stamp,
 )
 from vit_keras.support import extras
+from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
 from vit_keras.support.files import exclusive_lock, replacing_folder, sha256
-from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
 from vit_keras.support.machine import read_ahead
 
 MOST_SHARDS = 10**6

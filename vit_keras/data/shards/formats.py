@@ -22,7 +22,7 @@ from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.data.tfds import FOOTER, HEADER
 from vit_keras.support import extras
-from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json
+from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json
 
 require = functools.partial(extras.require, purpose="Reading or writing such shards")
 MOST_CLASSES = 2**20  # so that names do not fill the memory

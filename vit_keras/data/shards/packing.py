@@ -21,9 +21,8 @@ from vit_keras.data.pillow_images import (
 )
 from vit_keras.data.shards import FILE, Entry, Manifest
 from vit_keras.data.shards.formats import FORMATS
-from vit_keras.support.annotated import check_choice
+from vit_keras.support.checks import check_choice, with_checksums
 from vit_keras.support.files import check_new, replacing_folder, sha256
-from vit_keras.support.json_files import with_checksums
 from vit_keras.support.machine import read_ahead
 
 MEGABYTE = 10**6

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from vit_keras.support.annotated import check_choice
+from vit_keras.support.checks import check_choice
 
 GIB, GB, TERA = 2**30, 10**9, 10**12
 NVIDIA = "https://www.nvidia.com/en-us/data-center"

@@ -24,7 +24,7 @@ from vit_keras.inspection import abstract_model, flops
 from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
-from vit_keras.support.annotated import check_defaults
+from vit_keras.support.checks import check_defaults
 
 AGAIN = 1  # forward passes that rematerialization adds to a training step
 DAY, HOUR = 86_400, 3_600  # seconds

@@ -12,7 +12,7 @@ import pkgutil
 
 import keras
 
-from vit_keras.support.annotated import check_defaults
+from vit_keras.support.checks import check_defaults
 from vit_keras.training.distribution.topology import (
     ALONE,
     Cluster,

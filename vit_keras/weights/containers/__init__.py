@@ -6,14 +6,11 @@ claims against its size before allocating memory.
 
 import contextlib
 import os
-import zipfile
-from collections.abc import Callable
 
 import numpy as np
 
-from vit_keras.support.annotated import is_text, short
-from vit_keras.support.files import check_arrived, is_zip
-from vit_keras.support.hub_address import is_plain
+from vit_keras.support.checks import is_text, short
+from vit_keras.support.files import check_arrived, is_plain
 from vit_keras.weights.containers.archives import (
     NpzTensors,
     TorchTensors,
@@ -26,7 +23,6 @@ from vit_keras.weights.containers.checks import (
     Reader,
     SafetensorsTensors,
     parse_json,
-    readable,
     some,
     write_safetensors,
 )
@@ -124,7 +120,7 @@ def _suffix(path):
     return os.path.splitext(path.removesuffix(INDEX))[1]
 
 
-READERS: dict[str, Callable[[str], Reader]] = {
+READERS: dict[str, type[Reader]] = {
     ".npz": NpzTensors,
     ".safetensors": SafetensorsTensors,
     ".pth": TorchTensors,
@@ -146,19 +142,4 @@ WRITERS = {
 }
 
 
-def reader_for(path: str) -> Callable[[str], Reader] | None:
-    """Returns the reader for a file by its suffix, or else its content; None if unknown."""
-    if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
-        return named
-    with open(path, "rb") as file:
-        start = file.read(9)
-    if is_zip(path):
-        with readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
-            arrays = all(name.endswith(".npy") for name in archive.namelist())
-        return NpzTensors if arrays else TorchTensors
-    starts = {b"\x80\x02": TorchTensors, b"\x89HDF": KerasTensors}
-    by_start = next((starts[known] for known in starts if start.startswith(known)), None)
-    return by_start or (SafetensorsTensors if start[8:] == b"{" else None)
-
-
-__all__ = ["READERS", "WRITERS", "DamagedFile", "Reader", "reader_for"]
+__all__ = ["READERS", "WRITERS", "DamagedFile", "Reader"]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vit_keras.support import extras
-from vit_keras.support.annotated import short
+from vit_keras.support.checks import short
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers.checks import (
     LARGEST_HEADER_BYTES,

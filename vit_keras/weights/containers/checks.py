@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.support import extras
-from vit_keras.support.json_files import load_once
+from vit_keras.support.checks import load_once
 from vit_keras.weights.containers.h5_names import DIGEST as KEY
 
 # A file may claim this many times its size, since zeros compress well.

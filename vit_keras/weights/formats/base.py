@@ -1,78 +1,16 @@
-"""Describes formats: names, layouts and numerics, without files."""
+"""Describes formats, without files: names, layouts, and what a format can hold."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vit_keras.layers.base import GELUS
-from vit_keras.layers.residual import STANDARDIZATIONS
-from vit_keras.models import Preprocessing
-from vit_keras.support.annotated import check_choices, check_types
-from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
-from vit_keras.support.resizing import Resizing
-from vit_keras.support.tasks import CLASSES, Task
-from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
+from vit_keras.weights.architectures import (
+    HybridArchitecture,
+    Numerics,
+    VisionTransformerArchitecture,
+)
 from vit_keras.weights.formats.tensor_links import Link
 from vit_keras.weights.recognition import family_name
-
-PUBLISHED_RESIZING = Resizing()
-# Names in messages of the fields that may differ between a model and a format's code.
-FIELD_LABELS = {
-    "gelu": "GELU",
-    "layer_norm_epsilon": "layer norm epsilon",
-    "standardization": "the standardization",
-    "group_norm_epsilon": "group norm epsilon",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Numerics:
-    """How a format's original code computes, prepares images and resizes a grid.
-
-    Attributes:
-        gelu: "exact", "tanh" or "quick".
-        layer_norm_epsilon: The epsilon of all layer normalizations; None if the file does not give
-            it, so a model keeps its own.
-        preprocessing: How pixels become the model's input.
-        resizing: The rules for position embeddings and patch kernels of other sizes.
-        standardization: How the convolutions of a hybrid's stem standardize their kernels.
-        group_norm_epsilon: The epsilon of all group normalizations in a hybrid's stem.
-        class_names: Names of the classes in the order of the logits, or None.
-        task: What the outputs mean.
-    """
-
-    gelu: str = "exact"
-    layer_norm_epsilon: float | None = 1e-6
-    preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
-    resizing: Resizing = PUBLISHED_RESIZING
-    standardization: str = "vit"
-    group_norm_epsilon: float = 1e-6
-    class_names: tuple[str, ...] | None = None
-    task: Task = CLASSES
-
-    def __post_init__(self):
-        check_types(self)
-        check_choices(self, {"gelu": GELUS, "standardization": STANDARDIZATIONS})
-        for name in ("layer_norm_epsilon", "group_norm_epsilon"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
-
-    def to_json(self) -> dict:
-        """Returns the fields as JSON values for a file's metadata, without a task for classes."""
-        fields = dataclasses.asdict(self)
-        if self.task == CLASSES:
-            del fields["task"]
-        return fields
-
-    @classmethod
-    def from_json(cls, fields: dict) -> "Numerics":
-        """The reverse of `to_json`."""
-        fields = with_tuples(fields)
-        fields["task"] = Task(**with_tuples(fields["task"])) if "task" in fields else CLASSES
-        fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
-        fields["resizing"] = Resizing(**fields["resizing"])
-        return cls(**fields)
 
 
 @dataclasses.dataclass(frozen=True)

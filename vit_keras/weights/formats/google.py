@@ -13,12 +13,20 @@ import re
 import numpy as np
 
 from vit_keras.layers.positions import sincos_2d
-from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
-from vit_keras.support.resizing import Resizing
-from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
+from vit_keras.weights.architectures import (
+    Numerics,
+    ResNetArchitecture,
+    VisionTransformerArchitecture,
+)
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, same
-from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes, square_side
+from vit_keras.weights.formats.tensor_names import (
+    count_blocks,
+    guess_image_size,
+    resnet_sizes,
+    square_side,
+)
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")

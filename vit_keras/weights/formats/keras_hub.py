@@ -15,15 +15,20 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES
 from vit_keras.models import Preprocessing
-from vit_keras.support.annotated import short
-from vit_keras.support.resizing import Resizing
-from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.support.checks import short
+from vit_keras.support.preprocessing import Resizing
+from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.base import Format, Numerics, check_only
+from vit_keras.weights.formats.base import Format, check_only
 from vit_keras.weights.formats.dino import IMAGENET
 from vit_keras.weights.formats.tensor_links import Link, same, tensor_links, zeros
-from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames, pairs, tensor_sizes
-from vit_keras.weights.recognition import guess_image_size
+from vit_keras.weights.formats.tensor_names import (
+    LAYER_SCALE,
+    TensorNames,
+    guess_image_size,
+    pairs,
+    tensor_sizes,
+)
 
 READ = (
     "Of KerasHub's classes, the backbones of ViT, DeiT, DINOV2 and DINOV3 and the classifiers of "

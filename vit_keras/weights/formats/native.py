@@ -11,13 +11,13 @@ import keras
 
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.common import WITH_NO_OBJECT
-from vit_keras.models.description import positions_among
-from vit_keras.weights.architectures import LayerFacts, classifier_of, options_of
+from vit_keras.layers.positions import positions_among
+from vit_keras.weights.architectures import LayerFacts, Numerics, classifier_of, options_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
-from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.google import sizes
 from vit_keras.weights.formats.tensor_links import Link, same
-from vit_keras.weights.recognition import count_blocks, guess_image_size, resnet_sizes
+from vit_keras.weights.formats.tensor_names import count_blocks, guess_image_size, resnet_sizes
 
 POSITION_ARGUMENTS = ("position_embedding", "position_embedding_at")
 

@@ -14,10 +14,10 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.common import OPTION_NAMES, pair
 from vit_keras.models import Preprocessing
-from vit_keras.support.resizing import Resizing
-from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.support.preprocessing import Resizing
+from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
-from vit_keras.weights.formats.base import Format, Numerics, check_only
+from vit_keras.weights.formats.base import Format, check_only
 from vit_keras.weights.formats.tensor_links import Link, tensor_links, transposed
 from vit_keras.weights.formats.tensor_names import (
     PoolNames,

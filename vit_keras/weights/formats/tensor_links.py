@@ -29,7 +29,7 @@ class Link:
         ours: Paths of variables in the model.
         read: Takes the arrays of `theirs` and returns those of `ours`, in order.
         write: The reverse of `read`.
-        unpadded: Whether the file's tensor may have leading axes of size 1.
+        unpadded: Whether shapes with and without leading ones are equivalent.
     """
 
     theirs: tuple[str, ...]
@@ -40,8 +40,8 @@ class Link:
 
     def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
         """Whether a tensor with `shape` can be read as one with the written shape `expected`."""
-        padding = (1,) * (len(shape) - len(expected)) if self.unpadded else ()
-        return shape == (*padding, *expected)
+        start = lambda sizes: itertools.dropwhile(lambda size: self.unpadded and size == 1, sizes)
+        return tuple(start(shape)) == tuple(start(expected))
 
 
 def misfits(

@@ -6,13 +6,14 @@ A `TensorNames` is one row of such a table. `tensor_links` turns a row into link
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
 
+from vit_keras import variants
 from vit_keras.layers.common import Prefix, ViTOptions
-from vit_keras.weights.recognition import count_blocks, square_side
 
 
 def halves(size: int) -> np.ndarray:
@@ -350,3 +351,56 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
     if any(side % patch for side, patch in zip(size, patch_size)):
         changed["crop_to_patches"] = True
     return changed
+
+
+def count_blocks(names, prefix: str) -> int:
+    """Counts the blocks called `{prefix}{i}.…` or `{prefix}{i}/…` in `names`."""
+    pattern = re.compile(re.escape(prefix) + r"(\d+)[./]")
+    return len({match[1] for match in map(pattern.match, names) if match})
+
+
+def count_units(names, pattern: str) -> tuple[int, ...]:
+    """Counts the units in each ResNet stage.
+
+    Args:
+        names: Names of tensors.
+        pattern: A regular expression with two groups, the numbers of a stage and of a unit.
+    """
+    units: dict[int, set[int]] = {}
+    for match in filter(None, map(re.compile(pattern).match, names)):
+        units.setdefault(int(match[1]), set()).add(int(match[2]))
+    return tuple(len(units[stage]) for stage in sorted(units))
+
+
+def resnet_sizes(shapes: Mapping[str, tuple[int, ...]], root: str) -> dict[str, Any]:
+    """Returns a ResNet's arguments from the names and shapes of its convolutions."""
+    *_, channels, width = shapes[root]
+    return {
+        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
+        "resnet_width": width / variants.ROOT_WIDTH,
+        "channels": channels,
+    }
+
+
+def square_side(positions: int) -> int | None:
+    """Returns the side of a square grid of `positions` patches, or None without such a grid."""
+    side = math.isqrt(max(positions, 0))
+    return side if side * side == positions and side else None
+
+
+def guess_image_size(
+    positions: int, patch_size: tuple[int, int], prefix: int, resnet_layers=None
+) -> dict:
+    """Returns `{"image_size": (height, width)}` in pixels; empty if the grid is not square.
+
+    Args:
+        positions: The number of position embeddings.
+        patch_size: Height and width of a patch, in cells of the stem's map for a hybrid.
+        prefix: The number of embeddings before those of the patches, such as 1 for a class token.
+        resnet_layers: The units of each stage of a hybrid's stem; None without a stem.
+    """
+    side = square_side(positions - prefix)
+    if side is None:
+        return {}
+    stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)
+    return {"image_size": tuple(side * patch * stride for patch in patch_size)}

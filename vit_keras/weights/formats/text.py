@@ -17,8 +17,7 @@ from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import clip
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, gelu_of
 from vit_keras.weights.formats.tensor_links import Link, block_links, dense, norm, same, transposed
-from vit_keras.weights.formats.tensor_names import TensorNames, tensor_options
-from vit_keras.weights.recognition import count_blocks
+from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks, tensor_options
 
 TRANSFORMERS = dataclasses.replace(
     clip.CLIP,

@@ -1,11 +1,11 @@
 """torchvision's `VisionTransformer` state dicts: `vit_b_16` and the other sizes."""
 
 from vit_keras.models import Preprocessing
-from vit_keras.support.resizing import Resizing
-from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.support.preprocessing import Resizing
+from vit_keras.weights.architectures import Numerics
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames, tensor_sizes
-from vit_keras.weights.recognition import guess_image_size
+from vit_keras.weights.formats.tensor_names import TensorNames, guess_image_size, tensor_sizes
 
 NAMES = TensorNames.of(
     "patches=conv_proj cls=class_token positions=encoder.pos_embedding "

@@ -17,8 +17,12 @@ import numpy as np
 
 from vit_keras.layers import Rope
 from vit_keras.layers.common import ViTOptions
-from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.architectures import (
+    HybridArchitecture,
+    Numerics,
+    VisionTransformerArchitecture,
+)
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames, pairs
 from vit_keras.weights.formats.timm.names import (

@@ -9,8 +9,7 @@ from vit_keras import variants
 from vit_keras.layers import Rope
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_links import Link, kernel, norm
-from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames, pairs
-from vit_keras.weights.recognition import count_units
+from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames, count_units, pairs
 
 POOL = PoolNames.of(
     "probe=attn_pool.latent query=attn_pool.q kv=attn_pool.kv out=attn_pool.proj "

@@ -10,12 +10,15 @@ from typing import Any
 from vit_keras.layers import Rope
 from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
-from vit_keras.support.resizing import Resizing
-from vit_keras.weights.architectures import grid_of
-from vit_keras.weights.formats.base import Numerics
-from vit_keras.weights.formats.tensor_names import COVERS, covered_positions, tensor_sizes
+from vit_keras.support.preprocessing import Resizing
+from vit_keras.weights.architectures import Numerics, grid_of
+from vit_keras.weights.formats.tensor_names import (
+    COVERS,
+    covered_positions,
+    guess_image_size,
+    tensor_sizes,
+)
 from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
-from vit_keras.weights.recognition import guess_image_size
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
 # The tensors of a file determine most of a model. The rest are the values of an architecture's
