@@ -107,7 +107,7 @@ def write_large(folder: pathlib.Path, records: int) -> None:
     """Writes shards without content, and an index of `records` pictures in them."""
     from PIL import Image
 
-    from vit_keras.data.shards import source
+    from vit_keras.data import shards as source
 
     Image.new("RGB", (64, 64), "teal").save(folder / "picture.jpg")
     picture = (folder / "picture.jpg").read_bytes()

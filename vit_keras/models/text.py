@@ -9,14 +9,8 @@ import keras
 from keras import ops
 
 from vit_keras.layers import EncoderBlock, TakeToken, TextEmbedding, TextMask
-from vit_keras.layers.common import (
-    NORMALIZATIONS,
-    BlockOptions,
-    check_positive,
-    default_seed,
-    layer_options,
-    lecun_normal,
-)
+from vit_keras.layers.base import default_seed, layer_options, lecun_normal
+from vit_keras.layers.common import NORMALIZATIONS, BlockOptions, check_positive
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
 
