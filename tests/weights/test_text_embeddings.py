@@ -298,7 +298,7 @@ def test_a_table_is_searched_in_words(rng, tmp_path, folders, kind):
         order = np.argsort(-expected[:, number])
         assert_close(np.array(similarities), expected[order, number], rtol=1e-5)
         assert [int(row["row"]) for row in answers] == order.tolist()
-    with pytest.raises(ValueError, match=r"--not subtracts from"):
+    with pytest.raises(ValueError, match=r"--not needs a text before TABLE"):
         commands.run(["search", table, "--rows", "0", "--not", "photo"])
     if kind == "softmax":
         other = str(tmp_path / "other.parquet")

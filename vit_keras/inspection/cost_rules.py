@@ -264,6 +264,13 @@ def _stage(layer, shape, convention) -> Products:
         shape = unit.compute_output_shape(shape)
 
 
+def _prototype_head(layer, shape, convention) -> Products:
+    """Multiplies by the three kernels of the MLP, and by the prototypes."""
+    positions = math.prod(shape[1:-1])
+    for kernel in (*(dense.kernel for dense in layer.dense_layers), layer.kernel):
+        yield positions * math.prod(kernel.shape), positions * kernel.shape[-1]
+
+
 RULES: dict[type, Rule] = {
     keras.layers.Dense: _dense,
     keras.layers.EinsumDense: _einsum_dense,
@@ -284,6 +291,7 @@ RULES: dict[type, Rule] = {
     layers.TransformerBlock: _block,
     layers.WithAttentionWeights: _wrapped_block,
     layers.MAPHead: _map_head,
+    layers.PrototypeHead: _prototype_head,
     layers.StdConv: _convolution,
     layers.RootBlock: _root,
     layers.BottleneckUnit: _unit,

@@ -9,7 +9,6 @@ import keras
 
 from vit_keras import variants
 from vit_keras.inspection.cost_rules import RULES, Convention, Products, count
-from vit_keras.layers import PrototypeHead
 from vit_keras.models import from_variant
 from vit_keras.models.common import build_without_values
 from vit_keras.models.self_distillation import SelfDistillation
@@ -307,13 +306,6 @@ def _tensor_shapes(arguments) -> Iterator[tuple]:
             yield from _tensor_shapes(value)
 
 
-def _prototype_head(layer, shape, convention) -> Products:
-    """Multiplies by the three kernels of the MLP, and by the prototypes."""
-    positions = math.prod(shape[1:-1])
-    for kernel in (*(dense.kernel for dense in layer.dense_layers), layer.kernel):
-        yield positions * math.prod(kernel.shape), positions * kernel.shape[-1]
-
-
 def _self_distillation(layer, shape, convention) -> Products:
     """Counts both networks on their views, and the products of all pairs of distributions."""
     teacher_views, views = layer.pairs.shape
@@ -334,4 +326,4 @@ def _model(model: keras.Model, convention: Convention) -> Products:
     )
 
 
-RULES |= {PrototypeHead: _prototype_head, SelfDistillation: _self_distillation}
+RULES[SelfDistillation] = _self_distillation

@@ -25,6 +25,7 @@ from vit_keras.models import (
     task_of,
 )
 from vit_keras.support import extras
+from vit_keras.support.checks import pair
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
 from vit_keras.support.preprocessing import with_tuples
@@ -283,6 +284,8 @@ def _decisive(arguments):
     options["layer_scale"] = options["layer_scale"] is not None  # files lack its first value
     rope = {**(options["rope"] or {}), "rounded": None}  # rounded or not, its periods are close
     whole = {**arguments, **options, "rope": rope}
+    sides = zip(pair(whole["image_size"], "image_size"), pair(whole["patch_size"], "patch_size"))
+    whole["crop_to_patches"] &= any(size % patch for size, patch in sides)  # or nothing is cut
     defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
     for numerics in ("gelu", "layer_norm_epsilon", "classifier_activation"):
         whole.pop(numerics, None)  # `_losses` compares them
