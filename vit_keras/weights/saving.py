@@ -259,10 +259,10 @@ def _check_read_back(model, row, arch, config):
     names = [name for name in shapes if not UNNAMED.fullmatch(name)]
     try:
         _, spelled, _ = registry.choose(names, row.name, f"the {row.name} file", None, config)
-        found = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
+        arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
     except (ValueError, LookupError) as error:
         raise ValueError(f"{_refusal(row, arch)}: {error}") from error
-    here, there = _decisive(row.as_written(arch).arguments), _decisive(found)
+    here, there = _decisive(row.as_written(arch).arguments), _decisive(arguments)
     if others := [name for name in here if here[name] != there.get(name, here[name])]:
         received, read = (
             ", ".join(f"{name}={values[name]!r}" for name in others) for values in (here, there)

@@ -1,6 +1,6 @@
 """Containers of tensors: `.npz`, safetensors, PyTorch and Keras files, alone or as shards.
 
-Readers load only the tensors that are asked for, and run no code from a file. They check a file's
+Readers load only the tensors that a caller names, and run no code from a file. They check a file's
 claims against its size before allocating memory.
 """
 
