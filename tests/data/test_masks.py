@@ -242,7 +242,7 @@ WRONG = {  # how masks are written, options, and what is said
     "colors": (lambda n: painted(n, COLORS), {}, "not colors, such as #000000, #0080ff, #ff0000. Give .* data.mask_colors, or beside"),
     "a color that is no class": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000"}, "the colors of a mask must be #000000, #ff0000; it holds #0080ff"),
     "a color twice": (lambda n: n, {"mask_colors": "#000000,0 0 0"}, "needs its own level or color"),
-    "no color": (lambda n: n, {"mask_colors": "red,blue"}, "A color must be such as #ff0000 or 255 0 0. Received: 'red'"),
+    "no color": (lambda n: n, {"mask_colors": "red,blue"}, "A color must look like #ff0000 or 255 0 0. Received: 'red'"),
 }  # fmt: skip
 
 

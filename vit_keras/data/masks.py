@@ -131,7 +131,7 @@ def _number_of(color) -> int:
         return int(digits, 16)
     levels = [int(part) for part in re.split(r"[\s,;]+", digits) if part.isdigit()]
     if len(levels) != 3 or max(levels) > 255:
-        raise ValueError(f"A color must be such as #ff0000 or 255 0 0. Received: {color!r}")
+        raise ValueError(f"A color must look like #ff0000 or 255 0 0. Received: {color!r}")
     return levels[0] << 16 | levels[1] << 8 | levels[2]
 
 

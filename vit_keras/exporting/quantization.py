@@ -251,7 +251,7 @@ def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
 
 
 def missed(precision: str, path: str | os.PathLike) -> str | None:
-    """Says in numbers if a file of fewer bits stores too many weights in more bits; else None."""
+    """Says how many weights a file stores in too many bits; None if these are few."""
     bits = PRECISIONS.get(precision, 32)
     counts = count_weights(path) if bits < 32 else None
     total = sum((counts or {}).values())
