@@ -140,7 +140,7 @@ BAD = [
     (
         {"target": "colors_4x4"},
         {"model": {"patch_size": (8, 2)}},
-        r"needs patches whose sides 4 divides. Received: 8x2",
+        r"needs patches with sides in multiples of 4. Received: 8x2",
     ),
     *(
         ({"objective": "dino", "dino": DinoConfig(local_size=8)}, fields, message)

@@ -188,7 +188,7 @@ class PretextConfig:
             self.dino.check(run)
         elif self.predicted == "colors_4x4" and any(size % 4 for size in run.model.patch):
             raise ValueError(
-                "`pretext.target` colors_4x4 needs patches whose sides 4 divides. "
+                "`pretext.target` colors_4x4 needs patches with sides in multiples of 4. "
                 f"Received: {run.model.patch[0]}x{run.model.patch[1]}"
             )
 

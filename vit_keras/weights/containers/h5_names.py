@@ -54,8 +54,8 @@ def _variables_below(group, prefix, seen, depth):
 
     if (place := h5py.h5o.get_info(group.id).addr) in seen or depth > DEEPEST_GROUPS:
         raise ValueError(
-            f"it holds a group at two places, or more than {DEEPEST_GROUPS} groups inside one "
-            f"another: {group.name[:60]}"
+            f"it holds a group at two places, or more than {DEEPEST_GROUPS} nested groups: "
+            f"{group.name[:60]}"
         )
     seen.add(place)
     for key, item in _members(group):
