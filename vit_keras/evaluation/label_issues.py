@@ -92,7 +92,7 @@ def cross_validated_probabilities(
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:
         raise ValueError(
-            "Wrong labels are looked for among classes of at least two pictures. Received: "
+            "A search for wrong labels needs several classes of two pictures or more. Received: "
             f"{len(classes)} classes, with {counts.min()} pictures of the smallest"
         )
     selection = extras.require("sklearn.model_selection", **purpose)

@@ -39,7 +39,7 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
 
 
 def most(tokens: int, prefix: int) -> int:
-    """Returns the most pairs to merge among `tokens` tokens; the first `prefix` are in no pair."""
+    """Returns the largest number of pairs of `tokens` tokens; the first `prefix` are in none."""
     return (tokens - prefix) // 2
 
 
