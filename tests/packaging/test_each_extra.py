@@ -28,7 +28,7 @@ CASES = [
             "info small.keras": None,
             "info small.npz": None,
             "convert small.npz other.keras": None,
-            "convert step_000000001 other.keras": "train",
+            "convert run/checkpoints/step_000000001 other.keras": "train",
             "plan --config pretrain/jft_h14 --device h100 --num_classes 9": "train",
             "bench small.keras --rounds 1 --batch 1": None,
             "train --list": None,
@@ -174,10 +174,11 @@ def folder(tmp_path_factory):
             pixels = rng.integers(0, 256, (20, 24, 3), dtype="uint8")
             Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.png")
     (folder / "saved").mkdir()
-    (folder / "step_000000001").mkdir()
+    (folder / "run/checkpoints/step_000000001").mkdir(parents=True)
     empty = [f"empty.{suffix}" for suffix in ("tflite", "onnx", "xml", "pt2", "pth")]
-    step = ("step_000000001/meta.json", "step_000000001/state.npz")
-    for name in (*empty, *step, "saved/saved_model.pb"):
+    step = ("meta.json", "state.npz")
+    run = ("run/config.yaml", *(f"run/checkpoints/step_000000001/{name}" for name in step))
+    for name in (*empty, *run, "saved/saved_model.pb"):
         (folder / name).touch()
     return folder
 
