@@ -36,7 +36,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data
-    from vit_keras.support import machine
     from vit_keras.support.files import write_text
 
     out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
@@ -44,7 +43,6 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
     if ".html" in out and options.model is None:
         raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
-    machine.prepare()
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
     others = data.holds_masks, data.holds_boxes

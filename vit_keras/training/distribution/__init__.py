@@ -7,6 +7,7 @@ Example:
 """
 
 import contextlib
+import functools
 import os
 import pkgutil
 
@@ -40,6 +41,7 @@ REDUCTIONS = {
     "tensorflow": f"{__name__}.on_tensorflow:sum_over_replicas",
     "torch": f"{__name__}.on_torch:mean_over_processes",
 }
+_resolved = functools.cache(pkgutil.resolve_name)  # an optimizer asks at every update
 UNSUPPORTED = {  # (backend, distribution): what to do instead
     ("torch", "data_parallel"): "Start one process for each GPU with torchrun, with multi_worker",
     ("torch", "model_parallel"): "Use KERAS_BACKEND=jax",
@@ -63,7 +65,7 @@ def open(config):
     if mode == "none":
         topology = Topology()
     else:
-        engine = pkgutil.resolve_name(ENGINES[keras.backend.backend()])
+        engine = _resolved(ENGINES[keras.backend.backend()])
         topology = engine(cluster, config, mode)
     try:
         _check_devices(config, mode, topology)
@@ -83,7 +85,7 @@ def reduce_gradients(gradients: list) -> list:
     runs on the whole batch.
     """
     reduction = REDUCTIONS.get(keras.backend.backend())
-    return pkgutil.resolve_name(reduction)(gradients) if reduction else gradients
+    return _resolved(reduction)(gradients) if reduction else gradients
 
 
 def _mode(distribution, cluster):

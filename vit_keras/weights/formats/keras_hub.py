@@ -120,7 +120,6 @@ CLASSES = {
     "task.json": {f"keras_hub>{row.name}ImageClassifier": row for row in (VIT, DEIT)},
 }
 BACKBONE = "(?:de|v)it_(?:patching_and_embedding|encoder)|embeddings|encoder|layernorm"
-# Keras' numbered names of layers.
 NUMBERED_NAMES = pairs(
     "vit_patching_and_embedding=layers/vi_t_patching_and_embedding vit_encoder=layers/vi_t_encoder "
     "deit_patching_and_embedding=layers/dei_t_embeddings deit_encoder=layers/dei_t_encoder "
@@ -228,8 +227,7 @@ def _backbone(row, arch):
         fields |= {"use_swiglu_ffn": gated, "position_embedding_shape": fields["image_shape"]}
         fields["intermediate_dim"] = arch.mlp_dim * 3 // 2 if gated else arch.mlp_dim
         return fields  # KerasHub takes two thirds of SwiGLU's units
-    biased = QKV_BIASES[options.qkv_bias]
-    fields |= {f"use_{name}_bias": name in biased for name in INPUTS}
+    fields |= {f"use_{name}_bias": name in QKV_BIASES[options.qkv_bias] for name in INPUTS}
     fields |= {"hidden_activation": "silu" if gated else "gelu", "use_gated_mlp": gated}
     return fields | {"rope_theta": options.rope.base}
 
@@ -451,8 +449,7 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
     """
     if converter is None and row is not VIT:
         return IMAGENET
-    default = {"config": {"scale": 1 / 127.5, "offset": -1.0}}
-    content: dict[str, Any] = (converter or default).get("config", {})
+    content = (converter or {"config": {"scale": 1 / 127.5, "offset": -1.0}}).get("config", {})
     if content.get("pad_to_aspect_ratio"):
         raise UnreadModel("`pad_to_aspect_ratio` of the converter must be false. Received: true")
     absent = {"scale": 1.0, "offset": 0.0, "norm_mean": 0.0, "norm_std": 1.0}
