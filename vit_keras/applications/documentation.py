@@ -204,7 +204,7 @@ def _sides(row):
 
 
 def _entry(name, text, facts):
-    """One entry of a section, filled to the width of a docstring."""
+    """Returns one entry of a section, wrapped to the width of a docstring."""
     words = " ".join(f"{name}: {text}".format(**facts).split())
     return textwrap.fill(
         words, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_code(program: str, work: Callable[[], None]) -> int:
-    """Does a program's work, prints its errors, and returns the exit code."""
+    """Runs a program's `work`, prints its errors, and returns the exit code."""
     command_line.set_exit_code(1)  # for an unexpected error
     return command_line.set_exit_code(_exit_code(program, work))
 

@@ -1,4 +1,4 @@
-"""`vit-keras bench` measures the speed of models and exported files, and their losses."""
+"""`vit-keras bench` measures the speed of models and exported files, and what they lose."""
 
 import argparse
 import functools
@@ -24,8 +24,8 @@ class Speed(NamedTuple):
         milliseconds: The median wall-clock time of a call.
         ratio: The speed divided by that of the first function, by wall-clock time: the median over
             pairs of calls in the same round.
-        cpu_ratio: The same by the CPU time of all threads, which other programs on the machine
-            affect less.
+        cpu_ratio: The same ratio in the CPU time of all threads, which other programs on the
+            machine affect less.
         cpu_milliseconds: The median CPU time of a call.
     """
 
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _sources(options) -> dict[str, tuple[str, bool]]:
-    """Returns path and whether Keras quantizes the model to int8, by the name in the tables."""
+    """Maps names in the tables to a path and whether Keras quantizes the model to int8."""
     from vit_keras import runtimes
 
     sources: dict[str, tuple[str, bool]] = {}
@@ -130,7 +130,7 @@ def _sources(options) -> dict[str, tuple[str, bool]]:
             sources[f"{path} in int8"] = (path, True)
     if options.int8 and not any(is_int8 for _, is_int8 in sources.values()):
         raise UsageError(
-            "--int8 quantizes runs and checkpoints; an exported file has its precision already. "
+            "--int8 quantizes runs and checkpoints; an exported file already has its precision. "
             f"Received: {', '.join(options.models)}"
         )
     return sources

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     if out.keys() - {".png", ".json", ".html"}:
         raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
     if ".html" in out and options.model is None:
-        raise UsageError("`--out` ending in .html shows what `--model` contradicts; give it")
+        raise UsageError("`--out` ending in .html needs `--model`, whose contradictions it shows")
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
     others = data.holds_masks, data.holds_boxes
@@ -122,7 +122,7 @@ def _add_label_issues(options, dataset, splits, review, page):
     predictor, trained = evaluation.open_predictor(options.model)
     if predictor.model is None or dataset.kind != "classes":
         raise UsageError(
-            "`--model` must be a run or a checkpoint, and the labels classes. Received: "
+            "`--model` must be a run or a checkpoint, and the labels must be classes. Received: "
             f"{options.model!r} for {dataset.kind}"
         )
     truncated = evaluation.early_features if trained else evaluation.feature_model

@@ -63,9 +63,9 @@ FIELDS = "All other options are fields of the run, as in `vit-keras train`."
 
 
 class RunCommand(Command):
-    """A command of some options, whose others are the fields of the run `options.run`.
+    """A command with a few options of its own; the others are fields of the run `options.run`.
 
-    Its options hold `config`, the recipes, and may hold the run's `dataset`.
+    Its options include `config`, the recipes, and may include the run's `dataset`.
     """
 
     def parse(self, arguments, prog):
@@ -139,7 +139,7 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
 
 
 def adders(group: Any) -> tuple[Callable[..., None], Callable[[str, str], None]]:
-    """Returns functions that add options to a parser or a group of one.
+    """Returns functions that add options to a parser or one of its groups.
 
     Returns:
         `add(name, metavar, help, type)`, which passes further keywords to `add_argument`, and
@@ -181,15 +181,15 @@ def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> 
 
 
 def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, "DataConfig"]:
-    """Returns the data set of the options of `add_dataset`, and its configuration.
+    """Returns the data set that the options of `add_dataset` choose, and its configuration.
 
     Args:
         options: The parsed options.
         trained: The run that the model comes from, or None for other models.
 
     Returns:
-        The name, None if neither the options nor a run give one; and the run's `DataConfig` or the
-        default one, with `--data_dir` and `--label_columns` replaced if given.
+        The name, or None if neither the options nor a run gives one; and the run's `DataConfig` or
+        the default one, with `--data_dir` and `--label_columns` replaced if given.
     """
     from vit_keras.config import DataConfig
 
@@ -214,7 +214,7 @@ def add_image_size(parser: argparse.ArgumentParser) -> None:
 
 
 def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
-    """Returns height and width from `--image_size`, or None; UsageError for a third size."""
+    """Returns height and width from `--image_size`, or None; a third size raises UsageError."""
     sizes = options.image_size
     if sizes is None:
         return None
@@ -238,7 +238,7 @@ def add_views(parser: argparse.ArgumentParser) -> None:
 
 
 def folder(text: str) -> str:
-    """Checks a folder that exists or can be made, for argparse."""
+    """Checks that a folder exists or can be made, for argparse."""
     if os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"must be a folder. Received: {text}, a file")
     return text
@@ -273,7 +273,7 @@ def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
         form = COCO
     if form not in FORMATS and (form not in ("", COCO) or not may_be_folder):
         raise UsageError(
-            "--out must end in .csv, .jsonl, .parquet or .html, or --format be given. "
+            "--out must end in .csv, .jsonl, .parquet or .html, or --format must be given. "
             f"Received: {options.out}"
         )
     if form == "parquet" and not options.out:

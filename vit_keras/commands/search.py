@@ -91,7 +91,7 @@ def _check(options: argparse.Namespace) -> str:
     place = next((i for i, name in enumerate(names) if name.endswith(".parquet")), 0)
     options.texts, options.table, options.pictures = names[:place], names[place], names[place + 1 :]
     if not (options.texts or options.pictures or options.rows or options.build):
-        raise UsageError("a search needs texts, pictures, --rows or --build. Received: none")
+        raise UsageError("A search needs texts, pictures, --rows or --build. Received: none")
     if options.without and not options.texts:
         raise UsageError("--not needs a text before TABLE to subtract from. Received: no text")
     if options.build and options.exact:

@@ -32,7 +32,7 @@ class Train(Command):
         return config.parse_config(arguments)
 
     def parser(self, prog):
-        """Makes the essential fields options, for the help."""
+        """Turns the essential fields into options, for the help."""
         parser = super().parser(prog)
         parser.usage = f"{prog} [--config RECIPE] [--FIELD VALUE ...]"
         return parser

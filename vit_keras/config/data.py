@@ -9,7 +9,7 @@ from vit_keras.support.checks import ONE_OF_TWO, Rule, check_rules
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The images of a run: their place, their form, and the ones to use.
+    """The images of a run: where they are, their format, and which ones to use.
 
     Attributes:
         data_dir: folder of TensorFlow Datasets; null for its default

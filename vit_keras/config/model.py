@@ -78,7 +78,7 @@ class ModelConfig:
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
         decoder: decoder from blocks to masks, only for task masks: multilevel sums four blocks and
             doubles their resolution twice, linear is one layer on the last block
-        detector: what finds boxes, only for task boxes: the patches, whose boxes start at their
+        detector: source of the boxes, only for task boxes: the patches, whose boxes start at their
             places, or learned tokens
         num_boxes: number of tokens for `detector` tokens, the most objects in a picture
         antialias: whether the resize of the pictures averages the pixels that it would skip; null

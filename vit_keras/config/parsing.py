@@ -142,7 +142,7 @@ def _in_words(kind):
 
 
 def _fitted(value, kind):
-    """Converts a value to a field's type; ValueError if it does not fit."""
+    """Converts a value to a field's type; raises ValueError if it does not fit."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (typing.Union, types.UnionType):
         for inner in arguments:

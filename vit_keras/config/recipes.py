@@ -45,7 +45,7 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def load_yaml(text: str) -> Any:
-    """Parses YAML, in which 1e-3 is also a number; ValueError for other text."""
+    """Parses YAML, in which 1e-3 is also a number; raises ValueError for other text."""
     yaml, loader = _yaml()
     try:
         _check_tokens(yaml.scan(text))
@@ -68,7 +68,7 @@ def _damaged(name, reason):
 
 
 def _check_tokens(tokens):
-    """Raises ValueError before anything costs the parser minutes or all memory."""
+    """Raises ValueError for text that would cost the parser minutes or all memory."""
     depth = 0
     for token in tokens:
         kind = type(token).__name__

@@ -184,7 +184,7 @@ class Config:
         return dataclasses.replace(self, task=kind, loss=loss)
 
     def count_steps(self, images: int) -> "Config":
-        """Returns this configuration in updates instead of epochs.
+        """Returns this configuration with its length in updates instead of epochs.
 
         Args:
             images: The number of training images in an epoch.
@@ -290,7 +290,7 @@ CHANGING = (
 
 
 def check_cached_features(run: Any) -> None:
-    """Raises ValueError with all fields of a run's `Config` that `cache_features` forbids."""
+    """Raises ValueError that names all fields of a `Config` that `cache_features` forbids."""
     if not run.cache_features:
         return
     check_defaults(run, CHANGING, "`cache_features`, which computes the features of a picture once")

@@ -191,7 +191,7 @@ def _mix(first, second, weight, box):
 
 
 def _box(rng, area, size):
-    """Draws a box around a random pixel, of the share `area` before clipping at the edges."""
+    """Draws a box around a random pixel, which has the share `area` before it is clipped."""
     half = np.floor(size * np.sqrt(area)) / 2
     center = np.floor(rng.random(2) * size)
     corners = np.floor([center - half, center + half])
@@ -302,12 +302,12 @@ class Augmentation:
 
 
 def _shares(window, sides):
-    """Returns a window in pixels as shares of the sides."""
+    """Returns a window in pixels as fractions of the sides."""
     return tuple(length / side for length, side in zip(window, (*sides, *sides)))
 
 
 def window_of(map, size):
-    """Returns the part of a picture that a map without rotation shows, as shares of its sides."""
+    """Returns the part of a picture that an unrotated map shows, as fractions of its sides."""
     scale = np.diag(map)
     corner = (map[:, 2] + (1 - scale) / 2) / size
     return *corner.tolist(), *scale.tolist()

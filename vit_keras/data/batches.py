@@ -164,7 +164,7 @@ class Batches(keras.utils.PyDataset):
             raise
 
     def as_dataset(self):
-        """Returns what to pass to `fit`: on TensorFlow a `tf.data.Dataset`, else such batches.
+        """Returns what to pass to `fit`: on TensorFlow a `tf.data.Dataset`, otherwise batches.
 
         On TensorFlow, Keras would use tf.data's autotuner, which may wait up to a minute at the
         end. On torch, Keras would copy each batch twice, while a GPU waits; here the thread that
@@ -295,7 +295,7 @@ class StoredFeatures:
         return self._batches(rows_of, -(-size // batch), num_classes, task, size % batch == 0)
 
     def _batches(self, rows_of, count, num_classes, task, whole=True) -> Batches:
-        """Makes batches of the rows of each number, read from the disk."""
+        """Makes batches whose rows `rows_of` gives by batch number, read from disk."""
         target = LABEL_KINDS[task.kind].target
 
         def make(number, each):

@@ -37,9 +37,9 @@ class Annotated(NamedTuple):
         file: The picture, relative to the folder of the data set.
         source: The annotation file.
         split: The split of the picture.
-        objects: For each object the name of its class, left, top, right, bottom, and flag.
-        sides: The height and width in the unit of the objects, (1, 1) for shares; None if only the
-            picture says.
+        objects: For each object, the name of its class, left, top, right, bottom, and flag.
+        sides: The height and width in the unit of the objects, (1, 1) for fractions; None if only
+            the picture gives them.
     """
 
     file: str
@@ -58,13 +58,13 @@ def known_sides(*sides: float) -> tuple[float, ...] | None:
 class Boxes:
     """The objects of N pictures; `boxes[i]` is the label of picture i, `(M, 6)` float32.
 
-    The rows of a label hold the class, the center x, center y, width and height as shares of the
+    The rows of a label hold the class, the center x, center y, width and height as fractions of the
     picture's sides, and a flag. Rows of class -1 are padding.
 
     Attributes:
         objects: The objects of each picture, `(n, 6)` float32.
         most: M, the largest number of objects in a picture of the whole data set, at least 1.
-        sides: The height and width that the annotations say, `(N, 2)`; 0 if they say none.
+        sides: The height and width given in the annotations, `(N, 2)`; 0 if none are given.
         sources: The annotation file of each picture.
     """
 
@@ -108,10 +108,10 @@ def clean(
 
     Args:
         pictures: What is annotated.
-        read: Returns the bytes of the picture with a number, whose annotation gives no sides.
+        read: Returns the bytes of a picture by its number, if its annotation gives no sides.
         names: The names of the classes; empty to sort those of the objects.
-        is_sure: Whether boxes end with right and bottom. If not, these may be width and height,
-            unless more boxes lie in their pictures otherwise.
+        is_sure: Whether boxes end with right and bottom. If not, the last two numbers are taken as
+            width and height, unless more boxes are valid as right and bottom.
     """
     kinds = [row[0] for p in pictures for row in p.objects]
     names = tuple(names or sorted_names({*kinds}))
@@ -176,7 +176,7 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
 
 
 def _sides(read, index) -> tuple[int, int]:
-    """Returns the sides in a picture's header; any sides if it is unreadable, which a run says."""
+    """Returns the sides in a picture's header; any sides if it is unreadable, as a run reports."""
     try:
         return picture_sides(read(index))
     except (OSError, ValueError):
@@ -191,8 +191,8 @@ def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Gene
     """Draws a part of a picture around objects, as SSD and torchvision's `RandomIoUCrop` do.
 
     The part has 30 to 100 % of each side, and a ratio of sides up to 2. It holds the center of an
-    object, and of the objects with centers in it, one has at least a drawn IoU with the part. If no
-    draw fits, or the drawn IoU is 1, it is the whole picture.
+    object, and of the objects with centers in it, one has at least a random IoU with the part. If
+    no draw fits, or that IoU is 1, the part is the whole picture.
 
     Args:
         sides: The picture's height and width in pixels.
@@ -219,12 +219,12 @@ def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Gene
 
 
 def boxes_in(label: np.ndarray, *windows: Part) -> np.ndarray:
-    """Returns the objects `(M, 6)` of a part of a picture: those whose centers lie in it, cut off.
+    """Returns the objects `(M, 6)` of a part of a picture: those whose centers lie in it, clipped.
 
     Args:
         label: The objects of the picture, `(M, 6)`.
-        windows: Parts of the picture, each as shares of the one before. A part may be larger than
-            the picture; a negative width mirrors it.
+        windows: Parts of the picture, each in fractions of the one before. A part may be larger
+            than the picture; a negative width mirrors it.
     """
     for top, left, height, width in (window for window in windows if window != WHOLE):
         corner, scale = np.array([left, top], "float32"), np.array([width, height], "float32")
@@ -285,7 +285,7 @@ def read_boxes(path: str) -> Annotations:
 
 
 def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
-    """Yields files in `root` and its folders of annotations or splits that hold a pattern."""
+    """Yields files in `root` and its folders of annotations or splits that contain a pattern."""
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if is_folder(entry):
             if depth and (entry.name.lower() == "annotations" or split_in(entry.name, "")):
@@ -350,7 +350,7 @@ def _yolo_objects(path, names) -> list[tuple]:
         if not fits or kind not in range(len(names)):
             raise ValueError(
                 f"Line {number} of {path!r} must hold a class from 0 to {len(names) - 1}, center "
-                "x, center y, width and height as shares of the sides, or a polygon. Received: "
+                "x, center y, width and height as fractions of the sides, or a polygon. Received: "
                 f"{short(line)}"
             )
         if is_polygon:
@@ -428,7 +428,7 @@ def _coco_object(row, kinds, objects, where) -> tuple:
 
 
 def _picture(files: PictureFiles, source, split, beside, *names) -> str:
-    """Returns the picture that an annotation file means: in a folder, or the only one that fits."""
+    """Returns the picture that an annotation file names: in a folder, or the only one that fits."""
     for near in (os.path.join(files.root, folder, names[-1]) for folder in beside):
         if os.path.isfile(near):
             return os.path.relpath(near, files.root)

@@ -123,11 +123,11 @@ class Split:
         files: Returns the name and the path of each file of encoded pictures.
         size: N, if `labels` is a function.
         mask: Makes the label a mask: decodes what `encoded` returns as the label to `(H, W)` uint8,
-            given the index, the bytes, and the picture's height and width. `labels` then says which
-            classes each mask has, `(N, K)`.
+            given the index, the bytes, and the picture's height and width. `labels` then gives the
+            classes that each mask has, `(N, K)`.
         groups: The group of each image, such as a patient; no group is split. Empty for an image
             without a group; None without groups.
-        sides: The height and width in pixels that annotations say, `(N, 2)`, with 0 for unknown
+        sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
             ones; None without annotations.
 
     Attributes:
@@ -264,7 +264,7 @@ class Split:
         return split
 
     def _with(self, labels, size, function_of: Callable[[str], Any]) -> "Split":
-        """Returns a copy with other images; `function_of` gives the functions of their indices."""
+        """Returns a copy with other images; `function_of` gives a field's function of an index."""
         split = copy.copy(self)
         split.__dict__.pop("labels", None)  # what the cached property keeps
         split.labels_are_known, split._labels, split._size = not callable(labels), labels, size
@@ -378,7 +378,7 @@ class Dataset:
                 "dev", and each of these four stands for the others.
 
         Raises:
-            ValueError: If there is no such split, or if a slice holds no images.
+            ValueError: If there is no such split, or if a slice contains no images.
         """
         if "+" in name:
             return functools.reduce(joined, map(self.split, name.split("+")))

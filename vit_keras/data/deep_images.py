@@ -90,7 +90,7 @@ def _most_pixels() -> int | None:
 
 
 def check_png_rows(data: bytes) -> None:
-    """Checks that a PNG with intact chunks holds as many rows as its header says.
+    """Checks that a PNG with intact chunks has as many rows as its header states.
 
     Pillow would fill the missing ones with zeros.
 
@@ -130,7 +130,7 @@ AXES = ("ImageJ=", "<OME", '"shape"')  # in descriptions of the pages' content
 
 
 class Samples(NamedTuple):
-    """A picture as its file holds it.
+    """A picture as stored in its file.
 
     Attributes:
         pixels: `(H, W, C)` of uint8, uint16 or float32.
@@ -144,9 +144,10 @@ class Samples(NamedTuple):
 def read_deep(data: bytes) -> Samples | None:
     """Reads a TIFF that Pillow cannot read fully, or a NumPy array.
 
-    The first page of a TIFF is the picture, unless the file says that pages are channels. An array
-    that tifffile wrote without axes has its channels along the shortest axis. NumPy arrays are
-    `(H, W)` or `(H, W, C)`. Memory stays within three times the larger of the pixels and the file.
+    The first page of a TIFF is the picture, unless the file states that pages are channels. An
+    array that tifffile wrote without axes has its channels along the shortest axis. NumPy arrays
+    are `(H, W)` or `(H, W, C)`. Memory stays within three times the larger of the pixels and the
+    file.
 
     Args:
         data: The bytes of a file.

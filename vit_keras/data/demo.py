@@ -1,8 +1,8 @@
 """Makes small data sets from crops of the two photographs that come with scikit-learn.
 
-The outlines in demo_outlines.json, drawn by hand, say what each pixel shows. Each photograph is cut
+The outlines in demo_outlines.json, drawn by hand, label each pixel. Each photograph is cut
 into tiles. A crop lies within one tile, and every tile belongs either to training or to test, so no
-pixel is in both. A crop follows from the seed, its split and its number.
+pixel is in both. The seed, a crop's split and its number determine the crop.
 """
 
 import csv
@@ -45,7 +45,7 @@ def photographs() -> dict[str, tuple]:
 
 
 def tiles(split: str) -> list[tuple[str, int, int]]:
-    """Returns photograph, row and column of each tile of a split; test gets a quarter of them."""
+    """Returns the photograph, row and column of each tile of a split; a quarter go to test."""
     whole = itertools.product(PHOTOGRAPHS, range(ROWS), range(COLUMNS))
     return [tile for tile in whole if ((tile[2] + 2 * tile[1]) % 4 == 1) == (split == "test")]
 

@@ -82,8 +82,8 @@ def divide(
         groups: The group of each image, empty for an image without one; None without groups.
         seed: Decides the order.
         folds: The number of equal parts; 0 for two parts.
-        percent: The share of part 1 of two. It gets an image of each label that has two groups.
-            Part 0 is the rest.
+        percent: The percentage of part 1 of two, which gets an image of each label that has two
+            groups. Part 0 is the rest.
 
     Returns:
         The part of each image, `(N,)` int.
@@ -206,7 +206,7 @@ def hold_out(
         dataset: The data set.
         lacks: What it lacks if it has no held-out split, such as "no folder test".
         config: The share, and the seed.
-        names: The names of the training images, which decide; None for their numbers.
+        names: The names of the training images, which decide the draw; None for their numbers.
 
     Returns:
         The data set, or one with the splits "train" and "test", and with `held_out_by`.

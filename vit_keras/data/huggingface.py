@@ -134,7 +134,7 @@ def _element(feature):
 
 
 def _cells(rows, column) -> list:
-    """Returns the cells of a column; numbers that stand for names become these, and -1 None."""
+    """Returns the cells of a column; numbers that stand for names become names, and -1 None."""
     cells = rows.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
     feature = _element(rows.features[column])
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):

@@ -152,7 +152,7 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
         ]
     if len({*lines}) < len(lines) or not 0 < len(lines) <= VOID:
         raise ValueError(
-            f"{file!r} must name up to {VOID} classes, each on a line and once. "
+            f"{file!r} must name up to {VOID} classes, each once and on its own line. "
             f"Received: {len(lines)} lines, such as {lines[:5]}"
         )
     return tuple(lines), colors
@@ -222,7 +222,7 @@ def mask_split(images: Sequence[str], masks: Sequence[str], code: MaskCode, **op
 
 
 def holds_masks(path: str) -> bool:
-    """Whether a folder, or its folder train, holds pictures and their masks.
+    """Whether a folder, or its folder train, contains pictures and their masks.
 
     The files lie in the folders images and masks, or side by side, as `a.jpg` and `a_mask.png`.
 
@@ -278,7 +278,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
     else:
         missing = [name for name, of in zip(("images", "masks"), folders) if not of]
         raise ValueError(
-            "A folder of pictures and masks must hold the folders images and masks, or a_mask.png "
+            "A folder of pictures and masks must have the folders images and masks, or a_mask.png "
             f"beside a.jpg. Received: {root!r} without {' and '.join(missing)}"
         )
     masks = {named.get(stem, stem): path for stem, path in masks.items()}
@@ -289,7 +289,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
         )
     if not images:
         kinds = ", ".join(SUFFIXES)
-        raise ValueError(f"{folders[0]!r} must hold pictures ({kinds}). Received: none")
+        raise ValueError(f"{folders[0]!r} must contain pictures ({kinds}). Received: none")
     return [(images[stem], masks[stem]) for stem in images]
 
 

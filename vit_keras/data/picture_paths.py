@@ -43,7 +43,7 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
     Raises:
         FileNotFoundError: If an argument is neither a file, a folder, nor a pattern.
         PermissionError: If a folder cannot be read.
-        ValueError: If a folder holds no pictures, or if no picture matches a pattern.
+        ValueError: If a folder contains no pictures, or if no picture matches a pattern.
 
     Example:
         ```python
@@ -117,11 +117,11 @@ def _matches(folder, names) -> Iterator[str]:
 def walk_once(top: str, seen: Seen | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yields each folder from `top` down, and the names of its files, without junk.
 
-    A folder that several links lead to comes once, so links to their own parents end.
+    A folder that several links lead to comes once, so links to their own parents cause no loop.
 
     Args:
         top: The first folder.
-        seen: The folders to leave out, to which the others are added.
+        seen: The folders to leave out, to which the visited ones are added.
 
     Raises:
         PermissionError: If a folder cannot be read. The message names it.

@@ -32,7 +32,7 @@ TURNS = (0, 3, 1, 5, 4, 6, 2)  # Pillow's transpositions for orientations 2 to 8
 
 
 def pillow_image(purpose: str = "Reading pictures"):
-    """Imports `PIL.Image`; without Pillow, ImportError names the extra to install."""
+    """Imports `PIL.Image`; without Pillow, an ImportError names the extra to install."""
     return extras.require("PIL.Image", extra="data", purpose=purpose)
 
 
@@ -158,7 +158,7 @@ def open_encoded(data: bytes):
 
 
 def picture_sides(data: bytes) -> tuple[int, int]:
-    """Returns the height and width of a picture file when it is upright, from its header if it can.
+    """Returns the height and width of the upright picture in a file, from its header if possible.
 
     Raises:
         ValueError: If the bytes are not a picture.
@@ -207,7 +207,7 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
 
 
 def unreadable_message(name: str, reason: str) -> str:
-    """Says that a picture cannot be read, why, and which files can."""
+    """Returns a message that a picture cannot be read, why, and which files can be."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
     reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # Python's repr of the bytes
     remedy = "" if "--data." in reason else f". It must be a whole {kinds} file"

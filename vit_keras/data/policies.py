@@ -71,7 +71,7 @@ def _kept(bits):
 
 
 def _cutout(picture, half, share_y, share_x):
-    """Paints a square of 2 * half pixels gray, around a center given as shares of the sides."""
+    """Paints a square of 2 * half pixels gray, around a center in fractions of the sides."""
     width, height = picture.size
     y, x = int(share_y * height), int(share_x * width)
     picture = picture.copy()
@@ -199,7 +199,7 @@ ORDERS = tuple(itertools.permutations(range(len(JITTERED))))
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Turns drawn numbers into operations.
+    """Turns random numbers into operations.
 
     Attributes:
         rows: The number of rows of numbers for one picture.
@@ -319,7 +319,7 @@ class Keys:
 def keras_cv(
     layers: int, magnitude: float
 ) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
-    """Makes KerasCV's RandAugment of one image a pure function that several threads may call.
+    """Turns KerasCV's RandAugment of one image into a pure function that several threads may call.
 
     Its layers draw from stateful generators, so a resumed run would see different images. Here each
     draw has its own key, folded from the image's key. TensorFlow computes it on every backend.

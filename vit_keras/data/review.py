@@ -164,8 +164,9 @@ def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
     """Returns the perceptual hash and the mean colors of the quarters of pixels `(H, W, C)`.
 
     The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether it
-    is above their median. The package imagehash computes the same (`phash`), but brings PyWavelets.
-    The picture is reduced by an integer factor first, which changes few bits and saves time.
+    is above their median. The package imagehash computes the same (`phash`), but requires
+    PyWavelets. The picture is reduced by an integer factor first, which changes few bits and saves
+    time.
     """
     dctn = extras.require("scipy.fft", extra="data", purpose="Comparing pictures").dctn
     picture = as_picture(viewable(pixels)).convert("RGB")
@@ -376,7 +377,7 @@ class Review:
         self._add_sides(pictures, splits)
 
     def _add_sides(self, pictures, splits):
-        """Adds the pictures that have other sides than their annotations say."""
+        """Adds the pictures whose sides differ from those in their annotations."""
         no_sides = lambda split: np.zeros((len(split), 2)) if split.sides is None else split.sides
         said = np.concatenate([no_sides(split) for split in splits.values()]).tolist()
         known = [(p, *of) for p, of in zip(pictures, said, strict=True) if any(of) and not p.error]
@@ -420,7 +421,7 @@ class Review:
 
 
 def _figures(values):
-    """Returns the least, the median and the greatest of some values; nothing without any."""
+    """Returns the least, the median and the greatest of some values; nothing if there are none."""
     figures = (np.min, np.median, np.max) if len(values) else ()
     return {figure.__name__: round(float(figure(values)), 6) for figure in figures}
 

@@ -173,7 +173,7 @@ AHEAD = 256  # pictures to examine in advance
 
 
 def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
-    """Replaces "auto" in `config.levels` by the levels of the whole data set.
+    """Replaces "auto" in `config.levels` with the levels of the whole data set.
 
     The value is float if any picture has floats. If any has more than 8 bits, it is 4095, or 65535
     if a level is above 4095; 16-bit pictures are read until one has such a level. Otherwise, it is

@@ -78,7 +78,7 @@ def load(name: str, config: DataConfig, label: Label | None = None) -> Dataset:
 
     Args:
         name: A name such as cifar10:3.0.2 or eurosat/rgb.
-        config: Says where the files are.
+        config: Gives the location of the files.
         label: Computes the class of an example; by default, the data set's label is the class.
 
     Raises:

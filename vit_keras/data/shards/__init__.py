@@ -144,7 +144,7 @@ def _in_folder(folder) -> list[str]:
     names = [*map(os.path.basename, below)]
     if len(names) > 1 and not {*names} <= {*SPLITS}:
         raise ValueError(
-            f"A folder must hold shards of one data set. Received: {folder!r} with shards in "
+            f"A folder must contain shards of one data set. Received: {folder!r} with shards in "
             f"{', '.join(names)}. Give one of them, such as shards:{next(iter(below))}"
         )
     return [*itertools.chain(*below.values())] or [path for path in paths if path not in inside]
@@ -212,7 +212,7 @@ def _described(paths, entries):
         if size <= 0:
             raise shard.damaged("it is empty")
         if entry and size != entry["bytes"]:
-            raise shard.damaged(f"it has {size} bytes, and {FILE} says {entry['bytes']}")
+            raise shard.damaged(f"it has {size} bytes, and {FILE} states {entry['bytes']}")
         yield shard
 
 
@@ -310,7 +310,7 @@ def _scanned(files, kind, column, classes) -> Iterator[np.ndarray]:
             table = np.fromiter(places, PLACE)
             if shard.images not in (None, len(table)):
                 raise ValueError(
-                    f"it has {len(table)} pictures, and shards.json says {shard.images}"
+                    f"it has {len(table)} pictures, and shards.json states {shard.images}"
                 )
         yield table
 

@@ -246,7 +246,7 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
         if rows > size or rows != sum(group.num_rows for group in groups):
             raise ValueError(f"it cannot hold {rows} pictures in {size} bytes")
         if column and column not in names:
-            raise ValueError(f"it has no column {column!r} but {', '.join(names)}")
+            raise ValueError(f"it has no column {column!r}, only {', '.join(names)}")
         column = column or (LABEL if LABEL in names else None)
     if column is None:
         yield from (Record(row, 0, None) for row in range(rows))

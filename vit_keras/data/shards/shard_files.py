@@ -42,7 +42,7 @@ class Shard(NamedTuple):
 
     Attributes:
         path: The path or URL.
-        size: Its bytes.
+        size: Its size in bytes.
         stamp: A text that changes with the file, such as its modification time.
         images: The number of pictures by `shards.json`, if known.
         sha256: The SHA-256 by `shards.json`, if known.
@@ -148,7 +148,7 @@ def size_and_stamp(path: str) -> tuple[int, str]:
         raise FileNotFoundError(f"There is no file {path!r}, but a {info['type']}")
     if not isinstance(info.get("size"), int):
         raise ValueError(
-            f"{path!r} must say its size. Received: {info.get('size')}. Use a server "
+            f"{path!r} must state its size. Received: {info.get('size')}. Use a server "
             "that sends Content-Length and supports ranges"
         )
     return info["size"], next((str(info[key]) for key in STAMPS if info.get(key)), "")
@@ -160,7 +160,7 @@ def read_range(url: str, offset: int, length: int) -> bytes:
     def read(files, name):
         data = files.cat_file(name, start=offset, end=offset + length) if length else b""
         if len(data) != length:
-            raise OSError(f"{len(data)} bytes came instead of {length}")
+            raise OSError(f"{len(data)} bytes were received instead of {length}")
         return data
 
     return ask(url, read)
@@ -241,7 +241,7 @@ class ShardFiles:
         return str(copy)
 
     def copy_all(self) -> None:
-        """Copies all shards that have room, and marks the copies as opened now."""
+        """Copies all shards for which there is room, and marks the copies as opened now."""
         for number in self.copies:
             path = self.path(number)
             with contextlib.suppress(OSError):  # the cache may be another user's
@@ -298,4 +298,4 @@ def check_sha256(shard: Shard, path: str) -> None:
         ValueError: If they differ.
     """
     if shard.sha256 is not None and (actual := sha256(path)) != shard.sha256:
-        raise shard.damaged(f"its SHA-256 is {actual}, and shards.json says {shard.sha256!r:.70}")
+        raise shard.damaged(f"its SHA-256 is {actual}, and shards.json states {shard.sha256!r:.70}")
