@@ -49,7 +49,7 @@ def predict_boxes(
     """Yields all predictions for each picture; those below a threshold are for the caller to drop.
 
     Pictures are resized to the model's size. With tiles, a box that repeats a more certain one of
-    its class is left out, where whole objects precede those that the edge of a tile cuts.
+    its class is left out; whole objects take precedence over those that the edge of a tile cuts.
 
     Args:
         predictor: A `Predictor` of boxes.
@@ -195,7 +195,7 @@ def report_boxes(
         true: The objects of each picture, from `support.boxes.boxes_of`.
         predicted: All predictions for each picture, from `predict_boxes`.
         class_names: The K names.
-        task: Its thresholds say which predictions count as present.
+        task: Its thresholds decide which predictions count as present.
 
     Returns:
         COCO's "ap", "ap50", "ap75", "ap_small", "ap_medium" and "ap_large", "images", "boxes" (for
@@ -298,7 +298,7 @@ def draw_boxes(
         picture: Pixels `(H, W, C)` from `data.read_image`.
         boxes: The objects.
         names: The K names.
-        color: Red, green and blue; None for a color of each class.
+        color: Red, green and blue; None for one color per class.
 
     Returns:
         `(H, W, 3)` uint8.

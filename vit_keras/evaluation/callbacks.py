@@ -27,7 +27,7 @@ class FewShotCallback(keras.callbacks.Callback):
         split: The training split to draw the shots from; they are not augmented.
         test: Batches of test images and labels; repeatable.
         num_classes: The number of classes.
-        every: Evaluates every so many epochs.
+        every: The number of epochs between evaluations.
         encoder: The model that computes the features; by default, the model that trains.
         **options: Further arguments of `data.eval_batches`.
 

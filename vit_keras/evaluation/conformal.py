@@ -1,4 +1,4 @@
-"""Sets of classes and intervals of numbers that hold the truth at a chosen rate.
+"""Sets of classes and intervals of numbers that contain the truth at a chosen rate.
 
 Split conformal prediction (Vovk et al. 2005; Lei et al. 2018, arXiv 1604.04173): each answer gets a
 score, which is higher for an answer that fits a picture less, and an answer is possible if its
@@ -102,7 +102,7 @@ def _quantiles(task: Task, coverage: float) -> np.ndarray:
 
 
 def possible_answers(outputs: np.ndarray, task: Task, coverage: float) -> np.ndarray:
-    """Says which classes or labels are possible for each picture.
+    """Returns which classes or labels are possible for each picture.
 
     Args:
         outputs: `(N, K)` probabilities.
@@ -134,8 +134,8 @@ def intervals(numbers: np.ndarray, task: Task, coverage: float) -> np.ndarray:
         coverage: As for `possible_answers`.
 
     Returns:
-        `(N, K, 2)`, the lower and the upper bound. They hold the true number at least at the rate
-        `coverage`, and are infinite for a number with too few pictures.
+        `(N, K, 2)`, the lower and the upper bound. They contain the true number at least at the
+        rate `coverage`, and are infinite for a number with too few pictures.
 
     Raises:
         ValueError: If the task has no quantile for `coverage`.
@@ -171,7 +171,7 @@ def fit_floors(probabilities: np.ndarray) -> tuple[tuple[float, float], ...] | N
 
 
 def abstains(probabilities: np.ndarray, task: Task, share: float) -> np.ndarray:
-    """Says for which pictures none of the classes is an answer, `(N,)` bool.
+    """Returns for which pictures none of the classes is an answer, `(N,)` bool.
 
     Args:
         probabilities: `(N, K)`.

@@ -262,7 +262,7 @@ def _answers(predictor, rollout, images, size):
 
 
 def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
-    """Adds to a prediction what the outputs `(K,)` say."""
+    """Adds to a prediction what the outputs `(K,)` mean."""
     if coverage is not None or abstain is not None:
         from vit_keras.evaluation import conformal
 

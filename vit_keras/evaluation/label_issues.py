@@ -123,17 +123,17 @@ def suspicion(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def find_label_issues(probabilities: np.ndarray, labels: np.ndarray) -> list[LabelIssue]:
     """Finds labels that are probably wrong, by confident learning (arXiv 1911.00068).
 
-    A picture counts as a class if its probability of the class is at least the mean one of the
-    pictures with this label; of several classes, as the most probable one. The label of a picture
-    that counts as another class looks wrong. cleanlab calls this rule "confident_learning"; it
-    needs pandas, so these lines stand here.
+    A picture counts as a class if its probability of the class is at least the mean over the
+    pictures with this label; if several classes qualify, as the most probable one. The label of a
+    picture that counts as another class looks wrong. cleanlab calls this rule "confident_learning";
+    it needs pandas, so the rule is implemented here.
 
     Args:
         probabilities: `(N, K)`, from `cross_validated_probabilities`.
         labels: `(N,)` integers.
 
     Returns:
-        The issues, those of the highest `suspicion` first.
+        The issues, those with the highest `suspicion` first.
 
     Example:
         >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.95, 0.05]])

@@ -123,7 +123,7 @@ def _pillow():
 
 
 def mask_image(mask: np.ndarray):
-    """Makes a mask `(H, W)` uint8 a `PIL.Image.Image` of classes with a palette."""
+    """Turns a mask `(H, W)` uint8 into a `PIL.Image.Image` of classes with a palette."""
     image = _pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
     image.putpalette(palette().reshape(-1).tolist())
     return image

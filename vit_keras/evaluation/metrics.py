@@ -165,7 +165,7 @@ def _cells(row, columns):
 
 
 def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[dict[str, Any]]:
-    """Returns for each class its name, the true ones as `counted`, its precision and its recall.
+    """Returns for each class its name, true count (named `counted`), precision and recall.
 
     Row i, column j of `matrix` counts those of class i that were predicted as class j.
     """

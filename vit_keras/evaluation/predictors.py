@@ -45,7 +45,7 @@ class Predictions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """A model of image batches, made by `open_predictor` or `make_predictor`.
+    """A model that takes batches of images, made by `open_predictor` or `make_predictor`.
 
     Attributes:
         run: Maps images `(B, H, W, C)`, prepared by `preprocessing`, to outputs `(B, K)`; for

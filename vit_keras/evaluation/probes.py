@@ -382,13 +382,13 @@ def retrieval_recall(
 ) -> dict[str, float]:
     """Computes how often the right text, or image, is among the most similar ones.
 
-    An image with several texts counts if one of them is (as in CLIP's and big_vision's retrieval).
-    Of equal similarities, the wrong ones come first.
+    An image with several texts counts if one of them is found (as in CLIP's and big_vision's
+    retrieval). Of equal similarities, the wrong ones come first.
 
     Args:
         similarities: `(N, M)`, of images and texts.
         image_of_text: `(M,)`, the number of each text's image. Without it, text i has image i.
-        counts: The numbers of most similar ones.
+        counts: How many of the most similar ones to look at.
 
     Returns:
         `{"image_to_text_R@1": …, "text_to_image_R@1": …}`, for each count.

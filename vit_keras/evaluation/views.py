@@ -15,7 +15,7 @@ CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # and the center
 
 
 def _over_mirror_images(predictor, images):
-    """Averages over image and mirror image: symmetric, so mirrored images mirror the answers."""
+    """Averages over image and mirror image, symmetrically: a mirrored image mirrors the answer."""
     images = np.asarray(images)
     other, plain = (_answer(predictor, x) for x in (images[:, :, ::-1], images))
     other = other if other.ndim == 2 else other[:, :, ::-1]

@@ -100,7 +100,7 @@ def _detector(model, num_classes, config):
 
 
 def _of_texts(config, class_names, options):
-    """The tower of the weights below the embeddings of `model.labels`."""
+    """Returns the tower of the weights with the embeddings of `model.labels` as its head."""
     path = runs.find_weights(config.model.weights, config.model.variant)
     with open_weight_file(path) as file:
         held = {"head_use_bias": True, "num_classes": None, **file.arguments}

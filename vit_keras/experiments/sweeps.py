@@ -33,7 +33,7 @@ def sweep(config: Config) -> str:
         The Markdown table of `sweep.md`; `sweep.json` holds the numbers.
 
     Raises:
-        ValueError: Another process has the folder.
+        ValueError: Another process is using the folder.
         ValueError, OSError, FloatingPointError: As `train_run`.
 
     Example:
@@ -124,7 +124,7 @@ def cross_validate(config: Config) -> str:
         and deviations; `cross_validation.json` holds the reports.
 
     Raises:
-        ValueError: Another process has the folder.
+        ValueError: Another process is using the folder.
         ValueError, OSError, FloatingPointError: As `train_run`.
 
     Example:

@@ -75,7 +75,7 @@ def _train_run(config, held):
     if (name := extras.backend_name()) in extras.SERVING:
         raise ValueError(
             f"KERAS_BACKEND={name} predicts, embeds and evaluates, but does not train. Train on "
-            "jax, torch or tensorflow; its runs open on each backend"
+            "jax, torch or tensorflow; its runs open on every backend"
         )
     machine.prepare()
     keras.utils.clear_session()

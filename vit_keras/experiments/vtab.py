@@ -18,7 +18,7 @@ SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0, "grad_norm_clip": 1.
 
 
 def _paper(task: Task) -> dict[str, Any]:
-    """Follows Table 4 and Appendix B.1.1, with the warmup of the authors' later configuration."""
+    """Returns the fields of Table 4 and Appendix B.1.1, with the authors' later warmup."""
     rates = {"learning_rate": 0.01, "decay_type": "cosine", "warmup_steps": 200}
     return {
         "total_steps": 2500,
@@ -28,7 +28,7 @@ def _paper(task: Task) -> dict[str, Any]:
 
 
 def _bit(task: Task) -> dict[str, Any]:
-    """Follows the BiT-HyperRule for under 20 000 images (arXiv 1912.11370, 3.3), without MixUp."""
+    """Returns BiT-HyperRule fields for under 20 000 images (arXiv 1912.11370), without MixUp."""
     rates = {"learning_rate": 0.003, "decay_type": "staircase", "warmup_steps": 100}
     return {
         "total_steps": 500,
@@ -176,7 +176,7 @@ def accuracy_of(folder: str | os.PathLike, total_steps: int) -> float | None:
 
 
 def means(accuracies: Mapping[str, float]) -> list[tuple[str, int, float]]:
-    """Returns name, number of tasks and mean accuracy of each group of tasks, then of all tasks."""
+    """Returns the name, task count and mean accuracy of each group of tasks, then of all tasks."""
     rows = []
     for group in GROUPS:
         values = [value for name, value in accuracies.items() if TASKS[name].group == group]
