@@ -34,7 +34,7 @@ SHOWN = 1000  # characters of an error
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The files that `export` writes, and the graph that they hold.
+    """The files that `export` writes, and the graph that they contain.
 
     Attributes:
         formats: Names of rows of `TARGETS`.
@@ -43,7 +43,7 @@ class Plan:
             for the most likely class of each pixel, "boxes" with their scores, "logits", or
             "features", the input of the head.
         raw: Whether the graph takes preprocessed float32 images and returns logits.
-        batch: Images per call; None for each format's default, which is mostly any number.
+        batch: Images per call; None for each format's default, which is usually any number.
         dynamic_batch: Whether every format takes any number of images.
         dynamic_size: Whether the files take images of any size, and interpolate their positions.
         token_merging: Pairs of tokens that each block merges.
@@ -235,7 +235,7 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tu
 
 
 def _whole(path):
-    """The file or folder that a file consists of: OpenVINO's is one of two in a folder."""
+    """The whole of a file: itself, or its folder for OpenVINO, which writes two files."""
     return path.parent if path.suffix == ".xml" else path
 
 
@@ -294,7 +294,7 @@ def _convert(job, paths, scratch):
 
 
 def _run(module, argument, backend):
-    """Runs a module in its own process; says how the process ended."""
+    """Runs a module in its own process; returns how the process ended."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     package = pathlib.Path(__file__).parents[2]
     path = [str(package), environment.get("PYTHONPATH", "")]
@@ -338,7 +338,7 @@ def _attach_metadata(job, path):
 
 
 def _verify(job, folder, key, path, layer_report):
-    """Returns the row of a file; ValueError if the file breaks a promise."""
+    """Returns the row of a file; raises ValueError if the file breaks a promise."""
     (format, precision), (float_layers, report) = key, layer_report
     name = path.relative_to(folder)
     row = {"file": name.as_posix(), "format": format, "precision": precision}

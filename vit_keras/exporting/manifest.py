@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def describe_file(path: pathlib.Path) -> dict:
-    """Returns size and SHA-256 of a file, or of a folder's files and their names together."""
+    """Returns the size and SHA-256 of a file, or of a folder's files and their names together."""
     if not path.is_dir():
         return {"bytes": path.stat().st_size, "sha256": sha256(path)}
     members = sorted(member for member in path.rglob("*") if member.is_file())

@@ -8,7 +8,7 @@ KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs
 
 
 def finish(path) -> None:
-    """Makes a file of torch's exporter run everywhere; drops what it says of this machine."""
+    """Makes a file of torch's exporter run everywhere; drops what it reveals of this machine."""
     import onnx
 
     model = onnx.load(path)
@@ -26,8 +26,8 @@ def finish(path) -> None:
 def _keep_padding(graph):
     """Puts a Max, which changes nothing, before each MaxPool.
 
-    ONNX Runtime 1.31 joins it with a Pad before it, also across a Transpose, and then pads with the
-    lowest number instead of zeros.
+    ONNX Runtime 1.31 would join the pool with an earlier Pad, also across a Transpose, and pad with
+    the lowest number instead of zeros.
     """
     import onnx
 

@@ -127,7 +127,7 @@ def _silence():
 
 
 def _ranges(source, images, recipe):
-    """Returns the range of each tensor over all images; the quantizer's own averages lose the ends.
+    """Returns the range of each tensor over all images; the quantizer's averages lose the extremes.
 
     Ranges are 1 % wider, since LiteRT refuses sums in int16 whose scales are all powers of two.
     """
@@ -179,7 +179,7 @@ def onnx_int8(source, path, excluded=(), calibration=None):
 
 
 def onnx_int4(source, path, excluded=(), calibration=None):
-    """Stores the weights of products in 4 bits, one scale for 32 of them; computes in floats."""
+    """Stores the weights of products in 4 bits, one scale per 32 weights; computes in floats."""
     from onnxruntime.quantization import matmul_nbits_quantizer, onnx_model
 
     chosen, model = {*layers(source)} - {*excluded}, onnx_files.read_named(source)

@@ -39,8 +39,8 @@ class MostLikelyClass(keras.layers.Layer):
 class BoxesAndScores(keras.layers.Layer):
     """Splits a detector's joined outputs `(B, T, K + 1 + 4)` into a dictionary.
 
-    "boxes" `(B, T, 4)` are left, top, right and bottom as shares of the image's sides, in 0..1, and
-    "scores" `(B, T, K)` the probability of each class.
+    "boxes" `(B, T, 4)` are left, top, right and bottom as fractions of the image's sides, in 0..1,
+    and "scores" `(B, T, K)` the probability of each class.
     """
 
     def call(self, x):
@@ -94,7 +94,7 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
 
 def with_tokens(model: keras.Model) -> keras.Model:
-    """Returns `model` as its features and its normalized tokens `(B, N, D)`.
+    """Returns a model with the features and the normalized tokens `(B, N, D)` of `model`.
 
     A model without a last normalization gives its features as the only token.
     """
@@ -113,10 +113,10 @@ def transformers_model(model: keras.Model, output: str, raw: bool = True) -> ker
         raw: Ignored. The input "pixel_values" `(B, C, H, W)` is always prepared.
 
     Returns:
-        A model of a dictionary: "logits" `(B, K)`, or for masks `(B, K, H, W)`; for "boxes",
-        "logits" `(B, T, K + 1)`, the last of which means no object, and "pred_boxes" `(B, T, 4)`,
-        which are center x, center y, width and height in 0..1; for "features", "last_hidden_state"
-        `(B, N, D)` and "pooler_output" `(B, D)`.
+        A model that returns a dictionary: "logits" `(B, K)`, or for masks `(B, K, H, W)`; for
+        "boxes", "logits" `(B, T, K + 1)`, the last of which means no object, and "pred_boxes" `(B,
+        T, 4)`, which are center x, center y, width and height in 0..1; for "features",
+        "last_hidden_state" `(B, N, D)` and "pooler_output" `(B, D)`.
     """
     height, width, channels = model.input_shape[1:]
     pixels = keras.Input((channels, height, width), dtype="float32", name="pixel_values")

@@ -60,8 +60,8 @@ class Target:
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
         graph: `graph(model, output, raw)` gives the files' input and outputs.
-        prepared: Whether the graph takes prepared images alone, as transformers' do.
-        spellings: The precisions with another name in that of the file.
+        prepared: Whether the graph takes only prepared images, as transformers' do.
+        spellings: The precisions that the file's name spells differently.
     """
 
     file: str
@@ -86,7 +86,7 @@ class Target:
 
 
 def takes_prepared(formats: Iterable[str]) -> bool:
-    """Whether files of these formats take prepared images alone, as transformers' ONNX files do."""
+    """Whether files of these formats take only prepared images, as transformers' ONNX files do."""
     return any(format in TARGETS and TARGETS[format].prepared for format in formats)
 
 
@@ -164,7 +164,7 @@ def write_pt2(model, path, batch):
 
 
 def write_executorch(model, path, batch):
-    """Writes a program for ExecuTorch, whose XNNPACK takes products with stored matrices alone."""
+    """Writes a program for ExecuTorch, whose XNNPACK takes only products with stored matrices."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower

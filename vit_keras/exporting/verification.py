@@ -154,7 +154,7 @@ MEASURES = {
 
 
 def measures(output: str, task: Task) -> tuple[str, str]:
-    """Says what `agreement` and `largest_difference` measure for an output of a graph."""
+    """Describes what `agreement` and `largest_difference` measure for an output of a graph."""
     return MEASURES["features" if output == "features" else task.kind]
 
 

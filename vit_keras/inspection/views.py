@@ -188,7 +188,7 @@ def _class_relevance(subject, path) -> Arrays:
 
 
 def _last_layer(subject, path, weights, name) -> Arrays:
-    """Draws a row for each picture: the picture, and attention `(B, K, h, w)` of heads or such."""
+    """Draws each picture in a row, followed by attention `(B, K, h, w)` of heads or registers."""
     figure, axes = _rows_of_pictures(subject, weights.shape[1], right=0.7)
     for row, maps in zip(axes, weights):
         for axis, one in zip(row[1:], maps):
@@ -276,7 +276,7 @@ def _show(axis, picture):
 
 
 def _rows_of_pictures(subject, columns, right=0.0):
-    """Draws the pictures of a subject below each other, with empty axes beside each."""
+    """Draws the pictures of a subject one below another, with empty axes beside each."""
     rows, shape = len(subject.pictures), subject.pictures.shape[1:3]
     figure, axes = _axes(rows, columns + 1, shape, right=right, heading=subject.heading)
     for row, picture, title in zip(axes, subject.pictures, subject.titles):

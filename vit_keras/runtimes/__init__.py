@@ -73,7 +73,7 @@ def _exported_model(run, dtype, input_shape, num_outputs, gives_boxes=False):
 
 
 def _to_read(shapes) -> list[str]:
-    """The names of the outputs to read, of the shapes of all by name: `BOXES`, or the answer's."""
+    """The names of the outputs to read, given all shapes by name: `BOXES`, or the answer's."""
     for names in (BOXES, DETR):
         if {*names} <= {*shapes}:
             return [*names]
@@ -81,7 +81,7 @@ def _to_read(shapes) -> list[str]:
 
 
 def _named(run, dtype, input_shape, shapes) -> ExportedModel:
-    """Makes an `ExportedModel` of a function of images and the names of outputs to return."""
+    """Makes an `ExportedModel` from a function of images and the names of outputs to return."""
     names = _to_read(shapes)
 
     def run_joined(images):
