@@ -120,7 +120,7 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     Attributes:
         offset: Numbers to add to the weights, `(B, H, N_q, N_kv)`, while a caller differentiates a
-            model by them; otherwise None.
+            model with respect to them; otherwise None.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.

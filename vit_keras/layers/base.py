@@ -435,7 +435,7 @@ def layer_options(seed: int, dtype: Any, name: str) -> dict[str, Any]:
 
 
 class Layer(Configured, keras.layers.Layer):
-    """Base class of layers; the output has the shape of the first input unless a layer says so."""
+    """Base class of layers; by default, the output has the shape of the first input."""
 
     def _same_shape(self, input_shape):
         return input_shape

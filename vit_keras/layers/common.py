@@ -289,12 +289,13 @@ class ViTOptions(BlockOptions):
         map_mlp_dim: The number of hidden units of the classifier "map"; None means the blocks'
             number.
         head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
-        boxes: What finds objects instead of the classifier, so that the model gives a dictionary of
-            outputs if it has classes: MLPs on the registers ("tokens", as in YOLOS) or on the
-            patches ("patches"), with the outputs "logits" and "boxes" as in `models.detector`. With
-            "texts", as in OWL-ViT, classes are texts (`models.head_from_text`), and `num_classes`
-            is the width of their embeddings; "texts_objectness" also says which patches have
-            objects, as in OWLv2. None is the classifier.
+        boxes: The heads that find objects in place of a classifier, so that the model gives a
+            dictionary of outputs if it has classes: MLPs on the registers ("tokens", as in YOLOS)
+            or on the patches ("patches"), with the outputs "logits" and "boxes" as in
+            `models.detector`. With "texts", as in OWL-ViT, classes are texts
+            (`models.head_from_text`), and `num_classes` is the width of their embeddings;
+            "texts_objectness" also predicts which patches contain objects, as in OWLv2. None is the
+            classifier.
         global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
             such as (2, 5, 8, 11) of 12 blocks in ViTDet.
 

@@ -20,7 +20,7 @@ ROPE = Rope()
 
 
 def prefix_tokens(tokens: int, grid: tuple[int, int]) -> int:
-    """Returns the number of tokens before the patches of `grid`; ValueError if it is negative."""
+    """Returns the number of tokens before the patches; raises ValueError if it is negative."""
     before = tokens - math.prod(grid)
     if before < 0:
         raise ValueError(
@@ -87,7 +87,7 @@ def rotary_angles_2d(
 
 
 def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
-    """Returns the frequencies `(d/4,)` of one axis; ValueError if 4 does not divide `head_size`."""
+    """Returns frequencies `(d/4,)` of one axis; raises ValueError unless 4 divides `head_size`."""
     if head_size % 4:
         raise ValueError(
             "Rotary positions rotate pairs by rows and by columns, so 4 must divide the size of a "

@@ -38,9 +38,9 @@ def add_boxes(x, kind: str, num_classes: int, place, grid, norm, layer) -> dict:
     Args:
         x: The normalized tokens `(B, T + N, D)`.
         kind: `ViTOptions.boxes`.
-        num_classes: K, or for kinds "texts" the width E of the embeddings of texts.
-        place: The number of tokens before those that the heads read, and the number of these; None
-            for all.
+        num_classes: K; for kinds with texts, the width E of the text embeddings.
+        place: The number of tokens before those that the heads read, and the number that they read;
+            None for all.
         grid: The rows and columns of patches.
         norm: A function that takes a name and returns the normalization with this name.
         layer: A function that takes a name and returns the arguments of the layer with this name.
@@ -112,8 +112,8 @@ def detector(
 
     The model maps images `(B, H, W, C)` to a dictionary: "logits" `(B, T, num_classes + 1)`, the
     last of which means no object, and "boxes" `(B, T, 4)`: center x, center y, width and height as
-    shares of the image's sides, in 0..1. Both come from MLPs of three layers on T normalized tokens
-    (YOLOS, arXiv 2106.00666). The layer `head` of the classes starts at zero.
+    fractions of the image's sides, in 0..1. Both come from MLPs of three layers on T normalized
+    tokens (YOLOS, arXiv 2106.00666). The layer `head` of the classes starts at zero.
 
     Args:
         model: A backbone of this package with a known image size, such as a `VisionTransformer`
@@ -161,7 +161,7 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     """Joins the outputs of a detector, so that one loss reads both.
 
     Args:
-        model: A model of "logits" `(B, T, K + 1)` and "boxes" `(B, T, 4)`, such as from
+        model: A model that returns "logits" `(B, T, K + 1)` and "boxes" `(B, T, 4)`, such as from
             `models.detector`.
 
     Returns:

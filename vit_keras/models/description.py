@@ -31,12 +31,12 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
 
 
 def with_outputs(model: keras.Model, outputs, name: str | None = None) -> ImageModel:
-    """Makes a model of a model's input and other outputs, with the same description and name.
+    """Makes a model from a model's input and other outputs, with the same description and name.
 
     Args:
         model: A functional model.
         outputs: Outputs that are computed from its input.
-        name: Another name.
+        name: The new name; None keeps the name of `model`.
 
     Returns:
         An `ImageModel` that shares the weights of `model`.

@@ -208,7 +208,7 @@ def _refuse_relative(old, new):
     if old != new:
         raise ValueError(
             "Relative position embeddings belong to offsets in the sequence, where one offset "
-            "stands for several pairs of rows and columns, so they have no other size. 'rope2d' "
+            "stands for several pairs of rows and columns, so they cannot be resized. 'rope2d' "
             "and added position embeddings can be resized. Received: a model with "
             f"{old[0]}x{old[1]} patches, to become {new[0]}x{new[1]}"
         )

@@ -122,7 +122,7 @@ def with_attention_weights(
 
     Args:
         model: A functional or sequential model.
-        subject: The plural noun that a message says needs blocks that attend to all tokens.
+        subject: What needs blocks that attend to all tokens: a plural noun for the message.
 
     Returns:
         A model that shares the weights of `model` and gives a list of its output and the weights

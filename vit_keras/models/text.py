@@ -48,7 +48,7 @@ def TextTransformer(
         num_layers: The number of blocks.
         num_heads: The number of attention heads. It must divide `hidden_size`.
         mlp_dim: The width of the hidden layer of each MLP.
-        projection_dim: The size of the embeddings; None for no projection, and D numbers.
+        projection_dim: The size of the embeddings; None for no projection, which leaves D numbers.
         projection_use_bias: Whether the projection has a bias, as in SigLIP.
         causal: Whether tokens attend only to themselves and those before them, as in CLIP.
         pooling: The token that becomes the embedding, as in `TakeToken`.

@@ -49,7 +49,7 @@ def head_from_text(
         seed: The seed of the adapter.
 
     Returns:
-        An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`. Of an OWL-ViT
+        An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`. For an OWL-ViT
         with N patches, it gives a dictionary of "logits" `(B, N, K)`, whose sigmoids are
         probabilities, "boxes" as in `models.detector`, and for OWLv2 "objectness" `(B, N)`, the
         logits of any object.

@@ -1,6 +1,6 @@
-"""Each backend's own code for operations of layers and training, and how to choose among it.
+"""Each backend's own code for operations of layers and training, and how it is chosen.
 
-`TABLE` lists the operations for which a backend has its own code. The layers hold the portable
+`TABLE` lists the operations for which a backend has its own code. The layers contain the portable
 version, written in `keras.ops`; `dispatch` replaces it where the table has a row:
 
     @backends.dispatch("linear")

@@ -384,6 +384,6 @@ def gradients(function, tensors):
 
 
 def on_host(function, tensors):
-    """`function` of NumPy arrays; its result, int32, has the shape of the last tensor."""
+    """Applies `function` to NumPy arrays; its result, int32, has the shape of the last tensor."""
     result = jax.ShapeDtypeStruct(tensors[-1].shape, "int32")
     return jax.pure_callback(function, result, *tensors)

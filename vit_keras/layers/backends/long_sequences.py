@@ -33,9 +33,9 @@ def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
 
 
 def measured(pays: Callable[[int], bool]) -> dict[str, bool]:
-    """The options of long sequences; `pays` tells whether blocks pay for a number of tokens.
+    """The options of long sequences; `pays` tells whether blocks pay off for a number of tokens.
 
-    If blocks pay for some length, they pay for longer ones, which are not measured.
+    If blocks pay off for some length, they pay off for longer ones, which are not measured.
     """
     options: dict[str, bool] = {}
     for length, option in sorted(LENGTHS.items()):

@@ -354,6 +354,6 @@ def gradients(function, tensors):
 
 
 def on_host(function, tensors):
-    """`function` of NumPy arrays; its result, int32, has the shape of the last tensor."""
+    """Applies `function` to NumPy arrays; its result, int32, has the shape of the last tensor."""
     result = tf.numpy_function(function, tensors, tf.int32)
     return tf.ensure_shape(result, tensors[-1].shape)

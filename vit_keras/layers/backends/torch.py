@@ -409,6 +409,6 @@ def gradients(function, tensors):
 
 
 def on_host(function, tensors):
-    """`function` of NumPy arrays; its result, int32, has the shape of the last tensor."""
+    """Applies `function` to NumPy arrays; its result, int32, has the shape of the last tensor."""
     result = function(*(tensor.detach().cpu().numpy() for tensor in tensors))
     return torch.from_numpy(result).to(tensors[-1].device)
