@@ -323,7 +323,7 @@ def _check_base(model, file: AdapterFile) -> None:
     base, checksum = file.note["base"], _checksum(model, {*file.tensors.shapes})
     if checksum != base["sha256"]:
         raise ValueError(
-            f"Adapters fit the weights that they were trained on: {file.path!r} those called "
+            f"Adapters fit the weights that they were trained on: {file.path!r} fits those called "
             f"{base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. Received: "
             f"model {model.name!r}, whose blocks have {checksum[:12]}…. Give that base"
         )

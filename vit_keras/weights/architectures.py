@@ -347,7 +347,7 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
 
 
 def _blocks(layers):
-    """The arguments of a block, one with windows if any, and of the blocks without windows."""
+    """The arguments of a block, with windows if any has them, and the indices of those without."""
     blocks = [layer.config for layer in layers if layer.kind == "EncoderBlock"] or [{}]
     options = [BlockOptions.of(block.get("options")) for block in blocks]
     windowed = [of_block.window_size is not None for of_block in options]
@@ -357,7 +357,7 @@ def _blocks(layers):
 
 
 def _boxes(names):
-    """What finds objects, from the names of the layers."""
+    """Returns the option `boxes` from the names of the layers."""
     if "head_boxes" not in names:
         return None
     if "head_scale" in names:

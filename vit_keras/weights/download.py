@@ -81,7 +81,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
     Raises:
         FileNotFoundError: If the server has no such file.
-        ConnectionError: If there is no lasting connection.
+        ConnectionError: If there is no stable connection.
         OSError: If the cache cannot be written.
         ValueError: If the file is not the published one.
 
@@ -110,7 +110,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                     if fault := _fault(row, part) or _fault_in_content(row, part):
                         raise ValueError(
                             f"{url} is not the published file: what arrived {fault}. It was "
-                            "removed. If the error stays, the server or a proxy sends another file"
+                            "removed. If this persists, the server or a proxy sends another file"
                         )
                     os.replace(part, target)
                     return target
@@ -203,7 +203,7 @@ def _receive(url, response, file, most):
 
 
 def _fault(row, path):
-    """Says what is wrong with the size or the SHA-256 of a file, or returns None."""
+    """Returns what is wrong with the size or the SHA-256 of a file, or None."""
     if row.sha256 is not None and (digest := sha256(path)) != row.sha256:
         return f"has SHA-256 {digest}, and the table of published files says {row.sha256}"
     if row.sha256 is None and not fits_size(row, path):
@@ -213,7 +213,7 @@ def _fault(row, path):
 
 
 def _fault_in_content(row, path):
-    """Reads all of a file without a published SHA-256; says what is wrong with it, if anything."""
+    """Reads all of a file without a published SHA-256; returns what is wrong with it, or None."""
     if row.sha256 is not None:
         return None
     try:

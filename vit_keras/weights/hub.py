@@ -155,7 +155,7 @@ def _file(hub, address, commit, name):
     # By its revision, so that the cache records the commit of a branch.
     path = hub.hf_hub_download(address.repository, name, revision=address.revision)
     if commit not in pathlib.Path(path).parts:
-        raise ConnectionError(f"{address} was changed while it was downloaded. Do it again")
+        raise ConnectionError(f"{address} was changed while it was downloaded. Try again")
     _verify(path, address)
     return path
 
@@ -198,7 +198,7 @@ def _verify(path, address):
 
 @functools.lru_cache(maxsize=256)
 def _digest(path, digits, size, changed):
-    """Returns the SHA-256 of a file, or git's hash of 40 digits; computed once per state."""
+    """Returns the SHA-256 of a file, or git's hash of 40 digits; cached until the file changes."""
     if digits == 64:
         return sha256(path)
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)

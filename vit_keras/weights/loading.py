@@ -126,7 +126,7 @@ def check_described_size(config: str, shapes: Mapping[str, tuple[int, ...]]) -> 
     """Checks that a configuration describes no more weights than its file can hold.
 
     Otherwise a small file could make Keras take any amount of memory. The check builds the model
-    without values. If it cannot be built, loading says why.
+    without values. If it cannot be built, loading reports why.
 
     Args:
         config: The text of `config.json`.
@@ -289,7 +289,7 @@ def _build(inferred, numerics, overrides, file):
 
 
 def _argument_names(constructor):
-    """The arguments of a constructor, and of those that it passes others on to."""
+    """The arguments of a constructor, and of those to which it passes others on."""
     names = [*inspect.signature(constructor).parameters]
     if constructor is not ResNet:
         names += [*inspect.signature(VisionTransformer).parameters, *OPTION_NAMES]
@@ -308,7 +308,7 @@ def _check_complete(arguments, required, file):
     if missing:
         examples = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
-            f"{file.path!r} ({file.format.name}) and the files beside it do not say "
+            f"{file.path!r} ({file.format.name}) and the files beside it do not give "
             f"{' and '.join(f'`{name}`' for name in missing)}; pass "
             f"vit_keras.open(path, {examples})"
         )
@@ -372,7 +372,7 @@ def _check_counts(sizes, file):
         ):
             raise ValueError(
                 f"`{name}` must be a whole number of at least {least}. Received: {value!r}, as "
-                f"{file.path!r} and the configuration beside it say"
+                f"{file.path!r} and the configuration beside it state"
             )
     depth = sizes.get("num_layers", 0) + sum(sizes.get("resnet_layers") or ())
     if depth > len(file.shapes):

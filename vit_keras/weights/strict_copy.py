@@ -392,7 +392,7 @@ def set_computation(model: keras.Model, numerics: Numerics) -> None:
 
 
 def _set(layer, values, norms):
-    """Sets the attributes that a layer and its sublayers have, and the epsilon of norms alone."""
+    """Sets the attributes that a layer and its sublayers have, but the epsilon only in norms."""
     for part in sublayers(layer):
         for name, value in values.items():
             if hasattr(part, name) and (name != "epsilon" or isinstance(part, norms)):

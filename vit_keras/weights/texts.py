@@ -158,15 +158,15 @@ TOKENIZER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # the la
 
 
 class TextTokenizer:
-    """The tokenizer in a folder of transformers or OpenCLIP, which gives the ids of their own.
+    """The tokenizer in a folder of transformers or OpenCLIP, which gives the same ids as theirs.
 
     Texts are padded and cut to one length. Those for a SigLIP 2 become lowercase; those for an
-    OpenCLIP are cleaned as `open_clip_config.json` says, but not repaired by ftfy.
+    OpenCLIP are cleaned as `open_clip_config.json` states, but not repaired by ftfy.
 
     Args:
         folder: A folder with `config.json` or `open_clip_config.json`, `tokenizer.json` and,
             usually, `tokenizer_config.json`.
-        context_length: The number of ids of each text; None for what the configuration says.
+        context_length: The number of ids of each text; None for the configuration's.
 
     Attributes:
         context_length: The number of ids of each text.
@@ -213,7 +213,7 @@ class TextTokenizer:
             self._configure(settings)
 
     def _read(self, config) -> tuple[str, int, int | None]:
-        """Returns the kind or, in OpenCLIP, the cleaning of texts; the length; perhaps a pad."""
+        """Returns the kind or, in OpenCLIP, the cleaning of texts; the length; the pad or None."""
         if (text := open_clip_text(config)) is None or "model_type" in config:
             kind = kind_of(config)
             self.full = KINDS[kind][1] is SIGLIP

@@ -65,7 +65,7 @@ class WeightFile:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all files of weights: this one, and others with tensors of it."""
+        """The paths of all files of weights: this one, and others with its tensors."""
         return [self.path, *dict.fromkeys(self.tensors.elsewhere.values())]
 
     @functools.cached_property

@@ -173,7 +173,7 @@ REMEDY = (
 def digest(arrays: Iterable[tuple[str, np.ndarray]], note: str = "") -> str:
     """Returns the SHA-256 of a note and of (name, array) pairs, sorted by name.
 
-    A safetensors or HDF5 file of this package holds it. For each tensor, it covers the line `NAME
+    A safetensors or HDF5 file of this package records it. For each tensor, it covers the line `NAME
     DTYPE SHAPE`, such as `head/kernel float32 768,1000`, and the elements in C order,
     little-endian. Archives have checksums of their members.
     """

@@ -76,7 +76,7 @@ def _layer_name(variables):
         return ()
     name = variables.attrs["name"]
     if not isinstance(name, str) or name.encode("utf-8", "replace").decode() != name:
-        raise ValueError(f"The name of {variables.name} must be a text")
+        raise ValueError(f"The name of {variables.name} must be text")
     return (name,)
 
 

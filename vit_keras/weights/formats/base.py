@@ -22,7 +22,7 @@ class Format:
         suffixes: The suffixes of the files to write, the usual one first.
         detect: Takes a set of canonical names; returns whether they belong to this format.
         admits: The same for ambiguous tensors if the user or the file's name gives the format; None
-            for `detect`.
+            to use `detect`.
         file_names: A regular expression for the beginning of such file names.
         infer: Takes `{canonical name: shape}` and the configuration; returns the constructor's
             arguments that they determine.
@@ -52,8 +52,7 @@ class Format:
             has the same input as the format's own.
         architecture: The class whose `from_model` makes the input of `links`.
         check: Takes an architecture; raises ValueError if the format cannot hold it.
-        as_written: Takes an architecture; returns the one, computing the same, that its files
-            describe.
+        as_written: Takes an architecture; returns the equivalent one that its files describe.
         config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
             project's configuration beside the weights.
         folder_name: The name of its file in a folder; None for the usual name with its suffix.

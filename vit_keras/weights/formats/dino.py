@@ -183,7 +183,7 @@ def _rope(periods, head_size):
 
 
 def refine_dinov3(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Models of satellite images have a norm for local crops, as does the 7B of other images."""
+    """Recognizes satellite models by their norm for local crops, which the other 7B has too."""
     if f"{LOCAL_NORM}weight" not in shapes:
         return numerics
     if shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B:

@@ -240,7 +240,7 @@ def infer_big_vision(shapes: dict, config: dict) -> dict:
 
 
 def refine_big_vision(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Drops the crop for SigLIP, with its text tower or as NaFlex, which takes whole pictures."""
+    """Drops the crop for SigLIP with its text tower and for NaFlex, which take whole pictures."""
     naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
     if naflex:
         numerics = dataclasses.replace(numerics, resizing=NAFLEX)

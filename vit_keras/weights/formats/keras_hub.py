@@ -1,7 +1,7 @@
 """KerasHub's backbones and classifiers of ViT, DeiT, DINOv2 and DINOv3: presets, `.weights.h5`.
 
 Biases that an option of a backbone leaves out are read as zeros. A `.weights.h5` without a preset's
-JSON files says neither what the classifier reads, nor its activation, nor the epsilon.
+JSON files records neither what the classifier reads, nor its activation, nor the epsilon.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ class Family:
         return {f"{self.names.patches}/0", f"{query}/0"} <= {*names}
 
     def object(self, kind: str, fields: dict) -> dict:
-        """Returns what a JSON file holds of a class."""
+        """Returns the entry for a class in a JSON file."""
         module = re.sub("(?<=[a-z])[A-Z]", r"_\g<0>", kind).lower()
         return {
             "module": f"keras_hub.src.models.{self.name.lower()}.{self.name.lower()}_{module}",
@@ -131,7 +131,7 @@ NUMBERED_NAMES = pairs(
 
 
 def family_in(names: Collection[str]) -> Family:
-    """The family whose weights a file holds; ViT where it holds none."""
+    """The family whose weights a file contains; ViT if it contains none."""
     return next((row for row in FAMILIES if row.is_in(names)), VIT)
 
 
@@ -145,7 +145,7 @@ def family_of(arch: VisionTransformerArchitecture) -> Family:
 
 
 def check_preset(name: str, content: dict[str, Any], path: str) -> None:
-    """Raises UnreadModel for the JSON file of a preset with a class that is not read."""
+    """Raises UnreadModel if a preset's JSON file names a class that cannot be read."""
     said = str(content["registered_name"])
     if said.startswith("keras_hub>") and said not in CLASSES.get(name, [said]):
         raise UnreadModel(f"{READ}. Received: {path!r} of {short(said)}")
@@ -154,7 +154,8 @@ def check_preset(name: str, content: dict[str, Any], path: str) -> None:
 def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
     """Returns `{file: {name: [(group, name of its layer), …]}}` with the groups that Keras reads.
 
-    A folder has the backbone and the head in two files; a single file with a head nests the former.
+    A folder has the backbone and the head in two files; a single file with a head nests the
+    backbone in it.
     """
     row, nests = family_in(names), "predictions/0" in names and not folder
     files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
@@ -275,9 +276,9 @@ def _option(row, name):
 
 
 def _spelled(row, names, registers, gated=False):
-    """The names of the tensors, and what DINO holds beside them, by the path of ours.
+    """The names of the tensors, and what DINO stores beside them, by the path of our variable.
 
-    The numbers of the variables in DINO's embeddings depend on which there are. A mask token and
+    The numbers of the variables in DINO's embeddings depend on which ones exist. A mask token and
     DINOv2's second table of positions have no place in a model.
     """
     if row.names.first:
@@ -302,7 +303,7 @@ def _spelled(row, names, registers, gated=False):
 
 
 def _with(link, name="", write=None):
-    """Adds a tensor that is read into nothing, and written from the link's first one."""
+    """Adds a tensor that is ignored on reading, and written from the link's first one."""
     if not name:
         return link
     both = lambda *x: (*(theirs := link.write(*x)), write(theirs[0]))
@@ -365,7 +366,7 @@ def _in_pytorch(shapes):
 
 
 def _rotary(gated, fields):
-    """What DINOv3's configuration says."""
+    """Returns the arguments that DINOv3's configuration determines."""
     expected = "silu" if gated else "gelu"
     activation = _name(fields.get("hidden_activation", expected))
     if activation != expected:
@@ -416,7 +417,7 @@ def _activation(activation):
 
 
 def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
-    """KerasHub's defaults and a square image, where no JSON file of a preset says otherwise."""
+    """Describes what is assumed without a preset's JSON files: defaults and a square image."""
     row, unsaid = family_in(shapes), {}
     if "config" not in config:
         said = {"layer_norm_epsilon": row.epsilon[1], **infer(shapes, config)}
@@ -443,7 +444,7 @@ def numerics(config: dict, row: Family | None = None) -> Numerics:
 
 
 def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:
-    """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into ours.
+    """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into our form.
 
     KerasHub 0.18 wrote the last two. Without a converter, pixels of a ViT go to [-1, 1].
     """

@@ -67,11 +67,11 @@ def choose(
         source: The name of the format; None detects it.
         path: The path of the file, for messages.
         which: As in `weights.load`.
-        config: The configuration beside the file. Where it says that the image tower is a part of
-            a larger model, the others are left out.
+        config: The configuration beside the file. If it states that the image tower is part of a
+            larger model, the other parts are left out.
 
     Returns:
-        The format, `{canonical name: name in the file}`, and what the user should know of them.
+        The format, `{canonical name: name in the file}`, and what the user should know about them.
 
     Raises:
         ValueError: If no format, or not the format `source`, has such names, if there is no set
@@ -151,13 +151,13 @@ def _is(row, held, named, told):
 
 
 def _is_told(plain, prefix, path, pattern):
-    """Whether the name of a file, or of a tensor beside a set of weights, says the format."""
+    """Whether the name of a file, or of a tensor beside a set of weights, gives the format."""
     beside = (_relative(name, prefix) for name, _ in plain if prefix)
     return any(re.match(pattern, name) for name in (os.path.basename(path), *beside))
 
 
 def _one_of(prefixes, which, path):
-    """The prefix that is loaded, those of other sets, and a remark if nothing said which."""
+    """The prefix that is loaded, those of other sets, and a remark if nothing specified which."""
     components = {prefix: COMPONENT.findall(prefix) for prefix in prefixes}
     shared = _shared(*components.values()) if len(prefixes) > 1 else 0
     labels = {p: "".join(k[shared : shared + 1]).rstrip(".:") for p, k in components.items()}

@@ -53,7 +53,7 @@ class Names:
 
     @classmethod
     def of(cls, text: str, **others: Any) -> Self:
-        """Makes a row of a text and of fields that are not names."""
+        """Makes a row from a text and from fields that are not names."""
         return cls(**pairs(text), **others)
 
     def replaced(self, text: str = "", **others: Any) -> Self:
@@ -120,7 +120,7 @@ class TensorNames(Names):
         frequencies: The full name of the learned frequencies of all blocks.
         cls: The full names of the class token, the distillation token, the registers and the
             position embeddings: `dist`, `registers`, `positions`.
-        positions_of_blocks: The full name of the positions that are added before the blocks but the
+        positions_of_blocks: The full name of the positions that are added before all blocks but the
             first, `(L - 1, 1, N, D)`.
         registers_last: Whether the positions of the registers follow those of the patches.
         pre_norm: The normalization before the blocks.
@@ -339,7 +339,7 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
         extra = positions - math.prod(size // patch for size, patch in zip(image_size, patch_size))
         if extra not in slots.values():
             raise ValueError(
-                f"Images of {image_size} pixels, which the configuration says, have "
+                f"Images of {image_size} pixels, as the configuration states, have "
                 f"{positions - extra} patches of {patch_size} after {prefix.count} other tokens. "
                 f"Received: {positions} positions"
             )

@@ -110,7 +110,7 @@ IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2Vi
 
 
 def kind_of(config: dict) -> str:
-    """Returns transformers' model type; UnreadModel for one whose text tower is another."""
+    """Returns transformers' model type; raises UnreadModel if its text tower is unknown."""
     if (kind := config.get("model_type")) not in KINDS:
         raise UnreadModel(
             f"Text towers of transformers are read from {', '.join(map(repr, KINDS))}. "

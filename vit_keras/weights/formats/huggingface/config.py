@@ -329,7 +329,7 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
 
 
 def _crop_fraction(fields):
-    """Returns the crop's side as a share of the resized picture's; None without a crop.
+    """Returns the crop's side as a fraction of the resized picture's; None without a crop.
 
     DeiT's processor resizes pictures to a square before cropping. Its original code resizes the
     shorter side.
@@ -355,8 +355,8 @@ def write_processor(
         image_size: The height and width of the model's images.
         channels: Their channels.
         pixels: The preprocessing of the model.
-        processor: The class of the model type. If this class cannot express the crop, as DeiT's,
-            which first resizes to a square, CLIP's class is written.
+        processor: The class of the model type. If this class cannot express the crop, as DeiT's
+            cannot, since it first resizes to a square, CLIP's class is written.
     """
     check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
     height, width = image_size

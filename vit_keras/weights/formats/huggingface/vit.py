@@ -125,7 +125,7 @@ def _yolos_says(fields):
 
 
 def _write_yolos(arch):
-    """Returns the special fields, after checking that transformers computes with such sizes."""
+    """Returns the special fields, after checking that transformers supports the sizes."""
     (height, width), (side, other) = arch.image_size, arch.patch_size
     every = arch.position_embedding_at == "every"
     is_whole = height * width // side**2 == arch.grid[0] * arch.grid[1]

@@ -223,7 +223,7 @@ def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> 
 
 
 def _naflex(arch):
-    """Describes a NaFlexVit with a table of positions of the model's grid."""
+    """Describes a NaFlexVit with a table of positions for the model's grid."""
     _, arguments = _vision_transformer(arch)
     for key in ("img_size", "no_embed_class", "pos_embed"):
         arguments.pop(key, None)
@@ -378,7 +378,7 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    """Raises ValueError for what a class computes otherwise, and its files do not show."""
+    """Raises ValueError for what a class computes differently without a trace in its files."""
     name, options, prefix = timm_class(arch), arch.options, arch.prefix
     wrong = {
         "gelu": name in ("Eva", "Beit") and arch.gelu != "exact",

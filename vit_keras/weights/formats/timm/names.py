@@ -67,7 +67,7 @@ def names_in(tensors: Container[str]) -> TensorNames:
 
 
 def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
-    """Whether the first layer of the MLPs holds gate and values of SwiGLU."""
+    """Whether the first layer of the MLPs contains the gate and the values of SwiGLU."""
     first, last = (shapes.get(f"blocks.0.mlp.{name}.weight") for name in ("fc1", "fc2"))
     return first is not None and last is not None and first[0] == 2 * last[1]
 

@@ -186,7 +186,7 @@ def architecture_of(config: dict) -> str:
 
 
 def pretrained_of(config: dict) -> dict[str, Any]:
-    """Returns the part of a `config.json` about images and license; old files are all one part."""
+    """Returns the part of a `config.json` about images and license; in old files, all of it."""
     source = config.get("pretrained_cfg", config)
     return source if isinstance(source, dict) else {}
 
@@ -295,7 +295,7 @@ def _options(sizes, names, shapes, theirs):
 
 
 def rope_of(theirs: dict) -> Rope:
-    """Returns the rotary positions of timm's arguments."""
+    """Returns the rotary positions that timm's arguments describe."""
     kinds = {"cat": "cat", "axial": "cat", "mixed": "mixed", "dinov3": "dinov3"}
     check_choice(theirs["rope_type"], kinds, "rope_type")
     base, kind = float(theirs["rope_temperature"]), kinds[theirs["rope_type"]]
