@@ -38,7 +38,7 @@ __getattr__ = _extras.lazy_names(__name__, MODULES)
 
 
 def import_models() -> None:
-    """Imports the rooms of models and registers every class that a saved file may name.
+    """Imports the packages of models and registers every class that a saved file may name.
 
     Keras finds such a class only by its name. A command calls this function once it has work to do;
     in any other process, `import vit_keras` has already called it.

@@ -42,7 +42,9 @@ def run(options: argparse.Namespace) -> None:
     if out.keys() - {".png", ".json", ".html"}:
         raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
     if ".html" in out and options.model is None:
-        raise UsageError("`--out` ending in .html needs `--model`, whose contradictions it shows")
+        raise UsageError(
+            "`--out` ending in .html shows the labels that `--model` contradicts. Give --model"
+        )
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
     others = data.holds_masks, data.holds_boxes

@@ -265,7 +265,7 @@ class Augmentation:
         return self.mixing(images, targets, generators) if self.mixing else (images, targets)
 
     def _resize(self, sides, label, rng):
-        """Draws a function that brings a picture and its mask to the model's size, and the part."""
+        """Draws how to fit pictures to the model's size; returns the function and the part seen."""
         if self.config.crop in ("inception", "objects"):
             is_free = self.config.crop == "inception"
             window = random_window(sides, rng) if is_free else object_window(sides, label, rng)

@@ -161,7 +161,7 @@ class EmbeddingJob:
         return False
 
     def _check_same(self, recorded, which):
-        """Continues a recorded job; ValueError lists all its differences from this one."""
+        """Continues a recorded job; a ValueError lists all its differences from this one."""
         now = self.description
         if changes := differences(recorded, now, sorted({*recorded, *now} - {*ABOUT})):
             raise ValueError(

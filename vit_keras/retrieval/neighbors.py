@@ -23,7 +23,7 @@ MANY = 100  # more neighbors than this need more candidates
 
 
 class Neighbors(NamedTuple):
-    """The nearest rows of one vector, the nearest first.
+    """The rows nearest to one vector, the nearest first.
 
     Attributes:
         rows: The numbers of the rows, `(k,)`.
@@ -42,7 +42,7 @@ class Neighbors(NamedTuple):
 
 
 def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> list[Neighbors]:
-    """Finds the nearest rows of each query by comparing it with all rows.
+    """Finds the rows nearest to each query by comparing it with all rows.
 
     Args:
         table: A table of vectors.
@@ -106,7 +106,7 @@ class NeighborIndex:
             raise ValueError(f"{path!r} is not an index of {table.path!r}. {remedy}")
 
     def search(self, queries: np.ndarray, count: int) -> list[Neighbors]:
-        """Finds the nearest rows of each query `(Q, D)`, approximating `exact_neighbors`."""
+        """Finds the rows nearest to each query `(Q, D)`, approximating `exact_neighbors`."""
         self._graph.expansion_search = CANDIDATES["expansion_search"] * max(1, -(-count // MANY))
         matches = self._graph.search(unit_length(queries), count)
         return [

@@ -90,8 +90,7 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
     made, path = table.description, model or table.description.get("model", "")
     if not os.path.exists(path):
         raise FileNotFoundError(
-            f"The model of {table.path!r} is not at {os.fspath(path)!r}. Give its place with "
-            "--model"
+            f"The model of {table.path!r} is not at {os.fspath(path)!r}. Give its path with --model"
         )
     if missing := [key for key in DECIDES if key not in made]:
         raise ValueError(

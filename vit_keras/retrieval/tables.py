@@ -219,7 +219,7 @@ def _sealed(file):
 
 
 def arrow(module: str = "pyarrow"):
-    """Imports a module of PyArrow; ImportError names the extra to install."""
+    """Imports a module of PyArrow; an ImportError names the extra to install."""
     return extras.require(module, extra="tables", purpose="Reading and writing embeddings")
 
 
@@ -310,7 +310,7 @@ class EmbeddingTable:
         if METADATA not in metadata or not self.sha256:
             raise ValueError(
                 "A table of embeddings is a Parquet file that `vit-keras embed` wrote. Received: "
-                f"{self.path!r}, which does not say which model its values come from"
+                f"{self.path!r}, which does not state which model its values come from"
             )
         name = f"The description in {self.path!r}"
         self.description: dict[str, Any] = parse_json(metadata[METADATA], name, Description, remedy)

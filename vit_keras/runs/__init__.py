@@ -52,7 +52,7 @@ class Run:
 
     @property
     def environment(self) -> Environment:
-        """The content of `environment.json`; ValueError or FileNotFoundError if it is damaged."""
+        """The content of `environment.json`; raises an error if it is missing or damaged."""
         return read_environment(self.folder)
 
     @property
@@ -75,7 +75,7 @@ def folder_of(config: Config) -> pathlib.Path:
 
 
 def claim(config: Config):
-    """Reserves a run's folder for this process in a `with` statement; ValueError if it cannot."""
+    """Reserves a run's folder for this process in a `with` block, or raises ValueError."""
     folder = folder_of(config)
     _check_folder(folder)
     return claimed(folder, "training", REMEDY)
@@ -128,7 +128,7 @@ def _measured_kernels():
 
 
 def recorded_config(folder: pathlib.Path) -> Config | None:
-    """Returns the configuration of the run in `folder`; None without one, ValueError if damaged."""
+    """Returns the configuration of the run in `folder`, if any; raises ValueError if damaged."""
     file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
     if not file.exists():
         return None

@@ -1,1 +1,1 @@
-"""What every room may use: files, locks, extras, figures, and the private names of Keras."""
+"""What every package may use: files, locks, extras, figures, and the private names of Keras."""

@@ -1,6 +1,6 @@
 """Boxes around objects: their corners and overlaps, and COCO's figures for them.
 
-A label is `(M, 5)` or `(M, 6)`: class, center x, center y, width and height as shares of the
+A label is `(M, 5)` or `(M, 6)`: class, center x, center y, width and height as fractions of the
 picture's sides, and a flag, which is 0 for objects that count. Rows of class −1 are padding.
 """
 

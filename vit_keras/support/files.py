@@ -43,7 +43,7 @@ CAUSES = tuple(
 
 
 def is_zip(path: str | os.PathLike) -> bool:
-    """Whether a file is a ZIP archive; a damaged one may be, which opening it tells."""
+    """Whether a file is a ZIP archive; only opening it shows whether it is damaged."""
     try:
         return zipfile.is_zipfile(path)
     except zipfile.BadZipFile:  # its end says that it has several disks
@@ -109,7 +109,7 @@ def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
 
 
 def in_utf8(data: bytes) -> str:
-    """Decodes a text; ValueError gives the place of the first other byte."""
+    """Decodes UTF-8 text; a ValueError gives the place of the first invalid byte."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -350,7 +350,7 @@ def claimed(
         remedy: Advice for another process's user.
 
     Raises:
-        ValueError: If another process has the folder; the message names it.
+        ValueError: If another process is using the folder; the message names it.
     """
     return _claimed(folder, folder / LOCK, purpose, remedy)
 
@@ -368,7 +368,7 @@ def claimed_output(
         remedy: Advice for another process's user.
 
     Raises:
-        ValueError: If another process has the name; the message names it.
+        ValueError: If another process is using the name; the message names it.
         OSError: If the folder of `path` cannot be written.
     """
     path = pathlib.Path(path).absolute()

@@ -236,7 +236,7 @@ class Resizing:
         check_choices(self, {"positions": rules, "patches": rules, "biases": (None, *rules)})
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
-        """Tells whether a model for images of this size must leave out pixels, and may."""
+        """Tells whether a model for images of this size must and may leave out pixels."""
         return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
 
     def replaced(

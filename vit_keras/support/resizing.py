@@ -50,7 +50,8 @@ class Rule:
     """Weights of interpolation along one axis, `(old, new) -> (new, old)`.
 
     Attributes:
-        a: Of Keys' cubic convolution, -0.75 in PyTorch and -0.5 in PIL; None for linear weights.
+        a: The parameter of Keys' cubic convolution, -0.75 in PyTorch and -0.5 in PIL; None for
+            linear weights.
         antialias: Whether to stretch the kernel if there are fewer new points. Points outside the
             image are then left out; without antialiasing, they take the border's value.
         aligned: Whether the end points map to the end points; otherwise the points are the centers
@@ -68,7 +69,7 @@ class Rule:
 
         Args:
             old: The old number of points.
-            new: The new number of points, also one that is known only in a graph.
+            new: The new number of points, which may be known only in a graph.
             xp: NumPy, in float64, or `keras.ops`, in float32.
         """
         dtype = "float64" if xp is np else "float32"

@@ -99,7 +99,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def collected(self):
-        """Notes the first signal while it is open; a second one has its usual effect."""
+        """While open, notes the first signal; a second one has its usual effect."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may set handlers
             return

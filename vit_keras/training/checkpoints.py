@@ -361,7 +361,7 @@ class State(contextlib.AbstractContextManager):
             spans = key.partition(AT)[2].split(",")
             index = tuple(slice(*map(int, span.split(":"))) for span in spans)
             if len(index) != len(shape) or array[index].shape != part.shape:
-                raise ValueError(f"{self.path} is damaged: its part {key} is {part.shape}")
+                raise ValueError(f"{self.path} is damaged: its part {key} has shape {part.shape}")
             array[index], filled[index] = part, True
         if not filled.all():
             numbers = f"{filled.sum()} of {filled.size} numbers"

@@ -203,7 +203,7 @@ def _images(batch):
 
 
 def _evaluation_is_due(config, step, rows):
-    """Whether the run was stopped during the evaluation after this update, before its row."""
+    """Whether the run was stopped during the evaluation after this update."""
     ends_epoch = step % config.eval_every == 0 or step == config.total_steps
     return step > 0 and ends_epoch and (not rows or rows[-1]["step"] != step)
 

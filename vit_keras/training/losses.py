@@ -355,7 +355,7 @@ class ContrastiveLoss(Configured, keras.losses.Loss):
 
     It takes logits `(B, B)` of images and texts, such as from `models.contrastive_model`, and
     numbers `(B,)` that are equal for equal texts. An image and a text with equal numbers belong
-    together; with a number each, the losses are the published ones.
+    together; if all numbers differ, the losses are the published ones.
 
     - "softmax": the mean of the cross-entropies of each image among the texts, and of each text
       among the images (CLIP, arXiv 2103.00020; equal texts as in UniCL, arXiv 2204.03610);

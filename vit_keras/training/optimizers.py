@@ -462,7 +462,7 @@ def rate_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
 
 
 def num_blocks(model: keras.Model) -> int:
-    """Counts the transformer blocks of `model`; ValueError if there are none."""
+    """Counts the transformer blocks of `model`; raises ValueError if there are none."""
     count = sum(BLOCK.fullmatch(layer.name) is not None for layer in model.layers)
     if not count:
         raise ValueError(

@@ -55,8 +55,9 @@ class SetPrediction(Configured, keras.losses.Loss):
 
     In each image, every object is matched with one prediction, so that the sum of all costs is the
     lowest (SciPy's Hungarian algorithm, on the CPU). Matched predictions learn the class and the
-    box, by L1 and generalized IoU, and the others that there is no object. The mean over the batch
-    is DETR's loss: boxes are averaged over the objects of the batch, classes over its predictions.
+    box, by L1 and generalized IoU; the others learn that there is no object. The mean over the
+    batch is DETR's loss: boxes are averaged over the objects of the batch, classes over its
+    predictions.
 
     TensorFlow cannot compile the matching by XLA, so pass `jit_compile=False` to `compile` there.
 
@@ -69,8 +70,8 @@ class SetPrediction(Configured, keras.losses.Loss):
 
     Call arguments:
         y_true: `(B, M, 5)`: the class of an object, and its center x, center y, width and height as
-            shares of the image. Rows of class −1 fill up, anywhere among them. There may be at most
-            as many rows as predictions.
+            fractions of the image. Rows of class −1, at any place, are padding. There may be at
+            most as many rows as predictions.
         y_pred: `(B, T, K + 1 + 4)`, from `with_joined_boxes`.
 
     Example:

@@ -144,8 +144,8 @@ def _check_engine(config, mode, backend):
     if config.model.dtype == "mixed_float16":
         raise ValueError(
             f"`distribution` {mode} on {backend} cannot scale the loss: each copy of the model "
-            "would skip other updates. Received: model.dtype=mixed_float16. Use mixed_bfloat16, or "
-            "KERAS_BACKEND=jax"
+            "would skip different updates. Received: model.dtype=mixed_float16. Use "
+            "mixed_bfloat16, or KERAS_BACKEND=jax"
         )
 
 

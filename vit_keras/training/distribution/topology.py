@@ -160,8 +160,8 @@ class Topology:
         """Reads this process's data for a checkpoint; all processes must call it.
 
         Returns:
-            The whole variable under "", or each slice that only this process adds under its
-            bounds in each dimension, "@START:STOP,...".
+            The whole variable with the key "", or each slice that only this process adds, with its
+            bounds in each dimension as the key, "@START:STOP,...".
         """
         return {"": read_variable(variable)}
 
