@@ -154,8 +154,7 @@ def check_preset(name: str, content: dict[str, Any], path: str) -> None:
 def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
     """Returns `{file: {name: [(group, name of its layer), …]}}` with the groups that Keras reads.
 
-    A folder has the backbone and the head in two files; a single file with a head nests the
-    backbone in it.
+    A folder has the backbone and the head in two files; a file with a head nests the backbone.
     """
     row, nests = family_in(names), "predictions/0" in names and not folder
     files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
