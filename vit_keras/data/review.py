@@ -164,9 +164,8 @@ def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
     """Returns the perceptual hash and the mean colors of the quarters of pixels `(H, W, C)`.
 
     The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether it
-    is above their median. The package imagehash computes the same (`phash`), but requires
-    PyWavelets. The picture is reduced by an integer factor first, which changes few bits and saves
-    time.
+    is above their median. The package imagehash computes the same (`phash`), but needs PyWavelets.
+    The picture is reduced by an integer factor first, which changes few bits and saves time.
     """
     dctn = extras.require("scipy.fft", extra="data", purpose="Comparing pictures").dctn
     picture = as_picture(viewable(pixels)).convert("RGB")
