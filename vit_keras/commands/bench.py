@@ -1,4 +1,4 @@
-"""`vit-keras bench` measures the speed of models and exported files, and what they lose."""
+"""`vit-keras bench` measures the speed of models and exported files, and their loss of accuracy."""
 
 import argparse
 import functools

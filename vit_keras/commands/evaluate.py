@@ -1,4 +1,4 @@
-"""`vit-keras evaluate` measures accuracy, calibration and probes of models on a data set."""
+"""`vit-keras evaluate` measures models on a data set: accuracy, calibration, probes of features."""
 
 import argparse
 import dataclasses

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         with open(options.file, encoding="utf-8") as file:
             labels += [line.strip() for line in file if line.strip()]
     if not labels:
-        raise UsageError("Give labels beside the templates, or --file. Received: no labels")
+        raise UsageError("Give labels in addition to templates, or --file. Received: no labels")
     texts = weights.embed_labels(options.weights, labels, templates)
     weights.write_text_embeddings(options.out, texts)
     templated = f" by {len(templates)} templates" if len(templates) > 1 else ""

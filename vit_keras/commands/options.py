@@ -214,7 +214,7 @@ def add_image_size(parser: argparse.ArgumentParser) -> None:
 
 
 def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
-    """Returns height and width from `--image_size`, or None; a third size raises UsageError."""
+    """Returns the height and width from `--image_size`, or None; a third size raises UsageError."""
     sizes = options.image_size
     if sizes is None:
         return None

@@ -1,4 +1,4 @@
-"""`vit-keras predict` writes classes, masks or boxes of pictures: a table, a file, or pictures."""
+"""`vit-keras predict` predicts classes, masks or boxes, and writes a table, a file or pictures."""
 
 import argparse
 import contextlib

@@ -225,7 +225,7 @@ def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
 
 
 def both_sides(size: Sides) -> tuple[int, int]:
-    """Returns height and width of a size, which is one number for both or `(height, width)`."""
+    """Returns the height and width of a size, which is one number for both or `(height, width)`."""
     return size if isinstance(size, tuple) else (size, size)
 
 
@@ -316,7 +316,7 @@ class OptimizerConfig:
         check_rules(self, "optimizer", OPTIMIZER_RULES)
 
     def warmup(self, total_steps: int) -> int:
-        """Returns the updates of the warmup in a run of `total_steps` updates."""
+        """Returns the number of warmup updates in a run of `total_steps` updates."""
         if self.warmup_fraction is None:
             return self.warmup_steps
         return round(self.warmup_fraction * total_steps)

@@ -290,7 +290,7 @@ CHANGING = (
 
 
 def check_cached_features(run: Any) -> None:
-    """Raises ValueError that names all fields of a `Config` that `cache_features` forbids."""
+    """Raises a ValueError that names all fields of a `Config` that `cache_features` forbids."""
     if not run.cache_features:
         return
     check_defaults(run, CHANGING, "`cache_features`, which computes the features of a picture once")

@@ -191,7 +191,7 @@ def _mix(first, second, weight, box):
 
 
 def _box(rng, area, size):
-    """Draws a box around a random pixel, which has the share `area` before it is clipped."""
+    """Draws a box around a random pixel; the box has the share `area` before it is clipped."""
     half = np.floor(size * np.sqrt(area)) / 2
     center = np.floor(rng.random(2) * size)
     corners = np.floor([center - half, center + half])

@@ -176,7 +176,7 @@ def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
 
 
 def _sides(read, index) -> tuple[int, int]:
-    """Returns the sides in a picture's header; any sides if it is unreadable, as a run reports."""
+    """Returns the sides in a picture's header; any sides if unreadable, which a run reports."""
     try:
         return picture_sides(read(index))
     except (OSError, ValueError):
@@ -333,7 +333,7 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
 
 
 def _yolo_labels(picture: str) -> str:
-    """Returns the file of a picture's labels: in the folder labels beside images, or beside it."""
+    """Returns a picture's label file: in the folder labels beside images, or beside the picture."""
     before, images, after = os.path.splitext(picture)[0].rpartition(f"{os.sep}images{os.sep}")
     return f"{before}{images and f'{os.sep}labels{os.sep}'}{after}.txt"
 

@@ -52,7 +52,7 @@ def check_pixels(width: int, height: int) -> None:
 
 
 def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
-    """Checks the number of pixels and bytes of an array: at most `BYTES` times the bound of pixels.
+    """Checks the number of pixels and bytes of an array: at most `BYTES` times the bound on pixels.
 
     Raises:
         ValueError: If there are more, or none.

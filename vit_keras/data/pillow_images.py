@@ -207,7 +207,7 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
 
 
 def unreadable_message(name: str, reason: str) -> str:
-    """Returns a message that a picture cannot be read, why, and which files can be."""
+    """Returns a message that a picture cannot be read, with the reason and the readable formats."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
     reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # Python's repr of the bytes
     remedy = "" if "--data." in reason else f". It must be a whole {kinds} file"

@@ -1,4 +1,4 @@
-"""RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations and their choice.
+"""RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations and how they are chosen.
 
 Operations equal the published code's (arXiv 1805.09501 and 1909.13719), which are Pillow's
 `ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. Areas that a map leaves empty
@@ -71,7 +71,7 @@ def _kept(bits):
 
 
 def _cutout(picture, half, share_y, share_x):
-    """Paints a square of 2 * half pixels gray, around a center in fractions of the sides."""
+    """Paints a square of 2 * half pixels gray, around a center given in fractions of the sides."""
     width, height = picture.size
     y, x = int(share_y * height), int(share_x * width)
     picture = picture.copy()

@@ -80,7 +80,7 @@ class Picture(NamedTuple):
 
 
 def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
-    """Returns the splits that a run uses, by name, and for most kinds of data sets the others.
+    """Returns the splits that a run uses, by name, and, for most kinds of data sets, the others.
 
     Raises:
         ValueError: If a split of the run does not exist.
@@ -353,7 +353,7 @@ class Review:
     def add_pictures(
         self, pictures: Sequence[Picture], splits: dict[str, Split], stop: bool = True
     ) -> None:
-        """Adds what `survey_pictures` found; an unreadable picture is a problem if runs `stop`."""
+        """Adds what `survey_pictures` found; an unreadable picture is a problem with `stop`."""
         self.facts["unreadable"] = errors = {p.name: p.error for p in pictures if p.error}
         if errors:
             stops = "stops a run. Repair or remove them, or set data.on_corrupt to skip"

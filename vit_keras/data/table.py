@@ -273,7 +273,7 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
         raise ValueError(
             f"The files of a table must exist. Received: {table.path!r}, which names "
             f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to "
-            f"{files.root!r}; data.path_column names another column than {column!r}"
+            f"{files.root!r}; data.path_column can name a column other than {column!r}"
         )
     if doubt := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) > 1]:
         cell, paths = doubt[0]

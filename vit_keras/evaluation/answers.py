@@ -104,7 +104,7 @@ def _csv_text(value, kind):
 
 
 def _no_formula(text: str) -> str:
-    """Prefixes an apostrophe to a text that a spreadsheet would compute, as OWASP advises."""
+    """Prefixes an apostrophe to a text that a spreadsheet would evaluate, as OWASP advises."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

@@ -119,7 +119,7 @@ def certain(predicted: Boxes, task: Task, threshold: float | None = None) -> Box
 def best_box_thresholds(
     true: Sequence[Boxes], predicted: Sequence[Boxes], num_classes: int
 ) -> tuple[float, ...]:
-    """Returns, for each class, the score of the best F1 at an overlap of 0.5.
+    """Returns, for each class, the score with the best F1 at an overlap of 0.5.
 
     Precision and recall come from pycocotools. A class without hits gets 0.5.
 
@@ -146,7 +146,7 @@ def best_box_thresholds(
 
 
 def match(true: Boxes, predicted: Boxes) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs objects and predictions of any class that overlap by at least 0.5, by SciPy.
+    """Pairs objects and predictions of any class that overlap by at least 0.5, with SciPy.
 
     Returns:
         The indices of the paired objects, and of their predictions.
@@ -189,7 +189,7 @@ def _countable(true, predicted):
 def report_boxes(
     true: Sequence[Boxes], predicted: Sequence[Boxes], class_names: Sequence[str], task: Task
 ) -> dict[str, Any]:
-    """Judges boxes by pycocotools.
+    """Judges boxes with pycocotools.
 
     Args:
         true: The objects of each picture, from `support.boxes.boxes_of`.
@@ -238,7 +238,7 @@ def judge_boxes(
     class_names: Sequence[str],
     options: TileOptions | None = None,
 ) -> dict[str, Any]:
-    """Judges a predictor on a split, the boxes in the pixels of each picture.
+    """Judges a predictor on a split, with the boxes in the pixels of each picture.
 
     Args:
         predictor: A `Predictor` of boxes.

@@ -36,7 +36,7 @@ def _scores(outputs: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _true_scores(outputs, labels, kind) -> list[np.ndarray]:
-    """The scores of the true answers: of classes in one array, otherwise in one for each output.
+    """The scores of the true answers, in one array for classes, otherwise in one for each output.
 
     For a label, only the pictures that have it count.
     """

@@ -430,7 +430,7 @@ def _logits(predictor, pixels, size):
 
 
 def run_pixels(predictor: Predictor, pixels: np.ndarray, size: int) -> np.ndarray:
-    """Returns a predictor's outputs for up to `size` images of its size, as float32 pixels.
+    """Returns a predictor's outputs for `pixels`, up to `size` images of the model's size.
 
     Raises:
         ValueError: The outputs are not finite.

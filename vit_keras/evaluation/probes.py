@@ -255,7 +255,7 @@ VOTERS = 4096  # test images whose votes are counted at a time
 def nearest_neighbors(
     train: np.ndarray, test: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the most similar training features of each test feature, by scikit-learn.
+    """Finds the most similar training features of each test feature, with scikit-learn.
 
     Args:
         train: Features `(N, D)`.
@@ -383,7 +383,7 @@ def retrieval_recall(
     """Computes how often the right text, or image, is among the most similar ones.
 
     An image with several texts counts if one of them is found (as in CLIP's and big_vision's
-    retrieval). Of equal similarities, the wrong ones come first.
+    retrieval). Among equal similarities, the wrong ones come first.
 
     Args:
         similarities: `(N, M)`, of images and texts.

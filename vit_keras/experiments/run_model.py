@@ -173,7 +173,7 @@ def choose_thresholds(
 def first_training_images(
     config: Config, count: int = 36
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Task]:
-    """Makes the first augmented images of a run by its own pipeline, as pixels.
+    """Makes the first augmented images of a run with its own pipeline, as pixels.
 
     Args:
         config: The run. Patches that its pretext task masks are shown; for DINO, the first view.

@@ -256,7 +256,7 @@ def _depth(job):
 
 
 def _sources(requested, scratch):
-    """Returns paths of the files that others are made from, by (format, precision)."""
+    """Returns the paths of the files that others are made from, by (format, precision)."""
     recipes = (TARGETS[format].precisions[precision] for format, precision in requested)
     sources = {recipe.source for recipe in recipes if recipe.source}
     return {(name, "fp32"): scratch / TARGETS[name].name("fp32") for name in sources}

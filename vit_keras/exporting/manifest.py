@@ -129,7 +129,7 @@ GRAPHS = {
 
 
 def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
-    """Describes an ONNX graph of any architecture to transformers.js and Optimum.
+    """Describes an ONNX graph of any architecture for transformers.js and Optimum.
 
     Args:
         model: The model of the graph.

@@ -123,7 +123,7 @@ def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
 
 
 def _torch_program(model, batch):
-    """Exports the model by `torch.export` as a module whose only argument is the images.
+    """Exports the model with `torch.export` as a module whose only argument is the images.
 
     The trace treats the module's parameters as weights, and any other tensor as a constant.
     """
@@ -177,7 +177,7 @@ def write_executorch(model, path, batch):
 
 
 def with_folded_constants(program):
-    """Returns a torch program's module, in which all that depends on weights alone is stored."""
+    """Returns a torch program's module that stores all values that depend only on weights."""
     import torch
 
     module, values = program.run_decompositions().module(), {}

@@ -190,7 +190,7 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
 
 
 def _bounds(precision, row, accuracy):
-    """Returns the name, the least, the actual and the largest value of all that is promised."""
+    """Returns the name, the least, the actual and the largest value of each promise."""
     is_exact, of_boxes, inf = precision in LARGEST_DIFFERENCE, "mean_iou" in row, math.inf
     has_labels = accuracy is not None and "accuracy" in row
     loss = accuracy - row["accuracy"] if has_labels else 0.0

@@ -116,7 +116,7 @@ def xavier_uniform(fan_in: int, fan_out: int, seed: int | None) -> Uniform:
 
 
 def lecun_normal(fan_in: int, seed: int | None) -> TruncatedNormal:
-    """Returns Flax's `lecun_normal`: a truncated normal distribution of variance 1 / fan_in.
+    """Returns Flax's `lecun_normal`: a truncated normal distribution with variance 1 / fan_in.
 
     Args:
         fan_in: The number of inputs per output.
@@ -203,8 +203,8 @@ class LowRankKernel(keras.layers.Layer):
     instead splits off the last axis, so each attention head of query, key and value gets its own A:
     with 6 heads, three times the weights of the paper's form.
 
-    Until `enable_lora` is called, the layer behaves as in Keras. Then `kernel` is the sum, and the
-    layer's own kernel no longer trains. Files saved by Keras contain the sum.
+    Until `enable_lora` is called, the layer behaves as in Keras. After that, `kernel` is the sum,
+    and the layer's own kernel no longer trains. Files saved by Keras contain the sum.
     """
 
     lora_enabled: bool

@@ -382,7 +382,7 @@ class EncoderBlock(SeededLayer):
         return [layer for layer in layers if isinstance(layer, Dropout)]
 
     def compute(self, inputs, training=None, return_attention_weights=False, attention_mask=None):
-        """The result of a call without rematerialization, inside or outside a call."""
+        """Computes the block without rematerialization, inside or outside of a call."""
         normal, weights = self.norm_0(inputs, training=training), None
         options = {"training": training, "attention_mask": attention_mask}
         if return_attention_weights:

@@ -183,7 +183,7 @@ SMALL = 1e-4  # added to shares of the image, whose logits are then finite
 class PatchBoxes(Layer):
     """Turns logits of boxes into boxes at the places of patches (arXiv 2205.06230, Section 3.1).
 
-    A box of zeros has the size of its patch, and the center at the patch's lower right corner, as
+    A box of zeros has the size of its patch, and its center at the patch's lower right corner, as
     in the published code.
 
     Args:

@@ -277,6 +277,6 @@ def _paths(model) -> Iterator[tuple[str, keras.Variable]]:
 def _copy(source, target) -> None:
     """Assigns one variable to another, whose shape splits or joins the heads.
 
-    The numbers are copied. JAX's arrays would be shared, and lost in the first step.
+    The numbers are copied; JAX's arrays would otherwise be shared, and lost in the first step.
     """
     target.assign(np.array(keras.ops.convert_to_numpy(source)).reshape(target.shape))

@@ -78,7 +78,7 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
 
 
 def with_kernel(options: dict[str, Any], fan_in: int, fan_out: int) -> dict[str, Any]:
-    """A layer's arguments with a Xavier uniform initializer of its kernel instead of a seed."""
+    """A layer's arguments with a Xavier uniform initializer for its kernel instead of a seed."""
     seed = options.pop("seed")
     return {**options, "kernel_initializer": xavier_uniform(fan_in, fan_out, seed)}
 

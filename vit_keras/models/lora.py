@@ -21,9 +21,9 @@ def add_lora(
 ) -> keras.Model:
     """Adds low-rank adapters to the dense layers of a model's blocks, and freezes the rest.
 
-    A kernel W becomes W + alpha / rank · A B. A starts random and B at zero, so the model's outputs
-    do not change. Only the adapters and the layers in `train` are trained. Add adapters after
-    loading weights and before `compile`.
+    A kernel W becomes W + alpha / rank · A B. A starts with random numbers and B at zero, so the
+    model's outputs do not change. Only the adapters and the layers in `train` are trained. Add
+    adapters after loading weights and before `compile`.
 
     Args:
         model: A built model of this package.

@@ -18,7 +18,7 @@ def explain(
     class_index: int | np.ndarray | None = None,
     batch: int = 4,
 ) -> np.ndarray:
-    """Computes how much each patch speaks for a class (arXiv 2103.15679, Section 3.1).
+    """Computes how much each patch supports a class (arXiv 2103.15679, Section 3.1).
 
     The weights A of each layer's attention are multiplied by the gradients of the class's output,
     or of its logit before a softmax, with respect to them. Negative products are dropped, and the
@@ -73,7 +73,7 @@ def explain(
 
 
 def _relevance(model, wrappers, images, classes, softmax):
-    """R of the last layer without its start, `(B, N, N)` float64; `softmax` may be its last one."""
+    """R after the last layer minus its start, `(B, N, N)` float64; `softmax` is a layer or None."""
     images = ops.convert_to_tensor(images)
 
     def score(*offsets):

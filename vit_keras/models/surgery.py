@@ -47,7 +47,7 @@ def backbone_of(model: keras.Model) -> keras.Model:
 
 
 def nested_backbones(model: keras.Model) -> dict[str, tuple[keras.Model, bool]]:
-    """The backbones inside a model that has no blocks itself, keyed by how to access them.
+    """The backbones inside a model that has no blocks of its own, keyed by how to access them.
 
     Returns:
         `{'model.get_layer("…")': (backbone, whether it reads the images first)}`.

@@ -32,7 +32,7 @@ class EmbeddingJob:
     Complete parts of the table lie in the folder `OUT.parts`; each is written under another name
     and then renamed. The last step joins them to the table, which appears at once, and removes the
     folder. A process that is killed at any moment therefore loses at most one part, and a job with
-    the same arguments continues to the same bytes.
+    the same arguments continues and writes the same bytes.
 
     Args:
         embedder: From `open_embedder`.

@@ -1,4 +1,4 @@
-"""Finds the rows of a table that are nearest to vectors: by comparing all, or by an index."""
+"""Finds the rows of a table that are nearest to vectors: by comparing all, or with an index."""
 
 import os
 from typing import NamedTuple

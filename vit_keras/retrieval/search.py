@@ -156,7 +156,7 @@ def search_texts(
     count: int = 5,
     index: NeighborIndex | None = None,
 ) -> list[Answer]:
-    """Finds the pictures of a table that fit texts, by the text tower of the table's model.
+    """Finds the pictures of a table that fit texts, with the text tower of the table's model.
 
     Args:
         table: A table of the embeddings that the model's texts are compared with: of a CLIP with

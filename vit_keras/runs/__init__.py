@@ -151,7 +151,7 @@ def find_run(folder: str | os.PathLike) -> Run:
     run = Run(folder, config)
     if not run.model_file.is_file():
         raise FileNotFoundError(
-            f"The run in {str(folder)!r} has no model.keras yet. Delete what else has this "
+            f"The run in {str(folder)!r} has no model.keras yet. Delete anything with this "
             "name, and repeat the command that began the run to continue it."
         )
     return run

@@ -116,7 +116,7 @@ def without_repeats(boxes: Boxes, ranks: np.ndarray, least: float = HIT) -> Boxe
 
 
 def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_classes: int) -> Any:
-    """Judges boxes by pycocotools.
+    """Judges boxes with pycocotools.
 
     Args:
         true: The objects of each picture, from `boxes_of`.

@@ -99,7 +99,7 @@ def is_number(value: Any) -> bool:
 
 
 def short(value: Any) -> str:
-    """Returns a text for any value that fits into a message."""
+    """Returns a text for any value, short enough for a message."""
     return reprlib.repr(value)
 
 

@@ -268,7 +268,7 @@ def _flush(path):
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike, *temporaries: str | os.PathLike) -> Iterator[None]:
-    """Turns errors of the disk in the block into an OSError that names `path`.
+    """Turns disk errors in the block into an OSError that names `path`.
 
     Errors from other files, and errors with other causes, pass unchanged.
 

@@ -122,7 +122,7 @@ def weights_in_memory(model: keras.Model) -> io.BytesIO:
     """The bytes that `model.save_weights` writes into a `.weights.h5` file.
 
     HDF5 does not survive a full disk: if a write fails while the file closes, the process ends with
-    a segmentation fault (https://github.com/h5py/h5py/issues/914). Memory avoids this.
+    a segmentation fault (https://github.com/h5py/h5py/issues/914). Writing to memory avoids this.
     """
     check_keras()
     from keras.src.saving import saving_lib

@@ -107,7 +107,7 @@ class Preprocessing:
         return self if is_same else dataclasses.replace(self, mean=mean, std=std)
 
     def side_before_crop(self, side: int) -> int | None:
-        """Returns the whole pixels that `side` is a crop of, rounded down; None without a crop."""
+        """Returns `side` before the crop in whole pixels, rounded down; None without a crop."""
         return None if self.crop_fraction is None else int(side / self.crop_fraction + 1e-6)
 
     def rescaling(self) -> tuple[list[float], list[float]]:

@@ -271,7 +271,7 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
         raise ValueError(
             "A checkpoint must hold the variables of the run's model, optimizer and metrics. "
             f"Received: {str(path)!r}, which does not fit this run: its {len(shapes)} variables "
-            f"have other shapes than the run's {len(variables)}. Give another --workdir"
+            f"have different shapes from the run's {len(variables)}. Give another --workdir"
         )
     with State(path, meta) as state:
         for name, variable in variables.items():
@@ -306,7 +306,7 @@ def is_checkpoint(path: str | os.PathLike) -> bool:
 
 
 def read_meta(path: pathlib.Path) -> Meta:
-    """Reads `meta.json` of the checkpoint at `path`, and compares all checksums.
+    """Reads `meta.json` of the checkpoint at `path`, and verifies all checksums.
 
     Raises:
         OSError: If a file is missing.

@@ -369,7 +369,7 @@ class EventFile:
         self._write(step=step, summary={"value": values})
 
     def write_images(self, step: int, tag: str, images: np.ndarray) -> None:
-        """Writes images `(B, H, W, C)` in [0, 1]: three channels of them, or one."""
+        """Writes images `(B, H, W, C)` in [0, 1], of which three channels or one are shown."""
         metadata = extras.require("tensorboard.plugins.image.metadata", **PACKAGE)
         height, width, channels = images.shape[1:]
         pixels = to_uint8(255 * images[..., : 3 if channels >= 3 else 1])
@@ -398,7 +398,7 @@ def _png(pixels):
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
-    """Stretches the values of each image of `(B, H, W, C)` to [0, 1]; three channels, or one."""
+    """Stretches each image of `(B, H, W, C)` to [0, 1]; keeps three channels, or one."""
     images = np.asarray(images, "float32")[..., : 3 if np.shape(images)[-1] >= 3 else 1]
     low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
     return (images - low) / np.maximum(high - low, 1e-12)

@@ -199,7 +199,7 @@ def average_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndar
 
 
 def box_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> float:
-    """COCO's average precision of boxes, of objects of all sizes; 0 without objects.
+    """COCO's average precision of boxes, for objects of all sizes; 0 without objects.
 
     Args:
         targets: `(N, M, 5)`.

@@ -1,4 +1,4 @@
-"""The rows of a run's metrics, one per evaluation, and its rollbacks after a loss of NaN."""
+"""The rows of a run's metrics, one per evaluation, and its rollbacks after a NaN loss."""
 
 import csv
 import dataclasses
@@ -47,7 +47,7 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
     """Returns the row with the highest `val_accuracy`, the earliest of equals, or None.
 
-    For other kinds of labels, it is the highest value of their own figure.
+    For other kinds of labels, their own figure counts.
     """
     rows = [row for row in rows if BEST & set(row)]
     return max(rows, key=lambda row: row[best_name(row)], default=None)

@@ -51,15 +51,15 @@ def _assign(costs, present):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class SetPrediction(Configured, keras.losses.Loss):
-    """The loss of DETR (arXiv 2005.12872, Section 3.1), by which YOLOS was trained.
+    """The loss of DETR (arXiv 2005.12872, Section 3.1), with which YOLOS was trained.
 
     In each image, every object is matched with one prediction, so that the sum of all costs is the
     lowest (SciPy's Hungarian algorithm, on the CPU). Matched predictions learn the class and the
-    box, by L1 and generalized IoU; the others learn that there is no object. The mean over the
+    box, with L1 and generalized IoU; the others learn that there is no object. The mean over the
     batch is DETR's loss: boxes are averaged over the objects of the batch, classes over its
     predictions.
 
-    TensorFlow cannot compile the matching by XLA, so pass `jit_compile=False` to `compile` there.
+    TensorFlow cannot compile the matching with XLA, so pass `jit_compile=False` to `compile` there.
 
     Args:
         class_weight: The factor of the classes, in the loss and in the costs.

@@ -157,7 +157,7 @@ LARGEST_GROWTH = 4
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None = None) -> None:
-    """Writes the adapters of a model, and the layers trained beside them, such as the head.
+    """Writes the adapters of a model, and the layers trained alongside them, such as the head.
 
     Args:
         model: A model with adapters.
@@ -261,7 +261,7 @@ def _settings(model) -> dict[str, Any]:
 
 
 def _whole_layers(model) -> list[str]:
-    """Returns the layers that are trained beside the adapters."""
+    """Returns the layers that are trained alongside the adapters."""
     adapters = {id(variable) for variable in lora_variables(model)}
     return [
         layer.name

@@ -1,4 +1,4 @@
-"""The sizes that determine the names and shapes of a model's variables, and how it computes."""
+"""The sizes that determine the names and shapes of a model's variables, and its computation."""
 
 import dataclasses
 import math
@@ -163,7 +163,7 @@ class VisionTransformerArchitecture:
 
     @property
     def arguments(self) -> dict:
-        """Returns the constructor's arguments; positions and options only if not the paper's.
+        """Returns the constructor's arguments; positions and options only if unlike the paper's.
 
         The activation of the classifier is included if Keras has it.
         """
@@ -426,7 +426,7 @@ class Numerics:
                 raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
 
     def to_json(self) -> dict:
-        """Returns the fields as JSON values for a file's metadata, without a task for classes."""
+        """Returns the fields as JSON values for a file's metadata; a task of classes is omitted."""
         fields = dataclasses.asdict(self)
         if self.task == CLASSES:
             del fields["task"]

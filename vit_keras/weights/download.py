@@ -184,7 +184,7 @@ def _receive(url, response, file, most):
         file.truncate()
     done = file.tell()
     if not response.headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-"):
-        raise ConnectionError("the server answered with another range than was requested")
+        raise ConnectionError("the server sent a different range from the one requested")
     size = None if response.length is None else done + response.length
     bar = keras.utils.Progbar(size, unit_name="byte")
     # `read1` returns received bytes, which are written even if the connection stalls

@@ -1,8 +1,8 @@
 """Downloads models from the Hugging Face Hub and from Kaggle with the hubs' own packages.
 
 The files are kept in these packages' caches, which also work offline. `HF_HUB_CACHE`,
-`HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` control the one, `KAGGLEHUB_CACHE` and Kaggle's
-credentials the other. From the Hugging Face Hub, only configurations and weights are downloaded.
+`HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` control the first, `KAGGLEHUB_CACHE` and Kaggle's
+credentials the second. From the Hugging Face Hub, only configurations and weights are downloaded.
 """
 
 import contextlib

@@ -226,7 +226,7 @@ def load(
 
 
 def _warn_of_activation(file, *sizes):
-    """Warns if a file's classifier has another activation than the model's, which is kept."""
+    """Warns if a file's classifier has a different activation from the model's, which is kept."""
     there, here = (arguments.get("classifier_activation") for arguments in sizes)
     if there not in (None, here):
         warnings.warn(

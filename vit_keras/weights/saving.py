@@ -250,7 +250,7 @@ UNNAMED = re.compile(r"|[._].*|.*\.[._].*|.*\.")  # names of what a project has 
 
 
 def _check_read_back(model, row, arch, config):
-    """Raises ValueError if the format's own reader takes what is written for another model."""
+    """Raises ValueError if the format's own reader mistakes what is written for another model."""
     variables = {variable.path: variable for variable in model.weights}
     shapes: dict[str, tuple[int, ...]] = {}
     for link in row.links(arch, None, config):
@@ -279,7 +279,7 @@ def _refusal(row, arch):
 
 
 def _decisive(arguments):
-    """Returns the arguments that files must agree with, in one form."""
+    """Returns the arguments that files must agree with, in a common form."""
     options = dataclasses.asdict(ViTOptions.among(arguments))
     options["layer_scale"] = options["layer_scale"] is not None  # files lack its first value
     rope = {**(options["rope"] or {}), "rounded": None}  # rounded or not, its periods are close

@@ -63,7 +63,7 @@ class TextFile(WeightFile):
 
     @functools.cached_property
     def numerics(self) -> None:
-        """None, since `arguments` have the GELU and the epsilon."""
+        """None, since `arguments` contain the GELU and the epsilon."""
 
     def logits(self) -> dict[str, float]:
         """Returns the scale and, in a SigLIP, the bias of the logits."""
@@ -158,7 +158,7 @@ TOKENIZER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # the la
 
 
 class TextTokenizer:
-    """The tokenizer in a folder of transformers or OpenCLIP, which gives the same ids as theirs.
+    """The tokenizer in a folder of transformers or OpenCLIP, which gives the same ids as they do.
 
     Texts are padded and cut to one length. Those for a SigLIP 2 become lowercase; those for an
     OpenCLIP are cleaned as `open_clip_config.json` states, but not repaired by ftfy.

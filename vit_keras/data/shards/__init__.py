@@ -46,7 +46,7 @@ REMEDY = "Restore it; without it, the shards are read by their names, and classe
 
 
 class Entry(TypedDict):
-    """A shard."""
+    """The entry of a shard in `shards.json`."""
 
     file: str
     images: int

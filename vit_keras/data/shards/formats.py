@@ -1,6 +1,6 @@
 """The kinds of shards, one row each, and how to find, read and write their records.
 
-An error of a scan says what is wrong with a file; the caller adds the file's name.
+A scan's error says what is wrong with a file; the caller adds the file's name.
 """
 
 import contextlib
@@ -291,7 +291,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
         return metadata, column, np.cumsum([0, *sizes])
 
     def pictures(shard, group):
-        """Yields the pictures of a group one by one, since repeated pictures take few bytes."""
+        """Yields the pictures of a group one by one: a few bytes may stand for many pictures."""
         metadata, column, _ = footer(shard)
         with parquet().ParquetFile(files.path(shard), metadata=metadata) as file:
             for batch in file.iter_batches(1, [group], [column], use_threads=False):
@@ -446,5 +446,5 @@ FORMATS = {
 
 
 def format_of(name: str) -> str | None:
-    """Returns the kind of shard by a file's name, or None."""
+    """Returns the kind of shard from a file's name, or None."""
     return next((kind for kind, row in FORMATS.items() if re.search(row.names, name)), None)

@@ -134,7 +134,7 @@ class StepTime:
 def device_flops(model: keras.Model, config: Config, devices: int) -> float:
     """Returns the floating-point operations of an update on each device.
 
-    A training step is three forward passes, as in `training_exaflops`. Blocks that
+    A training step costs three forward passes, as in `training_exaflops`. Blocks that
     `model.rematerialize` computes again take a fourth one.
 
     Args:
@@ -242,7 +242,7 @@ class Plan:
         return None if choice.time is None else self.config.batch / choice.time.seconds
 
     def days(self, choice: Choice) -> float | None:
-        """Returns the days of all updates, without evaluations and checkpoints."""
+        """Returns the days that all updates take, without evaluations and checkpoints."""
         if choice.time is None or self.updates is None:
             return None
         return self.updates * choice.time.seconds / DAY

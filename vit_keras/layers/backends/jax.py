@@ -4,8 +4,8 @@ With explicit products, XLA keeps all attention weights: a number for each head 
 Computed in blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
 and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
 2205.14135). XLA also keeps several arrays of a normalization and of GELU; for long sequences, this
-module keeps only their inputs. XLA computes the gradients to all weights last, and keeps their
-operands until then. Here the gradient to an input waits for the gradients to weights.
+module keeps only their inputs. XLA computes the gradients of all weights last, and keeps their
+operands until then. Here the gradient of an input waits for the gradients of weights.
 """
 
 import functools
@@ -265,7 +265,7 @@ def _after(x, *others):
 
 
 def _activate(activation, x, gradient):
-    """The activation of rows, and the gradient to the rows."""
+    """The activation of rows, and the gradient with respect to the rows."""
     y, pull = jax.vjp(activation, x)
     return y, *pull(gradient)
 
@@ -285,7 +285,7 @@ def _layer_norm_backward(epsilon, kept, gradient):
     wide = exact(x)
 
     def of_rows(x, gradient):
-        """The gradient to rows, and the rows with mean 0 and variance 1."""
+        """The gradient with respect to rows, and the rows with mean 0 and variance 1."""
         scaled, x = gradient.astype(wide) * gamma, x.astype(wide)
         x = x - jnp.mean(x, -1, keepdims=True)
         scale = jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + epsilon)

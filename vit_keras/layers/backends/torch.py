@@ -80,7 +80,7 @@ FUSED: dict[Callable, tuple[str, list, str]] = {
 
 
 class Routes(NamedTuple):
-    """Which products oneDNN computes: x w + b, its gradient to x, and its gradient to w."""
+    """Which products oneDNN computes: x w + b, and its gradients with respect to x and to w."""
 
     forward: bool = False
     inputs: bool = False

@@ -250,7 +250,7 @@ class TorchTensors(Reader):
                     archive.read(entry)  # zipfile checks it
 
     def _open(self):
-        """Maps the file, and renews the map once enough was read."""
+        """Maps the file, and renews the map once enough has been read."""
         self.held = {}  # the old map is closed before a new one opens
         self.held = self._checked(self._load())
         self.left = MAPPED_BYTES

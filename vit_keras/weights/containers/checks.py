@@ -158,7 +158,7 @@ def named_errors(path: str | os.PathLike) -> Iterator[None]:
         raise DamagedFile(f"{name!r}: {message}") from error
     except FORM as error:
         raise DamagedFile(
-            f"{name!r} or a file beside it has a field of another type than projects write "
+            f"{name!r} or a file beside it has a field of a type that no project writes "
             f"({type(error).__name__}: {error})"
         ) from error
 
@@ -362,7 +362,7 @@ def _check_header(path):
         start = file.read(8)
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > os.path.getsize(path) - 8:
-            raise DamagedFile(f"{NO_FILE.format(path)}: it is shorter than its header says")
+            raise DamagedFile(f"{NO_FILE.format(path)}: it is shorter than its header states")
         if not isinstance(
             parse_json(file.read(min(length, LARGEST_JSON_BYTES + 1)), f"The header of {path!r}"),
             dict,

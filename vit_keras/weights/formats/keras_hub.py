@@ -136,7 +136,7 @@ def family_in(names: Collection[str]) -> Family:
 
 
 def family_of(arch: VisionTransformerArchitecture) -> Family:
-    """The family as which a model is written."""
+    """The family under which a model is written."""
     if arch.position_embedding == "none" and arch.options.rope is not None:
         return DINOV3
     if arch.options.layer_scale is not None:
@@ -356,7 +356,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def _in_pytorch(shapes):
-    """The shapes under their names, and as PyTorch's tensors have them."""
+    """The shapes under their names, and PyTorch's shapes under PyTorch's names."""
     turned = {}
     for name, shape in shapes.items():
         other = name[:-2] + {"/0": ".weight", "/1": ".bias"}.get(name[-2:], name[-2:])

@@ -125,7 +125,7 @@ def _shared(*lists):
 
 
 def _sets(plain, rows, named, path, apart):
-    """The format of each set of weights in a file, by the shortest prefix, or longest if apart."""
+    """The format of each set of weights in a file, by its shortest prefix (longest if `apart`)."""
     prefixes = {""} | {
         name[: match.end()]
         for name, _ in plain
@@ -185,7 +185,7 @@ def _rank(label):
 
 
 def _leave_out(row, spelled, beside, apart):
-    """Takes away what is no part of an image model; returns remarks that name it."""
+    """Takes away what is not part of an image model; returns remarks that name it."""
     left: dict[str, list[str]] = {}
     if "attn_pool.query" in spelled:  # CoCa's, before the normalization and the projection
         pooled = [name for name in spelled if name.startswith(("attn_pool", "ln_post.", "proj"))]
@@ -204,7 +204,7 @@ def _leave_out(row, spelled, beside, apart):
 
 
 def _take_head(row, spelled, beside):
-    """Gives a head of one linear layer the format's name, and marks another head as one."""
+    """Gives a head of one linear layer the format's name, and marks any other head as such."""
     ours = row.head[0].removesuffix(".") if row.head and row.head[0].endswith(".") else ""
     is_known = not ours or {f"{ours}.weight", f"{ours}.kernel", "head.probe"} & spelled.keys()
     inner = {k: v for k, v in spelled.items() if HEAD.match(k) and not k.startswith(row.head[1:])}

@@ -39,7 +39,7 @@ FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding
 
 
 def _clip(names):
-    """The classifier reads the mean of the patches, without a normalization."""
+    """Returns a classifier on the mean of the patches, not normalized, or on the class token."""
     if f"{CLIP.head}.weight" in names:
         return {"classifier": "gap", "class_token": True, "final_norm": False}
     return {"classifier": "token"}
@@ -53,13 +53,13 @@ def _owl(names):
 
 
 def _owl_spelling(row, names):
-    """The heads of boxes do not read the projection to the embeddings of texts."""
+    """Leaves out the projection to embeddings of texts, which the heads of boxes do not read."""
     detects = f"{OWL.boxes['head']}.weight" in names
     return dataclasses.replace(row, projection="", head=row.boxes["head"]) if detects else row
 
 
 def _siglip(names):
-    """The classifier reads the mean of the normalized patches; the pool is unused."""
+    """Returns a classifier on the pool or, with a head, on the mean of the normalized patches."""
     pools = POOL.probe in names and f"{SIGLIP.head}.weight" not in names
     return {"classifier": "map" if pools else "gap"}
 

@@ -96,7 +96,7 @@ def fields_of(row: ModelType, config: dict) -> dict[str, Any]:
 
 
 def type_for(arch, naflex: bool = False) -> ModelType:
-    """Returns the type to write a model of this architecture as.
+    """Returns the type under which to write a model of this architecture.
 
     Args:
         arch: The architecture.

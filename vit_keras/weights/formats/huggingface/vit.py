@@ -157,7 +157,7 @@ def _deit_spelling(row, names):
 
 
 def _beit(names):
-    """The mean is normalized in the pooler; without a pooler, there is no normalization."""
+    """Returns the classifier. The pooler normalizes the mean; without a pooler, nothing does."""
     if f"{BEIT.pooled_norm}.weight" in names:
         return {"classifier": "gap_norm", "class_token": True}
     if f"{BEIT.norm}.weight" in names:
@@ -177,7 +177,7 @@ def _beit_says(fields):
 
 
 def _beit_spelling(row, names):
-    """Returns the tables of blocks, the shared table, or both, which are then added."""
+    """Keeps the names of the blocks' tables, the shared table, or both, which are then added."""
     in_blocks = row.of_block(0, row.relative) in names
     changes = {"relative": row.relative if in_blocks else ""}
     if row.shared_relative not in names:
@@ -315,7 +315,7 @@ def _spelling(row, names):
 
 
 def _design(names):
-    """The classifier reads the class token and the mean of the patches."""
+    """Returns a classifier on the class token and, with a head, the mean of the patches."""
     classifier = "token_gap" if f"{DINOV2.head}.weight" in names else "token"
     return {"classifier": classifier, "layer_scale": LAYER_SCALE}
 

@@ -2,7 +2,7 @@
 
 These classes are read and written: VisionTransformer, DeiT's class with two tokens, Eva (EVA,
 EVA-02, DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read at the grid of its positions. It is
-written to a folder if a model resizes positions in the same way, by "bilinear_antialias".
+written to a folder if a model resizes positions in the same way, with "bilinear_antialias".
 
 timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
 `fc_norm=False` timm normalizes before it, which is "gap". A projection without bias is written as a
@@ -89,7 +89,7 @@ def _is_linear(config):
 
 
 def _as_written(arch):
-    """Returns the equal architecture of timm's classes: a bias in the head, folded positions."""
+    """Returns the equivalent architecture in timm: a bias in the head, folded positions."""
     folds = arch.options.position_cover == "class" and arch.options.num_registers
     cover = "patches" if folds else arch.options.position_cover
     options = dataclasses.replace(arch.options, head_use_bias=True, position_cover=cover)
@@ -137,7 +137,7 @@ def model_config(arch: VisionTransformerArchitecture) -> tuple[str, dict[str, An
 
 
 def _sizes(arch):
-    """Returns the arguments of all classes."""
+    """Returns the arguments that all classes share."""
     ratio = arch.mlp_dim / arch.hidden_size
     if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
         ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
@@ -213,7 +213,7 @@ def _plain_architecture(arch):
 
 
 def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
-    """Whether only timm's class NaFlexVit resizes as the model does, and it can hold the model."""
+    """Whether only timm's class NaFlexVit resizes as the model does, and can hold the model."""
     options = arch.options
     resizes = numerics.resizing.positions == "bilinear_antialias"
     has_positions = arch.position_embedding == "learned" and not options.crop_to_patches
