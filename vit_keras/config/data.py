@@ -26,8 +26,8 @@ class DataConfig:
         path_column: column of a table that names the pictures; null for the detected one
         separator: text between the columns of a CSV table, or tab; null for the detected one
         encoding: encoding of a CSV table, such as cp1252; null for the detected one
-        group_column: column of a table that says which pictures belong together, such as those of a
-            patient; groups are never split
+        group_column: column of a table that tells which pictures belong together, such as those of
+            a patient; groups are never split
         label_columns: columns of a table that hold the labels, as a list or separated by commas;
             empty for the column label
         label_separator: text between several labels in one cell of a table
@@ -37,7 +37,7 @@ class DataConfig:
         mask_values: level of each class in masks, such as 0,255, as a list or separated by commas
         mask_colors: color of each class in masks, such as '#000000,#ff0000', in the same form
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
-            then takes its place, and the run counts and names it at the end
+            then takes its place, and the run counts and names such images at the end
         workers: threads that read and augment the pictures; null for one per core
         levels: level of white, to which pictures of other depths are scaled: 255, 4095, 65535, or
             float for unchanged values in 0..1; auto to follow the whole data set: float if any

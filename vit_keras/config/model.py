@@ -89,9 +89,9 @@ class ModelConfig:
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it sets the architecture, and the head is new
         labels: file of `vit-keras labels` whose embeddings become the head, so that training starts
-            from the answers without training; `weights` are the image tower beside the texts' tower
+            from the zero-shot answers; `weights` are then the image tower of the same model
         adapter_dim: hidden units of an adapter between the tower and these embeddings
-            (CLIP-Adapter), such as a quarter of their numbers; null for none
+            (CLIP-Adapter), such as a quarter of their width; null for none
     """
 
     variant: str | None = None
@@ -244,7 +244,7 @@ class LoraConfig:
         rank: rank of the adapters, such as 8; null or 0 for none, which trains all weights
         alpha: scale of the adapters' product, divided by the rank; null for the rank
         layers: dense layers that get adapters, in every block
-        train: names of layers to train fully beside the adapters, with * and ?
+        train: names of layers to train fully, besides the adapters, with * and ?
     """
 
     rank: int | None = None

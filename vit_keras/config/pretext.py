@@ -170,7 +170,7 @@ class PretextConfig:
         return min(max(round(share * patches), 1), patches - 1)
 
     def outputs(self, patch_size: tuple[int, int], channels: int) -> tuple[int, int]:
-        """Returns predictions per patch and their width: 1 or 16 over colors, or 1 over pixels."""
+        """Returns the number of predictions per patch, 1 or 16, and the width of each."""
         if self.predicts_colors:
             return COLORS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels

@@ -38,9 +38,9 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
     if content is None:
         raise _damaged(name, "it is empty")
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
-        raise _damaged(name, "it must hold fields, such as `dataset: digits`")
+        raise _damaged(name, "it must contain fields, such as `dataset: digits`")
     if _has_more_values(content, MOST_VALUES):
-        raise _damaged(name, f"it holds more than {MOST_VALUES} values")
+        raise _damaged(name, f"it has more than {MOST_VALUES} values")
     return dict(content)
 
 

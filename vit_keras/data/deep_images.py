@@ -61,7 +61,7 @@ def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
     most, size = _most_pixels(), width * height * channels * itemsize
     if channels < 1 or (most is not None and size > BYTES * most):
         raise ValueError(
-            f"its {channels} channels take {size} bytes, and must take 1 to {BYTES * (most or 0)}; "
+            f"its {channels} channels take {size} bytes, but must take 1 to {BYTES * (most or 0)}; "
             f"{LARGER}"
         )
 

@@ -202,7 +202,7 @@ class Policy:
     """Turns random numbers into operations.
 
     Attributes:
-        rows: The number of rows of numbers for one picture.
+        rows: The number of rows of random numbers for one picture.
         steps: Maps these numbers, `(rows, COLUMNS)` from 0 to 1, and the picture's height and width
             to names and amounts of operations.
     """
@@ -326,7 +326,7 @@ def keras_cv(
 
     Args:
         layers: The number of operations per image.
-        magnitude: The strength, 0 to 30, as a share of the library's strongest operation.
+        magnitude: The strength, 0 to 30, as a fraction of the library's strongest operation.
 
     Returns:
         `(image, rng) -> image`: the images are `(H, W, 3)` float32 in [0, 255].

@@ -129,8 +129,8 @@ def jitter(picture, rng: np.random.Generator, strength: float):
     """Changes brightness, contrast, saturation, and hue of 80 % of the pictures, in a random order.
 
     The first three change by a factor from 1 - s, at least 0, to 1 + s, and the hue turns by up to
-    s circles, where s is `strength` times the number in `JITTER`. A picture with one channel has no
-    saturation and no hue.
+    a fraction s of a circle, where s is `strength` times the number in `JITTER`. A picture with one
+    channel has no saturation and no hue.
     """
     if not strength or rng.random() >= JITTERED:
         return picture

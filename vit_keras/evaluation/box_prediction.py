@@ -336,8 +336,8 @@ def draw_box_sheet(rows: Iterable[tuple[np.ndarray, Boxes, Boxes]], names: Seque
         names: The K names.
 
     Returns:
-        A `PIL.Image.Image` with two pictures per row. A hit of a wrong class is a miss and a false
-        alarm.
+        A `PIL.Image.Image` with two pictures per row. A hit of a wrong class counts as a miss and a
+        false alarm.
 
     Example:
         ```python

@@ -111,7 +111,7 @@ def possible_answers(outputs: np.ndarray, task: Task, coverage: float) -> np.nda
 
     Returns:
         `(N, K)` bool. A picture's class is among them at least at the rate `coverage`, and so is a
-        label, of the pictures that have it. A picture that resembles no class may have none.
+        label, among the pictures that have it. A picture that resembles no class may have none.
 
     Raises:
         ValueError: If the task has no quantile for `coverage`.

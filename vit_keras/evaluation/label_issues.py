@@ -22,7 +22,7 @@ class LabelIssue(NamedTuple):
         number: The number of the picture.
         label: The class that it is labeled as.
         suggested: The class that it looks like.
-        probabilities: The probability of `suggested` and of `label`.
+        probabilities: The probabilities of `suggested` and of `label`.
 
     Example:
         ```python
@@ -46,7 +46,7 @@ def early_features(model: keras.Model) -> keras.Model:
 
     Returns:
         A model that gives the outputs of half of the blocks, `(B, 16 * D)` for a grid of patches
-        that is resized to 4 x 4; without blocks, that of `feature_model`.
+        that is resized to 4 x 4; without blocks, those of `feature_model`.
 
     Example:
         >>> model = vit_keras.applications.ViTTi16(image_size=96, weights=None)
@@ -93,7 +93,7 @@ def cross_validated_probabilities(
     if len(classes) < 2 or counts.min() < 2:
         raise ValueError(
             "A search for wrong labels needs several classes of two pictures or more. Received: "
-            f"{len(classes)} classes, with {counts.min()} pictures of the smallest"
+            f"{len(classes)} classes, with {counts.min()} pictures in the smallest"
         )
     selection = extras.require("sklearn.model_selection", **purpose)
     linear = extras.require("sklearn.linear_model", **purpose)

@@ -294,7 +294,7 @@ def open_predictor(
         features: Whether an exported file must give features instead of classes. The predictor's
             `num_classes` is then the length of the features.
         labels: A file of class-name embeddings from `vit-keras labels`, which turns an image tower
-            into a classifier; None takes the model's own outputs.
+            into a classifier; None uses the model's own outputs.
 
     Returns:
         The predictor, and the run; None for anything but a run's folder.

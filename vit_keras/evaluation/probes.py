@@ -84,7 +84,7 @@ def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int)
     The draw of a larger number of shots contains the draw of a smaller number.
 
     Raises:
-        ValueError: If a class has fewer images than shots, or if a label is no class.
+        ValueError: If a class has fewer images than shots, or if a label is not a class.
     """
     counts = np.bincount(labels, minlength=num_classes)
     if len(counts) > num_classes:

@@ -22,7 +22,7 @@ ACTIVATIONS = {
 class MostLikelyClass(keras.layers.Layer):
     """The index of the first of the largest logits: `(B, H, W, K)` -> `(B, H, W)` int32.
 
-    On TensorFlow, Keras' argmax distinguishes 0 from -0 by their bits, which TFLite cannot.
+    On TensorFlow, Keras' argmax distinguishes 0 from -0 by their bits, which TFLite cannot do.
     """
 
     def call(self, x):

@@ -138,7 +138,7 @@ def left_out(path: str | os.PathLike) -> dict[str, dict[str, int]]:
     the others slow too.
 
     Returns:
-        For each delegate of `DELEGATES`, such as `{"gpu": {"CAST": 1}, "mediatek": {}}`.
+        The counts for each delegate of `DELEGATES`, such as `{"gpu": {"CAST": 1}, "mediatek": {}}`.
     """
     counts, common = operations(path), set(ALL_TAKE.split(", "))
     return {

@@ -214,7 +214,7 @@ class BlockOptions:
         window_size: The rows and columns of patches in a window, as in ViTDet (arXiv 2203.16527);
             an int stands for both. The patches of a window attend only to each other. Tokens before
             the patches attend to all tokens, and all tokens attend to them. None means attention
-            between all.
+            between all tokens.
 
     Raises:
         ValueError: If a field has an unsupported value.
@@ -294,8 +294,8 @@ class ViTOptions(BlockOptions):
             or on the patches ("patches"), with the outputs "logits" and "boxes" as in
             `models.detector`. With "texts", as in OWL-ViT, classes are texts
             (`models.head_from_text`), and `num_classes` is the width of their embeddings;
-            "texts_objectness" also predicts which patches contain objects, as in OWLv2. None is the
-            classifier.
+            "texts_objectness" also predicts which patches contain objects, as in OWLv2. None keeps
+            the classifier.
         global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
             such as (2, 5, 8, 11) of 12 blocks in ViTDet.
 

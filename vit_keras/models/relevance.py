@@ -36,7 +36,7 @@ def explain(
 
     Returns:
         Relevances `(B, h, w)` of the patches, at least 0: the class token's row of R without its
-        own place or, in a model without one, the mean of the patches' rows.
+        own entry or, in a model without one, the mean of the patches' rows.
 
     Raises:
         ValueError: If the model has no `EncoderBlock`, or one that attends within windows; if

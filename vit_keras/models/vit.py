@@ -257,7 +257,7 @@ def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
     rope, window_size, boxes = options.rope, options.window_size, getattr(options, "boxes", None)
     if boxes not in (None, "tokens"):
         raise ValueError(
-            "`patch_keep_rate` below 1 drops patches, whose boxes have places, so `boxes` must be "
+            "`patch_keep_rate` below 1 drops patches that may have boxes, so `boxes` must be "
             f"None or 'tokens'. Received: boxes={boxes!r}"
         )
     if window_size is not None:

@@ -112,7 +112,7 @@ def _embeddings_of(model):
 def _finder(model, texts):
     """An OWL-ViT whose logits are (cosine + shift) · scale, with both from each patch.
 
-    One product computes the sum. TensorFlow's `Add` takes a shift for a bias, which LiteRT refuses.
+    One product computes the sum. TensorFlow's `Add` treats a shift as a bias, which LiteRT refuses.
     """
     outputs = dict(model.output)
     x, shift, scale = (outputs.pop(name) for name in ("embeddings", "shift", "scale"))

@@ -159,8 +159,8 @@ def search_texts(
     """Finds the pictures of a table that fit texts, with the text tower of the table's model.
 
     Args:
-        table: A table of the embeddings that the model's texts are compared with: of a CLIP with
-            `layer="head"`, of a SigLIP with the default layer.
+        table: A table of the embeddings that the model's texts are compared with: from a CLIP with
+            `layer="head"`, from a SigLIP with the default layer.
         texts: The texts, one query each.
         without: Texts of what is to be absent; their mean embedding is subtracted from each query.
         model: The folder of both towers and the tokenizer, if it has moved.
@@ -172,8 +172,8 @@ def search_texts(
 
     Raises:
         FileNotFoundError: If there is no model, or no tokenizer beside it.
-        ValueError: If the model is another one or has no text tower, or if the table holds other
-            embeddings.
+        ValueError: If the model is a different one or has no text tower, or if the table holds
+            other embeddings.
 
     Example:
         ```python

@@ -103,7 +103,8 @@ def without_repeats(boxes: Boxes, ranks: np.ndarray, least: float = HIT) -> Boxe
     Args:
         boxes: The boxes.
         ranks: `(D,)` numbers.
-        least: The least shared part of the smaller box, since a part of an object repeats it too.
+        least: The least overlap as a fraction of the smaller box, so a part of an object is a
+            repeat too.
     """
     boxes = boxes.chosen(np.argsort(-ranks, kind="stable"))
     kept = np.ones(len(boxes.scores), bool)

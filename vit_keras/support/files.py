@@ -98,7 +98,7 @@ def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
     """Reads a file unless it is too large; refuses pipes and devices, which may never end.
 
     Raises:
-        ValueError: If it is not such a file. The message gives the reason alone.
+        ValueError: If it is not such a file. The message gives only the reason.
     """
     if not os.path.isfile(path):
         raise ValueError("it is not a file")

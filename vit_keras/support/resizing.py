@@ -324,8 +324,8 @@ def resize_relative_table(
     columns of places.
 
     Args:
-        table: `((2h - 1)(2w - 1) + T, H)`: one row per offset, with columns in the inner order. The
-            last T rows, 3 in BEiT, belong to the class token and are not changed.
+        table: `((2h - 1)(2w - 1) + T, H)`: one row per offset, with the columns varying fastest.
+            The last T rows, 3 in BEiT, belong to the class token and are not changed.
         old_grid: Rows h and columns w of patches.
         new_grid: Rows h' and columns w'.
         interpolation: A key of `INTERPOLATIONS`, or "bilinear_geometric".

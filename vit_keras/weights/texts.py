@@ -128,8 +128,8 @@ def image_text(
 
     Raises:
         FileNotFoundError: There is nothing at `path`.
-        ValueError: The file is damaged, or has no two towers of these kinds; nothing is loaded in
-            part.
+        ValueError: The file is damaged, or does not have two towers of these kinds; nothing is
+            loaded in part.
         ImportError: The file needs a package that is not installed.
 
     Example:
@@ -174,7 +174,7 @@ class TextTokenizer:
 
     Raises:
         FileNotFoundError: There is no `tokenizer.json`.
-        ValueError: A file is damaged, or the text tower has another kind.
+        ValueError: A file is damaged, or the text tower has an unsupported kind.
         ImportError: The package tokenizers is not installed.
 
     Example:

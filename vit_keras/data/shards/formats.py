@@ -113,7 +113,7 @@ def _tar_members(archive, size):
         if member.issparse():
             raise ValueError(f"{where} is sparse")
         if member.size < 0 or member.offset_data + member.size > size:
-            raise ValueError(f"{where} ends after the end of the file")
+            raise ValueError(f"{where} extends beyond the end of the file")
         yield member
 
 
@@ -314,7 +314,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
         row, kept = offset - int(starts[group]), small(shard, group)
         picture = kept[row] if kept else next(itertools.islice(pictures(shard, group), row, None))
         if picture is None:
-            raise ValueError("it has a path at most, and no bytes")
+            raise ValueError("it has at most a path, and no bytes")
         return picture
 
     return read

@@ -44,8 +44,8 @@ class Shard(NamedTuple):
         path: The path or URL.
         size: Its size in bytes.
         stamp: A text that changes with the file, such as its modification time.
-        images: The number of pictures by `shards.json`, if known.
-        sha256: The SHA-256 by `shards.json`, if known.
+        images: The number of pictures according to `shards.json`, if known.
+        sha256: The SHA-256 according to `shards.json`, if known.
     """
 
     path: str

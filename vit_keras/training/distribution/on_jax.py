@@ -83,7 +83,7 @@ def model_parallel(
     """A distribution where groups of `model_devices` devices share a copy, split by `LAYOUT`.
 
     Args:
-        devices: The names of the devices, of all processes.
+        devices: The names of the devices of all processes.
         model_devices: The number of devices that share one copy.
         shard_state: Whether the copies also share the state, as in `fully_sharded`.
 
@@ -110,7 +110,7 @@ def fully_sharded(devices: list[str]) -> keras.distribution.ModelParallel:
     (ZeRO, stage 3, arXiv 1910.02054; PyTorch's FSDP, arXiv 2304.11277).
 
     Args:
-        devices: The names of the devices, of all processes.
+        devices: The names of the devices of all processes.
     """
     mesh = keras.distribution.DeviceMesh((len(devices),), ("batch",), devices)
     return _ByRule(mesh, {}, shard_state=True)

@@ -187,7 +187,7 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
     row = family_of(arch)
     backbone = row.object("Backbone", _backbone(row, arch))
     if not hasattr(keras.activations, name := arch.classifier_activation or "linear"):
-        raise ValueError(f"A preset holds one of `keras.activations`. Received: a head with {name}")
+        raise ValueError(f"A preset needs one of `keras.activations`. Received: a head with {name}")
     metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
     converter = row.object("ImageConverter", _converter(arch, numerics.preprocessing))
     files = {"config.json": backbone, "image_converter.json": converter, "metadata.json": metadata}

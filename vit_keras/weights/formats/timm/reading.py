@@ -174,7 +174,7 @@ def timm_arguments(config: dict) -> dict[str, Any]:
     for key, values, what in UNKNOWN_VALUES:
         if arguments.get(key) in values:
             raise ValueError(
-                f"No option of VisionTransformer stands for {what}, which the configuration of "
+                f"No option of VisionTransformer corresponds to {what}, which the configuration of "
                 f"timm's model has. Received: {key}={arguments[key]!r}"
             )
     return arguments
