@@ -62,7 +62,7 @@ def choose_channels(
         gray = (pixels @ np.array(GRAY))[..., None]
         return (gray if pixels.dtype == np.float32 else np.rint(gray)).astype(pixels.dtype)
     raise ValueError(
-        f"it has {count} channels, and the model takes {channels}. Choose them, such as by "
+        f"it has {count} channels, and the model takes {channels}. Choose them, such as with "
         f"--data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}, or set "
         f"model.channels to {count}"
     )
@@ -232,7 +232,7 @@ def viewable(pixels: np.ndarray) -> np.ndarray:
     uint8 are stretched from their lowest value to their highest.
 
     Args:
-        pixels: `(..., H, W, C)`; each picture is stretched by itself.
+        pixels: `(..., H, W, C)`; each picture is stretched separately.
 
     Returns:
         `(..., H, W, 1 or 3)` uint8.

@@ -196,7 +196,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
 
     For pictures with masks, see `masks.holds_masks`, and for boxes, `boxes.holds_boxes`. With
     `config.label_pattern`, the name of each picture gives its class, at any depth. If pictures need
-    not be `labeled`, a folder with another layout, or with pictures beside the classes, has no
+    not be `labeled`, a folder with another layout, or with pictures next to the classes, has no
     classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links
     put a picture into several folders, these folders are its labels.
 

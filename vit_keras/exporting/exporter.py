@@ -55,7 +55,7 @@ def export(
         image_size: The side, or height and width, of the exported model's images in pixels.
             Position embeddings are interpolated to it.
         threads: Numbers of threads; each file is timed once with each of them.
-        sensitivity: Whether to report the loss from quantizing each layer by itself.
+        sensitivity: Whether to report the loss from quantizing each layer alone.
         **options: The fields of `plan.Plan`: `formats`, `precisions`, `output`, `batch`, ….
 
     Returns:

@@ -363,7 +363,7 @@ class PreActivationUnit(_Unit):
     """The unit of BiT (arXiv 1912.11370), with pre-activation: shortcut + conv3(relu(gn3(…))).
 
     A shortcut that needs a projection projects the activated input. It takes the arguments of
-    `BottleneckUnit`, whose None means "bit" and 1e-5 here.
+    `BottleneckUnit`; None means "bit" and 1e-5 here.
 
     Input shape:
         `(B, H, W, C)`.

@@ -11,7 +11,7 @@ POOLINGS = ("largest", "end", "last", "first")
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TextEmbedding(SeededLayer):
-    """Looks up the embeddings of tokens and adds those of their places.
+    """Looks up the embeddings of tokens and adds those of their positions.
 
     The weights `token_embedding` `(V, D)` and `pos_embedding` `(L, D)` start as N(0, 0.02²).
 

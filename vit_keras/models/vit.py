@@ -83,7 +83,7 @@ def VisionTransformer(
         num_classes: The number of classes; None or 0 gives features `(B, D)`.
         classifier: What the classifier reads: the class token ("token"), the mean of the patches
             ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), an attention
-            pool ("map"), the class token beside the mean of the patches, 2D wide ("token_gap"), or
+            pool ("map"), the class token and the mean of the patches, 2D wide ("token_gap"), or
             the class token and DeiT's distillation token, each with its own head ("distilled";
             arXiv 2012.12877). "distilled" gives the mean of both heads' logits, and its features
             come from the class token.

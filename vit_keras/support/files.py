@@ -347,7 +347,7 @@ def claimed(
     Args:
         folder: The folder, which is made if necessary.
         purpose: The activity of this process there, such as "training".
-        remedy: Advice for another process's user.
+        remedy: Advice for the message if another process is using the folder.
 
     Raises:
         ValueError: If another process is using the folder; the message names it.
@@ -365,7 +365,7 @@ def claimed_output(
     Args:
         path: The file or folder. Missing parents are made.
         purpose: The activity of this process, such as "an export".
-        remedy: Advice for another process's user.
+        remedy: Advice for the message if another process is using the name.
 
     Raises:
         ValueError: If another process is using the name; the message names it.

@@ -1,4 +1,4 @@
-"""Low-rank adapters in separate files: a few MB beside the weights that they adapt."""
+"""Low-rank adapters in separate files: a few MB in addition to the weights that they adapt."""
 
 import contextlib
 import dataclasses

@@ -80,7 +80,7 @@ def open(
     if adapters is not None:
         if overrides:
             raise ValueError(
-                f"`adapters` set all sizes, so nothing else may. Received: {', '.join(overrides)}"
+                f"`adapters` set all sizes, so give nothing else. Received: {', '.join(overrides)}"
             )
         return build_adapted(path, adapters)
     if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:

@@ -63,7 +63,7 @@ def save(
         ImportError: If the format needs a package that is not installed.
 
     Warns:
-        UserWarning: If the format's own code computes with another GELU or epsilon, prepares
+        UserWarning: If the format's own code computes with a different GELU or epsilon, prepares
             pictures differently, or returns logits although the model does not.
 
     Example:

@@ -138,7 +138,7 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
                 yield Kept(0, gradients=added)
             else:
                 raise ValueError(
-                    "A plan knows what the layers of a Vision Transformer keep for the backward "
+                    "A plan covers what the layers of a Vision Transformer keep for the backward "
                     f"pass. Received: layer {layer.name!r}, a {type(layer).__name__}. Measure one "
                     "update of this model instead"
                 )

@@ -317,7 +317,7 @@ def _check(config, device, devices, utilization):
         raise ValueError(f"A plan for a processor is for one device. Received: devices={devices}")
     if not 0 < utilization <= 1:
         raise ValueError(
-            "`utilization`, a share of the peak rate, must be above 0 and at most 1. "
+            "`utilization`, a fraction of the peak rate, must be above 0 and at most 1. "
             f"Received: utilization={utilization}"
         )
     if config.distribution == "model_parallel":

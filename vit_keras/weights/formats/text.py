@@ -1,6 +1,6 @@
 """The text towers beside image towers, in transformers' folders and OpenCLIP's files.
 
-Each is a format of its own for the same file: its canonical names lack the prefix of the tower.
+Each is a separate format for the same file: its canonical names lack the prefix of the tower.
 """
 
 import dataclasses
