@@ -48,7 +48,7 @@ def mirror(picture: Picture) -> Picture:
 def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
     """Resizes a whole picture to `size` (height, width), whatever its shape.
 
-    Pillow computes it and rounds levels if `preprocessing` does. Otherwise, and for arrays, each
+    Pillow does this and rounds levels if `preprocessing` does. Otherwise, and for arrays, each
     channel is resized in float32. Without antialiasing, a pixel is interpolated from the 2 or 4
     nearest ones along each axis.
     """

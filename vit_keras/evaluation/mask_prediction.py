@@ -415,8 +415,8 @@ def cut_tiles(
 def starts(side: int, tile: int, overlap: float) -> list[int]:
     """Returns the first pixels of tiles along a side, as evenly spaced as whole pixels allow.
 
-    Neighbors overlap by at least the share `overlap` of their sides, and the last tile ends with
-    the side.
+    Neighbors overlap by at least the share `overlap` of their sides, and the last tile ends where
+    the side ends.
     """
     step = max(1, int(tile * (1 - overlap)))
     count = 1 + -(-max(side - tile, 0) // step)

@@ -265,7 +265,7 @@ def _sources(requested, scratch):
 def _convert(job, paths, scratch):
     """Converts the model to the files made directly from it, in one process per backend.
 
-    Returns why files failed. If a file crashes the process, a new one goes on after that file.
+    Returns why files failed. If a file crashes the process, a new one continues after that file.
     """
     model_file, plan = f"{scratch}/model.keras", job.plan
     save_model(job.model, model_file)

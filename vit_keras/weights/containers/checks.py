@@ -47,7 +47,7 @@ def check_claim(path: str, claimed_bytes: int) -> None:
 
 
 def check_directory(path: str, archive: zipfile.ZipFile) -> None:
-    """Checks what a ZIP archive's directory claims: sizes, and each name once.
+    """Checks the sizes in a ZIP archive's directory, and that each name occurs once.
 
     Raises:
         DamagedFile: If the members would take far more memory than the file, as in `check_claim`,

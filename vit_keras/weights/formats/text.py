@@ -120,7 +120,7 @@ def kind_of(config: dict) -> str:
 
 
 def text_config(config: dict) -> dict[str, Any]:
-    """Returns the text tower's configuration, also from its old field, with defaults."""
+    """Returns the text tower's configuration, completed with transformers' defaults."""
     defaults = KINDS[kind_of(config)][1]
     inner = (defaults is CLIP and config.get("text_config_dict")) or config.get("text_config") or {}
     outer = {"projection_dim": config.get("projection_dim")} if defaults is CLIP else {}
