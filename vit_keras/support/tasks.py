@@ -67,7 +67,7 @@ class Task:
             probabilities match how often the model is right; None if there was none. The head's
             weights include it.
         quantiles: For each of some coverages, the coverage and the quantiles of
-            `evaluation.fit_quantiles`, with which `predict` says what else is possible; None
+            `evaluation.fit_quantiles`, with which `predict` reports what else is possible; None
             without a development split.
         floors: For each of some shares, the share and the probability of the most probable class
             that this share of the development pictures does not reach; None without such a split.
