@@ -24,7 +24,6 @@ def objects_of(rng, width, height, count):
 
 
 def picture_of(size, objects):
-    """A gray picture in which each object has the level of its number."""
     pixels = np.full((size[1], size[0], 3), 7, "uint8")
     for number, (_, left, top, right, bottom) in enumerate(objects, 1):
         pixels[top:bottom, left:right] = 40 * number
@@ -107,32 +106,26 @@ def write_voc(root, truth):
     return f"folder:{root}"
 
 
-def table_rows(truth):
-    for (split, name), (_, objects) in truth.items():
-        for kind, *corners in objects:
-            yield [f"pictures/{name}.png", *corners, NAMES[kind], split]
-        if not len(objects):
-            yield [f"pictures/{name}.png", "", "", "", "", "", split]
-
-
 COLUMNS = ["filename", "xmin", "ymin", "xmax", "ymax", "class", "split"]
 
 
 def write_table(root, truth):
     write_pictures(truth, lambda split, name: root / "pictures" / name)
+    rows = [COLUMNS]
+    for (split, name), (_, objects) in truth.items():
+        said = [[*corners, NAMES[kind]] for kind, *corners in objects] or [[""] * 5]
+        rows += [[f"pictures/{name}.png", *of, split] for of in said]
     with open(root / "boxes.csv", "w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *table_rows(truth)])
+        csv.writer(file).writerows(rows)
     return f"table:{root / 'boxes.csv'}"
 
 
 def write_hub(root, truth, with_sides=True, as_corners=False):
     import datasets
 
-    def row(name, size, objects):
-        boxes = [
-            [x, y, r if as_corners else r - x, b if as_corners else b - y]
-            for _, x, y, r, b in objects.tolist()
-        ]
+    def row(size, objects):
+        boxes = [[x, y, r - x, b - y] for _, x, y, r, b in objects.tolist()]
+        boxes = objects[:, 1:].tolist() if as_corners else boxes
         cell = {"bbox": boxes, "category": [NAMES[k] for k in objects[:, 0]]}
         sides = {"width": size[0], "height": size[1]} if with_sides else {}
         return {"image": picture_of(size, objects), "objects": cell, **sides}
@@ -147,7 +140,7 @@ def write_hub(root, truth, with_sides=True, as_corners=False):
     }
     made = {}
     for split in ("train", "test"):
-        rows = [row(name, *of) for (s, name), of in truth.items() if s == split]
+        rows = [row(*of) for (s, _), of in truth.items() if s == split]
         made[split] = datasets.Dataset.from_list(rows, features=datasets.Features(features))
     datasets.DatasetDict(made).save_to_disk(root)
     return f"hf:{root}"
@@ -165,7 +158,6 @@ FORMATS = {
 
 
 def expected_label(size, objects, most):
-    """The label by its definition, in float64."""
     label = np.zeros((most, 6))
     label[:, 0] = -1
     for row, (kind, left, top, right, bottom) in zip(label, objects):
@@ -180,18 +172,8 @@ def in_corners(box):
     return np.array([x - width / 2, y - height / 2, x + width / 2, y + height / 2])
 
 
-def batches(split, changes, start=0, **options):
-    made = data.train_batches(
-        split,
-        image_size=(120, 144),
-        preprocessing=PIXELS,
-        batch=8,
-        augment_config=AugmentConfig(**changes),
-        seed=3,
-        start_step=start,
-        total_steps=6,
-        num_classes=4,
-        task=Task("boxes"),
-        **options,
-    )
+def batches(split, changes):
+    options = {"image_size": (120, 144), "preprocessing": PIXELS, "batch": 8, "seed": 3}
+    options |= {"start_step": 0, "total_steps": 6, "num_classes": 4, "task": Task("boxes")}
+    made = data.train_batches(split, augment_config=AugmentConfig(**changes), **options)
     return [np.concatenate(tensors) for tensors in zip(*made)]

@@ -8,6 +8,13 @@ import tifffile
 from PIL import Image
 
 
+def stored(picture, form, **options):
+    """Returns the file of a `PIL.Image.Image` in one of Pillow's formats."""
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
 def tiff(pixels, **options):
     file = io.BytesIO()
     tifffile.imwrite(file, pixels, **options)
@@ -24,9 +31,7 @@ def png(pixels):
     """A PNG of 16 bits; Pillow writes gray, the other library colors."""
     if pixels.ndim == 3:
         return imagecodecs.png_encode(pixels)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return stored(Image.fromarray(pixels), "PNG")
 
 
 def texture(rng, across: bool, channels: int = 1, side: int = 16) -> np.ndarray:

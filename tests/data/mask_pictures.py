@@ -36,7 +36,6 @@ def write_split(root, count, seed, size=(40, 32)):
 
 
 def write_folder(root, train=12, test=4):
-    """A folder of two splits and classes.txt."""
     write_split(root / "train", train, 1)
     write_split(root / "test", test, 2)
     (root / "classes.txt").write_text("ground\nhouse\ntree\n")

@@ -1,19 +1,27 @@
-"""Batches by number: which are computed, which are kept, and when their threads end."""
+"""Batches by number and their order: which are computed and kept, and when threads end."""
 
 import gc
+import itertools
 import threading
 import time
+import tracemalloc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.helpers import to_numpy
-from vit_keras.data.batches import AHEAD, Batches
+from vit_keras import data
+from vit_keras.config import AugmentConfig
+from vit_keras.data.batches import AHEAD, EXAMPLE, PAIR, Batches, balanced, generator, shuffled
+from vit_keras.models import Preprocessing
+from vit_keras.support import machine
 
-THREADS = pytest.mark.parametrize("threads", [0, 1, 4])
 once = pytest.mark.once
+THREADS = pytest.mark.parametrize("threads", [0, 4])
 
 
 def numbers(number, each):
@@ -25,31 +33,28 @@ def numbers(number, each):
 @THREADS
 def test_every_order_gives_the_batch_of_each_number(rng, threads):
     batches = Batches(numbers, 12, threads)
+    assert len(batches) == 12
     for number in [*range(12), *rng.integers(0, 12, 60), 0, 1, 0, 11, 5, 6, 5]:
         examples, same = batches[number]
         np.testing.assert_array_equal(examples, 10 * number + np.arange(3))
         np.testing.assert_array_equal(same, [number] * 3)
-    assert len(batches) == 12
-    for outside in (-1, 12):
-        with pytest.raises(IndexError, match=f"There are 12 batches. Received: number {outside}"):
-            batches[outside]
+    with pytest.raises(IndexError, match="There are 12 batches. Received: number 12"):
+        batches[12]
 
 
 @once
 @THREADS
 def test_a_pass_computes_each_batch_once(threads):
     made = []
-    batches = Batches(
-        lambda number, each: (made.append(number), numbers(number, each))[1], 9, threads
-    )
+    make = lambda number, each: (made.append(number), numbers(number, each))[1]
+    batches = Batches(make, 9, threads)
     for passes in (1, 2, 3):
         assert [int(same[0]) for _, same in batches] == [*range(9)]
         assert sorted(made) == sorted([*range(9)] * passes)
-    some = [8, 2, 5, 0]  # out of order, nothing is read ahead until the next number follows
     made.clear()
-    for number in some:
+    for number in (8, 2, 5, 0):  # out of order, nothing is read ahead until the next one follows
         batches[number]
-    assert set(made) <= {*some, 1, 2}
+    assert {*made} <= {8, 2, 5, 0, 1}
 
 
 @once
@@ -90,28 +95,23 @@ def test_threads_end_with_what_uses_them(way):
     def make(number, each):
         if way == "error" and number == 3:
             raise KeyError("three")
-        return tuple(map(np.float32, numbers(number, each)))
+        return tuple(np.float32(x)[:, None] for x in numbers(number, each))
 
     batches = Batches(make, 40, threads=3)
     if way == "fit":
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-        columns = Batches(lambda n, each: tuple(x[:, None] for x in make(n, each)), 40, threads=3)
-        model.fit(columns.as_dataset(), validation_data=columns.as_dataset(), verbose=0)
-        del model, columns
-    elif way == "dataset":
-        iterator = iter(batches.as_dataset())
-        next(iterator)
-        del iterator
+        model.fit(batches.as_dataset(), validation_data=batches.as_dataset(), verbose=0)
+        del model
     elif way == "error":
         with pytest.raises(KeyError, match="three"):
             list(batches)
     else:
-        cycle = [iter(batches)]
-        next(cycle[0])
+        kept = [iter(batches.as_dataset() if way == "dataset" else batches)]
+        next(kept[0])
         if way == "cycle":
-            cycle.append(cycle)
-        del cycle
+            kept.append(kept)
+        del kept
     del batches
     assert_threads_end()
 
@@ -135,20 +135,15 @@ def test_an_error_comes_in_its_turn_and_may_pass(threads):
 
 
 @pytest.mark.on("tensorflow")
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_dataset_of_tensorflow_has_the_batches_and_their_number(whole):
-    import tensorflow as tf
-
-    sizes = [4, 4, 4] if whole else [4, 4, 1]
-
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 4, 1)])
+def test_a_dataset_of_tensorflow_has_the_batches_and_their_number(sizes):
     def make(number, each):
         images = np.full((sizes[number], 2, 3), number, "float32")
         return (images, {"source": images[:, 0].astype("int32")}), images[:, 0, 0]
 
-    batches = Batches(make, 3, 2, whole=whole)
-    dataset = batches.as_dataset()
-    assert isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 3
-    size = 4 if whole else None
+    size = 4 if sizes[-1] == 4 else None
+    dataset = Batches(make, 3, 2, whole=size is not None).as_dataset()
+    assert dataset.cardinality() == 3
     assert dataset.element_spec[0][0].shape.as_list() == [size, 2, 3]
     for _ in range(2):
         for number, batch in enumerate(dataset.as_numpy_iterator()):
@@ -165,3 +160,143 @@ def test_fit_gets_tensors_with_the_types_and_numbers_of_keras(rng):
         expected = keras.ops.convert_to_tensor(array)
         assert tensor.dtype == expected.dtype and tensor.device == expected.device
         np.testing.assert_array_equal(to_numpy(tensor), array)
+
+
+@once
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((5, EXAMPLE, 1), (5, PAIR, 1)),
+        ((5, 0, 1), (5, 2**32)),  # whose words of 32 bits are the same
+        ((5,), (5, 0)),
+        ((), (0,)),
+        ((-1,), (2**32 - 1,)),
+    ],
+)
+def test_other_keys_have_other_streams(one, other):
+    draw = lambda key: generator(*key).random(2000)
+    np.testing.assert_array_equal(draw(one), draw(np.array(one, "int64")))
+    assert abs(np.corrcoef(draw(one), draw(other))[0, 1]) < 5 / np.sqrt(2000)
+
+
+@once
+@pytest.mark.parametrize("size", [1, 7, 300])
+def test_epochs_are_orders_of_their_own_however_they_are_read(size):
+    index, numbers = shuffled(size, seed=-3), range(5 * size)
+    epochs = np.array([index(i) for i in numbers]).reshape(5, size)
+    np.testing.assert_array_equal(np.sort(epochs, axis=1), [range(size)] * 5)
+    assert len(np.unique(epochs, axis=0)) == (1 if size == 1 else 5)
+    assert size == 1 or [shuffled(size, seed=4)(i) for i in numbers] != epochs.ravel().tolist()
+    again = shuffled(size, seed=-3)
+    mixed = np.random.default_rng(0).permutation(5 * size)
+    with ThreadPoolExecutor(4) as threads:
+        np.testing.assert_array_equal(list(threads.map(again, mixed)), epochs.ravel()[mixed])
+
+
+@once
+def test_balanced_order_draws_all_classes_equally_often():
+    strata = ["b"] * 50 + ["a"] * 7 + ["c"]
+    index, mixed = balanced(strata, seed=3), np.random.default_rng(0).permutation(150)
+    drawn = np.array([index(i) for i in range(3 * 50)])
+    with ThreadPoolExecutor(4) as threads:
+        np.testing.assert_array_equal(list(threads.map(balanced(strata, 3), mixed)), drawn[mixed])
+    classes = np.array(strata)[drawn].reshape(-1, 3)
+    np.testing.assert_array_equal(np.sort(classes, axis=1), [["a", "b", "c"]] * 50)
+    assert len({tuple(row) for row in classes}) == 6  # in orders of their own
+    often = drawn[np.array(strata)[drawn] == "b"]
+    assert sorted(often) == list(range(50))  # an epoch of the largest class
+    rare = drawn[np.array(strata)[drawn] == "a"][:49].reshape(7, 7)
+    np.testing.assert_array_equal(np.sort(rare, axis=1), [list(range(50, 57))] * 7)
+    assert len(np.unique(rare, axis=0)) == 7
+
+
+@once
+def test_orders_of_many_epochs_take_no_more_memory_than_those_of_two():
+    index = balanced([0] * 5000 + [1] * 3000, seed=0)
+    ends = [index(i) for i in (0, 1, 10_000, 10_001)]
+    tracemalloc.start()
+    ends += [index(i * 10_000 + k) for i in range(40) for k in (0, 1)]
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(set(ends)) > 20 and largest < 8 * 8000
+
+
+SIZE = {"image_size": (3, 3), "preprocessing": Preprocessing()}
+COUNT, CLASSES = 23, 4
+
+
+@pytest.fixture
+def split(rng):
+    images = rng.integers(0, 256, (COUNT, 3, 3, 1), dtype="uint8")
+    return data.from_arrays(images, rng.integers(0, CLASSES, COUNT))
+
+
+def flat(images):
+    """The features of a picture: its pixels, which tell it from all others."""
+    return np.reshape(images, (len(images), -1))
+
+
+@pytest.fixture
+def stored(split, tmp_path):
+    batches, sizes = data.eval_batches(split, batch=5, **SIZE), []
+    run = lambda images: sizes.append(len(images)) or flat(images)
+    data.StoredFeatures.write(tmp_path, run, batches, COUNT)
+    assert sizes == [5] * 5  # the last batch has 3 pictures, and is computed as the others are
+    return data.StoredFeatures(tmp_path)
+
+
+def assert_equal(batches, expected):
+    for (features, targets), (images, labels) in zip(batches, expected, strict=True):
+        np.testing.assert_array_equal(features, flat(images))
+        np.testing.assert_array_equal(targets, labels)
+
+
+@once
+@pytest.mark.parametrize("start", [0, 7])
+def test_batches_of_features_have_the_order_of_the_pictures(split, stored, start):
+    """Over several epochs, whose ends are within batches; held-out ones have each picture once."""
+    options = {"batch": 6, "seed": 3, "num_classes": CLASSES}
+    steps = {"start_step": start, "total_steps": 13, "augment_config": AugmentConfig()}
+    batches = stored.training(start=start, stop=13, **options)
+    assert batches[0][0].shape == (6, 9)  # one shape to compile for
+    assert_equal(batches, data.train_batches(split, **steps, **SIZE, **options))
+    pictures = data.eval_batches(split, batch=10, num_classes=CLASSES, **SIZE)
+    assert_equal(stored.held_out(batch=10, num_classes=CLASSES), pictures)
+
+
+@once
+def test_features_that_are_not_finite_are_refused(split, tmp_path):
+    scales = iter((1.0, 0.0, 1.0))
+    run = lambda images: flat(images) / next(scales)
+    batches = data.eval_batches(split, batch=10, **SIZE)
+    with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match="pictures 10 to 19. C"):
+        data.StoredFeatures.write(tmp_path, run, batches, COUNT)
+
+
+@once
+def test_features_of_tokens_and_of_bfloat16_are_stored_exactly(split, tmp_path, rng):
+    rounded = rng.normal(size=(COUNT, 2, 3)).astype(ml_dtypes.bfloat16)
+    batches = data.eval_batches(split, batch=COUNT, **SIZE)
+    data.StoredFeatures.write(tmp_path, lambda images: rounded, batches, COUNT)
+    stored = data.StoredFeatures(tmp_path)
+    ((features, _),) = stored.held_out(batch=COUNT, num_classes=CLASSES)
+    np.testing.assert_array_equal(features, rounded.astype("float32"), strict=True)
+
+
+@once
+def test_reading_ahead_takes_few_items_and_raises_an_error_in_its_place(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    threads = lambda: [t for t in threading.enumerate() if t.name.startswith("read_ahead")]
+    taken = []
+    items = (taken.append(k) or k for k in itertools.count())
+    results = machine.read_ahead(lambda item: 60 // (20 - item), items, ahead=5)
+    assert taken == []
+    for item in range(20):
+        assert next(results) == 60 // (20 - item) and len(taken) <= item + 6
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert threads() == []
+    results = machine.read_ahead(str, itertools.count(), ahead=5)
+    assert next(results) == "0" and threads()
+    results.close()
+    assert threads() == [] and list(machine.read_ahead(str, [], ahead=4)) == []

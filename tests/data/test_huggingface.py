@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.data.gray_pictures import grays
-from tests.data.gray_shards import png
+from tests.data.gray_shards import grays, png
 from vit_keras import data
 from vit_keras.config import DataConfig
 
@@ -15,7 +14,6 @@ CLASSES = ["ant", "bee", "cat"]
 
 @pytest.fixture(autouse=True)
 def library(tmp_path, monkeypatch):
-    """`datasets` with an empty cache, without progress bars."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -27,18 +25,15 @@ def load(name, needs_labels=True, **fields):
     return data.load(f"hf:{name}", 1, DataConfig(**fields), labeled=needs_labels)
 
 
-def made(library, values, **columns):
-    """A data set of pictures of these gray levels, and columns: features with their values."""
-    features = {"image": library.Image(), **{key: kind for key, (kind, _) in columns.items()}}
-    content = {"image": [{"bytes": png(value), "path": None} for value in values]}
-    content |= {key: [*cells] for key, (_, cells) in columns.items()}
-    return library.Dataset.from_dict(content, features=library.Features(features))
+def made(library, values, kind, labels):
+    """A data set of pictures of these gray levels, and a column of labels."""
+    pictures = [{"bytes": png(value), "path": None} for value in values]
+    features = library.Features({"image": library.Image(), "label": kind})
+    return library.Dataset.from_dict({"image": pictures, "label": labels}, features=features)
 
 
 def labeled(library, values):
-    """Pictures whose class is their gray level modulo 3."""
-    label = library.ClassLabel(names=CLASSES), [value % 3 for value in values]
-    return made(library, values, label=label)
+    return made(library, values, library.ClassLabel(names=CLASSES), [v % 3 for v in values])
 
 
 def test_parquet_files_of_the_hub_are_read_as_shards_are(library, tmp_path):
@@ -70,9 +65,9 @@ def test_a_folder_of_pictures_is_read_by_their_paths(library, tmp_path):
 
 
 def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
-    """Classes that are names are sorted; without a held-out split, some of each are held out."""
-    text = library.Value("string"), [CLASSES[2 - value % 3] for value in range(30)]
-    made(library, range(30), species=text).save_to_disk(tmp_path / "set")
+    texts = [CLASSES[2 - value % 3] for value in range(30)]
+    dataset = made(library, range(30), library.Value("string"), texts)
+    dataset.rename_column("label", "species").save_to_disk(tmp_path / "set")
     dataset = load(tmp_path / "set", label_columns="species", test_percent=20)
     assert dataset.class_names == tuple(CLASSES)
     assert dataset.held_out_by.startswith("no held-out split: 20 % of each class, 6 pictures")

@@ -1,41 +1,30 @@
-"""Pictures of every format, read as Pillow reads them and turned upright."""
+"""Pictures of every format are read as by Pillow, unless they ask for too much."""
 
+import functools
 import io
+import struct
+import zlib
 
 import numpy as np
+import PIL.Image
 import pillow_heif
 import pytest
 from PIL import Image, ImageOps
 
+from tests.data import crafted_pictures as crafted
+from tests.data.deep_pictures import stored
 from vit_keras import data
-from vit_keras.data import pillow_images
+from vit_keras.data import deep_images
+from vit_keras.data.pillow_images import ORIENTATION, read_encoded
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:Image size")]
 pillow_heif.register_heif_opener()  # for what the tests write and expect
 
 
 @pytest.fixture
 def picture(rng):
-    """A smooth picture of many colors, 40x56."""
     coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
     return Image.fromarray(coarse).resize((56, 40), Image.Resampling.BICUBIC)
-
-
-@pytest.fixture
-def read(tmp_path):
-    """Reads an encoded picture: `(bytes, channels) -> (H, W, channels)` uint8."""
-
-    def read(written, channels):
-        (tmp_path / "picture").write_bytes(written)
-        return data.read_image(tmp_path / "picture", channels)
-
-    return read
-
-
-def stored(picture, form, **options):
-    file = io.BytesIO()
-    picture.save(file, form, **options)
-    return file.getvalue()
 
 
 def with_alpha(picture):
@@ -44,88 +33,90 @@ def with_alpha(picture):
     return picture
 
 
-def picture_of(written):
-    return Image.open(io.BytesIO(written))
-
-
 def exif(orientation):
     tags = Image.Exif()
-    tags[pillow_images.ORIENTATION] = orientation
+    tags[ORIENTATION] = orientation
     return tags
 
 
-WAYS = {
-    "jpeg": lambda p: stored(p, "JPEG", quality=90),
-    "progressive jpeg": lambda p: stored(p, "JPEG", progressive=True),
-    "gray jpeg": lambda p: stored(p.convert("L"), "JPEG"),
-    "cmyk jpeg": lambda p: stored(p.convert("CMYK"), "JPEG", quality=95),
-    "png": lambda p: stored(p, "PNG"),
-    "gray png": lambda p: stored(p.convert("L"), "PNG"),
-    "one bit png": lambda p: stored(p.convert("1"), "PNG"),
-    "palette png": lambda p: stored(p.convert("P"), "PNG", transparency=3),
-    "transparent png": lambda p: stored(with_alpha(p), "PNG"),
-    "gray transparent png": lambda p: stored(with_alpha(p).convert("LA"), "PNG"),
-    "gif": lambda p: stored(p, "GIF"),
-    "moving gif": lambda p: stored(p, "GIF", save_all=True, append_images=[p.rotate(180)]),
-    "webp": lambda p: stored(p, "WEBP", quality=80),
-    "transparent webp": lambda p: stored(with_alpha(p), "WEBP", lossless=True, exact=True),
-    "bmp": lambda p: stored(p, "BMP"),
-    "palette bmp": lambda p: stored(p.convert("P"), "BMP"),
-    "transparent bmp": lambda p: stored(with_alpha(p), "BMP"),
-    "gray bmp": lambda p: stored(p.convert("L"), "BMP"),
-    "tiff": lambda p: stored(p, "TIFF"),
-    "compressed tiff": lambda p: stored(p, "TIFF", compression="tiff_lzw"),
-    "cmyk tiff": lambda p: stored(p.convert("CMYK"), "TIFF"),
-    "many pages": lambda p: stored(p, "TIFF", save_all=True, append_images=[p.rotate(180)]),
-    "gray tiff": lambda p: stored(p.convert("L"), "TIFF", big_tiff=True),
-    "transparent tiff": lambda p: stored(with_alpha(p), "TIFF"),
-    "avif": lambda p: stored(p, "AVIF"),
-    "transparent avif": lambda p: stored(with_alpha(p), "AVIF"),
-    "heic": lambda p: stored(p, "HEIF"),
-    "gray heic": lambda p: stored(p.convert("L"), "HEIF"),
-    "transparent heic": lambda p: stored(with_alpha(p), "HEIF"),
+read_rgb = functools.partial(read_encoded, channels=3)
+PAGES = {"save_all": True}
+WAYS = {  # the format, options, and the mode in which it is written
+    "jpeg": ("JPEG", {"quality": 90}),
+    "progressive jpeg": ("JPEG", {"progressive": True}),
+    "gray jpeg": ("JPEG", {}, "L"),
+    "cmyk jpeg": ("JPEG", {"quality": 95}, "CMYK"),
+    "png": ("PNG", {}),
+    "gray png": ("PNG", {}, "L"),
+    "one bit png": ("PNG", {}, "1"),
+    "palette png": ("PNG", {"transparency": 3}, "P"),
+    "transparent png": ("PNG", {}, "RGBA"),
+    "gray transparent png": ("PNG", {}, "LA"),
+    "gif": ("GIF", {}),
+    "moving gif": ("GIF", PAGES),
+    "webp": ("WEBP", {"quality": 80}),
+    "transparent webp": ("WEBP", {"lossless": True, "exact": True}, "RGBA"),
+    "bmp": ("BMP", {}),
+    "palette bmp": ("BMP", {}, "P"),
+    "tiff": ("TIFF", {}),
+    "compressed tiff": ("TIFF", {"compression": "tiff_lzw"}),
+    "cmyk tiff": ("TIFF", {}, "CMYK"),
+    "many pages": ("TIFF", PAGES),
+    "gray tiff": ("TIFF", {"big_tiff": True}, "L"),
+    "transparent tiff": ("TIFF", {}, "RGBA"),
+    "avif": ("AVIF", {}),
+    "transparent avif": ("AVIF", {}, "RGBA"),
+    "heic": ("HEIF", {}),
+    "gray heic": ("HEIF", {}, "L"),
+    "transparent heic": ("HEIF", {}, "RGBA"),
 }
 
 
+def written_as(picture, way):
+    form, options, *modes = WAYS[way]
+    if options is PAGES:
+        options = PAGES | {"append_images": [picture.rotate(180)]}
+    for mode in modes:
+        picture = with_alpha(picture) if mode.endswith("A") else picture
+        picture = picture.convert(mode)
+    return stored(picture, form, **options)
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_every_format_has_pillows_pixels(picture, read, way):
-    written = WAYS[way](picture)
+def test_every_format_has_pillows_pixels(picture, way):
+    written = written_as(picture, way)
     theirs = Image.open(io.BytesIO(written)).convert("RGB")
     for channels, mode in ((3, "RGB"), (1, "L")):
         expected = np.asarray(theirs.convert(mode)).reshape(40, 56, channels)
-        actual = read(written, channels)
+        actual = read_encoded(written, channels)
         assert actual.dtype == np.uint8
         np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_pictures_stand_upright(picture, read, form, orientation):
+def test_pictures_stand_upright(picture, form, orientation):
     lossless = {"lossless": True} if form == "WEBP" else {}
     written = stored(picture, form, exif=exif(orientation), **lossless)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(written))).convert("RGB")
-    np.testing.assert_array_equal(read(written, 3), np.asarray(upright))
+    np.testing.assert_array_equal(read_encoded(written, 3), np.asarray(upright))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("form", ["AVIF", "HEIF"])
-def test_pictures_whose_encoder_turns_them_stand_upright(picture, read, form, orientation):
+def test_pictures_whose_encoder_turns_them_stand_upright(picture, form, orientation):
     """These formats hold the turn beside the pixels; EXIF may not say it again."""
     written = stored(picture, form, exif=exif(orientation).tobytes(), quality=95)
-    turned = ImageOps.exif_transpose(picture_of(stored(picture, "PNG", exif=exif(orientation))))
-    actual = read(written, 3)
+    png = io.BytesIO(stored(picture, "PNG", exif=exif(orientation)))
+    turned = ImageOps.exif_transpose(Image.open(png))
+    actual = read_encoded(written, 3)
     assert actual.shape == (turned.height, turned.width, 3)
     assert np.abs(actual.astype(int) - np.asarray(turned)).mean() < 12  # of 85 if it lay otherwise
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (b"", "the file is empty"),
-        (b"BM", "cannot identify image file"),
-        (b"not a picture", r"cannot identify image file\)"),
-        (b"\xff\xd8\xff", "cannot identify image file"),
-    ],
+    [(b"", "the file is empty"), (b"not a picture", r"cannot identify image file\)")],
 )
 def test_what_is_no_picture_is_named(tmp_path, content, reason):
     (tmp_path / "a.png").write_bytes(content)
@@ -133,9 +124,101 @@ def test_what_is_no_picture_is_named(tmp_path, content, reason):
         data.read_image(tmp_path / "a.png", 3)
 
 
-@pytest.mark.parametrize("way", ["jpeg", "png", "gif", "webp", "bmp", "tiff", "avif", "heic"])
+@pytest.mark.parametrize("way", [way for way in WAYS if " " not in way])
 def test_a_truncated_picture_is_named(tmp_path, picture, way):
-    written = WAYS[way](picture)
+    written = written_as(picture, way)
     (tmp_path / "b").write_bytes(written[: len(written) * 2 // 3])
     with pytest.raises(ValueError, match=r"b' cannot be read as an image .*whole jpg, jpeg, jfif"):
         data.read_image(tmp_path / "b", 3)
+
+
+@pytest.mark.parametrize("form", sorted({form for form, *_ in WAYS.values()}))
+def test_more_pixels_than_the_bound_are_refused(monkeypatch, form):
+    written = stored(Image.new("RGB", (64, 48), (9, 200, 30)), form)
+    for bound in (64 * 48, None):
+        monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", bound)
+        assert read_rgb(written).shape == (48, 64, 3)
+    for bound in (64 * 48 - 1, 100):  # above twice its bound, Pillow refuses
+        monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", bound)
+        with pytest.raises(ValueError, match=r"(64x48|\(3072) pixels.*; make it smaller, or raise"):
+            read_rgb(written)
+
+
+def bombs():
+    """Files that ask for gigabytes of memory."""
+    jpeg, webp = (
+        stored(Image.new("RGB", (8, 8)), form, lossless=True) for form in ("JPEG", "WEBP")
+    )
+    place = jpeg.index(b"\xff\xc0") + 5
+    inflating = lambda name: crafted.chunk(name, b"a\0\0" + zlib.compress(bytes(10**7), 9))
+    return {
+        "png": crafted.png(60_000, 60_000, bytes(7500), depth=1, color=0),
+        "jpeg": jpeg[:place] + struct.pack(">HH", 65500, 65500) + jpeg[place + 4 :],
+        "webp": webp[:21] + struct.pack("<I", 16382 << 14 | 16382) + webp[25:],
+        "texts": crafted.png(2, 2, bytes(12), extra=inflating(b"zTXt") * 4),
+        "profile": crafted.png(2, 2, bytes(12), extra=inflating(b"iCCP")),
+    }
+
+
+@pytest.mark.parametrize("name", bombs())
+def test_a_bomb_takes_no_memory(name):
+    written = bombs()[name]
+    read_rgb(stored(Image.new("RGB", (8, 8)), "PNG"))
+    crafted.reset_peak()
+    before = crafted.peak_mb()
+    with pytest.raises(ValueError, match="make it smaller|Decompressed data too large"):
+        read_rgb(written)
+    assert crafted.peak_mb() - before < 4 * len(written) / 2**20 + 64
+
+
+def test_the_tiles_of_a_tiff_are_bounded():
+    """The picture has 4x4 pixels, and its tile more than a picture may have."""
+    values = {256: 4, 257: 4, 258: 8, 259: 1, 262: 1, 277: 1, 322: 60_000, 323: 60_000}
+    values |= {324: 200, 325: 16}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in values.items())
+    head = b"II*\0" + struct.pack("<IH", 8, len(values)) + entries + bytes(4)
+    with pytest.raises(ValueError, match="60000x60000 pixels, more than"):
+        read_rgb(head.ljust(200, b"\0") + bytes(16))
+
+
+def test_a_jpeg_of_many_scans_is_refused_unless_it_is_small(monkeypatch):
+    written = stored(Image.new("RGB", (64, 64)), "JPEG", progressive=True)
+    scan = written[written.rindex(b"\xff\xda") : written.rindex(b"\xff\xd9")]
+    written = written[:-2] + scan * 200 + b"\xff\xd9"
+    assert read_rgb(written).shape == (64, 64, 3)
+    monkeypatch.setattr(deep_images, "MODEST_WORK", 64 * 64 * 100)
+    with pytest.raises(ValueError, match=r"it has 2\d\d scans, more than 100; save it again"):
+        read_rgb(written)
+
+
+def test_every_checksum_of_a_png_is_checked(rng):
+    picture = Image.fromarray(rng.integers(0, 256, (9, 7, 3), dtype="uint8"))
+    written = stored(picture, "PNG", exif=b"Exif\0\0MM\0*", dpi=(72, 72))
+    place = 8
+    while place < len(written) - 12:  # the end holds nothing
+        length = int.from_bytes(written[place : place + 4], "big")
+        flipped = bytearray(written)
+        flipped[place + 8 + max(0, length - 1)] ^= 16  # the last byte, or the checksum itself
+        with pytest.raises(ValueError, match="bad header checksum|cannot identify"):
+            read_rgb(bytes(flipped))
+        place += 12 + length
+    with pytest.raises(ValueError, match="truncated PNG file"):
+        read_rgb(written[:-12])
+
+
+def test_a_png_without_all_its_rows_is_refused(rng):
+    picture = rng.integers(0, 256, (9, 7, 3), dtype="uint8")
+    np.testing.assert_array_equal(read_rgb(crafted.png(7, 9, picture.tobytes())), picture)
+    with pytest.raises(ValueError, match="rows of its pixels are missing"):
+        read_rgb(crafted.png(7, 10, picture.tobytes()))
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 5), (17, 30)])
+def test_interlaced_pngs_are_read(rng, height, width):
+    picture = rng.integers(0, 256, (height, width, 3), dtype="uint8")
+    passes = [picture[y::dy, x::dx] for x, y, dx, dy in deep_images.ADAM7]
+    rows = b"".join(b"\0" + row.tobytes() for part in passes if part.size for row in part)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}
+    written = b"\x89PNG\r\n\x1a\n" + b"".join(crafted.chunk(*chunk) for chunk in chunks.items())
+    np.testing.assert_array_equal(read_rgb(written), picture)

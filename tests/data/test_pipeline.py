@@ -1,16 +1,20 @@
-"""Images and batches, compared with plain NumPy."""
+"""Images and batches beside plain NumPy; truncated pictures stop a run or are replaced."""
 
+import dataclasses
+
+import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.helpers import assert_close
-from vit_keras import data
-from vit_keras.config import AugmentConfig
-from vit_keras.data import augment, from_arrays
-from vit_keras.data.batches import generator
+from vit_keras import data, experiments
+from vit_keras.config import AugmentConfig, Config, DataConfig, ModelConfig, OptimizerConfig
+from vit_keras.data import from_arrays
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.models import Preprocessing
 
-pytestmark = pytest.mark.once
+once = pytest.mark.once
 PLAIN = {"image_size": (6, 5), "preprocessing": Preprocessing()}
 
 
@@ -21,34 +25,7 @@ def split(rng):
     return from_arrays(np.array(images), np.arange(10))
 
 
-def batches(split, start_step=0, seed=3, total_steps=10):
-    made = data.train_batches(
-        split,
-        **PLAIN,
-        batch=4,
-        augment_config=AugmentConfig(),
-        seed=seed,
-        start_step=start_step,
-        total_steps=total_steps,
-        num_classes=10,
-    )
-    assert len(made) == total_steps - start_step
-    return [(images, labels.argmax(axis=1)) for images, labels in made]
-
-
-def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(split):
-    actual = batches(split)
-    labels = np.concatenate([labels for _, labels in actual]).reshape(4, 10)
-    for epoch in labels:
-        assert sorted(epoch) == list(range(10))
-    assert len({tuple(epoch) for epoch in labels}) == 4
-    for images, classes in actual:  # pixels come with their own label, in [-1, 1]
-        expected = (classes * 20 / 127.5 - 1)[:, None, None, None] * np.ones((1, 6, 5, 1))
-        assert_close(images, expected, rtol=1e-6)
-    other = np.concatenate([labels for _, labels in batches(split, seed=4)]).reshape(4, 10)
-    assert not np.array_equal(labels, other)
-
-
+@once
 def test_two_splits_are_joined():
     digits = data.load("digits", 1)
     both, parts = digits.split("test+train[:10]"), (digits.split("test"), digits.split("train"))
@@ -60,6 +37,7 @@ def test_two_splits_are_joined():
         assert label == parts[part].labels[i]
 
 
+@once
 def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
     made = data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=True)
     images, labels, weights = map(np.concatenate, zip(*made))
@@ -70,72 +48,120 @@ def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
     assert_close(weights, [1.2] * 10 + [0, 0], rtol=1e-6)  # 1 on average
 
 
-@pytest.mark.parametrize("pad", [False, True])
-def test_processes_share_the_rows_of_each_evaluated_batch(split, pad):
-    whole = list(data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=pad))
-    parts = [
-        list(data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=pad, shard=(r, 2)))
-        for r in range(2)
-    ]
-    for m, batch in enumerate(whole):
-        shared = zip(*(part[m] for part in parts if m < len(part)))
-        for tensor, pieces in zip(batch, shared, strict=True):
+@once
+def test_processes_share_the_rows_of_each_padded_batch(split):
+    options = {**PLAIN, "batch": 4, "num_classes": 10, "pad": True}
+    parts = [list(data.eval_batches(split, **options, shard=(rank, 2))) for rank in range(2)]
+    for batch, *shared in zip(data.eval_batches(split, **options), *parts, strict=True):
+        for tensor, *pieces in zip(batch, *shared, strict=True):
             np.testing.assert_array_equal(np.concatenate(pieces), tensor)
 
 
-def maps(config, count=400, size=21):
-    """Draws affine maps in coordinates around the center, `(count, 2, 3)`."""
-    made = np.stack([augment.draw_map(generator(i), (size, size), config) for i in range(count)])
-    center = np.full(2, (size - 1) / 2)
-    made[..., 2] += made[..., :2] @ center - center
-    return made
+@once
+@pytest.mark.parametrize("steps", [{"total_steps": 4}, {"total_steps": None, "epochs": 2.0}])
+def test_the_sheet_shows_the_first_batches_of_the_run(steps):
+    sizes = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 12, "num_heads": 2}
+    changes = {"crop": "inception", "flip": True, "rotation_degrees": 20, "mixup_alpha": 0.5}
+    config = Config(
+        dataset="digits",
+        batch=16,
+        seed=5,
+        model=ModelConfig(None, channels=1, num_layers=1, mlp_dim=16, **sizes),
+        augment=AugmentConfig(**changes),
+        optimizer=OptimizerConfig(accumulation_steps=2),
+        **steps,
+    )
+    images, labels, names, _ = experiments.first_training_images(config, 16)
+    config = dataclasses.replace(config, total_steps=4, epochs=None)
+    feed = data.Feed(data.load("digits", 1), config, (16, 24), Preprocessing())
+    parts = [feed.training(0)[number] for number in (0, 1)]  # of one update
+    expected = np.concatenate([part[0] for part in parts])
+    np.testing.assert_array_equal(images, np.round((expected * 0.5 + 0.5) * 255).clip(0, 255))
+    np.testing.assert_array_equal(labels, np.concatenate([part[1] for part in parts]))
+    assert (np.sort(labels, axis=1)[:, -2] > 0).any()  # some are mixed
+    assert names == tuple("0123456789")
 
 
-def test_rotation_turns_about_the_center():
-    actual = maps(AugmentConfig(rotation_degrees=30))
-    turns, shifts = actual[..., :2], actual[..., 2]
-    identity = np.broadcast_to(np.eye(2), turns.shape)
-    np.testing.assert_allclose(turns @ turns.transpose(0, 2, 1), identity, atol=1e-4)
-    np.testing.assert_allclose(shifts, 0, atol=1e-4)
-    angles = np.degrees(np.arctan2(turns[:, 0, 1], turns[:, 0, 0]))
-    assert 28 < np.abs(angles).max() <= 30.01 and abs(angles.mean()) < 3
-    assert angles.std() == pytest.approx(30 / np.sqrt(3), rel=0.1)
+OPTIONS = {"image_size": (8, 8), "preprocessing": Preprocessing()}
 
 
-def test_scale_stretches_each_axis_on_its_own():
-    actual = maps(AugmentConfig(scale=0.25))
-    scales = np.stack([actual[:, 0, 0], actual[:, 1, 1]])
-    np.testing.assert_allclose(actual[:, [0, 1], [1, 0]], 0, atol=1e-4)
-    assert 1 / 1.251 < scales.min() < 0.82 and 1.22 < scales.max() < 1.251
-    assert abs(np.corrcoef(scales)[0, 1]) < 0.15
+@pytest.fixture
+def root(tmp_path, rng):
+    for i in range(12):
+        path = tmp_path / "images" / "ab"[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse = rng.integers(0, 256, (4, 4, 3), dtype="uint8")
+        Image.fromarray(coarse).resize((64, 64)).save(path)
+        if i in (3, 8):
+            path.write_bytes(path.read_bytes()[:700])
+    return tmp_path / "images"
 
 
-def test_shift_moves_by_a_fraction_of_the_side():
-    actual = maps(AugmentConfig(shift=0.2))
-    np.testing.assert_allclose(actual[..., :2], np.eye(2)[None].repeat(400, 0), atol=1e-4)
-    assert 0.95 * 0.2 * 21 < np.abs(actual[..., 2]).max() <= 0.2 * 21 + 1e-3
-    assert abs(np.corrcoef(actual[..., 2].T)[0, 1]) < 0.15
+def loaded(root, on_corrupt):
+    return data.load(f"folder:{root}", 3, DataConfig(test_percent=0, on_corrupt=on_corrupt))
 
 
-@pytest.mark.parametrize("sides", [(17, 30), (40, 12)])
-def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
-    """A formula in NumPy: places beyond the edge are the nearest ones on it."""
-    image = rng.normal(size=(*sides, 4)).astype("float32")
-    mask = rng.integers(0, 256, sides, dtype="uint8")
-    config = AugmentConfig(rotation_degrees=70, scale=0.8, shift=0.3)
-    (y, x), last = np.mgrid[: sides[0], : sides[1]], np.array(sides) - 1
-    for i in range(5):
-        drawn_map = augment.draw_map(generator(i), sides, config)
-        places = np.stack([y, x, np.ones(sides)], axis=-1) @ drawn_map.T  # (H, W, 2)
-        places = np.clip(places, 0, last)
-        low = np.floor(places).astype(int)
-        (top, left), (bottom, right) = np.moveaxis([low, np.minimum(low + 1, last)], -1, 1)
-        down, across = np.moveaxis(places - low, -1, 0)[..., None]
-        upper = (1 - across) * image[top, left] + across * image[top, right]
-        lower = (1 - across) * image[bottom, left] + across * image[bottom, right]
-        expected = (1 - down) * upper + down * lower
-        assert_close(augment.warp(image, drawn_map), expected)
-        nearest = np.floor(places + 0.5).astype(int)
-        actual = augment.warp_mask(mask, drawn_map)
-        assert actual.dtype == np.uint8
-        np.testing.assert_array_equal(actual, mask[nearest[..., 0], nearest[..., 1]])
+def train_batches(dataset, start_step=0, crop="resize"):
+    options = {"augment_config": AugmentConfig(crop=crop), "seed": 0, "num_classes": 2, "batch": 4}
+    steps = {"start_step": start_step, "total_steps": 9}
+    return data.train_batches(dataset.split("train"), **OPTIONS, **options, **steps)
+
+
+@once
+@pytest.mark.parametrize("crop", ["resize", "inception"])
+def test_the_next_readable_image_stands_in(root, tmp_path, crop):
+    dataset = loaded(root, "skip")
+    split = dataset.split("train")
+    names = [split.name(i) for i in range(12)]
+    bad = sorted(name for name in names if name.endswith(("/3.jpg", "/8.jpg")))
+    for i in range(12):
+        there = next(k % 12 for k in range(i, i + 12) if names[k % 12] not in bad)
+        image, label = split.example(i)
+        np.testing.assert_array_equal(image, data.read_image(names[there], 3))
+        assert label == split.labels[there]
+    log = tmp_path / "unreadable.txt"
+    dataset = loaded(root, "skip")
+    dataset.unreadable.record_in(log)
+    whole = list(train_batches(dataset, crop=crop))
+    assert dataset.unreadable.names == set(bad) == set(log.read_text().splitlines())
+    assert len(log.read_text().splitlines()) == 2  # once each, though seen in every epoch
+    assert dataset.unreadable.report() == f"2 unreadable images replaced: {', '.join(bad)}"
+    resumed = loaded(root, "skip")
+    resumed.unreadable.record_in(log)
+    assert resumed.unreadable.report() == dataset.unreadable.report()
+    for (images, labels), again in zip(whole[5:], train_batches(resumed, 5, crop), strict=True):
+        np.testing.assert_array_equal(images, again[0])
+        np.testing.assert_array_equal(labels, again[1])
+    assert loaded(root, "skip").unreadable.report() == ""
+
+
+def fit(made, form):
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    made = made if form == "itself" else made.as_dataset()
+    return model.fit(made, shuffle=False, verbose=0)
+
+
+FORMS = pytest.mark.parametrize("form", ["itself", "dataset"])
+
+
+@FORMS
+def test_fit_stops_with_the_path_or_replaces_what_is_skipped(root, form):
+    dataset = loaded(root, "stop")
+    message = r"^'.*[ab]/[38]\.jpg' cannot be read as an image .*Repair"
+    with pytest.raises(UnreadableImageError, match=message), dataset.unreadable.reading():
+        fit(train_batches(dataset), form)
+    dataset = loaded(root, "skip")
+    assert np.isfinite(fit(train_batches(dataset), form).history["loss"]).all()
+    assert dataset.unreadable.names == {str(root / "b" / "3.jpg"), str(root / "a" / "8.jpg")}
+
+
+@once
+def test_a_split_without_readable_images_ends(root):
+    for path in root.glob("*/*.jpg"):
+        path.write_bytes(b"\xff\xd8\xff")
+    split = loaded(root, "skip").split("train")
+    with pytest.raises(UnreadableImageError, match="None of 12 images can be read"):
+        split.read(0)
+    with pytest.raises(UnreadableImageError, match="^At least one image"), split.reading():
+        list(data.eval_batches(split, **OPTIONS, batch=4))

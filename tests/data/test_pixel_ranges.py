@@ -16,25 +16,24 @@ WARNED = {
     "Received: floats up to 1. Multiply them by 65535": (lambda x: x, Preprocessing(levels=65535)),
     "Received: levels above 1. Divide them": (lambda x: 255 * x, Preprocessing(levels=1)),
     "Received: levels above 255. Divide them": (lambda x: 65535 * x, Preprocessing()),
-    "Received: floats up to 1. Multiply": (lambda x: 2 * x - 1, Preprocessing()),
     "Received: values below 0, as a model": (lambda x: 4 * x - 2, Preprocessing()),
 }
 
 
-@pytest.mark.parametrize("case", [*WARNED])
+@pytest.mark.parametrize("case", WARNED)
 @pytest.mark.parametrize("kind", ["numpy", "backend"])
 def test_pixels_of_another_range_are_warned_of(rng, case, kind):
     change, how = WARNED[case]
     images = change(rng.random((2, 8, 8, 3))).astype("float32")
     tensor = keras.ops.convert_to_tensor(images) if kind == "backend" else images
-    with pytest.warns(UserWarning, match=case):
-        data.normalize(tensor, how)
+    calls = [lambda: data.normalize(tensor, how)]
     if kind == "numpy":
-        with pytest.warns(UserWarning, match=case):
-            data.resize(images, (4, 4), how)
+        calls.append(lambda: data.resize(images, (4, 4), how))
     if how.levels == 255:
+        calls.append(lambda: applications.preprocess_input(keras.ops.copy(tensor)))
+    for call in calls:
         with pytest.warns(UserWarning, match=case):
-            applications.preprocess_input(keras.ops.copy(tensor))
+            call()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
@@ -62,7 +61,7 @@ def both_steps(pixels, how):
 
 
 @pytest.mark.parametrize("levels", [255, 65535, 1])
-@pytest.mark.parametrize("dtype", ["bool", "<u2", ">u2", "int32", "int64", "uint32"])
+@pytest.mark.parametrize("dtype", ["bool", ">u2", "int64"])
 def test_whole_numbers_are_brought_to_the_levels_of_a_model(rng, dtype, levels):
     pixels = rng.integers(0, 2 if dtype == "bool" else 65536, (2, 8, 12, 3))
     pixels[0, 0, 0] = 0 if dtype == "bool" else 65535
@@ -76,16 +75,11 @@ AXES = r"must have the axes \(height, width, channels\)"
 TYPES = "must be real numbers in one array"
 REFUSED = {
     "one picture, channels first": (lambda x: x[0].transpose(2, 0, 1), f"{AXES}.*moveaxis"),
-    "channels first": (lambda x: x.transpose(0, 3, 1, 2), f"{AXES}.*moveaxis"),
-    "one channel first": (lambda x: x[..., :1].transpose(0, 3, 1, 2), f"{AXES}.*moveaxis"),
     "no channels": (lambda x: x[0, :, :, 0], f"{AXES}.*images\\[..., None\\]"),
-    "gray pictures": (lambda x: np.zeros((7, 28, 28), "uint8"), f"{AXES}.*None"),
     "a row": (lambda x: x[0, 0, :, 0], f"{AXES}.*None"),
     "no pixels": (lambda x: x[:, :0], f"{AXES}.*at least one pixel"),
     "NaN": (lambda x: np.where(x < 9, np.nan, x), "Pixels must be finite"),
-    "infinity": (lambda x: np.where(x < 9, np.inf, x), "Pixels must be finite"),
     "objects": (lambda x: x.astype(object), TYPES),
-    "complex numbers": (lambda x: x * 1j, TYPES),
     "texts": (lambda x: x.astype(str), TYPES),
     "several sizes": (lambda x: [x[0], x[1, :5]], f"{TYPES}.*np.stack"),
     "12 bits in 16": (lambda x: 15 * x.astype("uint16"), "dark or 12-bit.*level of white"),
@@ -94,16 +88,18 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", [*REFUSED])
+@pytest.mark.parametrize("case", REFUSED)
 def test_what_are_no_pixels_is_refused(rng, case):
     change, message = REFUSED[case]
     pixels = rng.integers(0, 256, (2, 8, 12, 3)).astype("uint8")
     pixels[:, :2, 0] = [[[0], [255]]]
-    given = change(pixels)
-    with pytest.raises(ValueError, match=message):
-        data.resize(given, (4, 4), Preprocessing())
-    with pytest.raises(ValueError, match=message):
-        applications.preprocess_input(given)
+    given, plain = change(pixels), Preprocessing()
+    calls = [
+        lambda: data.resize(given, (4, 4), plain),
+        lambda: applications.preprocess_input(given),
+    ]
     if case not in ("no channels", "a row"):  # which need no axes
+        calls.append(lambda: data.normalize(given, plain))
+    for call in calls:
         with pytest.raises(ValueError, match=message):
-            data.normalize(given, Preprocessing())
+            call()

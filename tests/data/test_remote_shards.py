@@ -4,18 +4,17 @@ import os
 import shutil
 import time
 
+import fsspec
 import numpy as np
 import pytest
 
-from tests.data.gray_pictures import grays
-from tests.data.gray_shards import load, samples, write_tar
+from tests.data.gray_shards import grays, load, samples, write_tar
 from tests.data.range_server import RangeServer, every_third
 from tests.loopback import hostile_server
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data.dataset import UnreachableError, UnreadableImageError
 from vit_keras.data.shards import shard_files
-from vit_keras.data.shards.formats import FORMATS
 from vit_keras.models import Preprocessing
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache", "quick_pauses")]
@@ -23,14 +22,12 @@ pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache", "quick_pa
 
 @pytest.fixture
 def quick_pauses(monkeypatch):
-    """Attempts follow at once, and proxies are not asked for loopback."""
     monkeypatch.setattr(shard_files, "PAUSES", [0.001] * 6)
     monkeypatch.setenv("no_proxy", "*")
 
 
 @pytest.fixture
 def server(packed, tmp_path):
-    """A server of shards of each format, and its URL."""
     shutil.copytree(packed, tmp_path / "served")
     server = RangeServer(tmp_path / "served")
     with server.running() as server.url:
@@ -38,31 +35,30 @@ def server(packed, tmp_path):
 
 
 def batches(dataset):
-    made = data.train_batches(
-        dataset.split("train"),
-        image_size=(4, 6),
-        preprocessing=Preprocessing(),
-        batch=5,
-        augment_config=AugmentConfig(flip=True),
-        seed=2,
-        start_step=3,
-        total_steps=9,
-        num_classes=2,
-    )
+    options = {"image_size": (4, 6), "preprocessing": Preprocessing(), "batch": 5, "seed": 2}
+    options |= {"augment_config": AugmentConfig(flip=True), "num_classes": 2}
     with dataset.unreadable.reading():
+        made = data.train_batches(dataset.split("train"), start_step=3, total_steps=9, **options)
         return [np.concatenate([np.ravel(x) for x in batch]) for batch in made]
 
 
-NIGHTLY = pytest.mark.nightly
-CASES = [
-    ("tar", 20),
-    ("tfrecord", 0),
-    *(pytest.param(kind, 20, marks=NIGHTLY) for kind in FORMATS if kind != "tar"),
-    pytest.param("tar", 0, marks=NIGHTLY),
-]
+def write_tars(folder, count):
+    """Writes {0..count - 1}.tar of four pictures each, whose gray levels begin at ten times it."""
+    for number in range(count):
+        path = folder / f"{number}.tar"
+        write_tar(path, samples(range(10 * number, 10 * number + 4)))
+    return path.stat().st_size
 
 
-@pytest.mark.parametrize(("kind", "cache_gb"), CASES)
+def copies_in(shard_cache):
+    files = [path for path in (shard_cache / "copies").iterdir() if path.suffix != ".lock"]
+    return {path.name.partition("-")[2]: path for path in files}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache_gb"),
+    [("tar", 20), ("tfrecord", 0), pytest.param("parquet", 20, marks=pytest.mark.nightly)],
+)
 def test_batches_are_those_of_the_disk(server, packed, shard_cache, kind, cache_gb):
     server.fails, server.lag = every_third, 0.002
     local = load(packed / kind, test_percent=0)
@@ -76,8 +72,7 @@ def test_batches_are_those_of_the_disk(server, packed, shard_cache, kind, cache_
     assert [splits[0].encoded(i) for i in range(20)] == [splits[1].encoded(i) for i in range(20)]
     read = {path for path, span in server.requests[before:] if span}
     assert (f"/{kind}/train-00000.{kind}" in read) == (cache_gb == 0)
-    copies = [path for path in (shard_cache / "copies").iterdir() if path.suffix != ".lock"]
-    assert len(copies) == (1 if cache_gb else 0)
+    assert len(copies_in(shard_cache)) == (1 if cache_gb else 0)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "array_record"])
@@ -88,79 +83,59 @@ def test_what_must_be_copied_needs_room(server, kind):
 
 
 def test_patterns_name_shards_on_servers(server, tmp_path):
-    for number in range(3):
-        path = tmp_path / "served" / "x" / f"train-{number}.tar"
-        write_tar(path, samples(range(10 * number, 10 * number + 4)))
-    pattern = f"{server.url}/x/train-{{0..2}}.tar"
-    split = load(pattern, test_percent=0).split("train")
+    write_tars(tmp_path / "served" / "x", 3)
+    split = load(f"{server.url}/x/{{0..2}}.tar", test_percent=0).split("train")
     assert grays(split) == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
-    assert split.name(5) == f"{server.url}/x/train-1.tar record 1"
-    with pytest.raises(FileNotFoundError, match="There is no file '.*/x/train-3.tar'"):
-        load(f"{server.url}/x/train-{{0..3}}.tar")
-    import fsspec
-
+    assert split.name(5) == f"{server.url}/x/1.tar record 1"
+    with pytest.raises(FileNotFoundError, match="There is no file '.*/x/3.tar'"):
+        load(f"{server.url}/x/{{0..3}}.tar")
     files = fsspec.filesystem("memory")
     files.put(str(tmp_path / "served" / "x"), "/pictures", recursive=True)
-    assert grays(load("memory://pictures/train-*.tar", test_percent=0).split("train")) == grays(
-        split
-    )
+    in_memory = load("memory://pictures/*.tar", test_percent=0).split("train")
+    assert grays(in_memory) == grays(split)
 
 
-def test_a_server_that_stays_away_stops_the_run(server, tmp_path):
+@pytest.mark.parametrize("on_corrupt", ["skip", "stop"])
+def test_a_server_that_stays_away_stops_the_run(server, on_corrupt):
     """No other picture stands in for one that cannot be reached, as in a run without faults."""
+    fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
+    dataset = load(f"{server.url}/tar", **fields)
+    server.fails = lambda number: "error"
     message = "train-00000.tar' could not be read in 7 attempts .*goes on with the same command"
-    read_first = lambda dataset: dataset.split("train").read(0)
-    for on_corrupt, attempt in {"skip": batches, "stop": read_first}.items():
-        server.fails = lambda number: None
-        fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
-        dataset = load(f"{server.url}/tar", **fields)
-        server.fails = lambda number: "error"
-        with pytest.raises(UnreadableImageError, match=message):
-            attempt(dataset)
-        assert not dataset.unreadable.names
+    with pytest.raises(UnreadableImageError, match=message):
+        batches(dataset)
+    assert not dataset.unreadable.names
 
 
-def test_a_server_that_sends_other_bytes_is_refused(server, tmp_path):
+@pytest.mark.parametrize("room", [20, 0])
+def test_a_server_that_sends_other_bytes_is_refused(server, tmp_path, room):
     path = tmp_path / "served" / "tar" / "train-00000.tar"
     content = bytearray(path.read_bytes())
     content[5000] ^= 1
     path.write_bytes(content)
-    for room in (20, 0):
-        with pytest.raises(ValueError, match=rf"{server.url}/tar/.*not a whole shard \(its SHA"):
-            load(f"{server.url}/tar", shard_cache_gb=room)
-    (tmp_path / "served" / "tar" / "shards.json").unlink()
+    with pytest.raises(ValueError, match=rf"{server.url}/tar/.*not a whole shard \(its SHA"):
+        load(f"{server.url}/tar", shard_cache_gb=room)
+    (path.parent / "shards.json").unlink()
     path.write_bytes(content[:3000])
-    for room in (20, 0):
-        with pytest.raises(ValueError, match=rf"^'{server.url}/tar/train-00000.tar' is not a"):
-            load(f"{server.url}/tar/train-00000.tar", shard_cache_gb=room)
+    with pytest.raises(ValueError, match=rf"^'{server.url}/tar/train-00000.tar' is not a"):
+        load(f"{server.url}/tar/train-00000.tar", shard_cache_gb=room)
 
 
 def test_copies_stay_within_their_bound(server, tmp_path, shard_cache, monkeypatch):
-    def stored():
-        files = [path for path in (shard_cache / "copies").iterdir() if path.suffix != ".lock"]
-        return {path.name.partition("-")[2]: path for path in files}
-
-    for number in range(4):
-        path = tmp_path / "served" / "x" / f"{number}.tar"
-        write_tar(path, samples(range(10 * number, 10 * number + 4)))
-    gb = 2.5 * path.stat().st_size / 1e9  # room for two
+    gb = 2.5 * write_tars(tmp_path / "served" / "x", 4) / 1e9  # room for two
     everything = load(f"{server.url}/x/{{0..3}}.tar", shard_cache_gb=gb, test_percent=0)
-    assert stored().keys() == {"0.tar", "1.tar"}
+    copies = copies_in(shard_cache)
+    assert copies.keys() == {"0.tar", "1.tar"}
     assert len(grays(everything.split("train"))) == 16
     for age, name in enumerate(("0.tar", "1.tar")):
-        os.utime(stored()[name], (age + 1, age + 1))
+        os.utime(copies[name], (age + 1, age + 1))
     looked_at, forgotten = ((shard_cache / "copies" / f"look-{i}-x.tar") for i in range(2))
     for path in (looked_at, forgotten):  # of processes, the second of which was killed long ago
         path.write_bytes(b"x")
     os.utime(forgotten, (0, 0))
     load(f"{server.url}/x/3.tar", shard_cache_gb=gb, test_percent=0)
     # The least recently opened ones made room.
-    assert stored().keys() == {"1.tar", "3.tar", "0-x.tar"} and looked_at.exists()
-    monkeypatch.undo()
-    monkeypatch.setenv("KERAS_HOME", str(shard_cache.parents[1]))
-    shutil.rmtree(shard_cache / "copies")
-    again = load(f"{server.url}/x/{{0..3}}.tar", shard_cache_gb=gb, test_percent=0)
-    assert len(grays(again.split("train"))) == 16  # while a thread copies
+    assert copies_in(shard_cache).keys() == {"1.tar", "3.tar", "0-x.tar"} and looked_at.exists()
 
 
 def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
@@ -179,18 +154,15 @@ def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
     assert [*(shard_cache / "copies").iterdir()] == [copy]
 
 
-ENDLESS = {
-    "206": b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-9/10\r\n\r\n",
-    "200": b"HTTP/1.1 200 OK\r\n\r\n",
-    "announced": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
-}
+ENDLESS = {"206 OK": "Content-Range: bytes 0-9/10", "200 OK": "Content-Length: 99999999999"}
 
 
-@pytest.mark.parametrize("answer", ENDLESS)
-def test_no_more_is_read_than_was_asked_for(answer):
-    with hostile_server(ENDLESS[answer], b"0123456789" * 2**10) as (url, taken):
+@pytest.mark.parametrize("status", ENDLESS)
+def test_no_more_is_read_than_was_asked_for(status):
+    head = f"HTTP/1.1 {status}\r\n{ENDLESS[status]}\r\n\r\n".encode()
+    with hostile_server(head, b"0123456789" * 2**10) as (url, taken):
         assert shard_files.read_range(f"{url}/a.tar", 0, 15) == b"012345678901234"
-        if answer != "206":
+        if status == "200 OK":
             with pytest.raises(ValueError, match=f"'{url}/a.tar' must support ranges"):
                 shard_files.read_range(f"{url}/a.tar", 5, 10)
         with pytest.raises(ValueError, match="shards.json' is damaged"):

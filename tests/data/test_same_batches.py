@@ -10,7 +10,6 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
-from keras import ops
 from PIL import Image
 
 from tests.helpers import run_script
@@ -26,7 +25,6 @@ once = pytest.mark.once
 
 
 def pictures():
-    """Encoded pictures of two formats and many sizes, and the numbers of their classes."""
     rng, made = np.random.default_rng(3), []
     for i in range(COUNT):
         pixels = rng.integers(0, 256, (*rng.integers(9, 40, 2), 3), dtype="uint8")
@@ -91,35 +89,14 @@ def write_hf(root, encoded):
 
 def write_tfds(form):
     def write(root, encoded):
-        import tensorflow_datasets as tfds
+        from tests.data.test_tfds import prepare
 
-        class SamePictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-            VERSION = tfds.core.Version("1.0.0")
-
-            def _info(self):
-                features = {
-                    "image": tfds.features.Image(shape=(None, None, 3)),
-                    "label": tfds.features.ClassLabel(names=CLASSES),
-                }
-                features = tfds.features.FeaturesDict(features)
-                return tfds.core.DatasetInfo(
-                    builder=self, features=features, disable_shuffling=True
-                )
-
-            def _split_generators(self, dl_manager):
-                return {"train": self._generate_examples()}
-
-            def _generate_examples(self):
-                for number, (content, label) in enumerate(encoded):
-                    yield number, {"image": io.BytesIO(content), "label": label}
-
-        SamePictures(data_dir=root, file_format=form).download_and_prepare()
-        return f"tfds:same_pictures/{root}"
+        prepare(root, form, {"train": [(io.BytesIO(content), k) for content, k in encoded]})
+        return f"tfds:tiny_pictures/{root}"
 
     return write
 
 
-HELD_OUT_BY_HAND = DataConfig(test_percent=0, test_split="train")
 SOURCES = {
     "table": write_table,
     **{kind: write_shards(kind) for kind in ("tar", "parquet", "tfrecord", "array_record")},
@@ -129,11 +106,11 @@ SOURCES = {
 
 
 def opened(name):
-    if not name.startswith("tfds:"):
-        return data.load(name, 3, HELD_OUT_BY_HAND)
-    name, _, root = name.partition("/")
-    config = DataConfig(test_percent=0, test_split="train", data_dir=f"/{root.lstrip('/')}")
-    return data.load(name, 3, config)
+    config = {"test_percent": 0, "test_split": "train"}
+    if name.startswith("tfds:"):
+        name, _, folder = name.partition("/")
+        config["data_dir"] = f"/{folder.lstrip('/')}"
+    return data.load(name, 3, DataConfig(**config))
 
 
 @pytest.fixture(scope="module")
@@ -141,30 +118,19 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("sources")
 
 
-def train_batches(dataset, start_step=0, shard=(0, 1), threads=0, total_steps=STEPS, **changes):
-    augment = {"crop": "inception", "flip": True, "mixup_alpha": 0.2, "cutmix_alpha": 1.0}
-    return data.train_batches(
-        dataset.split("train"),
-        **IMAGES,
-        batch=BATCH,
-        augment_config=AugmentConfig(**{**augment, **changes}),
-        seed=5,
-        start_step=start_step,
-        total_steps=total_steps,
-        num_classes=3,
-        shard=shard,
-        threads=threads,
-    )
+def train_batches(dataset, start_step=0, shard=(0, 1), threads=0):
+    changes = {"crop": "inception", "flip": True, "mixup_alpha": 0.2, "cutmix_alpha": 1.0}
+    options = {"augment_config": AugmentConfig(**changes), "seed": 5, "num_classes": 3}
+    options |= {"start_step": start_step, "total_steps": STEPS, "shard": shard, "threads": threads}
+    return data.train_batches(dataset.split("train"), **IMAGES, batch=BATCH, **options)
 
 
 def held_out_batches(dataset, shard=(0, 1), threads=0):
-    return data.eval_batches(
-        dataset.split("train"), **IMAGES, batch=BATCH, shard=shard, threads=threads
-    )
+    options = {"batch": BATCH, "shard": shard, "threads": threads}
+    return data.eval_batches(dataset.split("train"), **IMAGES, **options)
 
 
 def assert_equal(batches, expected, rows=slice(None)):
-    """The same types, shapes and bits; the rows of each expected batch are compared."""
     for batch, other in zip(batches, expected, strict=True):
         for one, two in zip(batch, other, strict=True):
             assert one.dtype == two.dtype
@@ -180,7 +146,6 @@ def expected(root):
 
 @pytest.fixture(scope="module")
 def names(root, expected):
-    """The name of each source; a folder is not sorted, and all others have its order."""
     encoded = [expected[0].split("train").encoded(i) for i in range(COUNT)]
     write = lambda source: SOURCES[source](root / source.replace(" ", "_"), encoded)
     return {source: write(source) for source in SOURCES} | {"folder": expected[0].name}
@@ -202,12 +167,10 @@ def test_every_source_has_the_batches_of_the_folder(names, expected, source):
 def test_threads_processes_and_places_to_begin_change_nothing(expected, threads):
     dataset, training, held_out = expected
     for shard, rows in (((0, 1), slice(None)), ((0, 2), slice(4)), ((1, 2), slice(4, 8))):
-        for start in range(STEPS):
+        for start in (0, 3, 6):
             batches = train_batches(dataset, start, shard, threads)
             assert_equal(batches, training[start:], rows)
-            assert_equal(
-                [batches[len(batches) - 1], batches[0]], [training[-1], training[start]], rows
-            )
+        assert_equal([batches[len(batches) - 1], batches[0]], [training[-1], training[6]], rows)
         assert_equal(held_out_batches(dataset, shard, threads), held_out, rows)
 
 
@@ -220,65 +183,59 @@ def digest(batches):
 
 @once
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.nightly)])
-def test_other_backends_have_the_same_batches_without_tensorflow(names, expected, backend):
+def test_other_backends_have_the_same_batches_and_train_without_tensorflow(
+    names, expected, backend, tmp_path
+):
+    sizes = {"variant": "null", "image_size": 16, "patch_size": 8, "hidden_size": 12}
+    sizes |= {"num_layers": 1, "num_heads": 2, "mlp_dim": 16, "dropout_rate": 0.1}
+    changes = {"crop": "inception", "mixup_alpha": 0.2, "randaugment_layers": 2}
+    options = {f"model.{name}": value for name, value in sizes.items()}
+    options |= {f"augment.{name}": value for name, value in changes.items()}
+    run, features = tmp_path / "run", tmp_path / "features.parquet"
+    options |= {"dataset": names["table"], "workdir": run, "batch": 8, "total_steps": 4}
+    options["kernels"] = "default"
+    picture = expected[0].split("train").name(0)
+    commands = [
+        ["check", names["folder"]],
+        ["train", *(text for name, value in options.items() for text in (f"--{name}", value))],
+        ["evaluate", run, "--dataset", names["tfrecord"]],
+        ["predict", run, picture, "--out", tmp_path / "predicted.csv"],
+        ["embed", run, names["folder"], "--out", features],
+        ["search", features, picture],
+    ]
     code = f"""
         from tests.data.hide_tensorflow import WANTED
         from tests.data.test_same_batches import digest, opened, train_batches
+        from vit_keras.commands import run
 
         for source, name in {names}.items():
             print("digest of", digest(train_batches(opened(name), threads=2)), source)
             assert not WANTED, (source, WANTED)
+        for command in {[[*map(str, command)] for command in commands]}:
+            assert run(command) in (None, 0), command
+            assert not WANTED, (command, WANTED)
     """
     printed = run_script("-c", textwrap.dedent(code), backend=backend).stdout.splitlines()
     digests = [line.split()[2] for line in printed if line.startswith("digest of")]
     assert digests == [digest(expected[1])] * len(names)
-
-
-class Flat(keras.layers.Layer):
-    """The pixels as they are, over a weight that learns nothing."""
-
-    def build(self, input_shape):
-        self.weight = self.add_weight(name="weight", initializer="zeros")
-
-    def call(self, x):
-        return ops.reshape(x, (ops.shape(x)[0], -1)) + 0.0 * self.weight
-
-
-class Seen(keras.metrics.Metric):
-    """Keeps all targets and outputs of a run."""
-
-    def __init__(self, shapes):
-        super().__init__(name="seen")
-        add = lambda shape: self.add_weight(shape=(STEPS, *shape), initializer="zeros")
-        self.kept = [*map(add, shapes)]
-        self.number = self.add_weight(shape=(), initializer="zeros", dtype="int32")
-
-    def update_state(self, targets, outputs, sample_weight=None):
-        for kept, value in zip(self.kept, (targets, outputs)):
-            start = ops.stack([self.number.value, *[0] * (len(kept.shape) - 1)])
-            kept.assign(ops.slice_update(kept.value, start, ops.cast(value, "float32")[None]))
-        self.number.assign(self.number + 1)
-
-    def result(self):
-        return ops.convert_to_tensor(self.number)
-
-    def reset_state(self):  # at the end of each epoch
-        pass
+    assert features.is_file() and "0" in (tmp_path / "predicted.csv").read_text()
 
 
 @pytest.mark.parametrize("form", ["itself", "dataset"])
 def test_fit_sees_the_batches_in_order(expected, form):
     """In three epochs, of which the last one has a single step and begins with new batches."""
     dataset, training, _ = expected
-    seen = Seen([(BATCH, 3), (BATCH, 12 * 16 * 3)])
-    model = keras.Sequential([keras.Input((12, 16, 3)), Flat()])
-    model.compile("sgd", lambda targets, outputs: 0.0 * ops.mean(outputs, axis=-1), metrics=[seen])
-    batches = train_batches(dataset, threads=2)
-    batches = batches if form == "itself" else batches.as_dataset()
-    model.fit(batches, epochs=2, steps_per_epoch=3, shuffle=False, verbose=0)
-    batches = train_batches(dataset, start_step=6, threads=2)
-    batches = batches if form == "itself" else batches.as_dataset()
-    model.fit(batches, initial_epoch=2, epochs=3, steps_per_epoch=1, shuffle=False, verbose=0)
-    targets, images = (ops.convert_to_numpy(kept) for kept in seen.kept)
-    np.testing.assert_array_equal(images, [x.reshape(BATCH, -1) for x, _ in training])
-    np.testing.assert_array_equal(targets, [y for _, y in training])
+    layers = [keras.Input((12, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
+    model, losses = keras.Sequential(layers), []
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    keep = lambda number, logs: losses.append(float(logs["loss"]))
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=keep)
+    for first, last, steps in ((0, 2, 3), (2, 3, 1)):
+        batches = train_batches(dataset, start_step=3 * first, threads=2)
+        batches = batches if form == "itself" else batches.as_dataset()
+        epochs = {"initial_epoch": first, "epochs": last, "steps_per_epoch": steps}
+        model.fit(batches, **epochs, shuffle=False, verbose=0, callbacks=[note])
+    kernel, bias = model.get_weights()
+    each = [np.mean((x.reshape(BATCH, -1) @ kernel + bias - y) ** 2) for x, y in training]
+    means = [np.mean(each[number // 3 * 3 : number + 1]) for number in range(STEPS)]  # of the epoch
+    np.testing.assert_allclose(losses, means, rtol=1e-4)

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - rows of tables of cases
-"""Tables of images: their contents, held-out images, and errors."""
+"""Tables of images, and their labels and numbers."""
 
-import pathlib
+import os
 
 import numpy as np
 import pyarrow
@@ -9,9 +9,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tests.data.gray_pictures import grays, write
+from tests.data.gray_shards import grays, write
 from vit_keras import data
-from vit_keras.config import DataConfig
+from vit_keras.config import AugmentConfig, Config, DataConfig
+from vit_keras.models import Preprocessing
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 
@@ -25,46 +27,49 @@ def stored(path, columns):
     return f"table:{path}"
 
 
+def pictures(root, *names):
+    """Pictures whose gray level is their place in `names`."""
+    for value, name in enumerate(names):
+        write(root / name, value)
+
+
+def opened(path, task="auto", **fields):
+    name = path if isinstance(path, str) else f"table:{path}"
+    return data.load(name, 1, DataConfig(**{"test_percent": 0, **fields}), task)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_names_files_labels_and_splits(tmp_path, suffix):
-    values = [30, 5, 100, 31, 6]
-    for value in values:
-        write(tmp_path / "pictures" / f"{value}.png", value)
-    columns = {
-        "path": [f"pictures/{v}.png" for v in values[:-1]] + [str(tmp_path / "pictures/6.png")],
-        "label": [10, 9, 100, 10, 9],
-        "split": ["train", "train", "train", "validation", "validation"],
-    }
-    dataset = data.load(stored(tmp_path / f"rows{suffix}", columns), 1)
+    names = ["d/0.png", "d/1.png", "d/2.png", "d/3.png", str(tmp_path / "d/4.png")]
+    pictures(tmp_path, *names)
+    columns = {"path": names, "label": [10, 9, 100, 10, 9]}
+    columns["split"] = ["train"] * 3 + ["validation"] * 2
+    dataset = opened(stored(tmp_path / f"rows{suffix}", columns))
     assert dataset.class_names == ("9", "10", "100")  # as numbers, not as text
-    assert grays(dataset.split("train")) == [30, 5, 100]  # rows keep their order
+    assert grays(dataset.split("train")) == [0, 1, 2]  # rows keep their order
     np.testing.assert_array_equal(dataset.split("train").labels, [1, 0, 2])
-    assert grays(dataset.split("test")) == [31, 6]
+    assert grays(dataset.split("test")) == [3, 4]
     del columns["split"]
     columns["label"] = ["x", "b", "b", "x", "b"]
-    dataset = data.load(stored(tmp_path / f"more{suffix}", columns), 1, DataConfig(test_percent=40))
+    dataset = opened(stored(tmp_path / f"more{suffix}", columns), test_percent=40)
     assert dataset.class_names == ("b", "x")
     np.testing.assert_array_equal(np.bincount(dataset.split("test").labels), [1, 1])
     assert dataset.held_out_by.startswith("no column split: 40 % of each class, 2 pictures, are")
 
 
 def test_a_table_of_training_rows_alone_holds_out_a_share(tmp_path):
-    values = [*range(6), *range(100, 106)]
-    for value in values:
-        write(tmp_path / f"{value}.png", value)
-    columns = {
-        "path": [f"{value}.png" for value in values],
-        "label": ["a" if value < 50 else "b" for value in values],
-        "split": ["Train"] * 10 + ["extra"] * 2,
-    }
+    names = [f"{value}.png" for value in range(12)]
+    pictures(tmp_path, *names)
+    splits = ["Train"] * 10 + ["extra"] * 2
+    columns = {"path": names, "label": [*"aaaaaabbbbbb"], "split": splits}
     name = stored(tmp_path / "rows.csv", columns)
-    dataset = data.load(name, 1, DataConfig(test_percent=25))
-    assert sorted(grays(dataset.split("train")) + grays(dataset.split("test"))) == values[:10]
+    dataset = opened(name, test_percent=25)
+    assert sorted(grays(dataset.split("train")) + grays(dataset.split("test"))) == [*range(10)]
     np.testing.assert_array_equal(np.bincount(dataset.split("test").labels), [2, 1])
-    assert grays(dataset.split("extra")) == [104, 105]
+    assert grays(dataset.split("extra")) == [10, 11]
     assert dataset.held_out_by.startswith("no row of the split test: 25 % of each class, 3 pict")
     for test_split in ("extra", "train[50%:]"):
-        dataset = data.load(name, 1, DataConfig(test_split=test_split))
+        dataset = opened(name, test_split=test_split, test_percent=20)
         assert len(dataset.split("train")) == 10 and not dataset.held_out_by
 
 
@@ -72,26 +77,14 @@ def test_a_table_of_training_rows_alone_holds_out_a_share(tmp_path):
     ("name", "message"),
     [
         ("bad.parquet", "bad.parquet' cannot be read as a .parquet table"),
-        ("nowhere.csv", "no table at 'nowhere.csv'"),
-        ("a.xlsx", "needs a .csv, .tsv, .txt or .parquet file. Received: 'a.xlsx'"),
+        ("nowhere.csv", "no table at '.*nowhere.csv'"),
+        ("a.xlsx", "needs a .csv, .tsv, .txt or .parquet file. Received: '.*a.xlsx'"),
     ],
 )
-def test_files_that_are_no_tables_are_named(tmp_path, monkeypatch, name, message):
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("bad.parquet").write_bytes(b"PAR1 is not enough")
+def test_files_that_are_no_tables_are_named(tmp_path, name, message):
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 is not enough")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        data.load(f"table:{name}", 3)
-
-
-def pictures(root, *names):
-    """Pictures whose gray level is their place in `names`, and classes by turns."""
-    for value, name in enumerate(names):
-        write(root / name, value)
-    return root
-
-
-def opened(path, task="auto", **fields):
-    return data.load(f"table:{path}", 1, DataConfig(**{"test_percent": 0, **fields}), task)
+        opened(tmp_path / name)
 
 
 NAMES = ("007.png", "07.png", "7.png", "8.png")
@@ -102,17 +95,12 @@ FORMS = {  # a text, its encoding, options, and the classes of the four pictures
     "given encoding": ("path,label\n{0},Жук\n{1},b\n{2},b\n{3},b", "koi8-r", {"encoding": "koi8-r"}, "Жук|b|b|b"),
     "UTF-16": ("path;label\n{0};Käfer\n{1};b\n{2};b\n{3};b", "utf-16", {}, "Käfer|b|b|b"),
     "UTF-16 without its mark": ("path;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-16-le", {}, "a|b|b|b"),
-    "a mark of UTF-8": ("path,label\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8-sig", {}, "a|b|b|b"),
     "two forms of Unicode": ("path,label\n{0},ä\n{1},a\u0308\n{2},b\n{3},b", "utf-8", {}, "ä|ä|b|b"),
     "semicolons and spaces": (" path ; label \n{0};cat \n{1}; cat\n{2};dog\n{3};dog", "utf-8", {}, "cat|cat|dog|dog"),
-    "tabs": ("path\tlabel\n{0}\ta,b\n{1}\tc\n{2}\tc\n{3}\tc", "utf-8", {}, "a,b|c|c|c"),
-    "ends of old Macs": ("path,label\r{0},a\r{1},b\r{2},b\r{3},b\r", "utf-8", {}, "a|b|b|b"),
     "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a|b|b|b"),
     "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a|b|b|b"),
-    "blank lines and Windows' ends": ("path,label\r\n{0},a\r\n\r\n{1},b\r\n{2},b\r\n{3},b\r\n\r\n", "utf-8", {}, "a|b|b|b"),
     "quoted line breaks elsewhere": ('path,note,label\n{0},"x\ny, z",a\n{1},,b\n{2},,b\n{3},,b', "utf-8", {}, "a|b|b|b"),
     "an index of pandas": (",file_name,label\n0,{0},a\n1,{1},b\n2,{2},b\n3,{3},b", "utf-8", {}, "a|b|b|b"),
-    "Filename": ("Filename,Class\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a|b|b|b"),
     "a column by its files": ("number,scan,label\n1,{0},a\n2,{1},b\n3,{2},b\n4,{3},b", "utf-8", {}, "a|b|b|b"),
     "a given column": ("image,other,label\nx,{0},a\ny,{1},b\nz,{2},b\nw,{3},b", "utf-8", {"path_column": "other"}, "a|b|b|b"),
     "the one column left": ("id_code,diagnosis\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a|b|b|b"),
@@ -137,11 +125,9 @@ def test_a_table_is_read_as_people_write_it(tmp_path, form):
 
 FILES = {  # files, the cell that means the first of them, and what else the table says
     "no suffix": (("train_images/0a1b.png", "other/0a1c.png"), "0a1b"),
-    "backslashes": (("a/b/1.png", "a/c/1.png"), "a\\b\\1.png"),
     "a drive": (("b/1.png", "c/1.png"), "C:\\data\\a\\b\\1.png"),
     "a folder above": (("train/p1/view1.png", "train/p2/view1.png"), "Small/train/p1/view1.png"),
     "the other form of Unicode": (("Ka\u0308fer.png", "b.png"), "Käfer.png"),
-    "other case": (("Scan.PNG", "b.png"), "scan.png"),
 }
 
 
@@ -149,7 +135,6 @@ FILES = {  # files, the cell that means the first of them, and what else the tab
 def test_the_one_file_that_fits_is_taken_and_said(tmp_path, case):
     names, cell = FILES[case]
     pictures(tmp_path, *names)
-    (tmp_path / "__MACOSX").mkdir()
     write(tmp_path / "__MACOSX" / names[0].replace("/", "_"), 9)
     (tmp_path / "rows.csv").write_text(f"path,label\n{cell},a\n{names[1]},b\n")
     dataset = opened(tmp_path / "rows.csv")
@@ -164,7 +149,6 @@ TASKS = {  # columns, options, the task, and what is said of it
     "many whole numbers": ({"label": [*map(str, range(30))]}, {}, "classes", "--task numbers if they are"),
     "several in one": ({"label": ["a|b", "a", "b"]}, {}, "classes", "--task labels if '|' separates"),
     "0 and 1": ({"a": ["1", "0", "1"], "b": ["1", "", "0"]}, {}, "labels", "hold 0 and 1"),
-    "yes and no": ({"a": ["True", "False", "1"], "b": ["no", "yes", "0"]}, {}, "labels", "hold 0 and 1"),
     "exactly one": ({"a": ["1", "0", "0"], "b": ["0", "1", "1"]}, {}, "labels", "--task classes makes"),
     "CheXpert": ({"a": ["1", "-1.0", "0"], "b": ["0", "", "1"]}, {}, "numbers", "'a' holds '-1.0' in row 2; if it stands for unknown, give --task labels --data.unknown=-1.0"),
     "unknown": ({"a": ["1", "-1.0", "0"], "b": ["0", "", "1"]}, {"unknown": "-1.0"}, "labels", "hold 0 and 1"),
@@ -184,9 +168,8 @@ def test_the_task_that_was_guessed_is_said(tmp_path, case):
     assert any(said in note for note in dataset.notes), dataset.notes
     assert any(note.startswith(f"task: {kind}, since ") for note in dataset.notes)
     if kind in ("labels", "numbers"):
-        known = {"true": 1, "yes": 1, "false": 0, "no": 0, "": np.nan}
-        known |= {"-1.0": np.nan} if fields else {}
-        number = lambda cell: float(known.get(cell.casefold(), cell.replace(",", ".")))
+        known = {"": np.nan} | ({"-1.0": np.nan} if fields else {})
+        number = lambda cell: float(known.get(cell, cell.replace(",", ".")))
         expected = np.array([[*map(number, row)] for row in zip(*columns.values())], "float32")
         np.testing.assert_array_equal(dataset.split("train").labels, expected)
 
@@ -195,7 +178,6 @@ SPLITS = {
     "Training and Testing": ("split", ["Training", "Testing", "Training", "training"], [0, 2, 3]),
     "0 and 1": ("split", ["0", "1", "0", "0"], [0, 2, 3]),
     "0, 1 and 2": ("Split", ["0", "2", "1", "0"], [0, 3]),
-    "another column": ("subset", ["train", "test", "train", "train"], [0, 2, 3]),
     "no split": ("set", ["easy", "hard", "easy", "hard"], [0, 1, 2, 3]),
 }
 
@@ -207,9 +189,8 @@ def test_splits_are_found_by_their_names(tmp_path, case):
     rows = zip(NAMES, "abab" if case == "no split" else "abbb", cells)
     text = "\n".join([f"path,label,{column}", *map(",".join, rows)])
     (tmp_path / "rows.csv").write_text(text)
-    dataset = opened(
-        tmp_path / "rows.csv", test_split="train[:0]" if case == "no split" else "test"
-    )
+    test_split = "train[:0]" if case == "no split" else "test"
+    dataset = opened(tmp_path / "rows.csv", test_split=test_split)
     assert grays(dataset.split("train")) == train
     assert case == "no split" or grays(dataset.split("test")) == [1]
 
@@ -222,7 +203,6 @@ BROKEN = {
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
     "one class": ("path,label\n{0},a\n{1},a\n", {}, "at least two classes"),
     "no rows": ("path,label\n", {}, r"needs rows below its header.*\['path', 'label'\] and no row"),
-    "nothing": ("", {}, "needs rows below its header"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "two open quotes": ('path,label\n{0},"a\n{1},b"\n{2},a\n{3},b\n', {}, r"text on one line. Received: \['a\\n07.png,b'\].*quote that is not closed"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, and the header 2\).*data.separator"),
@@ -234,6 +214,10 @@ BROKEN = {
     "an encoding that does not fit": ("path,label\n{0},é\n", {"encoding": "ascii"}, "must be text in .* with data.encoding='ascii'"),
     "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave it out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
+    "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
+    "a number that is none": ("path,a\n{0},x\n{1},1\n", {"task": "numbers", "label_columns": "a"}, "must hold a number or nothing .* Received: 'x' in row 1"),
+    "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*'a', 'b'.*1 rows that .* such as row 2"),
+    "a label to test alone": ("path,a,b,split\n{0},0,1,train\n{1},0,0,train\n{2},1,1,test\n", {"label_columns": "a,b"}, "All labels must have training images. Received: .*, which has .'a'. only in other"),
     "a pattern without a group": ("path\n{0}\n{1}\n", {"label_pattern": "."}, "with the class in brackets"),
 }  # fmt: skip
 
@@ -250,24 +234,26 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path, case):
 def test_groups_stay_whole_and_columns_that_look_like_them_are_told(tmp_path):
     names = [f"{i:02}.png" for i in range(40)]
     pictures(tmp_path, *names)
-    rows = [f"{name},{'ab'[i % 2]},p{i // 4}" for i, name in enumerate(names)]
-    (tmp_path / "rows.csv").write_text("\n".join(["path,label,Patient_ID", *rows]))
-    dataset = opened(tmp_path / "rows.csv", test_percent=20)
-    (warning,) = dataset.warnings
+    columns = {
+        "path": names,
+        "label": [*"ab" * 20],
+        "Patient_ID": [f"p{i // 4}" for i in range(40)],
+    }
+    name, fields = stored(tmp_path / "rows.csv", columns), {"test_percent": 20}
+    (warning,) = opened(name, **fields).warnings
     assert warning.startswith("the column 'Patient_ID' looks like groups: 10 for 40 pictures")
     assert warning.endswith("give data.group_column Patient_ID")
     patients = lambda split: {gray // 4 for gray in grays(split)}
-    fields = {"group_column": "Patient_ID", "test_percent": 20}
-    dataset = opened(tmp_path / "rows.csv", **fields)
+    fields["group_column"] = "Patient_ID"
+    dataset = opened(name, **fields)
     train, test = dataset.split("train"), dataset.split("test")
     assert not patients(train) & patients(test) and len(train) == 32 and not dataset.warnings
     for options in ({"dev_percent": 25.0}, {"fold": (1, 3)}):
         parts = data.train_and_test(dataset, DataConfig(**fields, **options))
         assert not patients(parts[0]) & patients(parts[1])
         assert sum(map(len, parts)) == 32 and len(parts[1]) >= 8
-    given = [f"{row},{'test' if i < 2 else 'train'}" for i, row in enumerate(rows)]
-    (tmp_path / "rows.csv").write_text("\n".join(["path,label,Patient_ID,split", *given]))
-    dataset = opened(tmp_path / "rows.csv", **fields)
+    columns["split"] = ["test"] * 2 + ["train"] * 38
+    dataset = opened(stored(tmp_path / "rows.csv", columns), **fields)
     lines = data.describe_splits(dataset, dataset.split("train"), dataset.split("test"))
     assert "warning: groups in 'train' and in 'test'" in lines[-1] and lines[-1].endswith(": p0")
 
@@ -275,8 +261,112 @@ def test_groups_stay_whole_and_columns_that_look_like_them_are_told(tmp_path):
 def test_a_picture_in_several_rows_is_in_one_part(tmp_path):
     names = [f"{i}.png" for i in range(10)]
     pictures(tmp_path, *names)
-    rows = [f"{name},{'ab'[k]}" for i, name in enumerate(names) for k in (i % 2, i % 2)]
-    (tmp_path / "rows.csv").write_text("\n".join(["path,label", *rows]))
-    dataset = opened(tmp_path / "rows.csv", test_percent=30)
+    columns = {"path": names * 2, "label": [*"ab" * 10]}
+    dataset = opened(stored(tmp_path / "rows.csv", columns), test_percent=30)
     train, test = (set(grays(dataset.split(name))) for name in ("train", "test"))
     assert train | test == {*range(10)} and not train & test
+
+
+nan = np.nan
+
+
+@pytest.fixture
+def six(tmp_path):
+    """Columns of six pictures, of which two are held out."""
+    names = [f"{i}.png" for i in range(6)]
+    pictures(tmp_path, *names)
+    return {"path": names, "split": ["train"] * 4 + ["test"] * 2}
+
+
+def labels_of(dataset):
+    return np.concatenate([dataset.split(name).labels for name in ("train", "test")])
+
+
+def test_columns_of_zeros_and_ones_are_labels(six, tmp_path):
+    six |= {"sun": [1, 0, None, 1, 0, 1], "sea": [0, 1, 1, None, None, 0]}
+    dataset = opened(stored(tmp_path / "rows.parquet", six), label_columns="sun, sea")
+    assert dataset.kind == "labels" and dataset.class_names == ("sun", "sea")
+    expected = [[1, 0], [0, 1], [nan, 1], [1, nan], [0, nan], [1, 0]]
+    np.testing.assert_array_equal(labels_of(dataset), expected)
+    assert data.count_classes(dataset, dataset.splits)["train"] == {"sun": 2, "sea": 2}
+    line, *_ = data.describe_splits(dataset, dataset.split("train"), dataset.split("test"))
+    assert line.endswith("4 pictures of 2 labels, and 2 (33.3%) held out; each label has 2")
+
+
+def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
+    expected = [[0, 1], [1, 1], [0, 0], [nan, nan], [1, 0], [0, 1]]
+    lists = [["sun"], ["sea", "sun"], [], None, ["sea"], ["sun"]]
+    dataset = opened(stored(tmp_path / "rows.parquet", {**six, "label": lists}))
+    assert dataset.kind == "labels" and dataset.class_names == ("sea", "sun")
+    np.testing.assert_array_equal(labels_of(dataset), expected)
+    texts = ["sun", "sea; sun", "", "", "sea", "sun"]  # CSV has no lists, and nothing is no label
+    name = stored(tmp_path / "rows.csv", {**six, "label": texts})
+    dataset = opened(name, "labels", label_separator=";")
+    np.testing.assert_array_equal(labels_of(dataset), np.nan_to_num(expected))
+
+
+def test_fractions_are_numbers(six, tmp_path):
+    values = [1.5, 2.0, None, -3.25, 0.0, 7.0]
+    name = stored(tmp_path / "rows.parquet", {**six, "label": values, "age": [*range(30, 36)]})
+    dataset = opened(name)
+    assert dataset.kind == "numbers" and dataset.class_names == ("label",)
+    np.testing.assert_array_equal(labels_of(dataset)[:, 0], np.array(values, "float32"))
+    dataset = opened(name, "numbers", label_columns="age")
+    np.testing.assert_array_equal(labels_of(dataset)[:, 0], range(30, 36))
+
+
+def test_numbers_become_standardized_targets(six, tmp_path):
+    values = np.array([[1, 10], [3, nan], [nan, 30], [5, 20], [7, 7], [0, 0]])
+    columns = {n: [None if np.isnan(v) else v for v in of] for n, of in zip("ab", values.T)}
+    name = stored(tmp_path / "rows.parquet", six | columns)
+    dataset = opened(name, "numbers", label_columns="a,b")
+    train = dataset.split("train")
+    task = data.learned_task(dataset, train, Config())
+    known = [values[:4, k][~np.isnan(values[:4, k])] for k in range(2)]
+    np.testing.assert_allclose(task.mean, [v.mean() for v in known])
+    np.testing.assert_allclose(task.std, [v.std() for v in known])
+    options = {"image_size": (8, 8), "preprocessing": Preprocessing(), "batch": 4}
+    ((_, targets),) = data.eval_batches(train, num_classes=2, task=task, **options)
+    np.testing.assert_allclose(targets, (values[:4] - task.mean) / task.std, rtol=1e-6)
+    assert data.captions_of(targets, ("a", "b"), task) == ["a 1, b 10", "a 3", "b 30", "a 5, b 20"]
+
+
+def test_a_picture_in_several_folders_has_several_labels(tmp_path):
+    for value, folder in enumerate(("sea", "sea", "sun", "sun", "sand")):
+        write(tmp_path / folder / f"{value}.png", value)
+    os.symlink(tmp_path / "sea" / "0.png", tmp_path / "sun" / "again.png")
+    os.link(tmp_path / "sea" / "0.png", tmp_path / "sand" / "0.png")
+    config = DataConfig(test_percent=0, test_split="train")
+    dataset = data.load(f"folder:{tmp_path}", 1, config)
+    split = dataset.split("train")
+    assert dataset.kind == "labels" and dataset.class_names == ("sand", "sea", "sun")
+    found = dict(zip(grays(split), split.labels.tolist()))
+    assert found == {0: [1, 1, 1], 1: [0, 1, 0], 2: [0, 0, 1], 3: [0, 0, 1], 4: [1, 0, 0]}
+    as_classes = data.load(f"folder:{tmp_path}", 1, config, "classes")
+    assert as_classes.kind == "classes" and len(as_classes.split("train")) == 7
+
+
+def test_balanced_batches_go_on_where_they_stopped():
+    images = np.arange(40, dtype="uint8")[:, None, None, None] * np.ones((1, 4, 4, 1), "uint8")
+    split = data.from_arrays(images, [0] * 36 + [1] * 4)
+    sizes = {"image_size": (4, 4), "preprocessing": Preprocessing(), "batch": 4, "num_classes": 2}
+    options = {**sizes, "augment_config": AugmentConfig(), "seed": 0, "is_balanced": True}
+    whole, rest = (
+        list(data.train_batches(split, start_step=start, total_steps=10, **options))
+        for start in (0, 6)
+    )
+    for pair in zip(whole[6:], rest, strict=True):
+        for one, other in zip(*pair):
+            np.testing.assert_array_equal(one, other)
+    assert np.mean([targets for _, targets in whole], axis=(0, 1)).tolist() == [0.5, 0.5]
+
+
+def test_losses_that_balance_need_all_classes():
+    dataset = data.load("digits", 1)
+    train = dataset.split("train")
+    config = Config(balance="weights")
+    shares = data.learned_task(dataset, train, config).shares
+    np.testing.assert_allclose(shares, np.bincount(train.labels) / len(train))
+    assert data.learned_task(dataset, train, Config()) == Task()
+    with pytest.raises(ValueError, match=r"none, or no others, for .'9'.. Set balance to none"):
+        data.learned_task(dataset, train.part(np.flatnonzero(train.labels < 9)), config)

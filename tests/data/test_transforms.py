@@ -3,26 +3,27 @@
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import stats
 
 from tests.helpers import assert_close
 from tests.peers import peer
 from vit_keras import data
+from vit_keras.data.batches import generator
 from vit_keras.data.dataset import Split
+from vit_keras.data.transforms import ASPECT, INCEPTION_AREA, bit_crop, random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
 transforms = peer("torchvision.transforms")
-METHODS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 # Up, down, across, and by a half, where many weighted sums lie between two levels.
 SIZES = [(24, 32), (57, 40), (131, 200), (64, 80), (1, 5), (301, 47), (40, 32)]
 TOGETHER = 25  # pictures of random sizes that are evaluated with one model
 # Groups of pictures: 300 in all, or 10,000.
 GROUPS = pytest.mark.parametrize("groups", [3, pytest.param(100, marks=pytest.mark.nightly)])
-INTERPOLATION = pytest.mark.parametrize("interpolation", METHODS)
+INTERPOLATION = pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 
 
 def random_sides(rng, largest):
-    """A height and width, of which small ones are as likely as large ones."""
     return tuple(np.exp(rng.uniform(0, np.log(largest + 0.5), 2)).round().astype(int).tolist())
 
 
@@ -34,66 +35,34 @@ def picture_of(pixels):
     return Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
 
 
-def evaluated(pictures, size, **options):
-    """The pixels that a model of a size sees of each picture, `(N, height, width, C)`."""
+def compare(pictures, size, theirs, **options):
+    """Compares the pixels that a model of a size sees of each picture."""
     levels = Preprocessing(mean=(0.0,), std=(1 / 255,), **options)  # the model's input is pixels
     split = Split(np.zeros(len(pictures), int), pictures.__getitem__)
     made = data.eval_batches(split, image_size=size, preprocessing=levels, batch=8)
     images = np.concatenate([images for images, _ in made])
     assert np.abs(images - images.round()).max() < 1e-3
-    return images.round()
+    expected = [np.asarray(theirs(picture_of(pixels))) for pixels in pictures]
+    np.testing.assert_array_equal(images.round(), np.reshape(expected, images.shape))
 
 
 @GROUPS
 @INTERPOLATION
 @pytest.mark.parametrize("channels", [1, 3])
-def test_evaluation_has_the_bits_of_pillow(groups, interpolation, channels):
+def test_evaluation_has_the_bits_of_pillow_and_torchvision(groups, interpolation, channels):
     rng = np.random.default_rng([groups, channels])
+    method = transforms.InterpolationMode(interpolation)
     for _ in range(groups):
         pictures = [noise(rng, random_sides(rng, 400), channels) for _ in range(TOGETHER)]
         size = random_sides(rng, 300)
-        expected = [
-            np.asarray(picture_of(pixels).resize(size[::-1], METHODS[interpolation]))
-            for pixels in pictures
-        ]
-        actual = evaluated(pictures, size, interpolation=interpolation)
-        np.testing.assert_array_equal(actual, np.reshape(expected, actual.shape))
-
-
-@GROUPS
-@INTERPOLATION
-@pytest.mark.parametrize("channels", [1, 3])
-def test_evaluation_has_the_bits_of_torchvision(groups, interpolation, channels):
-    rng = np.random.default_rng([groups, channels])
-    for _ in range(groups):
-        pictures = [noise(rng, random_sides(rng, 400), channels) for _ in range(TOGETHER)]
-        side, fraction = int(rng.integers(1, 200)), float(rng.choice([1.0, 0.95, 0.9, 0.875, 0.5]))
-        method = transforms.InterpolationMode(interpolation)
-        theirs = transforms.Compose(
-            [transforms.Resize(int(side / fraction), method), transforms.CenterCrop(side)]
-        )
-        pictures = [  # a long strip would be resized to gigabytes
-            pixels for pixels in pictures if max(pixels.shape) < 40 * min(pixels.shape[:2])
-        ]
-        expected = [np.asarray(theirs(picture_of(pixels))) for pixels in pictures]
+        compare(pictures, size, transforms.Resize(size, method), interpolation=interpolation)
+        side, fraction = int(rng.integers(1, 200)), float(rng.choice([1.0, 0.95, 0.875, 0.5]))
+        whole = transforms.Resize(int(side / fraction), method)
+        theirs = transforms.Compose([whole, transforms.CenterCrop(side)])
+        # A long strip would be resized to gigabytes.
+        pictures = [p for p in pictures if max(p.shape) < 40 * min(p.shape[:2])]
         options = {"interpolation": interpolation, "crop_fraction": fraction}
-        actual = evaluated(pictures, (side, side), **options)
-        np.testing.assert_array_equal(actual, np.reshape(expected, actual.shape))
-
-
-@INTERPOLATION
-def test_levels_that_are_not_rounded_are_pillows_of_floats(rng, interpolation):
-    options = Preprocessing(interpolation=interpolation, rounding="none")
-    for sides in SIZES:
-        pixels = noise(rng, sides, 3)
-        channels = [
-            Image.fromarray(pixels[..., c].astype("float32")).resize(
-                (40, 32), METHODS[interpolation]
-            )
-            for c in range(3)
-        ]
-        expected = np.clip(np.stack([*map(np.asarray, channels)], axis=-1), 0, 255)
-        assert_close(data.resize(pixels, (32, 40), options), expected)
+        compare(pictures, (side, side), theirs, **options)
 
 
 @INTERPOLATION
@@ -112,45 +81,16 @@ def test_levels_that_are_not_rounded_are_tensorflows(rng, interpolation, antiali
             assert_close(actual, np.clip(theirs, least, most), rtol=rtol)
 
 
-def keys_cubic(x):
-    """The kernel of Keys (1981) with a = -1/2."""
-    near, far = 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
-
-
-@pytest.mark.parametrize(
-    ("interpolation", "kernel"),
-    [("bilinear", lambda x: np.maximum(1 - x, 0)), ("bicubic", keys_cubic)],
-)
-def test_without_antialiasing_the_nearest_pixels_count(rng, interpolation, kernel):
-    """A matrix of weights for each axis, in float64."""
-
-    def matrix(old, new):
-        centers = (np.arange(new) + 0.5) * old / new - 0.5
-        weights = kernel(np.abs(centers[:, None] - np.arange(old)))
-        return weights / weights.sum(axis=1, keepdims=True)
-
-    options = Preprocessing(interpolation=interpolation, antialias=False, rounding="none")
-    for sides in SIZES:
-        pixels = noise(rng, sides, 3)
-        rows, columns = matrix(sides[0], 32), matrix(sides[1], 40)
-        expected = np.einsum("hH,wW,HWc->hwc", rows, columns, pixels.astype(float), optimize=True)
-        actual = data.resize(pixels, (32, 40), options)
-        assert_close(actual, np.clip(expected, 0, 255), rtol=1e-6)
-
-
 @pytest.mark.parametrize("rounding", ["none", "torchvision"])
-@pytest.mark.parametrize("crop_fraction", [None, 0.9])
-def test_batches_are_resized_image_by_image(rng, crop_fraction, rounding):
-    options = Preprocessing(crop_fraction=crop_fraction, rounding=rounding)
+def test_batches_are_resized_image_by_image(rng, rounding):
+    options = Preprocessing(crop_fraction=0.9, rounding=rounding)
     pixels = noise(rng, (2, 3, 20, 30), 1)
     resized = data.resize(pixels, (16, 8), options)
-    assert resized.dtype == np.float32
     for image, expected in zip(pixels.reshape(6, 20, 30, 1), resized.reshape(6, 16, 8, 1)):
-        np.testing.assert_array_equal(data.resize(image, (16, 8), options), expected)
+        actual = data.resize(image, (16, 8), options)
+        np.testing.assert_array_equal(actual, expected, strict=True)
     assert data.resize(pixels[:0], (16, 8), options).shape == (0, 3, 16, 8, 1)
-    same = data.resize(pixels, (20, 30), Preprocessing())
-    np.testing.assert_array_equal(same, pixels)
+    np.testing.assert_array_equal(data.resize(pixels, (20, 30), Preprocessing()), pixels)
 
 
 @pytest.mark.parametrize("rounding", ["none", "torchvision", "transformers"])
@@ -172,7 +112,7 @@ def published_crop(sides, side, fraction, rounding):
 
 
 @pytest.mark.parametrize("rounding", ["torchvision", "transformers"])
-@pytest.mark.parametrize(("side", "fraction"), [(224, 0.9), (224, 0.875), (240, 0.95), (336, 1.0)])
+@pytest.mark.parametrize(("side", "fraction"), [(224, 0.875), (240, 0.95), (336, 1.0)])
 def test_crops_are_those_of_the_projects(rng, side, fraction, rounding):
     options = Preprocessing(crop_fraction=fraction, rounding=rounding)
     for sides in [(480, 640), *rng.integers(side // 2, 2000, (50, 2)).tolist()]:
@@ -182,11 +122,76 @@ def test_crops_are_those_of_the_projects(rng, side, fraction, rounding):
         np.testing.assert_allclose(seen, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("rounding", ["torchvision", "transformers"])
-def test_an_odd_rest_is_cut_at_either_side(rounding):
-    """A picture of 11 columns before a crop of 8 loses 2 to the left, or 1."""
-    pixels = np.arange(0, 88, 8, dtype="uint8").reshape(1, 11, 1) + np.zeros((8, 1, 1), "uint8")
-    options = Preprocessing(crop_fraction=1.0, rounding=rounding)
-    left = {"torchvision": 2, "transformers": 1}[rounding]
-    expected = pixels[:, left : left + 8]
-    np.testing.assert_array_equal(data.resize(pixels, (8, 8), options), expected)
+COUNT = 1000
+
+
+def tensorflows(sides, area):
+    """Top, left, height, and width of `COUNT` windows, `(COUNT, 4)`."""
+    import tensorflow as tf
+
+    @tf.function
+    def draw(number):
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            (*sides, 3),
+            tf.zeros((0, 0, 4)),
+            tf.stack([number, 7]),
+            min_object_covered=0.0,
+            area_range=area,
+            use_image_if_no_bounding_boxes=True,
+        )
+        return tf.concat([begin[:2], size[:2]], axis=0)
+
+    return tf.map_fn(draw, tf.range(COUNT)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("sides", "area"),
+    [((60, 200), INCEPTION_AREA), ((90, 61), (0.25, 1.0)), ((224, 224), (0.05, 0.25))],
+)
+def test_windows_have_the_law_of_tensorflow(sides, area):
+    """Places are compared as shares of the free ones, whose last one TensorFlow never takes."""
+    theirs = tensorflows(sides, area)
+    ours = np.array([random_window(sides, generator(3, i), area) for i in range(COUNT)])
+    compare_laws("height", ours[:, 2], theirs[:, 2])
+    compare_laws("width", ours[:, 3], theirs[:, 3])
+    compare_laws("area", ours[:, 2] * ours[:, 3], theirs[:, 2] * theirs[:, 3])
+    compare_laws("aspect ratio", ours[:, 3] / ours[:, 2], theirs[:, 3] / theirs[:, 2])
+    for axis in range(2):
+        shares = []
+        for windows, places in ((ours, 1), (theirs, 0)):
+            free = sides[axis] - windows[:, 2 + axis] + places
+            shares.append(((windows[:, axis] + 0.5) / np.maximum(free, 1))[free > 10])
+        compare_laws(f"place on axis {axis}", *shares)
+
+
+def compare_laws(name, ours, theirs):
+    """Bounds the largest difference of two distributions, at p = 1e-4."""
+    statistic = stats.ks_2samp(ours, theirs).statistic
+    farthest = np.sqrt(-np.log(1e-4 / 2) / 2 * (1 / len(ours) + 1 / len(theirs)))
+    assert min(len(ours), len(theirs)) > 50 and statistic < farthest, f"{name}: {statistic:.3f}"
+
+
+@pytest.mark.parametrize("area", [INCEPTION_AREA, (0.3, 0.4), (1.0, 1.0)])
+@pytest.mark.parametrize("sides", [(1, 1), (3, 4), (1, 1000), (1000, 3), (4000, 6000)])
+def test_windows_stay_within_pictures_of_any_size(sides, area):
+    for i in range(100):
+        top, left, height, width = window = random_window(sides, generator(9, i), area)
+        assert 0 <= top <= sides[0] - height and 0 <= left <= sides[1] - width
+        if window != (0, 0, *sides):
+            share = height * width / (sides[0] * sides[1])
+            assert area[0] - 1e-9 <= share <= area[1] + 1e-9
+            assert (width - 0.5) / height <= ASPECT[1] and (width + 0.5) / height >= ASPECT[0]
+
+
+@pytest.mark.parametrize(
+    ("sides", "resized"), [((95, 95), (40, 60)), ((96, 96), (34, 51)), ((1, 9000), (40, 60))]
+)
+def test_the_rule_of_bit_crops_from_128_of_160_or_480_of_512(sides, resized):
+    places = []
+    for i in range(2000):
+        size, (top, left, height, width) = bit_crop(sides, (32, 48), generator(5, i))
+        assert size == resized and (height, width) == (32, 48)
+        places.append((top, left))
+    for column, free in zip(np.array(places).T, np.subtract(resized, (32, 48)) + 1):
+        counts = np.bincount(column, minlength=free)
+        assert len(counts) == free and stats.chisquare(counts).pvalue > 1e-4

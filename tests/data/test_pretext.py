@@ -1,0 +1,280 @@
+"""The inputs and targets of pretext tasks: masked patches, and views as by torchvision."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+from sklearn.datasets import load_sample_images
+
+from tests.helpers import assert_close
+from tests.peers import peer
+from vit_keras import data
+from vit_keras.config import AugmentConfig, DinoConfig, PretextConfig
+from vit_keras.data import Masking, Views, from_arrays, pretext
+from vit_keras.data.batches import EXAMPLE, generator
+from vit_keras.data.transforms import random_window
+from vit_keras.models import Preprocessing
+
+pytestmark = pytest.mark.once
+SIZE, PATCH = (8, 24), (4, 8)  # 2 x 3 patches, not square
+NUMERICS = Preprocessing((0.4, 0.5, 0.3), (0.2, 0.25, 0.3))
+
+
+def masking(image_size=SIZE, patch_size=PATCH, objective="masked_patch", **fields):
+    config = PretextConfig(objective, **fields)
+    return Masking(config, image_size, patch_size, NUMERICS)
+
+
+def drawn(made, count):
+    """Draws `source` and `corrupted` for `count` keys, `(count, N)`."""
+    actual = [made.draw(generator(2**63 - 1, EXAMPLE, i)) for i in range(count)]
+    return [np.stack([one[name] for one in actual]) for name in ("source", "corrupted")]
+
+
+def patches_of(image, patch_size):
+    (height, width), (rows, columns) = patch_size, image.shape[:2]
+    places = itertools.product(range(0, rows, height), range(0, columns, width))
+    return [image[top : top + height, left : left + width] for top, left in places]
+
+
+def test_half_is_corrupted_and_of_that_most_masked():
+    count, patches = 3000, 20
+    source, corrupted = drawn(masking((16, 40), (4, 8)), count)
+    assert (corrupted.sum(axis=1) == patches // 2).all()
+    np.testing.assert_allclose(corrupted.mean(axis=0), 0.5, atol=0.05)  # wherever a patch is
+    places = np.broadcast_to(np.arange(patches), source.shape)
+    np.testing.assert_array_equal(source[~corrupted], places[~corrupted])
+    masked = source == patches
+    other = (source != places) & ~masked
+    shares = [part[corrupted].mean() for part in (masked, other, ~masked & ~other)]
+    deviation = np.sqrt(0.8 * 0.2 / corrupted.sum())
+    np.testing.assert_allclose(shares, [0.8, 0.1, 0.1], atol=5 * deviation)
+    steps = np.bincount((source - places)[other] % patches, minlength=patches)
+    assert steps[0] == 0 and steps[1:].min() > 0.7 * other.sum() / (patches - 1)
+
+
+def test_mae_masks_all_that_is_corrupted():
+    source, corrupted = drawn(masking((16, 40), (4, 8), "mae"), 50)
+    assert (corrupted.sum(axis=1) == 15).all() and len(np.unique(corrupted, axis=0)) == 50
+    np.testing.assert_array_equal(source, np.where(corrupted, 20, np.arange(20)))
+
+
+def images_of(rng, count):
+    return rng.integers(0, 256, (count, *SIZE, 3), dtype="uint8")
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+@pytest.mark.parametrize(("target", "side"), [("mean_color", 1), ("colors_4x4", 4)])
+def test_colors_are_classes(rng, target, side, bits):
+    pixels = images_of(rng, 5)
+    actual = masking(target=target, bits=bits).targets(NUMERICS.normalize(pixels.astype("float32")))
+    expected = []
+    for image in pixels:
+        for patch in patches_of(image, PATCH):
+            for cell in patches_of(patch, (PATCH[0] // side, PATCH[1] // side)):
+                red, green, blue = np.floor(cell.mean(axis=(0, 1)) / 255 * 2**bits)
+                expected.append((red * 2**bits + green) * 2**bits + blue)
+    np.testing.assert_array_equal(actual, np.reshape(expected, (5, -1)))
+
+
+@pytest.mark.parametrize("target", ["patch", "normalized_patch"])
+def test_pixels_are_regressed(rng, target):
+    images = rng.normal(size=(3, *SIZE, 3)).astype("float32")
+    actual = masking(target=target).targets(images)
+    expected = np.array([[p.reshape(-1) for p in patches_of(image, PATCH)] for image in images])
+    if target == "normalized_patch":
+        variance = expected.astype("float64").var(axis=-1, ddof=1, keepdims=True)
+        expected = (expected - expected.mean(axis=-1, keepdims=True)) / np.sqrt(variance + 1e-6)
+    assert_close(actual, expected, rtol=2e-6)
+
+
+PRETEXTS = {
+    "patches": masking(),
+    "views": Views(DinoConfig(3, 4, blur_sigma=0.7), SIZE, NUMERICS, flip=True),
+}
+BOTH = pytest.mark.parametrize("pretext", PRETEXTS)
+
+
+def batches(split, batch, pretext, start=0, shard=(0, 1)):
+    changes = AugmentConfig(rotation_degrees=20.0, flip=True)
+    options = {"image_size": SIZE, "preprocessing": NUMERICS, "batch": batch, "shard": shard}
+    options |= {"augment_config": changes, "seed": 3, "num_classes": 2}
+    options |= {"start_step": start, "total_steps": 12 // batch}
+    return list(data.train_batches(split, masking=pretext, **options))
+
+
+def joined(made):
+    leaves = [keras.tree.flatten(batch) for batch in made]
+    return [np.concatenate(part) for part in zip(*leaves)]
+
+
+@pytest.fixture
+def split(rng):
+    return from_arrays(images_of(rng, 10), np.arange(10) % 2)
+
+
+@BOTH
+def test_inputs_of_a_run_depend_on_nothing_but_the_number_of_the_example(split, pretext):
+    made = PRETEXTS[pretext]
+    whole = joined(batches(split, 6, made))
+    if pretext == "patches":
+        assert (whole[1][:2] != whole[1][10:]).any()  # the same two images, an epoch later or so
+    else:
+        assert [part.shape for part in whole] == [(12, 2, 8, 24, 3), (12, 3, 4, 4, 3), (12, 2)]
+        assert len(np.unique(whole[1].reshape(36, -1), axis=0)) == 36
+    first, rest = batches(split, 6, made)[:1], batches(split, 6, made, start=1)
+    halves = [batches(split, 6, made, shard=(r, 2)) for r in (0, 1)]
+    for part in (batches(split, 2, made), first + rest, [b for pair in zip(*halves) for b in pair]):
+        for one, other in zip(whole, joined(part), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("target", ["mean_color", "colors_4x4", "patch"])
+def test_weights_spare_what_is_not_corrupted(split, target):
+    made = masking(target=target)
+    (images, source), targets, weights = batches(split, 6, made)[0]
+    expected = made.targets(images)  # of the augmented images
+    np.testing.assert_array_equal(targets, expected)
+    per_patch = weights.reshape(6, 6, -1)
+    assert per_patch.shape[2] == (16 if target == "colors_4x4" else 1)
+    assert set(np.unique(weights)) == {0.0, 2.0} and weights.mean() == 1.0
+    changed = source != np.arange(6)
+    assert (per_patch[changed] == 2).all()  # patches kept as they are count as well
+
+
+@BOTH
+def test_held_out_inputs_stay_and_padding_weighs_nothing(split, pretext):
+    options = {"image_size": SIZE, "preprocessing": NUMERICS, "batch": 4}
+    options["masking"] = PRETEXTS[pretext]
+    one, again = (joined(data.eval_batches(split, **options)) for _ in "ab")
+    *inputs, weights = joined(data.eval_batches(split, **options, num_classes=2, pad=True))
+    for part, same, longer in zip(one, again, inputs):
+        np.testing.assert_array_equal(part, same)
+        np.testing.assert_array_equal(part, longer[:10])
+    expected = one[3] if pretext == "patches" else np.ones(10)
+    assert_close(weights[:10], 1.2 * expected, rtol=1e-6)
+    assert (weights[10:] == 0).all() and weights.mean() == pytest.approx(1)
+
+
+VIEW_SIZE, VIEWED = (12, 8), Preprocessing(mean=(0.4,), std=(0.3,))
+SMALL = DinoConfig(3, 4, blur_sigma=0.7)
+NONE = {"color_jitter": 0.0, "grayscale": 0.0, "blur_sigma": 0.0, "solarize": 0.0}
+PLAIN = DinoConfig(2, 4, (0.5, 0.9), (0.2, 0.4), **NONE)
+functional = peer("torchvision.transforms.functional")
+ADJUST = {
+    "brightness": functional.adjust_brightness,
+    "contrast": functional.adjust_contrast,
+    "color": functional.adjust_saturation,
+    "hue": functional.adjust_hue,
+}
+
+
+def picture_of(rng, mode="RGB", sides=(45, 60)):
+    top, left = rng.integers(90, 120, 2)
+    pixels = load_sample_images().images[0][top : top + sides[0], left : left + sides[1]]
+    return Image.fromarray(pixels).convert(mode)
+
+
+def streams(count):
+    return [(generator(5, i), generator(5, i)) for i in range(count)]
+
+
+@pytest.mark.parametrize(("mode", "strength"), [("L", 4.0), ("RGB", 0.8)])
+def test_jitter_is_torchvisions_in_a_drawn_order(rng, mode, strength):
+    picture, orders = picture_of(rng, mode), []
+    for stream, again in streams(60):
+        result, expected = pretext.jitter(picture, stream, strength), picture
+        if again.random() < 0.8:
+            orders.append(tuple(again.permutation(list(ADJUST)[: 4 if mode == "RGB" else 2])))
+            for name in orders[-1]:
+                most = {"brightness": 0.4, "contrast": 0.4, "color": 0.2, "hue": 0.1}[name]
+                low, high = -most * strength, most * strength
+                if name != "hue":  # factors, which are not negative
+                    low, high = max(0.0, 1 + low), 1 + high
+                expected = ADJUST[name](expected, again.uniform(low, high))
+        np.testing.assert_array_equal(result, expected)
+        assert result.mode == mode
+    assert 36 <= len(orders) <= 58
+    assert len(set(orders)) == 2 if mode == "L" else len(set(orders)) > 12
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_blur_is_about_a_gaussian_with_repeated_edges(rng, mode):
+    picture, sigmas = picture_of(rng, mode), []
+    pixels = np.asarray(picture, float)
+    for stream, again in streams(20):
+        result = np.asarray(pretext.blur(picture, stream, 1.0, 2.0), float)
+        again.random()
+        sigmas.append(again.uniform(0.1, 2.0))
+        expected = gaussian_filter(pixels, sigmas[-1], axes=(0, 1), mode="nearest")
+        limit = 1.1 if sigmas[-1] > 0.5 else 2.5  # Pillow's box is 1 to 3 pixels wide there
+        assert np.abs(result - expected).mean() < limit
+    assert min(sigmas) < 0.4 and max(sigmas) > 1.7
+    assert pretext.blur(picture, generator(1), 1.0, 0.0) is picture
+
+
+def test_colors_are_taken_and_bright_pixels_inverted_at_their_rates(rng):
+    picture = picture_of(rng)
+    luma = functional.to_grayscale(picture, num_output_channels=3)
+    inverted = functional.solarize(picture, 128)
+    blurred = pretext.blur(picture, generator(0), 1.0, 0.1)
+    blur = lambda picture, stream, share: pretext.blur(picture, stream, share, 0.1)
+    changes = {pretext.grayscale: (luma, 0), pretext.solarize: (inverted, 0), blur: (blurred, 4)}
+    for change, (expected, atol) in changes.items():
+        results = [change(picture, stream, 0.3) for stream, _ in streams(400)]
+        changed = [result for result in results if result is not picture]
+        assert len(changed) == pytest.approx(120, abs=5 * np.sqrt(400 * 0.21))
+        for result in changed:
+            np.testing.assert_allclose(np.asarray(result, int), expected, atol=atol)
+        assert change(picture, generator(1), 0.0) is picture
+    gray = picture_of(rng, "L")
+    np.testing.assert_array_equal(pretext.grayscale(gray, generator(1), 1.0), gray)
+
+
+def boxes_of(stream, sides):
+    """The windows of two global and two local views that no color changes."""
+    return [random_window(sides, stream, area) for area in [(0.5, 0.9)] * 2 + [(0.2, 0.4)] * 2]
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_without_changes_of_color_a_view_is_a_resized_part(rng, mode):
+    picture, (stream, again) = picture_of(rng, mode), streams(1)[0]
+    published = Preprocessing((0.4,), (0.3,), antialias=False, rounding="none")
+    whole, local = Views(PLAIN, VIEW_SIZE, published).draw(picture, stream)
+    channels = len(mode)
+    assert whole.shape == (2, *VIEW_SIZE, channels) and local.shape == (2, 4, 4, channels)
+    for view, (top, left, height, width) in zip([*whole, *local], boxes_of(again, (45, 60))):
+        sides = view.shape[:2]
+        expected = functional.resized_crop(
+            picture, top, left, height, width, sides, functional.InterpolationMode.BICUBIC
+        )
+        expected = (np.asarray(expected).reshape(view.shape) / 255 - 0.4) / 0.3
+        assert_close(view, expected)
+
+
+@pytest.mark.parametrize("channels", [2, 6])
+def test_views_of_pictures_of_16_bits_and_more_channels(rng, channels):
+    pixels = rng.integers(0, 4096, (45, 60, channels)).astype("uint16")
+    for stream, again in streams(3):
+        whole, local = Views(PLAIN, VIEW_SIZE, VIEWED).draw(pixels, stream)
+        for view, (top, left, height, width) in zip([*whole, *local], boxes_of(again, (45, 60))):
+            part = pixels[top : top + height, left : left + width].astype("float32")
+            sides, method = view.shape[1::-1], Image.Resampling.BICUBIC
+            resized = [Image.fromarray(part[..., c]).resize(sides, method) for c in range(channels)]
+            expected = np.clip(np.stack(resized, axis=-1), part.min(), part.max())
+            assert_close(view, (expected / 255 - 0.4) / 0.3)
+
+
+def test_half_of_the_views_are_mirrored(rng):
+    picture = picture_of(rng)
+    draw = lambda flip, i: Views(PLAIN, VIEW_SIZE, VIEWED, flip).draw(picture, generator(i))[0][0]
+    mirrored = 0
+    for i in range(200):
+        plain, view = draw(False, i), draw(True, i)
+        is_plain = np.array_equal(view, plain)
+        assert is_plain or np.array_equal(view, plain[:, ::-1])
+        mirrored += not is_plain
+    assert mirrored == pytest.approx(100, abs=5 * np.sqrt(50))

@@ -1,0 +1,338 @@
+"""Which shards are read, what is made of them, and damaged ones."""
+
+import io
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from tests.data.crafted_pictures import peak_mb, reset_peak
+from tests.data.gray_shards import grays, load, png, samples, write_tar
+from vit_keras import data
+from vit_keras.config import DataConfig
+from vit_keras.data.shards import expand_braces
+from vit_keras.data.shards.formats import FORMATS, example_class, framed
+
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
+
+
+def test_names_say_the_splits(tmp_path):
+    places = {"pets-train-000": range(5), "pets-train-001": range(5, 7)}
+    places |= {"pets-validation-000": range(10, 14), "train/dogs": (20, 21), "val/dogs": (22, 23)}
+    for place, values in places.items():
+        write_tar(tmp_path / f"{place}.tar", samples(values))
+    dataset = load(tmp_path)
+    assert list(dataset.splits) == ["train", "validation"] and dataset.class_names == ("0", "1")
+    assert grays(dataset.split("train")) == [*range(7)]
+    assert grays(dataset.split("test")) == [*range(10, 14)]
+    named = load(tmp_path / "pets-train-{000..001}.tar", test_percent=0)
+    assert grays(named.split("train")) == [*range(7)]
+    nested = load(tmp_path / "{train,val}/*.tar")
+    assert grays(nested.split("train")) == [20, 21] and grays(nested.split("val")) == [22, 23]
+    assert nested.split("val").name(1) == f"{tmp_path}/val/dogs.tar record 1"
+
+
+def test_shards_without_labels_are_for_runs_without(tmp_path):
+    write_tar(tmp_path / "a.tar", [(f"{i}.png", png(i)) for i in range(4)])
+    dataset = load(tmp_path, labeled=False, test_percent=0)
+    assert dataset.class_names == () and grays(dataset.split("train")) == [0, 1, 2, 3]
+    for members, message in (
+        ({"a.png": png(1)}, r"must have a class. Received: .*a.tar record 0 without.*Name the"),
+        ({"a.png": png(1), "a.json": b'{"label": [1, 2]}'}, "must have a class"),
+        ({"a.v2.png": png(1), "a.cls": b"1"}, "hold pictures.*none"),
+    ):
+        write_tar(tmp_path / "a.tar", members.items())
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path)
+
+
+def test_data_sets_of_hugging_face_are_read(tmp_path):
+    rows = [{"bytes": png(i), "path": None} for i in range(7)]
+    note = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    table = pa.table({"image": rows, "label": [0, 1, 1, 0, 1, 0, 0], "kind": [*"baabcab"]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps(note)})
+    path = tmp_path / "train-00000-of-00001.parquet"
+    parquet.write_table(table, path, row_group_size=3)
+    for column, names, labels in (((), ("cat", "dog"), [0, 1, 1, 0, 1, 0, 0]),
+                                  ("kind", ("a", "b", "c"), [1, 0, 0, 1, 2, 0, 1])):  # fmt: skip
+        dataset = load(path, test_percent=0, label_columns=column)
+        train = dataset.split("train")
+        assert dataset.class_names == names
+        assert grays(train) == [*range(7)] and train.labels.tolist() == labels
+    with pytest.raises(ValueError, match="train-00000-of-00001.parquet.* no column 'breed'"):
+        load(path, label_columns="breed")
+
+
+def test_braces_stand_for_names():
+    assert expand_braces("a-{08..11}.{x,yz}") == [
+        f"a-{number}.{suffix}" for number in ("08", "09", "10", "11") for suffix in ("x", "yz")
+    ]
+    for pattern in ("a{0..99999999}", "a{3..1}", "{0..9999}{0..9999}"):
+        with pytest.raises(ValueError, match=r"million|range in a pattern|1000000 shards"):
+            expand_braces(pattern)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("a.tar b.tgz", "with b.tgz. Unpack compressed files"),
+        ("a.tar b.parquet", "with (tar, parquet|parquet, tar). .*name files of one"),
+        ("a.zip README.md", "with README.md, a.zip. .*name files of one, such as shards:FOLDER/"),
+        (".a.tar", "with no files"),
+    ],
+)
+def test_names_of_no_shards_are_refused(tmp_path, names, message):
+    for name in names.split():
+        write_tar(tmp_path / "x" / name, samples([1]))
+    with pytest.raises(ValueError, match=f"must be files of one format.*/x' {message}"):
+        load(tmp_path / "x")
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*b-000.tar'"):
+        load(tmp_path / "x" / "b-{000..003}.tar")
+
+
+@pytest.mark.parametrize(
+    ("members", "column", "names", "labels"),
+    [
+        ([{"cls": "dog"}, {"cls": " cat\n"}, {"cls": "dog"}], (), ("cat", "dog"), [1, 0, 1]),
+        ([{"label": "b", "json": "{"}, {"label.txt": "a"}], (), ("a", "b"), [1, 0]),
+        ([{"json": '{"label": 3}'}, {"json": '{"label": 1.0}'}], (), tuple("0123"), [3, 1]),
+        ([{"json": '{"label": "cat"}'}, {"json": '{"cls": "ant"}'}], (), ("ant", "cat"), [1, 0]),
+        ([{"meta.json": '{"class": "b", "id": 7}'}, {"class": "a"}], (), ("a", "b"), [1, 0]),
+        ([{"json": '{"breed": "b"}', "cls": "9"}, {"breed": "a"}], "breed", ("a", "b"), [1, 0]),
+    ],
+)
+def test_members_of_tar_files_say_the_class(tmp_path, members, column, names, labels):
+    files = []
+    for number, of_record in enumerate(members):
+        files.append((f"{number}.png", png(number)))
+        files += [(f"{number}.{suffix}", text.encode()) for suffix, text in of_record.items()]
+    write_tar(tmp_path / "a.tar", files)
+    dataset = load(tmp_path, test_percent=0, label_columns=column)
+    assert dataset.class_names == names
+    assert dataset.split("train").labels.tolist() == labels
+    assert grays(dataset.split("train")) == [*range(len(members))]
+
+
+def test_the_root_of_a_repository_stands_for_its_shards(tmp_path):
+    for name, values in {"train": range(4), "test": (4, 5)}.items():
+        write_tar(tmp_path / "data" / f"{name}-00000-of-00001.tar", samples(values))
+    for name in (".git/x.tar", "docs/index.md"):
+        write_tar(tmp_path / name, [])
+    dataset = load(tmp_path)
+    assert grays(dataset.split("train")) == [*range(4)] and grays(dataset.split("test")) == [4, 5]
+    (tmp_path / "data").rename(tmp_path / "train")
+    write_tar(tmp_path / "val" / "0.tar", samples((7, 8)))
+    assert grays(load(tmp_path).split("val")) == [7, 8]
+    (tmp_path / "train").rename(tmp_path / "cats")
+    with pytest.raises(ValueError, match=r"in cats, val. Give one of .*such as shards:.*/cats$"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid", "is a pointer of Git LFS. Run"),
+        (b"\x1f\x8b\x08\0" + bytes(600), r"is not a whole shard \("),
+        (b"<!DOCTYPE html><html>", "is a web page. Download the file itself"),
+    ],
+)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_came_in_place_of_a_shard_is_named(tmp_path, kind, content, message):
+    (tmp_path / f"a.{kind}").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a.{kind}' {message}"):
+        load(tmp_path)
+
+
+def test_pictures_are_reduced_once(tmp_path, rng):
+    sizes = {"a/1.png": ((60, 40), (20, 30)), "a/2.png": ((10, 30), None)}
+    sizes["b/3.jpg"] = (32, 64), (40, 20)
+    for name, (sides, _) in sizes.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (*sides, 3), dtype="uint8")).save(tmp_path / name)
+    folder = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=0))
+    data.pack_shards(folder, tmp_path / "shards", format="parquet", image_size=20)
+    reduced = load(tmp_path / "shards", test_percent=0).split("train")
+    for i, path in enumerate(map(folder.split("train").name, range(3))):
+        (encoded, _), size = reduced.encoded(i), sizes[path[-7:]][1]
+        if size is None:
+            assert encoded == pathlib.Path(path).read_bytes()
+            continue
+        picture = Image.open(io.BytesIO(encoded))
+        expected = Image.open(path).convert("RGB").resize(size, Image.BICUBIC)
+        assert picture.size == size
+        assert np.abs(np.asarray(picture, int) - np.asarray(expected)).mean() < 4
+
+
+def test_packing_refuses_what_it_would_spoil(packed, tmp_path):
+    dataset = load(packed / "tar", test_percent=0)
+    with pytest.raises(ValueError, match="must be a new or an empty folder. Received: '.*tar'"):
+        data.pack_shards(dataset, packed / "tar")
+    with pytest.raises(ValueError, match="must be one of 'tar', 'parquet'.*Received: format='zip'"):
+        data.pack_shards(dataset, tmp_path / "x", format="zip")
+    assert not (tmp_path / "x").exists()
+
+
+def test_names_stand_for_themselves_where_there_is_such_a_file(tmp_path, monkeypatch):
+    for name, values in {"x{1,2}/a[1].tar": (1, 2), "y/.a.tar": (8, 9), "y/b.tar": (3, 4)}.items():
+        write_tar(tmp_path / name, samples(values))
+    for pattern in ("x{1,2}", "x{1,2}/a[1].tar"):
+        assert grays(load(tmp_path / pattern, test_percent=0).split("train")) == [1, 2]
+    monkeypatch.chdir(tmp_path)
+    for pattern in ("y", "y/*", "./y/b.tar", "y/[a-c].tar", "y/?.tar"):
+        split = load(pattern, test_percent=0).split("train")
+        assert grays(split) == [3, 4] and split.name(1) == f"{tmp_path}/y/b.tar record 1"
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "b.tar").symlink_to("../y/b.tar")
+    assert grays(load("z", test_percent=0).split("train")) == [3, 4]
+    write_tar(tmp_path / "y" / "b.tar", samples((5, 6)))  # the link is as old as before
+    assert grays(load("z", test_percent=0).split("train")) == [5, 6]
+    (tmp_path / "y" / "c.tar").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*y/c.tar', but a directory"):
+        load("y")
+
+
+PICTURE = ("a.png", png(1))
+HOSTILE = {  # members of a tar file after good ones
+    "points outside": [("../../etc/x.png", png(1))],
+    "'/etc/x.png' points outside": [("/etc/x.png", png(1))],
+    "two members of the same kind": [PICTURE, PICTURE],
+    "'a' has two members": [PICTURE, ("a.jpg", png(1))],
+    "all be names, and that of its record 3 is 'cat'": [PICTURE, ("a.cls", b"cat")],
+    "'a.cls' must hold the number": [PICTURE, ("a.cls", b"cat\ndog")],
+    "'a.cls' holds more than 256 bytes": [PICTURE, ("a.cls", b"1" * 1000)],
+    "'a.json' is damaged": [PICTURE, ("a.json", b"{")],
+    "class 99999999, not one of": [PICTURE, ("a.cls", b"99999999")],
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_hostile_members_are_refused(tmp_path, reason, shard_cache):
+    write_tar(tmp_path / "a.tar", [*samples(range(3)), *HOSTILE[reason]])
+    with pytest.raises(ValueError, match=rf"a.tar' is not a whole shard \(.*{reason}.*Restore it"):
+        load(tmp_path)
+    assert not any(path.is_dir() for path in shard_cache.iterdir())  # nothing is kept of it
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_shards_are_refused_by_their_names(packed, tmp_path, kind, rng):
+    """By their hashes in shards.json, and without it where the format shows it."""
+    file = shutil.copytree(packed / kind, tmp_path / "x") / f"train-00000.{kind}"
+    content = file.read_bytes()
+    spoiled = bytearray(content)
+    spoiled[rng.integers(len(content))] ^= 16
+    for damaged, reason in ((spoiled, "its SHA-256"), (content[:-100], r"it has \d+ bytes, and")):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"{file.name}' is not a whole shard \({reason}"):
+            load(tmp_path / "x")
+    (tmp_path / "x" / "shards.json").unlink()
+    whole = len(content) if kind != "tar" else content.index(b"\0" * 1024)  # and zeros behind
+    for length in (0, 11, whole // 2, whole - 9):
+        file.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=rf"{file.name}' is not a whole shard"):
+            load(tmp_path / "x", test_percent=0)
+
+
+@pytest.fixture
+def note(packed, tmp_path):
+    """The content of a copied shards.json, and a function that writes it and opens the shards."""
+    shutil.copytree(packed / "tar", tmp_path / "x")
+    file = tmp_path / "x" / "shards.json"
+    content = json.loads(file.read_text())
+    return content, lambda: (file.write_text(json.dumps(content)), load(tmp_path / "x"))[1]
+
+
+def test_a_changed_note_is_refused(note):
+    content, read = note
+    content["classes"] = content["classes"][::-1]  # of which a flipped letter is another case
+    with pytest.raises(ValueError, match=r"shards.json' is damaged \(its `classes` was changed"):
+        read()
+    del content["checksums"]
+    assert list(read().class_names) == content["classes"]
+
+
+SPOILED_NOTES = {  # fields of shards.json, or of the first shard
+    "its `classes` must be a list": {"classes": {}},
+    r"its `splits.train\[0\].bytes` must be an integer": {"bytes": "many"},
+    "must name files of its folder. Received: '../a.tar'": {"file": "../a.tar"},
+    "names of 1 classes": {"classes": ["cat"]},
+}
+
+
+@pytest.mark.parametrize("message", SPOILED_NOTES)
+def test_a_note_that_says_wrong_things_is_refused(note, message):
+    (content, read), change = note, SPOILED_NOTES[message]
+    del content["checksums"]
+    (content if "classes" in change else content["splits"]["train"][0]).update(change)
+    with pytest.raises(ValueError, match=f"(shards.json|.tar)'.*{message}"):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("records.bin", lambda b: b[:8] + bytes([b[8] ^ 1]) + b[9:], "its SHA-256"),
+        ("records.bin", lambda b: b"", "its SHA-256"),
+        ("index.json", lambda b: b.replace(b"[20]", b"[19]"), "its `records` was changed"),
+        ("index.json", lambda b: b.replace(b"[20]", b'"20"'), "its `records` must be a list"),
+        ("index.json", lambda b: b[:-9], "it is not JSON"),
+    ],
+)
+def test_a_damaged_index_is_refused(packed, shard_cache, name, change, message):
+    load(packed / "tar", test_percent=0)
+    (file,) = shard_cache.rglob(name)
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(ValueError, match=rf"/{name}' is damaged .{message}.*built anew"):
+        load(packed / "tar", test_percent=0)
+
+
+@pytest.mark.parametrize("labels", [(0, b"cat"), (b"cat", 0), (-1,), (2**40,)])
+@pytest.mark.parametrize("in_one", [True, False])
+def test_labels_of_two_kinds_are_refused(tmp_path, labels, in_one):
+    """In one shard or in several, whichever comes first; numbers of no class as well."""
+    for number, label in enumerate(labels):
+        example = example_class()()
+        example.features.feature["image"].bytes_list.value.append(png(1))
+        values = example.features.feature["label"]
+        (values.bytes_list if isinstance(label, bytes) else values.int64_list).value.append(label)
+        with open(tmp_path / f"{0 if in_one else number}.tfrecord", "ab") as file:
+            file.write(framed(example.SerializeToString()))
+    with pytest.raises(ValueError, match=r"tfrecord' is not a whole .*(all be names|not one of 0)"):
+        load(tmp_path)
+
+
+def test_a_picture_that_a_dictionary_repeats_takes_its_memory_once(tmp_path):
+    """1 kB of a file stands for 3 GB."""
+    picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema([("image", picture), ("label", pa.int64())])
+    row = {"image": {"bytes": png(7) + bytes(3 * 2**20), "path": "a.png"}, "label": 0}
+    path = tmp_path / "a.parquet"
+    table = pa.concat_tables([pa.Table.from_pylist([row, row | {"label": 1}] * 25, schema)] * 20)
+    parquet.write_table(table, path, compression="zstd", dictionary_pagesize_limit=2**22)
+    assert path.stat().st_size < 2**14
+    split = load(path, test_percent=0, labeled=False).split("train")
+    split.read(0)
+    reset_peak()
+    before = peak_mb()
+    assert split.read(70).max() == 7 and len(split) == 1000
+    assert peak_mb() - before < 250
+
+
+def test_a_long_label_that_a_dictionary_repeats_is_refused(tmp_path):
+    row = {"image": png(7), "label": "a" * 2**20}
+    table = pa.Table.from_pylist([row] * 100)
+    parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")
+    with pytest.raises(ValueError, match="a label takes more than 256 bytes"):
+        load(tmp_path)
+
+
+def test_a_manifest_that_is_no_file_is_refused(tmp_path):
+    write_tar(tmp_path / "a.tar", samples([1]))
+    os.mkfifo(tmp_path / "shards.json")
+    with pytest.raises(ValueError, match="shards.json' is not a file"):
+        load(tmp_path)
