@@ -29,17 +29,6 @@ def _affine(picture, *numbers):
     return picture.transform(picture.size, method, numbers, nearest, fillcolor=GRAY)
 
 
-def _sharpness(picture, factor):
-    """Equals Pillow's `ImageEnhance.Sharpness` bit for bit in half the time."""
-    pixels = np.asarray(picture)
-    smooth, wide = pixels.copy(), pixels.astype(np.uint16)
-    rows = wide[:-2] + wide[1:-1] + wide[2:]
-    sums = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * wide[1:-1, 1:-1]
-    smooth[1:-1, 1:-1] = (2 * sums + 13) // 26  # rounds a thirteenth
-    image = _pillow("Image")
-    return image.blend(image.fromarray(smooth), picture, factor)
-
-
 def _rotate(picture, degrees):
     return picture.rotate(degrees, _pillow("Image").Resampling.NEAREST, fillcolor=GRAY)
 
@@ -91,7 +80,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "color": _enhance("Color"),  # a factor; 1 changes nothing
     "contrast": _enhance("Contrast"),
     "brightness": _enhance("Brightness"),
-    "sharpness": _sharpness,
+    "sharpness": _enhance("Sharpness"),
     "shear_x": lambda picture, level: _affine(picture, 1, level, 0, 0, 1, 0),
     "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, level, 1, 0),
     "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
