@@ -4,7 +4,7 @@ import csv
 import json
 
 import numpy as np
-from PIL import Image
+import PIL.Image
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig
@@ -27,7 +27,7 @@ def picture_of(size, objects):
     pixels = np.full((size[1], size[0], 3), 7, "uint8")
     for number, (_, left, top, right, bottom) in enumerate(objects, 1):
         pixels[top:bottom, left:right] = 40 * number
-    return Image.fromarray(pixels)
+    return PIL.Image.fromarray(pixels)
 
 
 def write_pictures(truth, place):
@@ -41,16 +41,15 @@ def write_yolo(root, truth):
     write_pictures(truth, lambda split, name: root / split / "images" / name)
     for (split, name), ((width, height), objects) in truth.items():
         (root / split / "labels").mkdir(exist_ok=True)
-        lines = [
-            f"{kind} {(left + right) / 2 / width} {(top + bottom) / 2 / height} "
-            f"{(right - left) / width} {(bottom - top) / height}\n"
-            for kind, left, top, right, bottom in objects
-        ]
+        sides, lines = np.array([width, height] * 2), []
+        for kind, *corners in objects:
+            low, high = np.split(np.array(corners), 2)
+            shares = np.concatenate([(low + high) / 2, high - low]) / sides
+            lines.append(" ".join(map(str, [kind, *shares.tolist()])))
         if lines:  # a picture without objects may have no file
-            (root / split / "labels" / f"{name}.txt").write_text("".join(lines))
-    (root / "data.yaml").write_text(
-        f"train: ../train/images\nval: test/images\nnc: 3\nnames: {json.dumps(NAMES)}\n"
-    )
+            (root / split / "labels" / f"{name}.txt").write_text("\n".join(lines))
+    yaml = f"train: ../train/images\nval: test/images\nnc: 3\nnames: {json.dumps(NAMES)}\n"
+    (root / "data.yaml").write_text(yaml)
     return f"folder:{root}"
 
 
@@ -58,23 +57,16 @@ def write_coco(root, truth):
     write_pictures(truth, lambda split, name: root / f"{split}2017" / name)
     (root / "annotations").mkdir()
     for split in ("train", "test"):
-        chosen = {name: of for (s, name), of in truth.items() if s == split}
-        images = [
-            {"id": 9 - i, "file_name": f"{name}.png", "width": size[0], "height": size[1]}
-            for i, (name, (size, _)) in enumerate(chosen.items())
-        ]
-        rows = [
-            {
-                "id": 100 * i + number,
-                "image_id": 9 - i,
-                "category_id": int(kind) * 10 + 1,
-                "bbox": [int(left), int(top), int(right - left), int(bottom - top)],
-                "segmentation": [[1, 2, 3]],
-                "iscrowd": 0,
-            }
-            for i, (_, objects) in enumerate(chosen.values())
-            for number, (kind, left, top, right, bottom) in enumerate(objects)
-        ]
+        images, rows = [], []
+        for (of_split, name), ((width, height), objects) in truth.items():
+            if of_split != split:
+                continue
+            sides = {"width": width, "height": height}
+            images.append({"id": 99 - len(images), "file_name": f"{name}.png", **sides})
+            for kind, left, top, right, bottom in objects.tolist():
+                box = {"bbox": [left, top, right - left, bottom - top], "iscrowd": 0}
+                known = {"image_id": images[-1]["id"], "category_id": kind * 10 + 1}
+                rows.append({"id": len(rows), "segmentation": [[1, 2, 3]], **known, **box})
         kinds = [{"id": k * 10 + 1, "name": NAMES[k]} for k in (2, 0, 1)]
         content = {"info": {}, "images": images, "annotations": rows, "categories": kinds}
         path = root / "annotations" / f"instances_{split}2017.json"
@@ -89,9 +81,7 @@ VOC_OBJECT = """<object><name>{}</name><difficult>{}</difficult><bndbox><xmin>{}
 
 def write_voc(root, truth):
     write_pictures(truth, lambda split, name: root / "JPEGImages" / name)
-    write_pictures(
-        truth, lambda split, name: root / "SegmentationClass" / name.replace("png", "bmp")
-    )
+    write_pictures(truth, lambda split, name: root / "SegmentationClass" / f"{name[:-3]}bmp")
     for folder in ("Annotations", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)
     for (_, name), ((width, height), objects) in truth.items():
@@ -121,7 +111,7 @@ def write_table(root, truth):
 
 
 def write_hub(root, truth, with_sides=True, as_corners=False):
-    import datasets
+    from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 
     def row(size, objects):
         boxes = [[x, y, r - x, b - y] for _, x, y, r, b in objects.tolist()]
@@ -130,19 +120,16 @@ def write_hub(root, truth, with_sides=True, as_corners=False):
         sides = {"width": size[0], "height": size[1]} if with_sides else {}
         return {"image": picture_of(size, objects), "objects": cell, **sides}
 
-    features = {
-        "image": datasets.Image(),
-        "objects": {
-            "bbox": datasets.List(datasets.List(datasets.Value("float64"))),
-            "category": datasets.List(datasets.ClassLabel(names=list(NAMES))),
-        },
-        **({s: datasets.Value("int32") for s in ("width", "height")} if with_sides else {}),
-    }
+    kinds = List(ClassLabel(names=list(NAMES)))
+    objects = {"bbox": List(List(Value("float64"))), "category": kinds}
+    features = {"image": Image(), "objects": objects}
+    if with_sides:
+        features |= {"width": Value("int32"), "height": Value("int32")}
     made = {}
     for split in ("train", "test"):
         rows = [row(*of) for (s, _), of in truth.items() if s == split]
-        made[split] = datasets.Dataset.from_list(rows, features=datasets.Features(features))
-    datasets.DatasetDict(made).save_to_disk(root)
+        made[split] = Dataset.from_list(rows, features=Features(features))
+    DatasetDict(made).save_to_disk(root)
     return f"hf:{root}"
 
 

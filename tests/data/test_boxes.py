@@ -141,10 +141,8 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), r"Line 3 of '.*labels/a.txt' must hold a class from 0 to 0.*'0 nan"),
     "yolo: another class": (yolo("1 0.5 0.5 0.2 0.2"), "Line 1 of .* must hold a class from 0 to 0"),
     "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: 1 boxes without one, in images/a.png"),
-    "yolo: a probability": (yolo("0 0.5 0.5 0.2 0.2 0.9"), "Line 1 of"),
     "yolo: bytes": (yolo(b"\xff\xfe"), "a.txt' is damaged .it is not UTF-8"),
     "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name all classes from 0 on"),
-    "yolo: no text": (yolo(yaml="train: images\nnames: [no]"), "as texts in quotes. Received: names=.False"),
     "yolo: a gap": (yolo(yaml="train: images\nnames: {0: cat, 2: dog}"), "must name all classes from 0"),
     "yolo: twice": (yolo(yaml="train: images\nnames: [cat, cat]"), "needs objects, a name for each class"),
     "yolo: circle": (yolo(yaml="train: images\nnames: &a [*a]"), "more than 10000 values|must name all"),
@@ -153,7 +151,6 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: no training": (yolo(yaml="val: images\nnames: [cat]"), "needs pictures of the split train"),
     "coco: nan": (with_box([1, float("nan"), 3, 4]), r"annotations\[0\] of .*boxes.json. must have the ids .* four finite numbers as bbox.*nan"),
     "coco: text": (with_box("1234"), r"annotations\[0\] of .* must be an object with image_id, category_id, bbox"),
-    "coco: true": (with_box([True, 2, 3, 4]), "four finite numbers as bbox. Received: .*True"),
     "coco: huge": (with_box([10**400, 2, 3, 4]), "four finite numbers as bbox. Received: .*1000"),
     "coco: no image": (coco(lambda c: c["annotations"][0].update(image_id=9)), "must have the ids of an image and of a category.* Received: .9, 3"),
     "coco: twice": (coco(lambda c: c["categories"].append({"id": 3, "name": "dog"})), "categories different ids and names, the same in all files"),
@@ -312,7 +309,7 @@ def test_boxes_are_refused_where_they_do_not_fit(truth, tmp_path):
 def test_check_reports_and_draws_boxes(truth, tmp_path):
     write_yolo(tmp_path / "data", truth)
     path = tmp_path / "data/train/labels/train0.txt"
-    path.write_text(path.read_text() + "0 0.9 0.5 0.4 0.2\n")
+    path.write_text(path.read_text() + "\n0 0.9 0.5 0.4 0.2")
     options = ["--model.variant", "Ti/16", "--model.image_size", "32", "--augment.flip", "true"]
     out = [f"--out={tmp_path / name}" for name in ("sheet.png", "report.json")]
     commands.run(["check", str(tmp_path / "data"), *options, *out])

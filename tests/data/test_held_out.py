@@ -26,15 +26,6 @@ def share(paths, classes, seed, percent):
         yield from members[: count or int(percent > 0 and len(members) > 1)]
 
 
-@pytest.mark.parametrize("percent", [0, 1, 12.5, 50, 99])
-def test_a_share_of_each_class_is_held_out(rng, percent):
-    classes = np.array([*rng.integers(0, 3, 200), 3])
-    paths = [f"{name}/{i}.png" for i, name in enumerate(classes)]
-    chosen = divide(paths, "classes", classes, seed=3, percent=percent)
-    assert chosen.nonzero()[0].tolist() == sorted(share(paths, classes.tolist(), 3, percent))
-    assert not chosen[-1] and chosen.any() == (percent > 0)
-
-
 def test_parts_of_the_training_images_are_held_out(rng):
     labels = rng.integers(0, 4, 101)
     split = data.from_arrays(np.arange(101, dtype="uint8").reshape(101, 1, 1, 1), labels)

@@ -114,16 +114,6 @@ def test_pictures_whose_encoder_turns_them_stand_upright(picture, form, orientat
     assert np.abs(actual.astype(int) - np.asarray(turned)).mean() < 12  # of 85 if it lay otherwise
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "the file is empty"), (b"not a picture", r"cannot identify image file\)")],
-)
-def test_what_is_no_picture_is_named(tmp_path, content, reason):
-    (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"a\.png' cannot be read as an image \({reason}"):
-        data.read_image(tmp_path / "a.png", 3)
-
-
 @pytest.mark.parametrize("way", [way for way in WAYS if " " not in way])
 def test_a_truncated_picture_is_named(tmp_path, picture, way):
     written = written_as(picture, way)

@@ -163,7 +163,7 @@ def test_every_source_has_the_batches_of_the_folder(names, expected, source):
 
 
 @once
-@pytest.mark.parametrize("threads", [0, 1, 4])
+@pytest.mark.parametrize("threads", [0, 4])
 def test_threads_processes_and_places_to_begin_change_nothing(expected, threads):
     dataset, training, held_out = expected
     for shard, rows in (((0, 1), slice(None)), ((0, 2), slice(4)), ((1, 2), slice(4, 8))):

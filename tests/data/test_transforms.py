@@ -93,15 +93,6 @@ def test_batches_are_resized_image_by_image(rng, rounding):
     np.testing.assert_array_equal(data.resize(pixels, (20, 30), Preprocessing()), pixels)
 
 
-@pytest.mark.parametrize("rounding", ["none", "torchvision", "transformers"])
-def test_masks_keep_their_classes(rng, rounding):
-    classes = rng.choice([0, 3, 200], (30, 47, 1)).astype("uint8")
-    options = Preprocessing(interpolation="nearest", antialias=False, rounding=rounding)
-    expected = picture_of(classes).resize((17, 16), Image.Resampling.NEAREST)
-    resized = data.resize(classes, (16, 17), options)
-    np.testing.assert_array_equal(resized[..., 0], np.asarray(expected))
-
-
 def published_crop(sides, side, fraction, rounding):
     """The sides before the crop and the corner by the formulas in the projects' code."""
     short = int(side / fraction)
