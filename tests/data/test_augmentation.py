@@ -1,7 +1,5 @@
 """Augmentation agrees with formulas and Keras, and is the same in parts and as a whole."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import keras
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from vit_keras.data.batches import PAIR, generator
 from vit_keras.data.transforms import as_picture, random_window
 from vit_keras.models import Preprocessing
 
-once = pytest.mark.once
+pytestmark = pytest.mark.once
 SIZE = (24, 20)
 
 
@@ -47,7 +45,6 @@ def batches(split, config, batch=8, steps=(0, 3), shard=(0, 1), seed=3):
     return [np.concatenate(tensors) for tensors in zip(*made)]
 
 
-@once
 @pytest.mark.parametrize("change", CHANGES)
 def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change):
     config = AugmentConfig(**CHANGES[change])
@@ -66,7 +63,6 @@ def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change
         assert not np.array_equal(whole[0], batches(split, config, seed=4)[0])
 
 
-@once
 @pytest.mark.parametrize("channels", [1, 6])
 def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
     """Pillow resizes each channel of what NumPy cuts out."""
@@ -84,7 +80,6 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
         assert label == 7
 
 
-@once
 def test_half_of_the_images_are_mirrored_with_their_masks(rng):
     pixels = rng.integers(0, 256, (*SIZE, 3), dtype="uint8")
     mask = rng.integers(0, 5, SIZE, dtype="uint8")
@@ -99,7 +94,6 @@ def test_half_of_the_images_are_mirrored_with_their_masks(rng):
     assert 70 < mirrored < 130
 
 
-@once
 def test_erased_parts_are_as_published(rng):
     size, count = (60, 90), 2000
     top, left, height, width = drawn(lambda rng: box(rng, size), count).T
@@ -128,7 +122,6 @@ def maps(size=21, **changes):
     return made[..., :2], made[..., 2] + made[..., :2] @ center - center
 
 
-@once
 def test_maps_turn_about_the_center_stretch_each_axis_and_shift_by_a_share_of_the_side():
     turns, shifts = maps(rotation_degrees=30)
     identity = np.broadcast_to(np.eye(2), turns.shape)
@@ -148,7 +141,6 @@ def test_maps_turn_about_the_center_stretch_each_axis_and_shift_by_a_share_of_th
     assert abs(np.corrcoef(shifts.T)[0, 1]) < 0.15
 
 
-@once
 @pytest.mark.parametrize("sides", [(17, 30), (40, 12)])
 def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
     """A formula in NumPy: places beyond the edge are the nearest ones on it."""
@@ -174,7 +166,6 @@ def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
 MIXED = (64, 20)
 
 
-@once
 @pytest.mark.parametrize("alphas", [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
 def test_neighbors_are_mixed_as_by_keras(rng, alphas):
     mixing = Mixing(MIXED, AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]))
@@ -198,7 +189,6 @@ def test_neighbors_are_mixed_as_by_keras(rng, alphas):
     assert_close(targets, labels, rtol=1e-6)
 
 
-@once
 def test_weights_of_mixing_are_beta(rng):
     both = Mixing((200, 100), AugmentConfig(mixup_alpha=0.4, cutmix_alpha=2.0))
     weights, boxes = map(np.stack, zip(*(both.draw(generator(7, i)) for i in range(10000))))
@@ -216,16 +206,3 @@ def test_weights_of_mixing_are_beta(rng):
     part = lambda c, w, side: np.clip(c + w / 2, 0, side) - np.clip(c - w / 2, 0, side)
     by_formula = part(center[:, 0], high, 200) * part(center[:, 1], wide, 100) / 20000
     assert areas.mean() == pytest.approx(by_formula.mean(), abs=0.02)
-
-
-@pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
-def test_images_of_keras_cv_are_the_same_in_any_order_and_thread(rng):
-    image = rng.integers(0, 256, (16, 12, 3), dtype="uint8")
-    options = {"randaugment_layers": 1, "randaugment_magnitude": 15, "library": "keras_cv"}
-    change = Augmentation(AugmentConfig(**options), (16, 12), Preprocessing())
-    example = lambda i: change.example(as_picture(image), 0, generator(5, i))[0]
-    with ThreadPoolExecutor(4) as threads:  # which all wait for the first trace
-        actual = np.array([*threads.map(example, range(40))])
-    np.testing.assert_array_equal(actual, [*map(example, range(40))])
-    assert actual.min() >= 0 and actual.max() <= 255 and actual.dtype == np.float32
-    assert len({x.tobytes() for x in actual}) > 20

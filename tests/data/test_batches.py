@@ -16,7 +16,9 @@ import pytest
 from tests.helpers import to_numpy
 from vit_keras import data
 from vit_keras.config import AugmentConfig
+from vit_keras.data.augment import Augmentation
 from vit_keras.data.batches import AHEAD, EXAMPLE, PAIR, Batches, balanced, generator, shuffled
+from vit_keras.data.transforms import as_picture
 from vit_keras.models import Preprocessing
 from vit_keras.support import machine
 
@@ -224,7 +226,6 @@ def split(rng):
 
 
 def flat(images):
-    """The features of a picture: its pixels, which tell it from all others."""
     return np.reshape(images, (len(images), -1))
 
 
@@ -292,3 +293,16 @@ def test_reading_ahead_takes_few_items_and_raises_an_error_in_its_place(monkeypa
     assert next(results) == "0" and threads()
     results.close()
     assert threads() == [] and list(machine.read_ahead(str, [], ahead=4)) == []
+
+
+@pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
+def test_images_of_keras_cv_are_the_same_in_any_order_and_thread(rng):
+    image = rng.integers(0, 256, (16, 12, 3), dtype="uint8")
+    options = {"randaugment_layers": 1, "randaugment_magnitude": 15, "library": "keras_cv"}
+    change = Augmentation(AugmentConfig(**options), (16, 12), Preprocessing())
+    example = lambda i: change.example(as_picture(image), 0, generator(5, i))[0]
+    with ThreadPoolExecutor(4) as threads:  # which all wait for the first trace
+        actual = np.array([*threads.map(example, range(40))])
+    np.testing.assert_array_equal(actual, [*map(example, range(40))])
+    assert actual.min() >= 0 and actual.max() <= 255 and actual.dtype == np.float32
+    assert len({x.tobytes() for x in actual}) > 20

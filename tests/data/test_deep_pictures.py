@@ -49,7 +49,6 @@ WRITTEN = {
     },
     "tiff of RGB and alpha": (partial(tiff, photometric="rgb", extrasamples=["unassalpha"]), 4, "uint16"),
     "tiff whose white is zero": (lambda x: tiff(65535 - x[..., 0], photometric="miniswhite"), 1, "uint16"),
-    "tiff of 6": (partial(tiff, **BANDS), 6, "uint16"),
     "tiff of 2, 8 bits": (partial(tiff, **BANDS), 2, "uint8"),
     "tiff of 4, 8 bits": (partial(tiff, **BANDS), 4, "uint8"),
     "tiff of 13 floats": (partial(tiff, **BANDS, compression="zlib", predictor=True), 13, "float32"),
@@ -61,7 +60,6 @@ WRITTEN = {
     "tiff of OME": (lambda x: tiff(last_to_first(x), ome=True, metadata=CYX), 6, "uint16"),
     "tiff of an array, channels last": (tiff, 6, "uint16"),
     "tiff of an array, channels first": (lambda x: tiff(last_to_first(x)), 6, "uint16"),
-    "npy of gray": (lambda x: npy(x[..., 0]), 1, "uint16"),
     **{
         f"npy of {kind}": (lambda x, kind=kind: npy(x.astype(kind)), 5, dtype)
         for kind, dtype in {"uint8": "uint8", ">u2": "uint16", "int64": "uint16", "float64": "float32"}.items()

@@ -186,7 +186,6 @@ def test_changed_data_are_refused(plain, copied):
 
 
 def test_junk_links_upward_and_empty_held_out_classes_do_no_harm(tmp_path):
-    """As archives of macOS, Synology's disks and notebooks leave them behind."""
     for value, name in enumerate(("Training/a", "Training/b", "Testing/a")):
         for path, level in ((name, value), (f"{name}/@eaDir", 99), (f"__MACOSX/{name}", 99)):
             write(tmp_path / path / "1.png", level)

@@ -82,7 +82,6 @@ def test_no_division_parts_a_group_or_loses_a_label():
 
 
 def test_groups_have_their_share_and_their_place_follows_from_the_seed(rng):
-    """Of 100 patients of 1 to 9 pictures, 20 % of the pictures, by SHA-256 on every machine."""
     sizes = rng.integers(1, 10, 100)
     groups = np.repeat([f"p{i}" for i in range(100)], sizes).tolist()
     labels = np.repeat(rng.integers(0, 3, 100), sizes)

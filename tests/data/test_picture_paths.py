@@ -168,13 +168,6 @@ def test_folders_that_lead_in_circles_are_read_once(root):
     assert sorted(set(read(load(root).split("train")))) == [0, 20, 40, 60, 80, 100, 140]
 
 
-@pytest.mark.parametrize("name", ["two\nlines", os.fsdecode(b"no\xfftext")])
-def test_names_of_classes_are_text_on_one_line(root, name):
-    write(root / name / "1.png", 7)
-    with pytest.raises(ValueError, match=r"a class must be text on one line\. Received: \['"):
-        load(root)
-
-
 def test_classes_that_differ_in_case_alone_are_told(root):
     write(root / "A" / "1.png", 7)
     review = data.Review()

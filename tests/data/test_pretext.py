@@ -160,7 +160,6 @@ def test_held_out_inputs_stay_and_padding_weighs_nothing(split, pretext):
 
 
 VIEW_SIZE, VIEWED = (12, 8), Preprocessing(mean=(0.4,), std=(0.3,))
-SMALL = DinoConfig(3, 4, blur_sigma=0.7)
 NONE = {"color_jitter": 0.0, "grayscale": 0.0, "blur_sigma": 0.0, "solarize": 0.0}
 PLAIN = DinoConfig(2, 4, (0.5, 0.9), (0.2, 0.4), **NONE)
 functional = peer("torchvision.transforms.functional")

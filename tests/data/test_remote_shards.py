@@ -97,7 +97,6 @@ def test_patterns_name_shards_on_servers(server, tmp_path):
 
 @pytest.mark.parametrize("on_corrupt", ["skip", "stop"])
 def test_a_server_that_stays_away_stops_the_run(server, on_corrupt):
-    """No other picture stands in for one that cannot be reached, as in a run without faults."""
     fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
     dataset = load(f"{server.url}/tar", **fields)
     server.fails = lambda number: "error"
@@ -139,7 +138,6 @@ def test_copies_stay_within_their_bound(server, tmp_path, shard_cache, monkeypat
 
 
 def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
-    """In the same process or another one, and a copy that is gone is read from the server."""
     server.fails = lambda number: "cut" if server.requests[-1][0].endswith(".tar") else None
     with pytest.raises(OSError, match="could not be read in 7 attempts"):
         load(f"{server.url}/tar", test_percent=0)
