@@ -36,18 +36,6 @@ class LabelKind(NamedTuple):
     unit: str
 
 
-def _count_classes(labels, names):
-    return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist()))
-
-
-def _count_labels(labels, names):
-    return dict(zip(names, np.nansum(labels, axis=0).astype(int).tolist()))
-
-
-def _count_numbers(labels, names):
-    return dict(zip(names, (~np.isnan(labels)).sum(axis=0).tolist()))
-
-
 def _rarest_label(labels):
     """Returns the rarest label of each picture; K for pictures without any."""
     present = labels == 1
@@ -111,7 +99,7 @@ def _name_boxes(label, names):
 
 NO_CLASS = -1
 _LABELS = LabelKind(
-    counts=_count_labels,
+    counts=lambda labels, names: dict(zip(names, np.nansum(labels, axis=0).astype(int).tolist())),
     strata=_rarest_label,
     members=_rarer_values,
     target=lambda label, task, outputs: label,
@@ -121,7 +109,9 @@ _LABELS = LabelKind(
 )
 LABEL_KINDS = {
     "classes": LabelKind(
-        counts=_count_classes,
+        counts=lambda labels, names: dict(
+            zip(names, np.bincount(labels, minlength=len(names)).tolist())
+        ),
         strata=lambda labels: labels.tolist(),
         members=lambda labels: (np.arange(len(labels)), labels),
         target=_one_hot,
@@ -131,7 +121,7 @@ LABEL_KINDS = {
     ),
     "labels": _LABELS,
     "numbers": LabelKind(
-        counts=_count_numbers,
+        counts=lambda labels, names: dict(zip(names, (~np.isnan(labels)).sum(axis=0).tolist())),
         strata=lambda labels: [0] * len(labels),
         members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
         target=_standardized,
