@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable
 
 from vit_keras.variants.kinds import (
     BICUBIC,
@@ -354,7 +353,17 @@ def spelled(name: str) -> list[str]:
         vit_keras.variants.families.spelled("vit_base_patch16_siglip_224")  # ["SigLIP-B/16"]
         ```
     """
-    return spelled_as(name, ((key, row.family, row.size) for key, row in VARIANTS.items()))
+    text = re.sub(r"deit|beit|siglip|clip|flexivit", "-", str(name).lower())
+    size = _first(SIZE_WORDS, text)
+    patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)
+    rows = {key: row for key, row in VARIANTS.items() if row.family == family_called(name)}
+    fitting = [key for key, row in rows.items() if size in (None, _size_of(row))] or [*rows]
+    same = [key for key in fitting if patch and rows[key].size.endswith(f"/{patch[1]}")]
+    return (same or fitting)[:3]
+
+
+def _size_of(row):
+    return row.size.partition("/")[0].removeprefix("big")
 
 
 # Patterns for lowercase names, with their families; the first match counts.
@@ -406,29 +415,6 @@ SIZE_WORDS = (
 def family_called(name: str) -> str | None:
     """Returns the key of the family that a name refers to, or None."""
     return _first(FAMILY_WORDS, str(name).lower())
-
-
-def spelled_as(name: str, variants: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Returns the variants with this name in other projects.
-
-    Args:
-        name: A name such as "facebook/dinov2-small" or "vit_base_patch16_siglip_224".
-        variants: (name, key of the family, name of the size) of each variant.
-
-    Returns:
-        The names of the variants; empty if the name does not belong to a family.
-    """
-    text = str(name).lower()
-    family = family_called(name)
-    text = re.sub(r"deit|beit|siglip|clip|flexivit", "-", text)
-    size = _first(SIZE_WORDS, text)
-    patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)
-    rows = [row for row in variants if row[1] == family]
-    rows = [
-        row for row in rows if size in (None, row[2].partition("/")[0].removeprefix("big"))
-    ] or rows
-    same = [row for row in rows if patch and row[2].endswith(f"/{patch[1]}")]
-    return [row[0] for row in same or rows][:3]
 
 
 def _first(table, text):

@@ -163,8 +163,11 @@ PLAIN = {
     "layer_norm_epsilon": 1e-6,
 }
 PAPERS = "https://arxiv.org/abs/"
-CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLIP: dict[str, Any] = {
+    "mean": (0.48145466, 0.4578275, 0.40821073),
+    "std": (0.26862954, 0.26130258, 0.27577711),
+}
+IMAGENET: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 BICUBIC = {"interpolation": "bicubic", "antialias": True}
 BILINEAR = {"interpolation": "bilinear", "antialias": True}

@@ -273,7 +273,8 @@ def _grid_in_file(count, slots, grid, file):
     is_bare = file.path.endswith(".weights.h5") and "config" not in file.config
     if count == slots + math.prod(grid) and is_bare:
         return grid, slots  # Keras loads a `.weights.h5` into the same model that wrote it
-    grids = {n: (_configured(file), _square(count - n), grid) for n in (slots, 0)}
+    square = lambda patches: (side := square_side(patches)) and (side, side)
+    grids = {n: (_configured(file), square(count - n), grid) for n in (slots, 0)}
     order = list(itertools.product((slots, 0), range(3)))
     if file.format.slots_optional:  # otherwise the slots of the model come first
         order.sort(key=lambda pair: pair[1])
@@ -306,11 +307,6 @@ def _resize_biases(array, shape, grid, file, rule):
 def _configured(file):
     sizes = inferred(file)
     return grid_of(sizes) if "image_size" in sizes else None
-
-
-def _square(patches):
-    side = square_side(patches)
-    return None if side is None else (side, side)
 
 
 def _warn_of_equal_count(array, old_grid, grid, file):

@@ -14,7 +14,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, check_only
-from vit_keras.weights.formats.tensor_links import Link, tensor_links
+from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
@@ -57,11 +57,6 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if arch.options.layer_scale is not None:  # DINO has none
         written.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
     return written
-
-
-def constant(name: str, value) -> Link:
-    """Writes a tensor that the project's code needs but models do not have."""
-    return Link((name,), (), lambda x: (), lambda: (np.asarray(value, "float32"),))
 
 
 def infer(shapes: dict, config: dict) -> dict:

@@ -15,6 +15,7 @@ from vit_keras.layers import Rope
 from vit_keras.layers.common import OPTION_NAMES, pair
 from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
+from vit_keras.variants import kinds
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
 from vit_keras.weights.formats.base import Format, check_only
@@ -43,7 +44,6 @@ CLIP = TensorNames.of(
 TOWER = "visual."  # the prefix of the image tower's tensors in a file with both towers
 CONFIG = "open_clip_config.json"
 HEAD_WIDTH = 64
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 # The classifier's input, by `pool_type` and `final_ln_after_pool`.
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}
 
@@ -83,16 +83,15 @@ def infer(shapes: dict, config: dict) -> dict:
             "Towers of OpenCLIP must pool the class token or the mean of the patches. Received: "
             f"pool_type={pool!r}"
         )
-    pools = vision.get("pool_type", "tok"), bool(vision.get("final_ln_after_pool"))
-    classifier = CLASSIFIERS[("tok", False) if pools[0] == "tok" else pools]
+    after_pool = pool == "avg" and bool(vision.get("final_ln_after_pool"))
+    classifier = CLASSIFIERS[pool, after_pool]
     arguments = tensor_sizes(CLIP, shapes, classifier)
     arguments["class_token"] = classifier != "token"
     arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa has it after its pool
     width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
     if width % head_width == 0:
         arguments["num_heads"] = width // head_width
-    size = vision.get("image_size")
-    size = None if size is None else pair(size, "image_size")
+    size = pair(vision["image_size"], "image_size") if vision.get("image_size") else None
     return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
 
 
@@ -128,8 +127,8 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
 def preprocessing_of(source):
     method = source.get("interpolation", "bicubic")
     return Preprocessing(
-        mean=tuple(source.get("mean", MEAN)),
-        std=tuple(source.get("std", STD)),
+        mean=tuple(source.get("mean", kinds.CLIP["mean"])),
+        std=tuple(source.get("std", kinds.CLIP["std"])),
         interpolation="bilinear" if method == "bilinear" else "bicubic",
         antialias=True,
         crop_fraction=1.0 if source.get("resize_mode", "shortest") == "shortest" else None,
@@ -148,9 +147,9 @@ def check(arch: VisionTransformerArchitecture) -> None:
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
     pools = {classifier: pool for pool, classifier in CLASSIFIERS.items()}
     pool_type, after_pool = pools.get(arch.classifier, (arch.classifier, False))
-    options, (height, width) = arch.options, arch.image_size
+    options = arch.options
     vision = {
-        "image_size": height if height == width else [height, width],
+        "image_size": _one_if_equal(arch.image_size),
         "layers": arch.num_layers,
         "width": arch.hidden_size,
         "head_width": arch.hidden_size // arch.num_heads,
@@ -228,7 +227,7 @@ def links_timm(arch: VisionTransformerArchitecture, names=None, config=None) -> 
 
 def timm_config(config: dict) -> dict:
     """Returns timm's configuration of the tower."""
-    content = config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
+    content = _vision(config)
     sizes = {"img_size": content.get("image_size"), "global_pool": content.get("timm_pool")}
     return {
         "architecture": content.get("timm_model_name", ""),
@@ -301,10 +300,8 @@ def infer_pe(shapes: dict, config: dict) -> dict:
     heads = config.get("heads", PE_HEADS.get(arguments["hidden_size"]))
     arguments |= {} if heads is None else {"num_heads": heads}
     if pools:
-        mlp_dim = shapes["attn_pool.mlp.c_fc.weight"][0]
         arguments |= {"pool_all_tokens": True, "class_token": has_class_token}
         arguments["map_heads"] = config.get("attn_pooler_heads", POOL_HEADS)
-        arguments |= {"map_mlp_dim": mlp_dim} if mlp_dim != arguments["mlp_dim"] else {}
     else:
         arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes
     return arguments | covered_positions(arguments, shapes[CLIP.positions][0])

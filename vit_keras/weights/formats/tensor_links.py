@@ -124,6 +124,11 @@ def zeros(ours: str) -> Link:
     return Link((), (ours,), lambda: (np.zeros((), "float32"),), lambda x: ())
 
 
+def constant(name: str, value) -> Link:
+    """Writes a tensor that the project's code needs but models do not have."""
+    return Link((name,), (), lambda x: (), lambda: (np.asarray(value, "float32"),))
+
+
 def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
     """Links one tensor; its axes in the file are `axes` of the model's variable."""
     back = tuple(int(i) for i in np.argsort(axes))

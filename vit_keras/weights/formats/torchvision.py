@@ -2,6 +2,7 @@
 
 from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
+from vit_keras.variants.kinds import IMAGENET
 from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import tensor_links
@@ -14,11 +15,7 @@ NAMES = TensorNames.of(
     "pre_logits=heads.pre_logits head=heads.head",
 )
 PREPROCESSING = Preprocessing(
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
-    antialias=True,
-    crop_fraction=0.875,
-    rounding="torchvision",
+    **IMAGENET, antialias=True, crop_fraction=0.875, rounding="torchvision"
 )
 
 

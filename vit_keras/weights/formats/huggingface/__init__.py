@@ -33,7 +33,7 @@ from vit_keras.weights.formats.huggingface.config import (
     write_processor,
 )
 from vit_keras.weights.formats.huggingface.vit import ModelType
-from vit_keras.weights.formats.tensor_links import Link, tensor_links, zeros
+from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 
 # The prefixes of backbones in classes with a head.
@@ -171,10 +171,7 @@ def _transposed_table(link, arch, size):
 def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[Link]:
     """Links all variables of a model, and the other tensors that its transformers class needs."""
     tensors = row.spelling(row.names, _written(arch, row))
-    fillers = [
-        Link((name,), (), lambda: (), lambda value=value: (value,))
-        for name, value in row.fillers(arch).items()
-    ]
+    fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = row.base if kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(row.outside) else f"{base}{name}"
     return [

@@ -67,8 +67,8 @@ def _siglip(names):
 def _clip_fillers(arch):
     if arch.options.final_norm:
         return {}
-    ones, zeros = np.ones(arch.hidden_size, "float32"), np.zeros(arch.hidden_size, "float32")
-    return {f"{CLIP.norm}.weight": ones, f"{CLIP.norm}.bias": zeros}
+    width = arch.hidden_size
+    return {f"{CLIP.norm}.weight": np.ones(width), f"{CLIP.norm}.bias": np.zeros(width)}
 
 
 def _write_clip(arch):

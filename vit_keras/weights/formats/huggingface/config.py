@@ -102,44 +102,24 @@ def type_for(arch, naflex: bool = False) -> ModelType:
         arch: The architecture.
         naflex: Whether positions are resized as in SigLIP 2's NaFlex.
     """
-    return MODEL_TYPES[next(name for test, name in _TYPES if test(arch, arch.options, naflex))]
-
-
-_TYPES = (
-    (lambda arch, options, naflex: options.rope is not None, "dinov3_vit"),
-    (lambda arch, options, naflex: options.pre_norm, "clip_vision_model"),
-    (lambda arch, options, naflex: arch.classifier == "map" and naflex, "siglip2_vision_model"),
-    (lambda arch, options, naflex: arch.classifier == "map", "siglip_vision_model"),
-    (lambda arch, options, naflex: _is_beit(arch, options), "beit"),
-    (lambda arch, options, naflex: _is_yolos(arch, options), "yolos"),
-    (lambda arch, options, naflex: "dist" in arch.prefix.names, "deit"),
-    (lambda arch, options, naflex: options.num_registers, "dinov2_with_registers"),
-    (lambda arch, options, naflex: _is_dinov2(arch, options), "dinov2"),
-    (lambda arch, options, naflex: arch.classifier == "gap", "ijepa"),
-    (lambda arch, options, naflex: not _has_layer_after(arch), "vit_msn"),
-    (lambda arch, options, naflex: True, "vit"),
-)
-
-
-def _is_beit(arch, options):
-    return arch.position_embedding.endswith("relative_2d") or options.qkv_bias == "qv"
-
-
-def _is_yolos(arch, options):
-    every = arch.position_embedding_at == "every"
+    options, every = arch.options, arch.position_embedding_at == "every"
     plain = options.position_cover == "all" and options.layer_scale is None
-    return options.boxes == "tokens" or every or (options.num_registers > 0 and plain)
-
-
-def _is_dinov2(arch, options):
-    return (
-        options.layer_scale is not None or arch.classifier == "token_gap" or options.mlp != "gelu"
-    )
-
-
-def _has_layer_after(arch):
-    """Whether there is a classifier, or the pooler of a `ViTModel`."""
-    return arch.num_classes is not None or arch.representation_size is not None
+    is_scaled = options.layer_scale is not None or options.mlp != "gelu"
+    fits = {  # the first one counts
+        "dinov3_vit": options.rope is not None,
+        "clip_vision_model": options.pre_norm,
+        "siglip2_vision_model": arch.classifier == "map" and naflex,
+        "siglip_vision_model": arch.classifier == "map",
+        "beit": arch.position_embedding.endswith("relative_2d") or options.qkv_bias == "qv",
+        "yolos": options.boxes == "tokens" or every or (options.num_registers > 0 and plain),
+        "deit": "dist" in arch.prefix.names,
+        "dinov2_with_registers": options.num_registers > 0,
+        "dinov2": is_scaled or arch.classifier == "token_gap",
+        "ijepa": arch.classifier == "gap",
+        "vit_msn": arch.num_classes is None and arch.representation_size is None,
+        "vit": True,
+    }
+    return MODEL_TYPES[next(name for name, is_first in fits.items() if is_first)]
 
 
 GELU = {

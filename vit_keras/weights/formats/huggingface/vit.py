@@ -14,11 +14,6 @@ from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 COMMON = {"num_attention_heads": 12, "hidden_act": "gelu", "qkv_bias": True}
 
 
-def as_they_are(names: TensorNames, present) -> TensorNames:
-    """Returns the names of a model type with a single spelling."""
-    return names
-
-
 @dataclasses.dataclass(frozen=True)
 class ModelType:
     """One of transformers' model types.
@@ -64,7 +59,7 @@ class ModelType:
     outside: tuple[str, ...] = ("classifier.",)
     whole: str = ""
     square: bool = False
-    spelling: Callable[[TensorNames, set[str]], TensorNames] = as_they_are
+    spelling: Callable[[TensorNames, set[str]], TensorNames] = lambda names, held: names
     write: Callable[[Any], dict] = lambda arch: {}
     fillers: Callable[[Any], dict] = lambda arch: {}
 
@@ -328,15 +323,11 @@ def _says(fields):
     }
 
 
-def hidden_units(width: int, ratio: int, swiglu: bool) -> int:
-    """Returns the hidden units of an MLP: for SwiGLU two thirds, rounded up to a multiple of 8."""
-    units = int(width * ratio)
-    return (int(units * 2 / 3) + 7) // 8 * 8 if swiglu else units
-
-
 def _write(arch):
     swiglu = arch.options.mlp == "swiglu"
-    ratios = [r for r in range(1, 65) if hidden_units(arch.hidden_size, r, swiglu) == arch.mlp_dim]
+    units = lambda ratio: ratio * arch.hidden_size
+    gated = lambda ratio: (int(units(ratio) * 2 / 3) + 7) // 8 * 8
+    ratios = [r for r in range(1, 65) if (gated if swiglu else units)(r) == arch.mlp_dim]
     if not ratios:
         raise ValueError(
             "DINOv2's `mlp_dim` must be a whole multiple of `hidden_size`, of which SwiGLU takes "
@@ -355,7 +346,7 @@ def _write(arch):
 
 
 def _fillers(arch):
-    return {"embeddings.mask_token": np.zeros((1, arch.hidden_size), "float32")}
+    return {"embeddings.mask_token": np.zeros((1, arch.hidden_size))}
 
 
 WITHOUT = ModelType(
@@ -440,9 +431,9 @@ def _write_dinov3(arch):
 
 
 def _fillers_dinov3(arch):
-    none = {PLAIN.registers: np.zeros((1, 0, arch.hidden_size), "float32")}
-    mask = {"embeddings.mask_token": np.zeros((1, 1, arch.hidden_size), "float32")}
-    return mask if arch.options.num_registers else {**mask, **none}
+    mask = {"embeddings.mask_token": np.zeros((1, 1, arch.hidden_size))}
+    none = {PLAIN.registers: np.zeros((1, 0, arch.hidden_size))}
+    return mask if arch.options.num_registers else mask | none
 
 
 DINOV3 = ModelType(

@@ -296,9 +296,8 @@ def _options(sizes, names, shapes, theirs):
 
 def rope_of(theirs: dict) -> Rope:
     """Returns the rotary positions that timm's arguments describe."""
-    kinds = {"cat": "cat", "axial": "cat", "mixed": "mixed", "dinov3": "dinov3"}
-    check_choice(theirs["rope_type"], kinds, "rope_type")
-    base, kind = float(theirs["rope_temperature"]), kinds[theirs["rope_type"]]
+    base, kind = float(theirs["rope_temperature"]), theirs["rope_type"]
+    check_choice(kind, ("cat", "axial", "mixed", "dinov3"), "rope_type")
     if kind == "dinov3":
         return Rope(base=base, centered=True)
     if kind == "mixed":
