@@ -52,19 +52,10 @@ SUITES = {
     "KerasHub's presets and weights": Suite((f"{WEIGHTS}/test_keras_hub.py",), ONE),
     "KerasTuner": Suite((f"{NEIGHBORS}/test_tuner.py",)),
     "Grain": Suite((f"{NEIGHBORS}/test_grain.py",)),
-    "transformers' classes and folders": Suite(
-        tuple(
-            f"{WEIGHTS}/test_{name}.py"
-            for name in ("huggingface", "transformers_classes", "transformers_folders")
-        ),
-        ONE,
-    ),
-    "timm's models and files": Suite(
-        (f"{WEIGHTS}/test_timm_architectures.py", f"{WEIGHTS}/test_timm_files.py"), ONE
-    ),
+    "transformers' classes and folders": Suite((f"{WEIGHTS}/test_transformers.py",), ONE),
+    "timm's models and files": Suite((f"{WEIGHTS}/test_timm.py",), ONE),
     "OpenCLIP's towers": Suite((f"{WEIGHTS}/test_open_clip.py",), ONE),
-    "Google's ViT in Flax": Suite((f"{WEIGHTS}/test_flax.py",), ONE),
-    "big_vision's files": Suite((f"{WEIGHTS}/test_big_vision.py",), ONE),
+    "big_vision's files, and Flax": Suite((f"{WEIGHTS}/test_big_vision.py",), ONE),
     "published parameters and FLOPs": Suite(
         ("tests/test_families.py", "tests/compute/test_published.py"), ONE
     ),

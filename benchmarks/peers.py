@@ -100,7 +100,7 @@ def flax(case: Case):
     """The model written after the published code."""
     import jax
 
-    from tests.weights.flax_vit import FlaxVisionTransformer
+    from benchmarks.flax_vit import FlaxVisionTransformer
 
     model = FlaxVisionTransformer(PATCH, *SIZES[case.size], CLASSES)
     images, _ = random_batch(1, case.image_size)

@@ -3,6 +3,8 @@
 import contextlib
 import warnings
 
+import numpy as np
+
 from tests.helpers import randomize, weights_by_path
 from vit_keras.models import VisionTransformer
 
@@ -41,6 +43,20 @@ def other_numerics():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*computes with.*")
         yield
+
+
+def channels_first(images):
+    """torch's images of ours, for other projects' models."""
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+
+
+def strip_note(path):
+    """Takes what says the architecture from a safetensors file of ours."""
+    from safetensors.numpy import load_file, save_file
+
+    save_file({k: np.array(v) for k, v in load_file(path).items()}, path)
 
 
 def assert_equal_weights(model, other):

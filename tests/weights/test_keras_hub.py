@@ -1,8 +1,8 @@
-"""Presets and weights of KerasHub against KerasHub, in both directions."""
+"""KerasHub's ViT, DeiT, DINOv2 and DINOv3 against KerasHub, in both directions."""
 
 import itertools
 import json
-import re
+import warnings
 
 import keras
 import numpy as np
@@ -12,176 +12,139 @@ import vit_keras
 from tests.helpers import assert_close, randomize, spread, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
-from vit_keras.models import VisionTransformer
+from vit_keras.models import VisionTransformer, intermediates
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.containers import DamagedFile
 
-pytestmark = pytest.mark.on("torch")
-
+pytestmark = [
+    pytest.mark.on("torch"),
+    pytest.mark.filterwarnings("ignore:.*(DINOv3 License|does not say|layer_norm_epsilon)"),
+    pytest.mark.filterwarnings("ignore:.*no place for the classifier's activation"),
+]
 keras_hub = pytest.importorskip("keras_hub")
-
-SIZES = {"patch_size": 8, "num_layers": 3, "num_heads": 3, "hidden_dim": 24, "mlp_dim": 40}
+models = keras_hub.models
+SIZES = {"patch_size": 8, "num_layers": 2, "num_heads": 3, "hidden_dim": 24, "mlp_dim": 40}
 
 
 def backbone(rng, image_shape=(16, 24, 3), **changes):
-    model = keras_hub.models.ViTBackbone(image_shape, **{**SIZES, **changes})
+    return randomize(models.ViTBackbone(image_shape, **{**SIZES, **changes}), rng, scale=0.2)
+
+
+def classifier(rng, backbone, kind="ViT", converter=None, **options):
+    """A classifier of KerasHub with random weights."""
+    if converter:
+        kind_of = getattr(keras_hub.layers, f"{kind}ImageConverter")
+        converter = kind_of(image_size=backbone.image_shape[:2], **converter)
+        options["preprocessor"] = getattr(models, f"{kind}ImageClassifierPreprocessor")(converter)
+    model = getattr(models, f"{kind}ImageClassifier")(backbone, 5, **options)
     return randomize(model, rng, scale=0.2)
 
 
-def classifier(rng, pooling="token", intermediate_dim=None, **changes):
-    converter = keras_hub.layers.ViTImageConverter(image_size=(16, 24), scale=1 / 51, offset=-2.0)
-    preprocessor = keras_hub.models.ViTImageClassifierPreprocessor(converter)
-    model = keras_hub.models.ViTImageClassifier(
-        backbone(rng, use_class_token=pooling == "token", **changes),
-        5,
-        preprocessor=preprocessor,
-        pooling=pooling,
-        intermediate_dim=intermediate_dim,
-    )
-    return randomize(model, rng, scale=0.2)
-
-
-def images_for(rng, channels=3):
-    return rng.uniform(-1, 1, (3, 16, 24, channels)).astype("float32")
-
-
-@pytest.mark.parametrize("pooling", ["token", "gap"])
-@pytest.mark.parametrize("intermediate_dim", [None, 9])
-def test_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
-    theirs = classifier(rng, pooling, intermediate_dim, layer_norm_epsilon=1e-4)
-    theirs.save_to_preset(tmp_path)
-    ours, images = vit_keras.open(tmp_path), images_for(rng)
-    assert_close(ours(images), theirs(images))
-    assert ours.preprocessing.std == pytest.approx((0.2,))
-    assert ours.preprocessing.mean == pytest.approx((0.4,))
-    assert ours.get_layer("encoderblock_2").layer_norm_epsilon == 1e-4
-
-
-@pytest.mark.parametrize(
-    ("ours_classifier", "size"), [("token", None), ("token", 9), ("gap", None), ("gap", 9)]
-)
-def test_saved_preset_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
-    ours = build(rng, num_layers=3, classifier=ours_classifier, representation_size=size)
-    weights.save(ours, tmp_path, format="keras_hub")
-    theirs, images = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path)), images_for(rng)
-    assert_close(theirs(images), ours(images))
-    assert_equal_weights(ours, vit_keras.open(tmp_path))
-    pixels = rng.integers(0, 256, (1, 16, 24, 3)).astype("uint8")
-    prepared = to_numpy(theirs.preprocessor(pixels))
-    assert_close(prepared, pixels / 127.5 - 1)
-
-
-OPTIONS = {
-    "use_class_token": [True, False],
-    "pooling": ["token", "gap"],
-    "activation": [None, "softmax", "sigmoid"],
-    "layer_norm_epsilon": [1e-6, 1e-3],
-    "biases": [(), ("use_mlp_bias",), ("use_mha_bias", "use_patch_bias")],
-    "sizes": [((16, 16), 8), ((16, 24), 8), ((8, 32), 8), ((12, 24), (6, 8))],
-    "intermediate_dim": [None, 6],
-}
-REASONS = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
+def images_for(rng, size=(16, 24)):
+    return rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
 
 
 def assert_agrees(ours, theirs, images):
     assert_close(ours(images), theirs(images), rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:keras_hub (prepares|computes)")
-@spread(**OPTIONS)
-def test_every_option_agrees_or_is_refused(
-    rng,
-    tmp_path,
-    use_class_token,
-    pooling,
-    activation,
-    layer_norm_epsilon,
-    biases,
-    sizes,
-    intermediate_dim,
+def edit(folder, name, change):
+    """Changes the JSON file of a preset."""
+    content = json.loads((folder / name).read_text())
+    change(content["config"])
+    (folder / name).write_text(json.dumps(content))
+
+
+@spread(
+    pooling=["token", "gap"],
+    activation=[None, "sigmoid"],
+    layer_norm_epsilon=[1e-6, 1e-3],
+    biases=[(), ("use_mlp_bias",), ("use_mha_bias", "use_patch_bias")],
+    sizes=[((8, 32), 8), ((12, 24), (6, 8))],
+    intermediate_dim=[None, 6],
+)
+def test_every_option_of_a_classifier_agrees_in_both_directions(
+    rng, tmp_path, pooling, activation, layer_norm_epsilon, biases, sizes, intermediate_dim
 ):
     size, patch_size = sizes
-    backbone = keras_hub.models.ViTBackbone(
-        (*size, 3),
-        **{**SIZES, "patch_size": patch_size, "num_layers": 2},
-        use_class_token=use_class_token,
-        layer_norm_epsilon=layer_norm_epsilon,
-        **dict.fromkeys(biases, False),
-    )
     head = {"pooling": pooling, "activation": activation, "intermediate_dim": intermediate_dim}
-    theirs = randomize(keras_hub.models.ViTImageClassifier(backbone, 5, **head), rng, scale=0.2)
+    options = {"use_class_token": pooling == "token", "layer_norm_epsilon": layer_norm_epsilon}
+    options |= {"patch_size": patch_size, **dict.fromkeys(biases, False)}
+    theirs = classifier(rng, backbone(rng, (*size, 3), **options), **head)
     preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
     theirs.save_to_preset(preset)
     theirs.save_weights(bare)
-    said = {
-        "image_size": size,
-        "classifier": pooling,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "classifier_activation": activation,
-    }
-    sizes = {"patch_size": patch_size, "hidden_size": 24, "num_layers": 2, "num_heads": 3}
-    ours = {"mlp_dim": 40, "num_classes": 5, "representation_size": intermediate_dim}
-    model = VisionTransformer(**said, **sizes, **ours)
     with pytest.raises(ValueError, match="do not say .*`classifier`.*classifier=") as asked:
         vit_keras.open(bare)
     assert not isinstance(asked.value, DamagedFile)
-    if use_class_token != (pooling == "token"):
-        for call in (
-            lambda: vit_keras.open(preset),
-            lambda: weights.load(model, preset),
-            lambda: vit_keras.open(bare, **said),
-            lambda: weights.load(model, bare),
-        ):
-            with pytest.raises(ValueError, match=REASONS[pooling]) as refused:
-                call()
-            assert not isinstance(refused.value, DamagedFile)
-        return
-    images = rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
-    assert_agrees(vit_keras.open(bare, **said), theirs, images)
-    assert_agrees(weights.load(model, bare), theirs, images)
+    said = {"classifier": pooling, "classifier_activation": activation, "image_size": size}
+    images = images_for(rng, size)
+    opened = vit_keras.open(bare, **said, layer_norm_epsilon=layer_norm_epsilon)
+    assert_agrees(opened, theirs, images)
     model = vit_keras.open(preset)
     assert_agrees(model, theirs, images)
+    assert_agrees(weights.load(randomize(opened, rng), bare), theirs, images)
     randomize(model, rng, scale=0.2)
     weights.save(model, tmp_path / "back", format="keras_hub")
-    opened = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path / "back"))
-    assert_agrees(model, opened, images)
+    back = models.ViTImageClassifier.from_preset(str(tmp_path / "back"))
+    assert_agrees(model, back, images)
     weights.save(model, tmp_path / "back.weights.h5", format="keras_hub")
-    randomize(opened, rng).load_weights(tmp_path / "back.weights.h5")
-    assert_agrees(model, opened, images)
+    randomize(back, rng).load_weights(tmp_path / "back.weights.h5")
+    assert_agrees(model, back, images)
+
+
+REASONS = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
+
+
+@pytest.mark.parametrize("pooling", REASONS)
+def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path, pooling):
+    theirs = classifier(rng, backbone(rng, use_class_token=pooling == "gap"), pooling=pooling)
+    preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
+    theirs.save_to_preset(preset)
+    theirs.save_weights(bare)
+    said = {"image_size": (16, 24), "classifier": pooling, "classifier_activation": None}
+    for call in (
+        lambda: vit_keras.open(preset),
+        lambda: weights.load(build(classifier=pooling), preset),
+        lambda: vit_keras.open(bare, **said),
+        lambda: weights.load(build(classifier=pooling), bare),
+    ):
+        with pytest.raises(ValueError, match=REASONS[pooling]) as refused:
+            call()
+        assert not isinstance(refused.value, DamagedFile)
+    # KerasHub then has logits of each token.
+    edit(preset, "task.json", lambda config: config.update(pooling=None))
+    with pytest.raises(ValueError, match="pooling=None .*reads every token"):
+        vit_keras.open(preset)
+
+
+def test_a_model_that_reads_other_tokens_is_refused(rng, tmp_path):
+    classifier(rng, backbone(rng, use_class_token=False), pooling="gap").save_to_preset(tmp_path)
+    with pytest.raises(ValueError, match='classifier "token" or "gap".*\'gap_norm\''):
+        weights.load(build(classifier="gap_norm"), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("given", "assumed"),
     [
         ({}, "layer_norm_epsilon=1e-06, image_size=(16, 16), classifier_activation=None"),
-        ({"layer_norm_epsilon": 1e-3}, "image_size=(16, 16), classifier_activation=None"),
         ({"image_size": 16, "classifier_activation": "softmax"}, "layer_norm_epsilon=1e-06"),
         ({"image_size": 16, "classifier_activation": None, "layer_norm_epsilon": 1e-6}, None),
     ],
 )
 def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path, recwarn, given, assumed):
-    theirs = keras_hub.models.ViTImageClassifier(backbone(rng, (16, 16, 3)), 5)
-    theirs.save_weights(tmp_path / "a.weights.h5")
+    classifier(rng, backbone(rng, (16, 16, 3))).save_weights(tmp_path / "a.weights.h5")
+    warnings.simplefilter("always")
     vit_keras.open(tmp_path / "a.weights.h5", classifier="token", **given)
     stated = [str(w.message) for w in recwarn if "is read as" in str(w.message)]
     assert len(stated) == (assumed is not None)
     assert all(f"with {assumed}, which it does not say" in text for text in stated)
 
 
-def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
-    classifier(rng, "gap").save_to_preset(tmp_path)
-    with pytest.raises(ValueError, match='classifier "token" or "gap".*\'gap_norm\''):
-        weights.load(build(classifier="gap_norm", num_layers=3), tmp_path)
-    edited = json.loads((tmp_path / "task.json").read_text())
-    edited["config"]["pooling"] = None  # KerasHub then has logits of each token
-    (tmp_path / "task.json").write_text(json.dumps(edited))
-    with pytest.raises(ValueError, match="pooling=None .*reads every token"):
-        vit_keras.open(tmp_path)
-
-
 def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
-    theirs = keras_hub.models.ViTImageClassifier(backbone(rng), 5, activation=keras.ops.softmax)
-    randomize(theirs, rng, scale=0.2).save_to_preset(tmp_path)
-    images, ours = images_for(rng), build(num_layers=3)
+    theirs = classifier(rng, backbone(rng), activation=keras.ops.softmax)
+    theirs.save_to_preset(tmp_path)
+    images, ours = images_for(rng), build()
     with pytest.warns(UserWarning, match="activation 'softmax'.*None, which is kept"):
         weights.load(ours, tmp_path)
     probabilities = keras.ops.softmax(ours(images))
@@ -202,30 +165,33 @@ def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation)
     assert not (tmp_path / "ours").exists()
     if "lambda" in str(activation):
         return  # which KerasHub cannot save
-    theirs = keras_hub.models.ViTImageClassifier(backbone(rng), 5, activation=activation)
-    theirs.save_to_preset(tmp_path / "theirs")
+    classifier(rng, backbone(rng), activation=activation).save_to_preset(tmp_path / "theirs")
     with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
         vit_keras.open(tmp_path / "theirs")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
 def test_half_types_are_read_exactly(rng, tmp_path, dtype):
-    theirs = keras_hub.models.ViTImageClassifier(backbone(rng, dtype=dtype), 5, head_dtype=dtype)
+    theirs = classifier(rng, backbone(rng, dtype=dtype), head_dtype=dtype)
     theirs.save_to_preset(tmp_path)
-    exact = keras_hub.models.ViTImageClassifier(backbone(rng), 5)
+    exact = models.ViTImageClassifier(backbone(rng), 5)
     for variable, half in zip(exact.weights, theirs.weights):
         variable.assign(keras.ops.cast(half, "float32"))
     assert_agrees(vit_keras.open(tmp_path), exact, images_for(rng))
 
 
 def test_presets_of_earlier_versions_are_read(rng, tmp_path):
-    theirs = classifier(rng)
+    theirs = classifier(rng, backbone(rng))
     theirs.save_to_preset(tmp_path)
-    added = ("use_class_token", "use_patch_bias", "use_mha_bias", "use_mlp_bias", "pooling")
     for name in ("config.json", "task.json"):
-        content = json.loads((tmp_path / name).read_text())
-        content["config"] = {k: v for k, v in content["config"].items() if k not in added}
-        (tmp_path / name).write_text(json.dumps(content))
+        for added in (
+            "use_class_token",
+            "use_patch_bias",
+            "use_mha_bias",
+            "use_mlp_bias",
+            "pooling",
+        ):
+            edit(tmp_path, name, lambda config, added=added: config.pop(added, None))
     assert_agrees(vit_keras.open(tmp_path), theirs, images_for(rng))
 
 
@@ -234,78 +200,48 @@ def test_a_preset_of_channels_first_is_read(rng, tmp_path):
     theirs.save_to_preset(tmp_path)
     images = images_for(rng)
     expected = to_numpy(theirs(images.transpose(0, 3, 1, 2)))[:, 0]
-    ours = vit_keras.open(tmp_path)
-    np.testing.assert_allclose(to_numpy(ours(images)), expected, atol=1e-5, rtol=0)
+    assert_close(vit_keras.open(tmp_path)(images), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "pixels",
-    [
-        {},
-        {"scale": 1 / 255},
-        {"offset": -100.0},
-        {"scale": [0.01, 0.02, 0.03], "offset": -1.0},
-        {"scale": 0.1, "offset": [1.0, 2.0, 3.0]},
-    ],
-)
-def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path, pixels):
-    converter = keras_hub.layers.ViTImageConverter(image_size=(16, 24), **pixels)
-    preprocessor = keras_hub.models.ViTImageClassifierPreprocessor(converter)
-    theirs = keras_hub.models.ViTImageClassifier(backbone(rng), 5, preprocessor=preprocessor)
-    theirs.save_to_preset(tmp_path)
+NORM = {"norm_mean": [0.5, 0.4, 0.3], "norm_std": [0.5, 0.6, 0.7]}  # of KerasHub 0.18
+
+
+def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path):
+    classifier(rng, backbone(rng), converter={"scale": 1.0}).save_to_preset(tmp_path)
     images = rng.integers(0, 256, (2, 16, 24, 3)).astype("float32")
-    expected = to_numpy(converter(images))
-    scale = np.abs(expected).max()
-    prepared = vit_keras.open(tmp_path).preprocessing.normalize(images)
-    np.testing.assert_allclose(prepared, expected, atol=1e-6 * scale, rtol=0)
-    edited = json.loads((tmp_path / "task.json").read_text())
-    fields = edited["config"]["preprocessor"]["config"]["image_converter"]["config"]
-    fields |= {"norm_mean": [0.5, 0.4, 0.3], "norm_std": [0.5, 0.6, 0.7]}  # KerasHub 0.18
-    (tmp_path / "task.json").write_text(json.dumps(edited))
-    prepared = vit_keras.open(tmp_path).preprocessing.normalize(images)
-    expected = (expected - [0.5, 0.4, 0.3]) / [0.5, 0.6, 0.7]
-    np.testing.assert_allclose(prepared, expected, atol=2e-6 * scale, rtol=0)
-    fields |= {"pad_to_aspect_ratio": True}
-    (tmp_path / "task.json").write_text(json.dumps(edited))
+
+    def opened(**fields):
+        converter = lambda config: config["preprocessor"]["config"]["image_converter"]["config"]
+        edit(tmp_path, "task.json", lambda config: converter(config).update(fields))
+        return vit_keras.open(tmp_path)
+
+    for scale, offset in (
+        (None, None),
+        (1 / 255, None),
+        (None, -100.0),
+        ([0.01, 0.02, 0.03], -1.0),
+        (0.1, [1.0, 2.0, 3.0]),
+    ):
+        converter = keras_hub.layers.ViTImageConverter((16, 24), scale, offset)
+        expected = to_numpy(converter(images))
+        ours = opened(scale=scale, offset=offset)
+        assert_close(ours.preprocessing.normalize(images), expected, rtol=1e-6)
+    weights.save(ours, tmp_path / "ours", format="keras_hub")
+    back = models.ViTImageClassifier.from_preset(str(tmp_path / "ours"))
+    assert_close(back.preprocessor(images), expected)
+    scaled = (expected - NORM["norm_mean"]) / NORM["norm_std"]
+    assert_close(opened(**NORM).preprocessing.normalize(images), scaled, rtol=2e-6)
     with pytest.raises(ValueError, match="pad_to_aspect_ratio"):
-        vit_keras.open(tmp_path)
+        opened(pad_to_aspect_ratio=True)
 
 
-TINY = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+DINO = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 VIT = {"patch_size": 8, "image_shape": (16, 16, 3)}
-TEXT = {"vocabulary_size": 10, "max_sequence_length": 4}
-
-
-def clip(family):
-    vision = getattr(keras_hub.models, f"{family}VisionEncoder")(**TINY, **VIT)
-    text = getattr(keras_hub.models, f"{family}TextEncoder")(embedding_dim=8, **TINY, **TEXT)
-    sizes = {"projection_dim": 8} if family == "CLIP" else {}
-    return getattr(keras_hub.models, f"{family}Backbone")(vision, text, **sizes)
-
-
+WINDOWS = {"global_attention_layer_indices": [0], "num_output_channels": 4, "window_size": 2}
+DET = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16}
 OTHER_CLASSES = {
-    "ViTDetBackbone": lambda: keras_hub.models.ViTDetBackbone(
-        **{"hidden_size" if k == "hidden_dim" else k: v for k, v in TINY.items()},
-        **VIT,
-        global_attention_layer_indices=[0],
-        num_output_channels=4,
-        window_size=2,
-    ),
-    "CLIPBackbone": lambda: clip("CLIP"),
-    "CLIPVisionEncoder": lambda: keras_hub.models.CLIPVisionEncoder(**TINY, **VIT),
-    "SigLIPBackbone": lambda: clip("SigLIP"),
-    "MiTBackbone": lambda: keras_hub.models.MiTBackbone(
-        layerwise_num_heads=[1],
-        layerwise_sr_ratios=[2],
-        max_drop_path_rate=0.1,
-        layerwise_patch_sizes=[7],
-        layerwise_strides=[4],
-        num_layers=1,
-        layerwise_depths=[1],
-        image_shape=(32, 32, 3),
-        hidden_dims=[4],
-    ),
-    "BertBackbone": lambda: keras_hub.models.BertBackbone(**TINY, **TEXT),
+    "ViTDet": lambda: models.ViTDetBackbone(**DET, **VIT, **WINDOWS),
+    "CLIPVisionEncoder": lambda: models.CLIPVisionEncoder(**DINO, **VIT),
 }
 
 
@@ -314,15 +250,148 @@ def test_other_classes_are_refused_by_name(tmp_path, name):
     theirs = OTHER_CLASSES[name]()
     theirs.save_to_preset(tmp_path / "preset")
     theirs.save_weights(tmp_path / "bare.weights.h5")
-    family = re.match("(.*?)(Backbone|ImageClassifier|VisionEncoder)", name)[1]
     calls = (vit_keras.open, weights.describe, lambda file: weights.load(build(), file))
     for path, call in itertools.product(("preset", "bare.weights.h5"), calls):
-        with pytest.raises(
-            ValueError, match="classifiers of ViT and DeiT are read; nothing is read of ViTDet"
-        ) as refused:
+        with pytest.raises(ValueError, match="nothing is read of ViTDet") as refused:
             call(tmp_path / path)
         assert not isinstance(refused.value, DamagedFile)
-        said = str(refused.value).replace(str(tmp_path), "").replace("_", "")
-        assert (f"'keras_hub>{family}" if path == "preset" else family).replace(
-            "_", ""
-        ).lower() in (said.lower())
+        said = str(refused.value).replace("_", "").lower()
+        assert (f"'kerashub>{name}" if path == "preset" else name).lower() in said
+
+
+HOME = {**VIT, "position_embedding_shape": (16, 16, 3)}
+GATED = {"use_gated_mlp": True, "hidden_activation": "silu"}
+UNBIASED = {f"use_{name}_bias": False for name in ("query", "key", "value", "proj", "mlp")}
+FEW = {"use_mask_token": False, "num_register_tokens": 0}
+BACKBONES = {
+    "deit": ("DeiT", {"patch_size": 8, "image_shape": (16, 24, 3), "layer_norm_epsilon": 1e-3}),
+    "deit without biases": ("DeiT", {**VIT, "patch_size": (4, 8), "use_mha_bias": False}),
+    "dinov2 registers": ("DINOV2", {**HOME, "num_register_tokens": 3}),
+    "dinov2 swiglu": ("DINOV2", {**HOME, "use_swiglu_ffn": True, "name": "mine"}),
+    "dinov2 one register, no mask": (
+        "DINOV2",
+        {**HOME, "use_mask_token": False, "num_register_tokens": 1},
+    ),
+    "dinov3": ("DINOV3", {**VIT, "image_shape": (16, 32, 3), "use_key_bias": False}),
+    "dinov3 gated": ("DINOV3", {**VIT, **GATED, "rope_theta": 50.0, "layer_norm_eps": 1e-3}),
+    "dinov3 without much": ("DINOV3", {**VIT, **UNBIASED, **FEW}),
+}
+
+
+def written(rng, folder, name):
+    """The class of a backbone, the backbone as KerasHub reads it from a preset, and images."""
+    family, changes = BACKBONES[name]
+    kind = getattr(models, f"{family}Backbone")
+    randomize(kind(**DINO, **changes), rng, scale=0.2).save_to_preset(folder)
+    return kind, kind.from_preset(str(folder)), images_for(rng, changes["image_shape"][:2])
+
+
+def assert_same_tokens(ours, theirs, images):
+    named = isinstance(theirs.input, dict)
+    inputs = dict.fromkeys(theirs.input, images) if named else images
+    tokens = to_numpy(theirs(inputs))
+    assert_close(intermediates(ours)(images)["encoder_norm"], tokens, rtol=1e-5)
+    assert_close(ours(images), tokens[:, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_backbones_give_their_tokens_and_go_back(rng, tmp_path, name):
+    kind, theirs, images = written(rng, tmp_path / "theirs", name)
+    ours = vit_keras.open(tmp_path / "theirs")
+    assert_same_tokens(ours, theirs, images)
+    weights.save(ours, tmp_path / "ours", format="keras_hub")
+    again = kind.from_preset(str(tmp_path / "ours"))
+    assert_same_tokens(ours, again, images)
+    assert_equal_weights(ours, vit_keras.open(tmp_path / "ours"))
+    weights.save(ours, tmp_path / "ours.weights.h5", format="keras_hub")
+    randomize(again, rng).load_weights(tmp_path / "ours.weights.h5")
+    assert_same_tokens(ours, again, images)
+
+    theirs.save_weights(tmp_path / "bare.weights.h5")
+    randomize(ours, rng)
+    assert_same_tokens(weights.load(ours, tmp_path / "bare.weights.h5"), theirs, images)
+    known = {"image_size": ours.input_shape[1:3]}
+    if "dinov3" in name:
+        with pytest.raises(ValueError, match="do not say .*num_heads"):
+            vit_keras.open(tmp_path / "bare.weights.h5")
+        gated = "gated" in name
+        known |= {"num_heads": 2, "layer_norm_epsilon": 1e-3 if gated else 1e-5}
+        known |= {"rope": {"base": 50.0 if gated else 100.0, "centered": True}}
+    if name == "deit":
+        known["layer_norm_epsilon"] = 1e-3
+    assert_same_tokens(vit_keras.open(tmp_path / "bare.weights.h5", **known), theirs, images)
+
+
+def test_deit_classifier_gives_its_logits_and_goes_back(rng, tmp_path):
+    theirs = models.DeiTBackbone(**DINO, **BACKBONES["deit"][1])
+    pixels = {"scale": 1 / 51, "offset": -2.0}
+    theirs = classifier(rng, theirs, "DeiT", pixels, activation="softmax")
+    theirs.save_to_preset(tmp_path / "theirs")
+    theirs.save_weights(tmp_path / "bare.weights.h5")
+    ours, images = vit_keras.open(tmp_path / "theirs"), images_for(rng)
+    assert_agrees(ours, theirs, images)
+    weights.save(ours, tmp_path / "ours", format="keras_hub")
+    back = models.DeiTImageClassifier.from_preset(str(tmp_path / "ours"))
+    assert_agrees(ours, back, images)
+    pixels = rng.integers(0, 256, (1, 16, 24, 3)).astype("uint8")
+    assert_close(to_numpy(back.preprocessor(pixels)), pixels / 51 - 2)
+    other = randomize(vit_keras.open(tmp_path / "ours"), rng)
+    assert_equal_weights(ours, weights.load(other, tmp_path / "bare.weights.h5"))
+    weights.save(ours, tmp_path / "ours.weights.h5", format="keras_hub")
+    randomize(back, rng).load_weights(tmp_path / "ours.weights.h5")
+    assert_agrees(ours, back, images)
+
+
+OURS = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2}
+OURS |= {"mlp_dim": 24, "num_classes": None}
+
+
+def test_deit_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
+    backbone = models.DeiTBackbone(**DINO, **VIT)
+    models.DeiTImageClassifier(backbone, 5, pooling="gap").save_to_preset(tmp_path / "gap")
+    with pytest.raises(ValueError, match="averages the class token"):
+        vit_keras.open(tmp_path / "gap")
+    models.DeiTImageClassifier(backbone, 5).save_to_preset(tmp_path / "token")
+    for other in ({"classifier": "distilled"}, {"classifier": "gap", "class_token": True}):
+        model = VisionTransformer(**{**OURS, "num_classes": 5, **other})
+        with pytest.raises(ValueError, match="Received: classifier="):
+            weights.load(model, tmp_path / "token")
+
+
+@pytest.mark.parametrize(("registers", "antialias", "home"), [(0, True, 16), (3, False, 40)])
+def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, registers, antialias, home):
+    theirs = models.DINOV2Backbone(
+        **DINO,
+        patch_size=8,
+        image_shape=(24, 24, 3),
+        position_embedding_shape=(home, home, 3),
+        num_register_tokens=registers,
+        antialias_in_interpolation=antialias,
+    )
+    randomize(theirs, rng, scale=0.2).save_to_preset(tmp_path)
+    ours = vit_keras.open(tmp_path)
+    assert ours.resizing == Resizing("bicubic_antialias" if antialias else "bicubic")
+    for size, model in ((24, ours), (48, vit_keras.open(tmp_path, image_size=48))):
+        theirs = models.DINOV2Backbone.from_preset(str(tmp_path), image_shape=(size, size, 3))
+        assert_same_tokens(model, theirs, images_for(rng, (size, size)))
+
+
+def test_the_converter_beside_a_backbone_is_read_and_written(rng, tmp_path):
+    written(rng, tmp_path, "dinov2 swiglu")
+    assert vit_keras.open(tmp_path).preprocessing.mean == (0.485, 0.456, 0.406)
+    converter = keras_hub.layers.DINOV2ImageConverter(
+        image_size=(16, 16), scale=1 / 51, offset=[-1.0, -2.0, -3.0], interpolation="bicubic"
+    )
+    converter.save_to_preset(tmp_path)
+    ours = vit_keras.open(tmp_path)
+    weights.save(ours, tmp_path / "ours", format="keras_hub")
+    back = keras_hub.layers.DINOV2ImageConverter.from_preset(str(tmp_path / "ours"))
+    pixels = rng.integers(0, 256, (1, 16, 16, 3)).astype("float32")
+    for read in (converter, back):
+        assert_close(ours.preprocessing.normalize(pixels), to_numpy(read(pixels)))
+
+
+def test_another_activation_of_dinov3_is_refused(tmp_path):
+    models.DINOV3Backbone(**DINO, **VIT, use_gated_mlp=True).save_to_preset(tmp_path)
+    with pytest.raises(ValueError, match="read with hidden_activation='silu'. Received: 'gelu'"):
+        vit_keras.open(tmp_path)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
-from vit_keras.layers.positions import sincos_2d
 from vit_keras.models import intermediates, with_image_size, with_patch_size
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resample_patch_kernel, resize_position_embeddings
@@ -18,69 +17,56 @@ pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*comp
 FAMILIES = GOLDEN / "families"
 POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
 FLEXIVIT = {"interpolation": "bilinear_antialias", "patch_interpolation": "bilinear_half_pixel"}
+NAFLEX = FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz"
 
 
-def assert_golden(model, images, expected):
-    outputs = intermediates(model)(images)
-    pool = "MAPHead_0" if "MAPHead_0" in outputs else "token"
-    for name, layer in (("tokens", "encoder_norm"), ("logits", "head"), ("pooled", pool)):
-        if name in expected:
-            value = to_numpy(outputs[layer])
-            assert_close(value, expected[name], rtol=1e-5, name=name)
+def assert_golden(model, io, end, image_end):
+    """The outputs, under the names that end so; `test_golden_families` has those of the file."""
+    vector = "logits" if f"logits{end}" in io else "pooled"
+    outputs = intermediates(model)(io[f"images{image_end}"])
+    for layer, name in (("encoder_norm", "tokens"), (model.layers[-1].name, vector)):
+        assert_close(outputs[layer], io[f"{name}{end}"], rtol=1e-5, name=name)
 
 
-def golden(name, suffix=""):
-    with np.load(FAMILIES / name / "io.npz") as file:
-        names = ("images", "tokens", "logits", "pooled")
-        return {key: file[f"{key}{suffix}"] for key in names if f"{key}{suffix}" in file}
+def arrays_of(path):
+    with np.load(path) as file:
+        return dict(file)
 
 
 @pytest.mark.parametrize("patch_size", [4, 6])
 def test_flexivit_of_big_vision_at_other_patch_sizes(patch_size):
-    path = FAMILIES / "big_vision_flexivit" / "flexivit.npz"
-    images = golden("big_vision_flexivit")["images"]
-    expected = golden("big_vision_flexivit", f"_patch{patch_size}")
-    assert_golden(vit_keras.open(path), images, golden("big_vision_flexivit"))
-    loaded = vit_keras.open(path, patch_size=patch_size, **FLEXIVIT)
-    assert_golden(loaded, images, expected)
+    folder = FAMILIES / "big_vision_flexivit"
+    io, end = arrays_of(folder / "io.npz"), f"_patch{patch_size}"
+    loaded = vit_keras.open(folder / "flexivit.npz", patch_size=patch_size, **FLEXIVIT)
+    assert_golden(loaded, io, end, "")
     # The model keeps the rules that it was loaded by.
-    kept = vit_keras.open(path, interpolation="bilinear_antialias")
-    assert_golden(with_patch_size(kept, patch_size), images, expected)
+    kept = vit_keras.open(folder / "flexivit.npz", interpolation="bilinear_antialias")
+    assert_golden(with_patch_size(kept, patch_size), io, end, "")
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_naflex_of_big_vision_at_each_grid(number, recwarn):
-    path = FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz"
-    with np.load(path.parent / "io.npz") as file:
-        images = file[f"images_{number}"]
-        expected = {key: file[f"{key}_{number}"] for key in ("tokens", "pooled")}
-    model = vit_keras.open(path)
+def test_naflex_of_big_vision_is_loaded_at_another_grid(recwarn):
+    model, io = vit_keras.open(NAFLEX), arrays_of(NAFLEX.parent / "io.npz")
     assert model.input_shape == (None, 16, 16, 3)
     assert model.resizing == Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
     assert model.preprocessing.crop_fraction is None
-    assert_golden(with_image_size(model, images.shape[1:3]), images, expected)
-    loaded = vit_keras.open(path, image_size=images.shape[1:3])
-    assert_golden(loaded, images, expected)
+    loaded = vit_keras.open(NAFLEX, image_size=io["images_1"].shape[1:3])
+    assert_golden(loaded, io, "_1", "_1")
     assert not [warning for warning in recwarn if "does not say its grid" in str(warning.message)]
 
 
 def test_naflex_is_written_as_an_ordinary_file(tmp_path):
-    path = FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz"
-    model = vit_keras.open(path)
+    model = vit_keras.open(NAFLEX)
     weights.save(model, tmp_path / "a.npz", format="big_vision")
-    with np.load(tmp_path / "a.npz") as after, np.load(path) as before:
-        kernel, positions = after["params/embedding/kernel"], after["params/pos_embedding"]
-        assert kernel.shape == (4, 4, 3, 16) and positions.shape == (1, 16, 16)
-        table = before["params/img/embedding/kernel"]
-        np.testing.assert_array_equal(kernel.reshape(48, 16), table)  # rows, columns, channels
+    after, before = arrays_of(tmp_path / "a.npz"), arrays_of(NAFLEX)
+    kernel, table = after["params/embedding/kernel"], before["params/img/embedding/kernel"]
+    assert kernel.shape == (4, 4, 3, 16) and after["params/pos_embedding"].shape == (1, 16, 16)
+    np.testing.assert_array_equal(kernel.reshape(48, 16), table)  # rows, columns, channels
     assert_equal_weights(model, vit_keras.open(tmp_path / "a.npz"))
 
 
 def test_kernel_of_two_axes_has_square_patches(tmp_path):
-    with np.load(FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz") as file:
-        arrays = dict(file)
-    arrays["params/img/embedding/kernel"] = np.zeros((50, 16), "float32")
-    np.savez(tmp_path / "a.npz", **arrays)
+    other = {"params/img/embedding/kernel": np.zeros((50, 16), "float32")}
+    np.savez(tmp_path / "a.npz", **(arrays_of(NAFLEX) | other))
     with pytest.raises(ValueError, match="each pixel of a square patch. Received: 50 rows"):
         vit_keras.open(tmp_path / "a.npz", classifier="map")
 
@@ -89,8 +75,7 @@ def written(tmp_path, positions, **changes):
     """A bare big_vision file of 16x16 images in patches of 4, with other positions."""
     model = build(np.random.default_rng(3), **changes, image_size=16, patch_size=4, gelu="tanh")
     weights.save(model, tmp_path / "a.npz", format="big_vision")
-    with np.load(tmp_path / "a.npz") as file:
-        arrays = {**file, "params/pos_embedding": positions}
+    arrays = arrays_of(tmp_path / "a.npz") | {"params/pos_embedding": positions}
     np.savez(tmp_path / "a.npz", **arrays)
     return tmp_path / "a.npz"
 
@@ -143,29 +128,15 @@ def test_relative_biases_are_resized_as_they_are_loaded(rng, tmp_path):
         weights.load(other, tmp_path / "own.weights.h5")
 
 
-def test_fixed_positions_are_made_for_the_models_grid(tmp_path):
-    path = written(tmp_path, np.zeros((1, 16, 24), "float32"))
-    with np.load(path) as file:
-        arrays = {key: value for key, value in file.items() if "pos_embedding" not in key}
-    np.savez(path, **arrays)
-    known = {"image_size": (12, 20), "patch_size": 4}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        loaded = weights.load(build(**known, gelu="tanh"), path)
-    np.testing.assert_array_equal(weights_by_path(loaded)[POSITIONS][:, 1:], sincos_2d(3, 5, 24))
-
-
 def test_kernels_and_positions_have_rules_of_their_own(rng, tmp_path):
     source = build(rng, image_size=32)
     weights.save(source, tmp_path / "a.safetensors", format="timm")
     before = weights_by_path(source)
+    antialias = "bicubic_antialias"
     for options, rules in (
-        ({}, Resizing("bicubic_antialias", "bicubic_antialias", True)),
-        (
-            {"interpolation": "bicubic_offset"},
-            Resizing("bicubic_offset", "bicubic_antialias", True),
-        ),
-        ({"patch_interpolation": "bicubic"}, Resizing("bicubic_antialias", "bicubic", True)),
+        ({}, Resizing(antialias, antialias, True)),
+        ({"interpolation": "bicubic_offset"}, Resizing("bicubic_offset", antialias, True)),
+        ({"patch_interpolation": "bicubic"}, Resizing(antialias, "bicubic", True)),
     ):
         model = build(image_size=32, patch_size=(4, 16))
         weights.load(model, tmp_path / "a.safetensors", **options)

@@ -1,8 +1,7 @@
 """Small models of transformers' classes with random weights, and what they compute."""
 
-import numpy as np
-
 from tests.peers import peer
+from tests.weights.builds import channels_first
 
 SIZES = {
     "hidden_size": 24,
@@ -27,15 +26,16 @@ def tower(fields=WITH_MLP, **changes):
     return {"vision_config": {**fields, **changes}, "text_config": TEXT}
 
 
-def build_theirs(class_name, config_name, seed=0, num_labels=5, **fields):
+def build_theirs(class_name, config_name="", **fields):
     """Builds a model of transformers with random weights, all far from zero and one."""
     import torch
 
     transformers = peer("transformers")
-    torch.manual_seed(seed)
-    config = getattr(transformers, config_name)(**fields)
-    config.num_labels = num_labels
-    model = getattr(transformers, class_name)(config).eval()
+    torch.manual_seed(0)
+    kind = getattr(transformers, class_name)
+    config = getattr(transformers, config_name or kind.config_class.__name__)(**fields)
+    config.num_labels = 5
+    model = kind(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             shift = 0.5 if parameter.ndim == 1 else 0.0
@@ -56,14 +56,14 @@ def vector(model, images):
     import torch
 
     name = type(model).__name__
-    pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+    pixels = channels_first(images)
     arguments = {"pixel_values": pixels}
     if "Siglip2" in name:
         arguments = patches_of(pixels, model.config)
     elif "ino" not in name.lower() and pixels.shape[2] != pixels.shape[3]:
         arguments["interpolate_pos_encoding"] = True
     with torch.no_grad():
-        if name in ("CLIPModel", "SiglipModel"):
+        if name in ("CLIPModel", "AltCLIPModel", "SiglipModel"):
             return model.get_image_features(**arguments).pooler_output.numpy()
         output = model(**arguments)
     for field in ("logits", "image_embeds", "pooler_output"):

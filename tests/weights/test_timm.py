@@ -1,20 +1,25 @@
-"""Models of timm's architectures against timm itself, in both directions, with random weights."""
+"""timm's architectures against timm itself, both ways; its files that are bare or nearly right."""
 
 import dataclasses
 import functools
 import importlib
+import itertools
 import json
 import re
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close
+from tests.designs import images_for, random_design
+from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.peers import peer
+from tests.weights.builds import assert_equal_weights, build, channels_first, strip_note
 from vit_keras import weights
 from vit_keras.models import with_image_size
+from vit_keras.weights.formats.timm import license_of
 from vit_keras.weights.formats.timm.reading import architecture_arguments
 
 pytestmark = pytest.mark.on("torch")
@@ -83,10 +88,7 @@ def randomized(model):
 
 
 def run(model, images):
-    import torch
-
-    with torch.no_grad():
-        return model(torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))).numpy()
+    return model(channels_first(images)).detach().numpy()
 
 
 def make(folder, name, **changes):
@@ -155,15 +157,11 @@ OTHER_SIZES = [
     ((24, 12), (12, 12), 4),
 ]
 RESIZED = (
-    *("vit_base_patch16_224", "deit3_small_patch16_224", "eva02_small_patch14_336"),
-    *("flexivit_base", "vit_huge_patch16_radio_v3", "vit_giant_patch16_radio_v3"),
-    "vit_huge_patch16_radio_v4",
+    *("vit_base_patch16_224", "vit_huge_patch16_radio_v4", "vit_giant_patch16_radio_v3"),
+    *("vit_huge_patch16_radio_v3", "flexivit_base", "eva02_small_patch14_336"),
+    "deit3_small_patch16_224",
 )
-OTHERS = [
-    pytest.param(name, *sizes, marks=pytest.mark.nightly if (row + column) % 4 else ())
-    for row, name in enumerate(RESIZED)
-    for column, sizes in enumerate(OTHER_SIZES)
-]
+OTHERS = [(name, *sizes) for name, sizes in zip(RESIZED, itertools.cycle(OTHER_SIZES))]
 
 
 @pytest.mark.parametrize(("name", "size", "image_size", "patch_size"), OTHERS)
@@ -174,16 +172,6 @@ def test_files_of_other_sizes_are_loaded_as_by_timm(
     images = rng.normal(size=(2, *image_size, 3)).astype("float32")
     theirs = loaded(tmp_path, name, {"img_size": image_size, "patch_size": patch_size})
     model = vit_keras.open(tmp_path, image_size=image_size, patch_size=patch_size)
-    assert_close(model.predict_on_batch(images), run(theirs, images))
-
-
-@pytest.mark.parametrize("name", ["flexivit_small", "vit_base_patch16_radio_v3"])
-def test_the_rule_of_set_input_size_can_be_named(rng, tmp_path, name):
-    theirs = make(tmp_path, name)
-    theirs.set_input_size(img_size=(24, 12), patch_size=6)
-    rule = {"interpolation": "bicubic_antialias", "patch_interpolation": "bicubic_antialias"}
-    model = vit_keras.open(tmp_path, image_size=(24, 12), patch_size=6, **rule)
-    images = rng.normal(size=(2, 24, 12, 3)).astype("float32")
     assert_close(model.predict_on_batch(images), run(theirs, images))
 
 
@@ -249,3 +237,174 @@ def test_table_of_architectures_is_timms(module):
             assert ours.get(key) == value, f"{name}, {key}"
     counts = {"vision_transformer": 18, "eva": 6, "naflexvit": 8}
     assert refused == counts.get(module, 0)
+
+
+FAMILIES = GOLDEN / "families"
+
+
+def changed(tmp_path, name, changes):
+    """A golden folder with other tensors, without those that are None."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(FAMILIES / name, tmp_path / name)
+    path = tmp_path / name / "model.safetensors"
+    tensors = {key: np.array(value) for key, value in load_file(path).items()} | changes
+    save_file({key: value for key, value in tensors.items() if value is not None}, path)
+    return tmp_path / name
+
+
+FOO = {"blocks.0.foo": np.zeros(3, "float32")}
+COLUMNS = "a column for each number of a patch of 4x4 pixels with 3 channels. Received: 50 col"
+NEAR = [  # a folder, its tensors that are others, or gone, and what is said
+    ("dinov2", FOO, r"not in the model: blocks\.0\.foo, \(3,\)"),
+    (
+        "deit3",
+        {"blocks.1.ls2.gamma": None},
+        r"in the file: blocks\.1\.ls2\.gamma -> encoderblock_1/LayerScale_1/gamma",
+    ),
+    ("eva02_base", {"blocks.0.attn.k_proj.weight": None}, r"in the file: blocks\.0\.attn\.k_proj"),
+    (
+        "so150m_reg4_map",
+        {"attn_pool.kv.weight": np.zeros((16, 16), "float32")},
+        r"attn_pool\.kv\.weight -> .* is \(16, 16\) in the file, \(32, 16\) in the model",
+    ),
+    ("naflexvit_siglip", {"embeds.proj.weight": np.zeros((16, 50), "float32")}, COLUMNS),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), NEAR)
+def test_a_file_that_is_nearly_a_family_is_refused_with_the_difference(
+    tmp_path, name, changes, message
+):
+    with pytest.raises(ValueError, match=message):
+        vit_keras.open(changed(tmp_path, f"timm_{name}", changes))
+
+
+def test_buffers_of_older_timm_are_left_out(tmp_path):
+    index = {"blocks.0.attn.relative_position_index": np.zeros((17, 17), "float32")}
+    folder = changed(tmp_path, "timm_beit", index)
+    assert_equal_weights(vit_keras.open(folder), vit_keras.open(FAMILIES / "timm_beit"))
+
+
+def test_configurations_of_early_timm_are_flat(tmp_path):
+    folder = shutil.copytree(FAMILIES / "timm_clip_quickgelu", tmp_path / "a")
+    config = json.loads((folder / "config.json").read_text())
+    config |= config.pop("pretrained_cfg")
+    (folder / "config.json").write_text(json.dumps(config))
+    model = vit_keras.open(folder)
+    assert model.preprocessing.mean == (0.48145466, 0.4578275, 0.40821073)
+    assert model.preprocessing.crop_fraction == 0.9 and license_of(config) == "mit"
+    assert model.get_layer("encoderblock_0").gelu == "quick"
+
+
+MEAN = {"global_pool": "avg"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architecture": "vit_base_patch16_rpn_224"}, "cannot be read: it normalizes after att"),
+        ({"architecture": "eva02_enormous_patch14_clip_224"}, "normalizes after attention"),
+        ({"architecture": "vit_dwee_patch16_reg1_gap_256"}, "differential attention"),
+        ({"architecture": "naflexvit_base_patch16_radio_v3"}, "to a square and crops them"),
+        ({"model_args": {"global_pool": "max"}}, "this pooling.*Received: global_pool='max'"),
+        ({"model_args": {"act_layer": "relu"}}, "one of 'gelu', .* Received: act_layer='relu'"),
+        ({"model_args": {"use_post_norm": True}}, "normalization after .*: use_post_norm=True"),
+        ({"model_args": {"pool_include_prefix": True, **MEAN}}, "Means are over the patches"),
+    ],
+)
+def test_models_that_no_option_stands_for_are_refused(tmp_path, change, message):
+    folder = shutil.copytree(FAMILIES / "timm_dinov2", tmp_path / "a")
+    config = json.loads((folder / "config.json").read_text())
+    config = {**config, **change, "model_args": config["model_args"] | change.get("model_args", {})}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        vit_keras.open(folder)
+
+
+def test_position_of_the_class_token_is_folded_into_it(rng, tmp_path):
+    options = {"num_registers": 3, "position_cover": "class", "layer_scale": 0.1}
+    model = build(rng, **options)
+    weights.save(model, tmp_path / "a", format="timm")
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
+    for _ in range(2):  # with and without the note
+        again = vit_keras.open(tmp_path / "a")
+        assert_close(again(images), model(images), rtol=2e-6)
+        folded, table = (weights_by_path(x)["posembed_input/pos_embedding"] for x in (again, model))
+        np.testing.assert_array_equal(folded[:, -6:], table[:, 1:])
+        strip_note(tmp_path / "a" / "model.safetensors")
+
+
+def test_projection_is_a_head_whose_bias_is_zero(rng, tmp_path):
+    model = build(rng, head_use_bias=False)
+    weights.save(model, tmp_path / "a.safetensors", format="timm")
+    assert_equal_weights(model, vit_keras.open(tmp_path / "a.safetensors"))
+    other = build(rng)
+    weights.save(other, tmp_path / "b.safetensors", format="timm")
+    before = weights_by_path(model)
+    with pytest.raises(ValueError, match="from a file whose head.bias is zero"):
+        weights.load(model, tmp_path / "b.safetensors")
+    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("timm_dinov3_qkvb", {"image_size": 16}),
+        ("timm_beit", {}),
+        ("timm_deit3", {}),
+        ("timm_mae_fine_tuned", {}),
+        ("timm_parallel_xp", {}),
+        ("timm_clip_quickgelu", {"gelu": "quick"}),
+        ("timm_naflexvit_siglip", {}),
+    ],
+)
+def test_bare_file_is_read_as_the_likeliest_architecture(tmp_path, name, arguments):
+    shutil.copy(FAMILIES / name / "model.safetensors", tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match="do not say .*`num_heads`"):
+        vit_keras.open(tmp_path / "a.safetensors")
+    model = vit_keras.open(tmp_path / "a.safetensors", num_heads=2, **arguments)
+    with np.load(FAMILIES / name / "io.npz") as file:
+        expected = file["logits" if "logits" in file else "pooled"]
+        result = model.predict_on_batch(file["images"])
+    assert_close(result, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["BEiT", "CLIP", "EVA-02", "PE"])
+def test_timms_own_model_computes_the_same(name):
+    peer("timm")
+    model = random_design(name)
+    images = images_for(model)
+    assert_close(run(weights.to_timm(model), images), model(images))
+
+
+def test_a_training_of_timms_model_goes_back_into_the_model(tmp_path):
+    peer("timm")
+    torch = pytest.importorskip("torch")
+    model = random_design("DeiT III", layer_norm_epsilon=1e-6)  # of timm's files
+    module, images = weights.to_timm(model, drop_path_rate=0.1), images_for(model)
+    module.train()
+    optimizer = torch.optim.AdamW(module.parameters(), 1e-2)
+    module(channels_first(images)).square().sum().backward()
+    optimizer.step()
+    expected = run(module.eval(), images)
+    before = to_numpy(model(images))
+    torch.save(module.state_dict(), tmp_path / "trained.pth")
+    weights.load(model, tmp_path / "trained.pth")
+    result = to_numpy(model(images))
+    assert np.abs(result - before).max() > 1e-2
+    assert_close(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("DINOv2", {}, "Received: classifier='token_gap'"),
+        ("ViTDet", {"classifier": "token"}, r"no place for a model with window_size=\(2, 2\)"),
+        ("DeiT", {"classifier_activation": "softmax"}, "classifier_activation='softmax'"),
+    ],
+)
+def test_what_timm_lacks_is_refused_by_name(name, arguments, message):
+    peer("timm")
+    with pytest.raises(ValueError, match=message):
+        weights.to_timm(random_design(name, **arguments))
