@@ -273,8 +273,8 @@ def _grid_in_file(count, slots, grid, file):
     is_bare = file.path.endswith(".weights.h5") and "config" not in file.config
     if count == slots + math.prod(grid) and is_bare:
         return grid, slots  # Keras loads a `.weights.h5` into the same model that wrote it
-    square = lambda patches: (side := square_side(patches)) and (side, side)
-    grids = {n: (_configured(file), square(count - n), grid) for n in (slots, 0)}
+    said, sides = _configured(file), {n: square_side(count - n) for n in (slots, 0)}
+    grids = {n: (said, (side, side) if side else None, grid) for n, side in sides.items()}
     order = list(itertools.product((slots, 0), range(3)))
     if file.format.slots_optional:  # otherwise the slots of the model come first
         order.sort(key=lambda pair: pair[1])

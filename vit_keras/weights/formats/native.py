@@ -28,22 +28,17 @@ class VariableLayout:
 
     Attributes:
         variables: (name in the file, path) pairs.
-        classifier: "token" for a model with a class token, "distilled" for one that also has a
-            distillation token, otherwise None.
         grid: Rows and columns of patches, or None for a model without patches.
     """
 
     variables: tuple[tuple[str, str], ...]
-    classifier: str | None
     grid: tuple[int, int] | None
 
     @staticmethod
     def from_model(model: keras.Model) -> "VariableLayout":
         """Reads the layout from a built model."""
         variables = tuple(_numbered_variables(model))
-        names = {path.split("/")[0] for _, path in variables}
-        classifier = "distilled" if "dist" in names else "token" if "cls" in names else None
-        return VariableLayout(variables, classifier, _grid(model))
+        return VariableLayout(variables, _grid(model))
 
 
 def _grid(model):

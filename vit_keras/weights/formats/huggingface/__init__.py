@@ -63,28 +63,13 @@ IN_MEMORY = {
 INDEX = "relative_position_index"
 # The text tower, the pre-training decoder, and computed numbers.
 IGNORED = (
-    "text_model.",
-    "text_projection.",
-    "logit_",
-    "decoder.",
-    "lm_head.",
-    "embeddings.mask_token",
-    "embeddings.position_ids",
-    "rope_embeddings.",
-    f"{INDEX}.",
+    *("text_model.", "text_projection.", "logit_", "decoder.", "lm_head.", f"{INDEX}."),
+    *("embeddings.mask_token", "embeddings.position_ids", "rope_embeddings."),
 )
 HEADS = (
-    "classifier.",
-    "cls_classifier.",
-    "distillation_classifier.",
-    "visual_projection.",
-    "class_labels_classifier.",
-    "bbox_predictor.",
-    "class_head.",
-    "box_head.",
-    "objectness_head.",
-    "layer_norm.",
-    "pooler.dense.",
+    *("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection."),
+    *("class_labels_classifier.", "bbox_predictor.", "class_head.", "box_head."),
+    *("objectness_head.", "layer_norm.", "pooler.dense."),
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
+from vit_keras.variants.kinds import CLIP, HALF, IMAGENET
 from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.huggingface import clip, vit
@@ -255,14 +256,12 @@ def labels_of(names: Sequence[str], kind: str) -> dict:
 
 
 PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
-HALF, IMAGENET = ((0.5,) * 3,) * 2, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 SQUARE, EDGE = {"height": 224, "width": 224}, {"shortest_edge": 224}
 
 
-def _defaults(numbers, resample, size, crop=None):
-    mean, std = numbers
-    fields = {"image_mean": mean, "image_std": std, "resample": resample, "size": size}
+def _defaults(colors, resample, size, crop=None):
+    fields = {"image_mean": colors["mean"], "image_std": colors["std"]}
+    fields |= {"resample": resample, "size": size}
     return {**fields, "do_center_crop": crop is not None, "crop_size": crop or SQUARE}
 
 
@@ -271,14 +270,14 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "ViTImageProcessor": _defaults(HALF, 2, SQUARE),
     "DeiTImageProcessor": _defaults(HALF, 3, {"height": 256, "width": 256}, SQUARE),
     "BeitImageProcessor": _defaults(HALF, 3, SQUARE),
-    "BitImageProcessor": _defaults(OPENAI, 3, EDGE, SQUARE),
+    "BitImageProcessor": _defaults(CLIP, 3, EDGE, SQUARE),
     "DINOv3ViTImageProcessor": _defaults(IMAGENET, 2, SQUARE),
-    "CLIPImageProcessor": _defaults(OPENAI, 3, EDGE, SQUARE),
+    "CLIPImageProcessor": _defaults(CLIP, 3, EDGE, SQUARE),
     "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
     "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
     "YolosImageProcessor": _defaults(IMAGENET, 2, {"shortest_edge": 800, "longest_edge": 1333}),
-    "OwlViTImageProcessor": _defaults(OPENAI, 3, {"height": 768, "width": 768}),
-    "Owlv2ImageProcessor": _defaults(OPENAI, 2, {"height": 960, "width": 960}),
+    "OwlViTImageProcessor": _defaults(CLIP, 3, {"height": 768, "width": 768}),
+    "Owlv2ImageProcessor": _defaults(CLIP, 2, {"height": 960, "width": 960}),
 }
 EXACT = ("DINOv3ViTImageProcessor",)  # it scales levels to floats before resizing
 CROP = ("CLIPImageProcessor", "BitImageProcessor")
