@@ -29,16 +29,25 @@ def model(rng):
     return randomize(VisionTransformer(*SIZES, num_classes=5), rng)
 
 
+HEADS = {"timm": "head", "torchvision": "heads.head", "huggingface": "classifier"}
+
+
+def written(model, tmp_path, source="timm"):
+    """The state dict that a project has of a model."""
+    path = tmp_path / f"plain{'.bin' if source == 'huggingface' else '.pth'}"
+    weights.save(model, path, format=source)
+    return {k.removeprefix("vit."): v for k, v in torch.load(path, weights_only=True).items()}
+
+
 @pytest.fixture
 def state(model, tmp_path):
-    weights.save(model, tmp_path / "plain.pth", format="timm")
-    return torch.load(tmp_path / "plain.pth", weights_only=True)
+    return written(model, tmp_path)
 
 
-def renamed(state, prefix="", head="head", **others):
+def renamed(state, prefix, head, source="timm", **others):
     """A state dict with a prefix, whose classifier has another name."""
-    names = {old: old.replace("head", head) for old in HEAD}
-    return {names.get(k) or f"{prefix}{k}": v for k, v in state.items()} | others
+    turn = lambda k: head + k.removeprefix(HEADS[source]) if HEADS[source] in k else prefix + k
+    return {turn(k): v for k, v in state.items()} | others
 
 
 def opened(content, tmp_path, name="checkpoint.pth", **arguments):
@@ -73,8 +82,8 @@ WRAPPED = {
         "head": {"weight": s["head.weight"], "bias": s["head.bias"]},
     },
 }
-HEADS = ("heads", "head.1", "fc", "mlp_head.1", "linear_head", "head.fc")
-WRAPPED |= {f"plain {head}": lambda s, head=head: renamed(s, "", head) for head in HEADS}
+LINEAR = ("heads", "head.1", "fc", "mlp_head.1", "linear_head", "head.fc")
+WRAPPED |= {f"plain {head}": lambda s, head=head: renamed(s, "", head) for head in LINEAR}
 
 
 @pytest.mark.parametrize("case", WRAPPED)
@@ -86,48 +95,31 @@ def test_a_head_of_one_linear_layer_is_loaded_wherever_it_is(model, state, tmp_p
     assert not to_numpy(opened(content, tmp_path, num_classes=3).get_layer("head").kernel).any()
 
 
-def elsewhere(model, tmp_path, source, prefix, head):
-    """The state dict of a project, with a prefix and with its head under another name."""
-    path = tmp_path / f"plain{'.bin' if source == 'huggingface' else '.pth'}"
-    weights.save(model, path, format=source)
-    state = torch.load(path, weights_only=True)
-    theirs = {"torchvision": "heads.head.", "huggingface": "classifier."}.get(source, "head.")
-    return {
-        head + k.removeprefix(theirs)
-        if k.startswith(theirs)
-        else prefix + k.removeprefix("vit."): v
-        for k, v in state.items()
-    }
-
-
 @pytest.mark.parametrize(
     ("source", "prefix", "head", "options"),
     [
-        ("torchvision", "", "heads.1.", {}),
-        ("torchvision", "", "head.1.", {}),
-        ("huggingface", "backbone.", "classifier.", {}),
-        ("huggingface", "vit.", "fc.1.", {}),
-        ("timm", "backbone.", "linear_head.", {"num_registers": 2, "layer_scale": 0.1}),
-        ("timm", "net.", "head.0.", {"classifier": "gap_norm"}),
+        ("torchvision", "", "heads.1", {}),
+        ("torchvision", "", "head.1", {}),
+        ("huggingface", "backbone.", "classifier", {}),
+        ("huggingface", "vit.", "fc.1", {}),
+        ("timm", "backbone.", "linear_head", {"num_registers": 2, "layer_scale": 0.1}),
+        ("timm", "net.", "head.0", {"classifier": "gap_norm"}),
     ],
 )
 def test_a_head_beside_another_projects_backbone_is_loaded(
     rng, tmp_path, source, prefix, head, options
 ):
     model = randomize(VisionTransformer(*SIZES, num_classes=5, **options), rng)
-    content = {"state_dict": elsewhere(model, tmp_path, source, prefix, head)}
+    content = {"state_dict": renamed(written(model, tmp_path, source), prefix, head, source)}
     assert_equal_weights(model, opened(content, tmp_path))
 
 
-CLIP = {"pre_norm": True}
-POOLER = {"representation_size": 24}
-
-
-@pytest.mark.parametrize("options", [CLIP, POOLER])
+@pytest.mark.parametrize("options", [{"pre_norm": True}, {"representation_size": 24}])
 def test_a_head_beside_a_backbone_with_several_outputs_is_refused(rng, tmp_path, options):
     """Nothing says what it reads."""
     model = randomize(VisionTransformer(*SIZES, num_classes=None, **options), rng)
-    content = elsewhere(model, tmp_path, "huggingface", "backbone.", "")
+    state = written(model, tmp_path, "huggingface")
+    content = {f"backbone.{k}": v for k, v in state.items()}
     content["classifier.weight"] = torch.ones(5, 24)
     with pytest.raises(ValueError, match=r"not in the model: classifier\.weight"):
         opened(content, tmp_path)

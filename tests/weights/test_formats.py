@@ -71,17 +71,6 @@ def test_saved_weights_load_bit_by_bit(rng, tmp_path, source, changes):
 
 
 @pytest.mark.on("torch")
-@pytest.mark.parametrize("source", ["timm", "huggingface"])
-def test_saved_safetensors_file_says_its_architecture(rng, tmp_path, source):
-    model = build(rng, gelu="tanh", layer_norm_epsilon=1e-3)
-    weights.save(model, tmp_path / "model.safetensors", format=source)
-    other = vit_keras.open(tmp_path / "model.safetensors")
-    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    assert_close(other(images), model(images), rtol=2e-6)
-    assert other.get_layer("encoderblock_1").gelu == "tanh"
-
-
-@pytest.mark.on("torch")
 def test_timm_folder_says_what_a_bare_file_does_not(rng, tmp_path):
     model = build(rng, classifier="gap_norm", channels=1, gelu="tanh")
     model.class_names = ("a", "b", "c", "d", "e")

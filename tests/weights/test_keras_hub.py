@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomize, spread, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, intermediates
@@ -55,13 +55,20 @@ def edit(folder, name, change):
     (folder / name).write_text(json.dumps(content))
 
 
-@spread(
-    pooling=["token", "gap"],
-    activation=[None, "sigmoid"],
-    layer_norm_epsilon=[1e-6, 1e-3],
-    biases=[(), ("use_mlp_bias",), ("use_mha_bias", "use_patch_bias")],
-    sizes=[((8, 32), 8), ((12, 24), (6, 8))],
-    intermediate_dim=[None, 6],
+MHA = ("use_mha_bias", "use_patch_bias")
+WIDE, FLAT = ((8, 32), 8), ((12, 24), (6, 8))  # images and patches
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation", "layer_norm_epsilon", "biases", "sizes", "intermediate_dim"),
+    [
+        ("token", None, 1e-6, (), WIDE, None),
+        ("token", "sigmoid", 1e-3, ("use_mlp_bias",), FLAT, 6),
+        ("token", None, 1e-3, MHA, FLAT, None),
+        ("gap", "sigmoid", 1e-6, MHA, WIDE, 6),
+        ("gap", None, 1e-3, ("use_mlp_bias",), WIDE, None),
+        ("gap", "sigmoid", 1e-3, (), FLAT, None),
+    ],
 )
 def test_every_option_of_a_classifier_agrees_in_both_directions(
     rng, tmp_path, pooling, activation, layer_norm_epsilon, biases, sizes, intermediate_dim

@@ -74,10 +74,8 @@ def test_hybrid_loads_at_another_size(rng, tmp_path):
 
 NAMES = {  # in the files of timm
     "stem.conv.weight": "conv_root/kernel",
-    "stem.norm.bias": "gn_root/beta",
     "stages.0.blocks.0.downsample.norm.weight": "block1/unit1/gn_proj/gamma",
     "stages.1.blocks.0.downsample.conv.weight": "block2/unit1/conv_proj/kernel",
-    "stages.1.blocks.1.conv2.weight": "block2/unit2/conv2/kernel",
     "stages.1.blocks.1.norm3.bias": "block2/unit2/gn3/beta",
 }
 

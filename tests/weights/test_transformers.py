@@ -143,16 +143,6 @@ def test_names_in_memory_and_those_on_disk_are_one_model(tmp_path, name):
     assert epsilons[0] == epsilons[1]
 
 
-@pytest.mark.parametrize("prefix", ["vision_model.", "module."])
-def test_the_prefix_of_a_lone_tower_may_be_there(tmp_path, prefix):
-    theirs = written(tmp_path, "siglip")
-    expected = vit_keras.open(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    state = {f"{prefix}{name}": value for name, value in theirs.state_dict().items()}
-    torch.save(state, tmp_path / "pytorch_model.bin")
-    assert_equal_weights(expected, vit_keras.open(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("class_name", "fields"),
     [
