@@ -29,27 +29,16 @@ UNIT = 4 * 6 * (32 * 32 + 9 * 32 * 32 + 32 * 128 + 32 * 128)  # conv1, conv2, co
 
 @dataclasses.dataclass
 class Case:
-    """What a layer does with an input.
+    """What a layer does with an input."""
 
-    Attributes:
-        arguments: Arguments of the layer.
-        input_shape: Shape of the input, a list, or shapes by the argument's name + "_shape".
-        output_shape: Shape of the output, or a tuple of shapes.
-        weights: Number of trainable weights.
-        macs: Multiply-adds for one image, by hand.
-        seeds: Number of seed generators; dropout has one each.
-        trains: Whether to train a step, which takes one input and one output.
-        of_ids: Whether the only input is int32.
-    """
-
-    arguments: dict
-    input_shape: tuple | list | dict
-    output_shape: tuple
-    weights: int = 0
-    macs: int = 0
-    seeds: int = 0
-    trains: bool = True
-    of_ids: bool = False
+    arguments: dict  # of the layer
+    input_shape: tuple | list | dict  # or shapes by the argument's name + "_shape"
+    output_shape: tuple  # or several
+    weights: int = 0  # that train
+    macs: int = 0  # multiply-adds for one image, by hand
+    seeds: int = 0  # generators; dropout has one each
+    trains: bool = True  # a step, which takes one input and one output
+    of_ids: bool = False  # the only input is int32
 
     @property
     def dtype(self):
@@ -124,9 +113,7 @@ CASES = {
     "TakeVisible": Case({"visible": 3}, MASKED, (2, 3, 12), trains=False),
     "TextEmbedding": Case(
         {"vocab_size": 50, "context_length": 7, "hidden_size": 12},
-        (2, 6),
-        TOKENS,
-        weights=2,
+        *((2, 6), TOKENS, 2),
         trains=False,
         of_ids=True,
     ),
@@ -139,10 +126,7 @@ CASES = {
     ),
     "WithAttentionWeights": Case(
         {"block": layers.EncoderBlock(**BLOCK)},
-        TOKENS,
-        (TOKENS, (2, 3, 6, 6)),
-        16,
-        ATTENTION + MLP,
+        *(TOKENS, (TOKENS, (2, 3, 6, 6)), 16, ATTENTION + MLP),
         trains=False,
     ),
 }
@@ -161,16 +145,11 @@ def test_layer_keeps_the_contract_of_keras(name):
 
 @pytest.mark.on("torch")
 @pytest.mark.parametrize("name", CASES)
-def test_layer_costs_what_was_counted_by_hand(name):
-    check_cost(getattr(layers, name), CASES[name])
-
-
-@pytest.mark.on("torch")
-@pytest.mark.parametrize("name", CASES)
-def test_layer_is_saved_with_a_policy_object(name):
+def test_layer_costs_what_was_counted_by_hand_and_is_saved_with_a_policy_object(name):
     """Keras refuses to save a layer that leaves `get_config` to it and gets such an object."""
-    policy = keras.DTypePolicy("mixed_bfloat16")
-    layer = getattr(layers, name)(**CASES[name].arguments, dtype=policy)
+    kind = getattr(layers, name)
+    check_cost(kind, CASES[name])
+    layer = kind(**CASES[name].arguments, dtype=keras.DTypePolicy("mixed_bfloat16"))
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert again.get_config() == layer.get_config()
     assert again.compute_dtype == "bfloat16"

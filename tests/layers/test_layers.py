@@ -1,99 +1,110 @@
-"""Each layer against its formula, and through Keras' contract of a layer."""
+"""Layers against formulas in NumPy: attention, positions, masks and dropout."""
 
 import keras
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import layers
+from tests.helpers import assert_close, randomize, to_numpy
+from vit_keras import layers, models
 
-TOKENS = (2, 6, 12)
-CASES = {
-    "patches": (layers.PatchEmbedding(8, (2, 3)), (2, 4, 6, 5)),
-    "cls": (layers.ClassToken(), TOKENS),
-    "take": (layers.TakeClassToken(), TOKENS),
-    "drop": (layers.DropClassToken(), TOKENS),
-    "posembed": (layers.AddPositionEmbs(), TOKENS),
-    "posembed_2d": (layers.AddPositionEmbs2D((2, 3)), TOKENS),
-    "sincos": (layers.AddSinCosPositions((2, 3)), TOKENS),
-    "relative": (layers.MultiHeadDotProductAttention(3, 0.5, "relative"), TOKENS),
-    "rotary": (layers.MultiHeadDotProductAttention(3, 0.5, "rope2d", (2, 3)), TOKENS),
-    "attention": (layers.MultiHeadDotProductAttention(3, 0.5), TOKENS),
-    "mlp": (layers.MlpBlock(10, 0.5, "tanh"), TOKENS),
-    "block": (layers.EncoderBlock(3, 10, 0.5, 0.5, 0.5, "tanh", 1e-3), TOKENS),
-    "map": (layers.MAPHead(3, 10, "tanh", 1e-3), TOKENS),
-}
+TOKENS, GRID = (2, 6, 12), (2, 3)
+IDS = np.array([[3, 9, 4, 9, 1], [2, 2, 5, 1, 1]])
+KEYS = np.array([[1, 1, 1, 1, 0], [1, 0, 1, 1, 1]])
+FLOAT64 = pytest.mark.on("tensorflow", "torch")  # JAX has no float64 by default
 
 
-SEEDED = {name: {"seed": 1} for name in ("attention", "mlp", "block", "map")}  # what is dropped
+@pytest.mark.parametrize(
+    ("arguments", "keys", "dtype", "rtol"),
+    [
+        ((), 4, "float32", 4e-6),  # from one sequence to another
+        (("relative",), 7, "float32", 4e-6),
+        (("rope2d", GRID), 7, "float32", 4e-6),
+        pytest.param((), 7, "float64", 1e-13, marks=FLOAT64),
+    ],
+)
+def test_attention_and_its_weights_equal_the_formula(rng, arguments, keys, dtype, rtol):
+    attention = layers.MultiHeadDotProductAttention
+    layer = attention(3, 0.0, *arguments, dtype=dtype, name="attention")
+    q, kv = rng.normal(size=(2, 7, 12)), rng.normal(size=(2, keys, 12))
+    inputs = (q,) if keys == 7 else (q, kv)
+    layer(*inputs)
+    randomize(layer, rng, scale=0.4)
+    weights = {w.path: to_numpy(w.value).astype("float64") for w in layer.weights}
+    turn = (lambda x: reference.rotary(x, GRID, True)) if "rope2d" in arguments else lambda x: x
+    expected, maps = reference.attention(q, inputs[-1], weights, "attention", turn)
+    output, shares = layer(*inputs, return_attention_weights=True)
+    assert_close(layer(*inputs), expected, rtol)
+    assert_close(output, expected, rtol)
+    assert_close(shares, maps, rtol)
 
 
-def model_of(layer, shape):
-    inputs = keras.Input(shape[1:])
-    return keras.Model(inputs, layer(inputs))
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_masked_attention_is_the_formula(rng, causal, rate):
+    x = rng.normal(size=(2, 5, 12)).astype("float32")
+    layer = layers.MultiHeadDotProductAttention(3, attention_dropout_rate=rate)
+    layer.build(x.shape)
+    for variable in layer.weights:
+        variable.assign(rng.normal(size=variable.shape))
+    mask = layers.TextMask(causal)(IDS, KEYS)
+    result, weights = layer(x, attention_mask=mask, return_attention_weights=True)
+    project = lambda dense: (
+        np.einsum("bnd,dhk->bhnk", x, to_numpy(dense.kernel)) + (to_numpy(dense.bias)[:, None])
+    )
+    query, key, value = (project(dense) for dense in (layer.query, layer.key, layer.value))
+    allowed = KEYS[:, None, None].astype(bool) & (np.tri(5, dtype=bool) if causal else True)
+    logits = np.where(allowed, query @ key.swapaxes(2, 3) / 2, -np.inf)
+    expected = reference.softmax(logits)
+    assert_close(weights, expected)
+    mixed = np.einsum("bhnk,hkd->bnd", expected @ value, to_numpy(layer.out.kernel))
+    assert_close(result, mixed + to_numpy(layer.out.bias), rtol=1e-5)
+    without_weights = to_numpy(layer(x, attention_mask=mask))
+    np.testing.assert_array_equal(without_weights, to_numpy(result))
 
 
-LEARNING = [name for name in CASES if name not in ("take", "drop", "sincos", "rotary")]
+@pytest.mark.once
+def test_attention_maps_of_a_text_tower_show_its_mask(rng):
+    text = randomize(models.TextTransformer(10, 6, 12, 2, 3, 8, attention_mask=True), rng)
+    maps = to_numpy(models.attention_maps(text)([IDS, KEYS]))
+    assert maps.shape == (2, 2, 3, 5, 5)
+    assert_close(maps.sum(-1), np.ones((2, 2, 3, 5)))
+    hidden = ~(np.tri(5, dtype=bool) & KEYS[:, None].astype(bool))
+    assert not maps.transpose(0, 3, 4, 1, 2)[hidden].any()
+    assert keras.Model(text.inputs, text.get_layer("pooled").output)([IDS, KEYS]).shape == (2, 12)
 
 
-@pytest.mark.parametrize("name", LEARNING)
-def test_every_weight_of_a_layer_learns(rng, name):
-    layer, shape = CASES[name]
-    layer = type(layer).from_config({**layer.get_config(), **SEEDED.get(name, {})})
-    model = randomize(model_of(layer, shape), rng)
-    before = weights_by_path(model)
-    model.compile(keras.optimizers.SGD(0.5), "mse", jit_compile=False)
-    x = rng.normal(size=shape).astype("float32")
-    for _ in range(3):  # a dropped branch rests
-        model.train_on_batch(x, rng.normal(size=layer.compute_output_shape(shape)))
-    after = weights_by_path(model)
-    still = [path for path in before if np.array_equal(before[path], after[path])]
-    # softmax ignores what all keys share, so the key's bias has no gradient but rounding
-    assert [path for path in still if not path.endswith("key/bias")] == []
+@pytest.mark.parametrize("tokens", [6, 7])
+def test_fixed_and_learned_positions_equal_loops(rng, tokens):
+    x = rng.normal(size=(2, tokens, 8)).astype("float32")
+    layer = layers.AddPositionEmbs2D(GRID, seed=1)
+    layer.build(x.shape)
+    initial = np.concatenate([np.ravel(to_numpy(w.value)) for w in layer.weights])
+    assert 0.01 < initial.std() < 0.03
+    tables = [to_numpy(w.value) for w in randomize(layer, rng).weights]
+    assert [t.shape for t in tables] == [(3, 4), (2, 4), (1, 8)][: tokens - 4]
+    assert_close(layer(x), x + reference.columns_and_rows(GRID, *tables), rtol=1e-6)
+    expected = x + reference.sincos(GRID, 8, class_token=tokens == 7)
+    assert_close(layers.AddSinCosPositions(GRID)(x), expected, rtol=1e-6)
+    query = rng.normal(size=(2, tokens, 3, 8)).astype("float32")
+    output = to_numpy(layers.RotaryPositions(GRID)(query))
+    for head in range(3):
+        expected = reference.rotary(query[:, :, head], GRID, class_token=tokens == 7)
+        assert_close(output[:, :, head], expected, rtol=1e-6)
 
 
-def test_attention_from_one_sequence_to_another(rng):
-    layer = layers.MultiHeadDotProductAttention(3, name="attention")
-    q, kv = rng.normal(size=(2, 4, 12)), rng.normal(size=(2, 7, 12))
-    layer(q, kv)
-    for weight in layer.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.4)
-    weights = {w.path: np.asarray(to_numpy(w.value), "float64") for w in layer.weights}
-    expected, maps = reference.attention(q, kv, weights, "attention")
-    output, weights = layer(q, kv, return_attention_weights=True)
-    assert_close(layer(q, kv), expected)
-    assert_close(output, expected)
-    assert_close(weights, maps)
-
-
-@pytest.mark.on("tensorflow", "torch")  # JAX has no float64 by default
-def test_attention_and_its_weights_are_exact_in_float64(rng):
-    layer = layers.MultiHeadDotProductAttention(2, dtype="float64", name="attention")
-    x = rng.normal(size=(2, 5, 8))
-    layer(x)
-    weights = weights_by_path(randomize(layer, rng))
-    expected, maps = reference.attention(x, x, weights, "attention")
-    output, shares = layer(x, return_attention_weights=True)
-    np.testing.assert_allclose(to_numpy(shares), maps, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=1e-13)
-
-
-def test_dropout_is_where_the_paper_puts_it(rng):
+def test_dropout_is_where_the_paper_puts_it():
     """With all weights zero but the output biases, only dropped biases differ from z + b."""
     block = layers.EncoderBlock(3, 10, dropout_rate=0.5)
     block.build(TOKENS)
-    block.mlp.dense_1.bias.assign(np.ones(12))
-    x = np.zeros((64, 6, 12), "float32")
-    values, counts = np.unique(to_numpy(block(x, training=True)).round(4), return_counts=True)
-    assert_close(values, [0, 2])  # dropped, or kept and doubled
-    assert 0.45 < counts[0] / counts.sum() < 0.55
-    block.mlp.dense_1.bias.assign(np.zeros(12))
-    block.attention.out.bias.assign(np.ones(12))
-    block.mlp.dense_1.kernel.assign(np.zeros((10, 12)))
-    values, counts = np.unique(to_numpy(block(x, training=True)).round(4), return_counts=True)
-    assert_close(values, [0, 2])
-    assert 0.45 < counts[0] / counts.sum() < 0.55
+    kernel, x = block.mlp.dense_1.kernel, np.zeros((64, 6, 12), "float32")
+    for bias in (block.mlp.dense_1.bias, block.attention.out.bias):
+        bias.assign(np.ones(12))
+        values, counts = np.unique(to_numpy(block(x, training=True)).round(4), return_counts=True)
+        assert_close(values, [0, 2])  # dropped, or kept and doubled
+        assert 0.45 < counts[0] / counts.sum() < 0.55
+        bias.assign(np.zeros(12))
+        kernel.assign(np.zeros(kernel.shape))
 
 
 def test_stochastic_depth_drops_whole_branches_and_keeps_their_mean():
@@ -106,14 +117,3 @@ def test_stochastic_depth_drops_whole_branches_and_keeps_their_mean():
     assert (y == y[:, :1, :1]).all()  # one draw an image
     assert_close(np.unique(y), [0, 1 / 0.75])
     assert abs(y.mean() - 1) < 0.04
-    np.testing.assert_array_equal(to_numpy(block(np.zeros(TOKENS))), np.ones(TOKENS))
-
-
-def test_attention_dropout_drops_weights_and_keeps_their_mean(rng):
-    layer = layers.MultiHeadDotProductAttention(1, attention_dropout_rate=0.5)
-    layer.build((1, 1, 4))
-    for name in ("value", "out"):
-        getattr(layer, name).kernel.assign(np.eye(4).reshape(getattr(layer, name).kernel.shape))
-    y = to_numpy(layer(np.ones((2000, 1, 4), "float32"), training=True))  # one weight, of 1
-    np.testing.assert_allclose(np.unique(y.round(4)), [0, 2])
-    assert abs(y.mean() - 1) < 0.1

@@ -10,7 +10,7 @@ from vit_keras.layers import EncoderBlock
 from vit_keras.layers.attention import fused_attention
 from vit_keras.layers.backends import long_sequences
 
-pytestmark = [pytest.mark.on("jax", "tensorflow"), pytest.mark.usefixtures("default_choices")]
+pytestmark = pytest.mark.on("jax", "tensorflow")
 BACKEND = keras.backend.backend()
 TOLERANCE = {"float32": 2e-6, "float64": 1e-12, "bfloat16": 2e-2, "float16": 2e-3}
 
@@ -55,7 +55,7 @@ def formula(query, key, value, scale, upstream):
     return [y.transpose(0, 2, 1, 3) for y in (x, *gradients)]
 
 
-@pytest.mark.parametrize("queries, keys", [(8, 8), (10, 10), (5, 7)])
+@pytest.mark.parametrize("queries, keys", [(10, 10), (5, 7)])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_attention_and_its_gradients_equal_the_formula(rng, dtype, queries, keys):
     if dtype == "float64" and BACKEND == "jax":
@@ -82,27 +82,19 @@ def test_graphs_and_compiled_graphs_compute_the_same(rng, mode):
 
 
 CASES = {
-    "plain": {},
-    "tanh": {"gelu": "tanh"},
+    "plain": {"gelu": "tanh"},
     "quick": {"gelu": "quick"},
     "rotary": {"position_embedding": "rope2d", "grid": (2, 5)},
     "options": {"options": {"qk_norm": True, "layer_scale": 0.5, "mlp": "swiglu"}},
     "rms": {"options": {"norm": "rms", "parallel": True}},
     "rematerialized": {"rematerialize": True},
     "relative": {"position_embedding": "relative"},
-    "relative_2d": {"position_embedding": "relative_2d", "grid": (2, 5)},
     "bfloat16": {"dtype": "mixed_bfloat16"},
 }
 
 
 @pytest.mark.parametrize("training", [True, pytest.param(False, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(x, marks=pytest.mark.nightly_on("jax")) if x in ("tanh", "quick") else x
-        for x in CASES
-    ],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_a_block_and_its_gradients_equal_those_of_short_sequences(monkeypatch, rng, case, training):
     x, upstream = rng.normal(size=(2, 2, 10, 12)).astype("float32")
     block = EncoderBlock(3, 20, seed=0, **CASES[case])
@@ -117,22 +109,9 @@ def test_a_block_and_its_gradients_equal_those_of_short_sequences(monkeypatch, r
 
 def with_weights(block, x, upstream, training):
     """The output of a block and the gradients to its input and its weights."""
-    names = [*block.trainable_variables]
 
     def compute(x, *weights):
-        if BACKEND == "tensorflow":
-            return block(x, training=training)
         return block.stateless_call(weights, [], x, training=training)[0]
 
-    if BACKEND == "jax":
-        results = pull(compute, [x, *(v.value for v in names)], upstream)
-    else:
-        import tensorflow as tf
-
-        with tf.GradientTape() as tape:
-            x = tf.constant(x)
-            tape.watch(x)
-            y = compute(x)
-        sources = [x, *(v.value for v in names)]
-        results = [y, *tape.gradient(y, sources, tf.cast(upstream, y.dtype))]
-    return [to_numpy(keras.ops.cast(y, "float32")) for y in results]
+    values = [to_numpy(v.value) for v in block.trainable_variables]
+    return [to_numpy(keras.ops.cast(y, "float32")) for y in pull(compute, [x, *values], upstream)]

@@ -6,11 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, assert_close, randomize
+from tests.helpers import ROOT, assert_close
 from tests.layers import test_harness
-from vit_keras import inspection
 from vit_keras.inspection import cost_rules
-from vit_keras.models import VisionTransformer
 
 
 @pytest.fixture
@@ -27,13 +25,10 @@ def example(monkeypatch):
     del keras.saving.get_custom_objects()["vit_keras>TokenMixing"]
 
 
-def test_the_example_passes_the_tests_of_every_layer(example):
+def test_the_example_passes_the_tests_of_every_layer_and_computes_its_formula(example, rng):
     case = test_harness.CASES["TokenMixing"]
     test_harness.check_contract(example["TokenMixing"], case)
     test_harness.check_cost(example["TokenMixing"], case)
-
-
-def test_the_example_computes_its_formula(example, rng):
     layer = example["TokenMixing"](seed=1)
     x = rng.normal(size=(2, 6, 12)).astype("float32")
     layer.build(x.shape)
@@ -41,15 +36,3 @@ def test_the_example_computes_its_formula(example, rng):
     layer.kernel.assign(kernel)
     expected = x + np.stack([kernel.T @ image for image in x])
     assert_close(layer(x), expected, rtol=2e-6)
-
-
-def test_a_model_with_the_example_is_counted_and_saved(example, rng, tmp_path):
-    encoder = VisionTransformer(8, 4, 12, 1, 3, 20, None, classifier="gap")
-    tokens = example["TokenMixing"](name="mixing")(encoder.get_layer("encoder_norm").output)
-    model = randomize(keras.Model(encoder.input, tokens), rng)
-    rows = {row.name: row.macs for row in inspection.flops(model).rows}
-    assert rows["mixing"] == 4 * 4 * 12
-    model.save(tmp_path / "model.keras")
-    images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert_close(again(images), model(images), rtol=2e-6)

@@ -21,8 +21,7 @@ def kept_patches(x, seed, keep_rate, class_tokens):
     return np.stack([np.concatenate([i[:class_tokens], i[p]]) for i, p in zip(x, places)])
 
 
-@pytest.mark.parametrize("keep_rate", [0.01, 0.5, 0.7])
-@pytest.mark.parametrize("class_tokens", [0, 1])
+@pytest.mark.parametrize(("keep_rate", "class_tokens"), [(0.01, 1), (0.7, 0)])
 def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tokens):
     x = rng.normal(size=(5, 10, 3)).astype("float32")
     layer = PatchDropout(keep_rate, class_tokens, seed=3)
@@ -36,7 +35,8 @@ def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tok
     np.testing.assert_array_equal(to_numpy(again(x, training=True)), first)
 
 
-@pytest.mark.parametrize("classifier", ["token", "gap", "map"])
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("classifier", ["token", "map"])
 def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, tmp_path):
     dropping = randomize(VisionTransformer(*SIZES, classifier, patch_keep_rate=0.5, seed=2), rng)
     whole = VisionTransformer(*SIZES, classifier, seed=2)
@@ -45,12 +45,10 @@ def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, 
     np.testing.assert_array_equal(to_numpy(dropping(x)), to_numpy(whole(x)))
     dropping.save(tmp_path / "part.keras")
     dropping = keras.saving.load_model(tmp_path / "part.keras")
-    tokens = to_numpy(whole.get_layer("posembed_input").output.shape[1:]), classifier == "token"
-    layer = dropping.get_layer("patch_dropout")
-    assert layer.kept(int(tokens[0][0])) == tokens[1] + round(9 * 0.5)
+    prefix = int(classifier == "token")
+    assert dropping.get_layer("patch_dropout").kept(prefix + 9) == prefix + round(9 * 0.5)
     before = to_numpy(dropping.get_layer("embedding").kernel)
     dropping.compile("sgd", "mse")
     losses = [dropping.train_on_batch(x, np.ones((4, 3))) for _ in range(6)]
-    assert losses[-1] < losses[0] and not np.array_equal(
-        to_numpy(dropping.get_layer("embedding").kernel), before
-    )
+    assert losses[-1] < losses[0]
+    assert not np.array_equal(to_numpy(dropping.get_layer("embedding").kernel), before)

@@ -13,20 +13,16 @@ from vit_keras.models import VisionTransformer
 L, M = keras.losses, keras.metrics
 SIZES = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 4}
 LOSSES = [  # they read probabilities
-    *("sparse_categorical_crossentropy", "CategoricalCrossentropy", "bce", "ce", "KLD", "dice"),
-    *(L.binary_focal_crossentropy, L.CategoricalFocalCrossentropy),
+    *("sparse_categorical_crossentropy", "CategoricalCrossentropy", "bce", "KLD", "dice"),
+    L.binary_focal_crossentropy,
     L.SparseCategoricalCrossentropy(ignore_class=3),
-    L.CategoricalGeneralizedCrossEntropy(),
     functools.partial(L.binary_crossentropy, label_smoothing=0.1),
 ]
 METRICS = {  # and the argument for logits that the message names
     "binary_accuracy": "threshold=0.0",
     "AUC": "from_logits=True",
-    "precision": "thresholds=0.0",
     M.categorical_crossentropy: "from_logits=True",
-    M.BinaryAccuracy(threshold=0.7): "threshold=0.0",
     M.Recall(thresholds=[0.3, 0.5]): "thresholds=0.0",
-    M.TruePositives(): "thresholds=0.0",
     M.BinaryIoU(): "threshold=0.0",
     M.F1Score(threshold=0.5): None,
     M.PrecisionAtRecall(0.5): None,
@@ -53,12 +49,11 @@ def softmax():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("nest", [lambda x: x, lambda x: [x], lambda x: {"head": x}])
-def test_losses_of_probabilities_are_refused_for_logits(logits, softmax, nest):
-    for loss in LOSSES:
+def test_losses_of_probabilities_are_refused_for_logits(logits, softmax):
+    for loss in [*LOSSES, ["bce"], {"head": "bce"}]:
         with pytest.raises(ValueError, match=r"`loss` must read logits.*Received: .*"):
-            compiled(logits, loss=nest(loss))
-        compiled(softmax, loss=nest(loss))
+            compiled(logits, loss=loss)
+        compiled(softmax, loss=loss)
 
 
 @pytest.mark.once
@@ -89,17 +84,3 @@ def test_logits_from_probabilities_are_refused_where_keras_reads_them_wrongly(rn
             compiled(softmax, loss=[reads_logits])
     with pytest.raises(ValueError, match="`metrics` must read probabilities.*AUC"):
         compiled(softmax, loss="mse", metrics=[M.AUC(from_logits=True)])
-
-
-def test_both_remedies_train_to_the_same_finite_loss(rng):
-    """From the zero head, the loss is ln 4 and falls; read as probabilities, it is NaN or stays."""
-    images = rng.normal(size=(8, 8, 8, 3)).astype("float32")
-    classes, losses = np.arange(8) % 4, []
-    for activation, from_logits in ((None, True), ("softmax", False)):
-        model = build(classifier_activation=activation, seed=1)
-        loss = L.SparseCategoricalCrossentropy(from_logits=from_logits)
-        model.compile(keras.optimizers.SGD(0.1), loss)
-        losses.append([float(model.train_on_batch(images, classes)) for _ in range(4)])
-    assert losses[0][0] == pytest.approx(np.log(4), rel=1e-5)
-    assert losses[0][-1] < losses[0][0] - 0.01
-    np.testing.assert_allclose(*losses, rtol=1e-4)

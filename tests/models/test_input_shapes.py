@@ -1,14 +1,11 @@
 """Images of a wrong shape have one error on every backend, however the model is called."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from vit_keras.models import (
-    ResNet,
-    VisionTransformer,
-)
+from tests.helpers import to_numpy
+from vit_keras.models import ResNet, VisionTransformer
 
 pytestmark = pytest.mark.on("torch")
 
@@ -30,14 +27,13 @@ def vit(channels=3, **arguments):
     return model
 
 
-@pytest.fixture(scope="module")
-def model():
-    return vit()
+CASES = [(call, (2, 12, 8, 3)) for call in CALLS]
+CASES += [("call", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("shape", [(2, 12, 8, 3), (2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8)])
-def test_a_wrong_shape_is_named_beside_the_right_one(model, call, shape):
+@pytest.mark.parametrize(("call", "shape"), CASES)
+def test_a_wrong_shape_is_named_beside_the_right_one(call, shape):
+    model = vit()
     weights = model.get_weights()
     with pytest.raises(ValueError) as error:
         CALLS[call](model, np.zeros(shape, "float32"))
@@ -51,9 +47,7 @@ def test_a_wrong_shape_is_named_beside_the_right_one(model, call, shape):
 def test_grayscale_images_need_no_axis_of_channels(rng):
     model = vit(channels=1, head_bias=0.5)
     images = rng.normal(size=(2, 8, 8)).astype("float32")
-    np.testing.assert_array_equal(
-        *(keras.ops.convert_to_numpy(model(x)) for x in (images, images[..., None]))
-    )
+    np.testing.assert_array_equal(*(to_numpy(model(x)) for x in (images, images[..., None])))
 
 
 def test_a_resnet_takes_any_size_and_names_what_it_does_not_take():

@@ -48,10 +48,6 @@ def test_it_follows_weights_and_changes_of_the_model(model, images):
 
 
 def test_a_models_own_step_counts(model, images):
-    class Doubled(type(model)):
-        def call(self, inputs, training=None):
-            return {"twice": 2 * super().call(inputs, training=training)}
-
     class Stepped(type(model)):
         def predict_step(self, *arguments):
             outputs = super().predict_step(*arguments)
@@ -59,11 +55,8 @@ def test_a_models_own_step_counts(model, images):
                 return 3 * outputs[0], outputs[1]
             return 3 * outputs
 
-    expected = by_keras(model, images)
-    twice = Doubled(model.input, model.output).predict(images, batch_size=2, verbose=0)
-    assert_close(twice["twice"], 2 * expected, rtol=2e-6)
     outputs = Stepped(model.input, model.output).predict(images, batch_size=2, verbose=0)
-    assert_close(outputs, 3 * expected, rtol=2e-6)
+    assert_close(outputs, 3 * by_keras(model, images), rtol=2e-6)
 
 
 def test_no_images_have_no_outputs(model, images):
@@ -81,8 +74,7 @@ def test_no_images_have_no_outputs(model, images):
 
 UNPREPARED = {
     "0 to 1": lambda x: x,
-    "0 to 255": lambda x: 255 * x,
-    "0 to 255 ": lambda x: (255 * x).astype("uint8"),
+    "0 to 255": lambda x: (255 * x).astype("uint8"),
     "0 to 6.55e\\+04": lambda x: (65535 * x).astype("uint16"),
 }
 
@@ -92,7 +84,7 @@ UNPREPARED = {
 def test_unprepared_pictures_are_warned_of(rng, model, case):
     pixels = rng.random((2, 8, 8, 3)).astype("float32")
     pixels[0, 0, 0, :2] = 0, 1
-    given, message = UNPREPARED[case](pixels), f"Received: values from {case.strip()}. Prepare"
+    given, message = UNPREPARED[case](pixels), f"Received: values from {case}. Prepare"
     for call in (lambda x: model.predict(x, verbose=0), open_embedder(model).run):
         with pytest.warns(UserWarning, match=message):
             call(given)
@@ -110,7 +102,6 @@ def test_unprepared_pictures_are_warned_of(rng, model, case):
     ("change", "message"),
     [
         (lambda x: np.where(x > 1, np.nan, x), "Pixels must be finite"),
-        (lambda x: x.astype(object), "must be real numbers in one array"),
         (lambda x: [x[0], x[1, :5]], "must be real numbers in one array"),
         (lambda x: x.transpose(0, 3, 1, 2), "takes images of"),
         (lambda x: [], "takes images of"),

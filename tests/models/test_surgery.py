@@ -1,4 +1,4 @@
-"""Models made from a model equal Eq. 1-4 and the published resize."""
+"""Models made from a model, and copies for other sizes, equal Eq. 1-4 and the published resize."""
 
 import keras
 import numpy as np
@@ -15,19 +15,29 @@ from vit_keras.models import (
     intermediates,
     patch_grid,
     with_image_size,
+    with_patch_size,
 )
-from vit_keras.support.resizing import resize_position_embeddings
+from vit_keras.support.preprocessing import Resizing
+from vit_keras.support.resizing import (
+    INTERPOLATIONS,
+    resize_position_embeddings,
+    resize_relative_table,
+)
 
 pytestmark = pytest.mark.on("torch")
 
 
+SIZES = {"hidden_size": 24, "num_layers": 3, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
+FLEXIVIT = Resizing("bilinear_antialias", "bilinear_half_pixel")
+
+
 @pytest.fixture(scope="module")
 def small():
-    """Returns a randomized model for 12x8 images, two images, and the results of Eq. 1-4."""
+    """Returns a randomized model for 16x8 images, two images, and the results of Eq. 1-4."""
     rng = np.random.default_rng(7)
-    model = VisionTransformer((12, 8), 4, 24, 3, 3, 40, num_classes=5, name="small")
-    randomize(model, rng, scale=0.15)
-    images = rng.uniform(-1, 1, (2, 12, 8, 3)).astype("float32")
+    model = randomize(VisionTransformer((16, 8), 4, **SIZES, name="small"), rng, scale=0.15)
+    images = rng.uniform(-1, 1, (2, 16, 8, 3)).astype("float32")
     return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
 
 
@@ -42,7 +52,7 @@ def test_every_intermediate_is_found_by_its_published_name(small):
 def test_attention_maps_hold_every_layer_and_head_and_leave_the_model_as_it_was(small, tmp_path):
     model, images, expected = small
     maps = attention_maps(model).predict(images, verbose=0)
-    assert maps.shape == (2, 3, 3, 7, 7)  # images, layers, heads, tokens, tokens
+    assert maps.shape == (2, 3, 3, 9, 9)  # images, layers, heads, tokens, tokens
     assert_close(maps, expected["attention"])
     attention_maps(model).save(tmp_path / "attention.keras")
     again = keras.saving.load_model(tmp_path / "attention.keras")
@@ -50,19 +60,65 @@ def test_attention_maps_hold_every_layer_and_head_and_leave_the_model_as_it_was(
     assert_close(model(images), expected["logits"])
 
 
-def test_another_image_size_keeps_the_weights(small, rng):
-    model, _, _ = small
-    resized = with_image_size(model, (16, 24))
+def pseudo_inverse(kernel, new, rule):
+    """pinv(Bᵀ) w, for B the matrix that resizes whole patches."""
+    old = kernel.shape[:2]
+    matrix = np.kron(*(INTERPOLATIONS[rule](a, b) for a, b in zip(old, new)))
+    resized = np.linalg.pinv(matrix.T) @ kernel.reshape(old[0] * old[1], -1).astype("float64")
+    return resized.reshape(*new, *kernel.shape[2:]).astype("float32")
+
+
+@pytest.mark.parametrize("rules", [FLEXIVIT, Resizing("bicubic", "bicubic_antialias")])
+def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rules):
+    model, images, _ = small
+    resized = with_patch_size(model, (8, 2), rules.positions, rules.patches)
     weights = weights_by_path(model)
-    old = weights["posembed_input/pos_embedding"]
-    new = resize_position_embeddings(old, (3, 2), (4, 6))
-    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    weights["posembed_input/pos_embedding"] = new
-    expected = reference.forward(images, weights, num_layers=3)["logits"]
+    weights[KERNEL] = pseudo_inverse(weights[KERNEL], (8, 2), rules.patches)
+    new = resize_position_embeddings(weights[POSITIONS], (4, 2), (2, 4), rules.positions)
+    expected = reference.forward(images, {**weights, POSITIONS: new}, num_layers=3)["logits"]
     assert_close(resized(images), expected)
-    assert patch_grid(model) == (3, 2) and patch_grid(resized) == (4, 6)
+    assert patch_grid(model) == (4, 2) and patch_grid(resized) == (2, 4)
+    before = weights["head/bias"]
     resized.get_layer("head").bias.assign_add(np.ones(5))  # nothing is shared
-    np.testing.assert_array_equal(weights_by_path(model)["head/bias"], weights["head/bias"])
+    np.testing.assert_array_equal(weights_by_path(model)["head/bias"], before)
+
+
+@pytest.mark.parametrize("rule", INTERPOLATIONS)
+def test_another_image_size_resizes_positions_in_copies_and_in_the_graph(small, rng, rule):
+    model, _, _ = small
+    dynamic, weights = with_image_size(model, None, rule), weights_by_path(model)
+    for rows, columns in [(4, 2), (2, 5), (6, 1)]:
+        size, grid = (4 * rows, 4 * columns), (rows, columns)
+        images = rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
+        new = resize_position_embeddings(weights[POSITIONS], (4, 2), grid, rule)
+        expected = reference.forward(images, {**weights, POSITIONS: new}, num_layers=3)["logits"]
+        assert_close(with_image_size(model, size, rule)(images), expected)
+        assert_close(dynamic(images), expected, rtol=5e-6)
+        cropped = np.pad(images, [(0, 0), (0, 3), (0, 2), (0, 0)], constant_values=1)
+        assert_close(dynamic(cropped), expected, rtol=5e-6)
+
+
+def test_relative_biases_are_resized_in_every_block(rng):
+    model = VisionTransformer((16, 8), 4, **SIZES, position_embedding="relative_2d")
+    before = weights_by_path(randomize(model, rng))
+    for after in (with_image_size(model, (24, 8), "bicubic"), with_patch_size(model, 8, "bicubic")):
+        grid = patch_grid(after)
+        for path, value in weights_by_path(after).items():
+            expected = before[path]
+            if path.endswith("relative_2d/table"):
+                expected = resize_relative_table(expected, (4, 2), grid, "bicubic")
+            if path != KERNEL:
+                assert_close(value, expected, rtol=1e-6, name=path)
+
+
+def test_a_publisher_that_crops_takes_any_size(rng):
+    model = randomize(VisionTransformer((16, 8), 4, **SIZES), rng)
+    with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
+        with_image_size(model, (18, 15))
+    model.resizing = Resizing(crops=True)
+    images = rng.normal(size=(2, 18, 15, 3)).astype("float32")
+    expected = with_image_size(model, (16, 12))(images[:, :16, :12])
+    assert_close(with_image_size(model, (18, 15))(images), to_numpy(expected), rtol=2e-6)
 
 
 def test_saved_files_carry_preprocessing_and_class_names(tmp_path):
@@ -110,9 +166,7 @@ def test_a_backbone_that_does_not_read_the_images_is_named():
         with pytest.raises(ValueError, match=r'come before it.*model.get_layer\("base"\)'):
             intermediates(model)
     for model in inside(base):
-        with pytest.raises(
-            ValueError, match=r'Only the backbone itself.*model.get_layer\("base"\)'
-        ):
+        with pytest.raises(ValueError, match=r'Only the backbone itself.*get_layer\("base"\)'):
             with_image_size(model, 32)
     images = keras.Input((16, 16, 3))
     other = VisionTransformer(16, 8, 12, 1, 3, 20, None, name="other")

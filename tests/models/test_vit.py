@@ -1,4 +1,4 @@
-"""The model equals Eq. 1-4 in NumPy and the published code in outputs and counts."""
+"""Models equal Eq. 1-4 and BiT's loops in NumPy, and the published code in outputs."""
 
 import inspect
 import json
@@ -7,13 +7,28 @@ import keras
 import numpy as np
 import pytest
 
-from tests import reference
-from tests.helpers import GOLDEN, assert_close, randomize, shapes_only, spread, weights_by_path
-from vit_keras import variants
+from tests import reference, resnet_reference
+from tests.helpers import (
+    GOLDEN,
+    assert_close,
+    randomize,
+    shapes_only,
+    spread,
+    to_numpy,
+    weights_by_path,
+)
+from vit_keras import models
 from vit_keras.config import ModelConfig
-from vit_keras.models import VisionTransformer, from_model_config
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_model_config
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5, "patch_size": 1}
+OFF = pytest.mark.nightly_on("jax")  # which compiles each operation by itself
+
+
+def images_for(model, rng, size=None):
+    shape = (2, *(size or model.input_shape[1:3]), model.input_shape[-1])
+    return rng.uniform(-1, 1, shape).astype("float32")
 
 
 @spread(
@@ -23,27 +38,60 @@ SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num
 )
 def test_logits_equal_the_formulas(rng, classifier, representation_size, sizes):
     image_size, patch_size, channels, gelu, epsilon = sizes
+    chosen = {"classifier": classifier, "gelu": gelu}
     model = VisionTransformer(
-        image_size,
-        patch_size,
-        **SMALL,
-        classifier=classifier,
+        *(image_size, patch_size),
+        **{**SMALL, **chosen},
         representation_size=representation_size,
-        gelu=gelu,
         layer_norm_epsilon=epsilon,
         channels=channels,
     )
     randomize(model, rng, scale=0.15)
-    images = rng.uniform(-1, 1, (3, *model.input_shape[1:])).astype("float32")
-    expected = reference.forward(
-        images,
-        weights_by_path(model),
-        num_layers=2,
-        classifier=classifier,
-        gelu=gelu,
-        epsilon=epsilon,
-    )
+    images, weights = images_for(model, rng), weights_by_path(model)
+    expected = reference.forward(images, weights, num_layers=2, epsilon=epsilon, **chosen)
     assert_close(model(images), expected["logits"])
+
+
+@pytest.mark.parametrize(
+    ("image_size", "stem", "numerics"),
+    [
+        ((32, 48), STEM, {}),
+        pytest.param((32, 64), {**STEM, "resnet_layers": (), "patch_size": (8, 4)}, {}, marks=OFF),
+        pytest.param(
+            *((24, 16), STEM, {"standardization": "timm", "group_norm_epsilon": 1e-3}), marks=OFF
+        ),
+    ],
+)
+def test_logits_of_hybrids_equal_the_formulas(rng, image_size, stem, numerics):
+    model = HybridViT(image_size, **stem, **SMALL, **numerics)
+    randomize(model, rng, scale=0.15)
+    images, weights = images_for(model, rng), weights_by_path(model)
+    conventions = (numerics.get("standardization", "vit"), numerics.get("group_norm_epsilon", 1e-6))
+    maps = resnet_reference.stem(
+        images.astype("float64"), weights, stem["resnet_layers"], *conventions
+    )
+    expected = reference.forward(maps, weights, num_layers=2)
+    outputs = models.intermediates(model)(images)
+    for name in ("encoderblock_0", "encoderblock_1"):
+        assert_close(outputs[name], expected[name], rtol=1e-5)
+    assert_close(outputs["head"], expected["logits"], rtol=1e-5)
+    attention = models.attention_maps(model)(images)
+    assert_close(attention, expected["attention"], rtol=2e-5)
+    assert models.patch_grid(model) == tuple(np.array(maps.shape[1:3]) // stem["patch_size"])
+
+
+@pytest.mark.parametrize(
+    ("image_size", "size", "channels", "num_classes"),
+    [((32, 32), (32, 32), 3, 5), (None, (27, 38), 4, None)],
+)
+def test_every_layer_of_bit_equals_loops(rng, image_size, size, channels, num_classes):
+    model = ResNet(image_size, (2, 1), 0.5, num_classes=num_classes, channels=channels)
+    images = images_for(randomize(model, rng), rng, size)
+    expected = resnet_reference.bit(images, weights_by_path(model), (2, 1))
+    outputs = models.intermediates(model)(images)
+    assert outputs.keys() == {*expected, "norm-pre-head"}
+    for name, value in expected.items():
+        assert_close(outputs[name], value, rtol=1e-5, name=name)
 
 
 def published_to_ours(name):
@@ -56,16 +104,20 @@ def published_to_ours(name):
     ]:
         name = name.replace(old, new)
     layer, _, leaf = name.rpartition("/")
-    if "norm" in layer.lower():
+    if "norm" in layer.lower() or layer.rpartition("/")[2].startswith("gn"):
         leaf = {"scale": "gamma", "bias": "beta"}[leaf]
     return "cls/cls" if name == "cls" else f"{layer}/{leaf}"
 
 
-@pytest.mark.parametrize("name", ["vit_token", "vit_token_prelogits", "vit_gap"])
+@pytest.mark.parametrize("name", ["vit_token", "vit_token_prelogits", "vit_gap", "hybrid_stages"])
 def test_logits_equal_the_published_code(name):
     config = json.loads((GOLDEN / f"{name}.json").read_text())
-    arguments = inspect.signature(VisionTransformer).parameters
-    model = VisionTransformer(**{k: v for k, v in config.items() if k in arguments}, gelu="tanh")
+    build, stem = VisionTransformer, {}
+    if resnet := config.pop("resnet", None):
+        build = HybridViT
+        stem = {"resnet_layers": resnet["num_layers"], "resnet_width": resnet["width_factor"]}
+    known = {*inspect.signature(VisionTransformer).parameters}
+    model = build(**{k: v for k, v in config.items() if k in known}, **stem, gelu="tanh")
     with np.load(GOLDEN / f"{name}.npz") as file:
         published = {published_to_ours(key): file[key] for key in file.files}
     assert published.keys() == {weight.path for weight in model.weights}
@@ -75,45 +127,24 @@ def test_logits_equal_the_published_code(name):
         assert_close(model(io["images"]), io["logits"])
 
 
-COUNTS = {
-    "Ti/16": 5_717_416,
-    "S/16": 22_050_664,
-    "S/32": 22_878_952,
-    "B/8": 86_576_872,
-    "B/16": 86_567_656,
-    "B/32": 88_224_232,
-    "L/16": 304_326_632,
-    "L/32": 306_535_400,
-    "H/14": 632_045_800,
-    # big_vision's `Model(1000, variant=..., pool_type="gap")`, and a class token with its position.
-    "mu/16": 76_648 + 2 * 32,
-    "M/16": 38_836_712 + 2 * 512,
-    "So400m/14": 413_595_352 + 2 * 1152,
-    "g/14": 1_012_608_616 + 2 * 1408,
-    "g-opt/16": 1_136_283_112 + 2 * 1536,
-    "G/14": 1_844_437_352 + 2 * 1664,
-    "G-opt/16": 1_665_023_464 + 2 * 1536,
-    "e/14": 3_807_210_728 + 2 * 1792,
+TINY = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16}
+BUILDS = {
+    "VisionTransformer": lambda **options: VisionTransformer(8, 4, **TINY, **options),
+    "HybridViT": lambda **options: HybridViT(32, (1,), 0.5, 2, **TINY, **options),
+    "ResNet": lambda **options: ResNet(32, (1,), 0.5, **options),
 }
 
 
-AT_NIGHT = ("g-opt/16", "G/14", "G-opt/16", "e/14", "M/16")  # seconds each, as g
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "variant",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if name in AT_NIGHT else [])
-        for name in COUNTS
-    ],
-)
-def test_parameter_counts_are_the_published(variant):
-    size = variants.architecture(variant, image_size=224, num_classes=1000)
-    gap = COUNTS[variant] - 2 * size["hidden_size"]  # no class token, nor a position for it
-    with shapes_only():  # H/14 takes 2.5 GB
-        assert VisionTransformer(**size).count_params() == COUNTS[variant]
-        assert VisionTransformer(**size, classifier="gap").count_params() == gap
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("name", BUILDS)
+def test_no_classes_are_the_features_that_the_classifier_reads(name, rng):
+    whole = randomize(BUILDS[name](num_classes=3, seed=0), rng)
+    images = images_for(whole, rng)
+    features = keras.Model(whole.input, whole.get_layer("head").input)
+    for num_classes in (None, 0):
+        bare = BUILDS[name](num_classes=num_classes, seed=0)
+        bare.set_weights(whole.get_weights()[:-2])
+        np.testing.assert_array_equal(to_numpy(bare(images)), to_numpy(features(images)))
 
 
 @pytest.mark.once
