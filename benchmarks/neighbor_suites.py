@@ -46,12 +46,12 @@ SUITES = {
         (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "own_function or channels_first_is"
     ),
     "the same cases at sizes that fit": Suite(
-        (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "fits or photograph or prepared"
+        (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "fits or prepared"
     ),
     "KerasHub's tasks and backbones": Suite((f"{NEIGHBORS}/test_hub_tasks.py",)),
     "KerasHub's presets and weights": Suite((f"{WEIGHTS}/test_keras_hub.py",), ONE),
-    "KerasTuner": Suite((f"{NEIGHBORS}/test_tuner.py",)),
-    "Grain": Suite((f"{NEIGHBORS}/test_grain.py",)),
+    "KerasTuner": Suite((f"{NEIGHBORS}/test_fit.py",), only="best_model"),
+    "Grain": Suite((f"{NEIGHBORS}/test_fit.py",), only="grain"),
     "transformers' classes and folders": Suite((f"{WEIGHTS}/test_transformers.py",), ONE),
     "timm's models and files": Suite((f"{WEIGHTS}/test_timm.py",), ONE),
     "OpenCLIP's towers": Suite((f"{WEIGHTS}/test_open_clip.py",), ONE),

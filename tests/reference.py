@@ -31,9 +31,8 @@ def log_softmax(x):
 def layer_norm(x, weights, name, epsilon):
     mean = x.mean(axis=-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
-    return (x - mean) / np.sqrt(variance + epsilon) * weights[f"{name}/gamma"] + weights[
-        f"{name}/beta"
-    ]
+    x = (x - mean) / np.sqrt(variance + epsilon)
+    return x * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
 
 
 def patches(images, kernel, bias):

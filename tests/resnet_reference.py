@@ -7,19 +7,15 @@ import numpy as np
 
 
 def standardize(kernel, convention):
-    """Loops over the filters of (k, k, C, F): mean 0, deviation about 1."""
-    out = np.empty(kernel.shape, "float64")
-    for f in range(kernel.shape[-1]):
-        w = kernel[..., f].astype("float64")
-        w = w - w.mean()
-        variance = (w**2).mean()
-        divisor = {
-            "vit": np.sqrt(variance) + 1e-5,
-            "bit": np.sqrt(variance + 1e-10),
-            "timm": np.sqrt(variance + 1e-8),
-        }[convention]
-        out[..., f] = w / divisor
-    return out
+    """Gives each filter of (k, k, C, F) mean 0 and about deviation 1."""
+    w = kernel.astype("float64") - kernel.mean(axis=(0, 1, 2), dtype="float64")
+    variance = (w**2).mean(axis=(0, 1, 2))
+    divisors = {
+        "vit": np.sqrt(variance) + 1e-5,
+        "bit": np.sqrt(variance + 1e-10),
+        "timm": np.sqrt(variance + 1e-8),
+    }
+    return w / divisors[convention]
 
 
 def margins(size, window, stride, padding):
@@ -55,9 +51,8 @@ def max_pool(x, padding):
 
 def assemble(cells):
     rows, columns = (1 + max(place) for place in zip(*cells))
-    return np.stack(
-        [np.stack([cells[r, c] for c in range(columns)], axis=1) for r in range(rows)], axis=1
-    )
+    row = lambda r: np.stack([cells[r, c] for c in range(columns)], axis=1)
+    return np.stack([row(r) for r in range(rows)], axis=1)
 
 
 def group_norm(x, weights, name, epsilon, groups=32):
@@ -66,9 +61,8 @@ def group_norm(x, weights, name, epsilon, groups=32):
     for image in range(len(x)):
         for start in range(0, x.shape[-1], size):
             group = x[image, :, :, start : start + size]
-            scaled = (group - group.mean()) / np.sqrt(
-                ((group - group.mean()) ** 2).mean() + epsilon
-            )
+            centered = group - group.mean()
+            scaled = centered / np.sqrt((centered**2).mean() + epsilon)
             out[image, :, :, start : start + size] = scaled
     return out * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
 

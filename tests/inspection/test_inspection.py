@@ -1,4 +1,4 @@
-"""Every number of an inspection equals plain loops over Eq. 1-4 in NumPy."""
+"""Every number of an inspection equals formulas on Eq. 1-4 in NumPy."""
 
 import math
 
@@ -9,12 +9,7 @@ from tests import reference, resnet_reference
 from tests.designs import images_for, random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import inspection
-from vit_keras.models import (
-    HybridViT,
-    VisionTransformer,
-    attention_maps,
-    intermediates,
-)
+from vit_keras.models import HybridViT, VisionTransformer, attention_maps, intermediates
 
 pytestmark = pytest.mark.on("torch")
 
@@ -22,10 +17,7 @@ SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num
 MODELS = {
     "token": (lambda: VisionTransformer((12, 8), 4, **SMALL), (3, 2)),
     "map": (lambda: VisionTransformer((8, 18), (4, 6), **SMALL, classifier="map"), (2, 3)),
-    "hybrid gap": (
-        lambda: HybridViT((8, 12), (1,), 0.5, 1, **SMALL, classifier="gap"),
-        (2, 3),
-    ),
+    "hybrid gap": (lambda: HybridViT((8, 12), (1,), 0.5, 1, **SMALL, classifier="gap"), (2, 3)),
 }
 
 
@@ -45,38 +37,24 @@ def case(request):
 
 
 def distance_by_loops(attention, grid, patch):
-    """Computes `(L, H)` query by query and key by key, without the class tokens."""
-    images, layers, heads, tokens, _ = attention.shape
+    """Computes `(L, H)` query by query, without the class tokens."""
+    _, layers, heads, tokens, _ = attention.shape
     skip = tokens - grid[0] * grid[1]
     places = [(r * patch[0], c * patch[1]) for r in range(grid[0]) for c in range(grid[1])]
-    distances = np.zeros((layers, heads))
-    for b, i, h in np.ndindex(images, layers, heads):
-        for q, (row, column) in enumerate(places):
-            weights = attention[b, i, h, skip + q, skip:]
-            for weight, (r, c) in zip(weights / weights.sum(), places):
-                distances[i, h] += weight * math.hypot(r - row, c - column)
-    return distances / (images * len(places))
-
-
-def entropy_by_loops(attention):
-    images, layers, heads, tokens, _ = attention.shape
-    entropies = np.zeros((layers, heads))
-    for b, i, h, q, k in np.ndindex(attention.shape):
-        entropies[i, h] -= attention[b, i, h, q, k] * math.log(attention[b, i, h, q, k])
-    return entropies / (images * tokens)
+    distances = np.zeros((layers, heads, len(attention), len(places)))
+    for i, h, b, q in np.ndindex(distances.shape):
+        weights = attention[b, i, h, skip + q, skip:]
+        lengths = [math.dist(places[q], place) for place in places]
+        distances[i, h, b, q] = weights @ lengths / weights.sum()
+    return distances.mean(axis=(2, 3))
 
 
 def rollout_by_loops(attention, join):
-    """Follows one image's `(L, H, N, N)` token by token through the layers."""
-    layers, _, tokens, _ = attention.shape
-    flow = np.eye(tokens)
-    for i in range(layers):
-        step = np.zeros((tokens, tokens))
-        for q, k in np.ndindex(tokens, tokens):
-            step[q, k] = join(attention[i, :, q, k]) + (q == k)
-        for q in range(tokens):
-            step[q] /= step[q].sum()
-        flow = np.array([[step[q] @ flow[:, k] for k in range(tokens)] for q in range(tokens)])
+    """Follows one image's `(L, H, N, N)` through the layers."""
+    flow = np.eye(attention.shape[-1])
+    for weights in attention:
+        step = join(weights, axis=0) + np.eye(len(flow))
+        flow = step / step.sum(axis=1, keepdims=True) @ flow
     return flow
 
 
@@ -93,7 +71,8 @@ def test_attention_views_equal_loops(case):
     patch = [size // cells for size, cells in zip(images.shape[1:3], grid)]
     expected = distance_by_loops(attention, grid, patch)
     assert_close(views.distance_px, expected)
-    assert_close(views.entropy_nats, entropy_by_loops(attention))
+    entropy = -(attention * np.log(attention)).sum(axis=-1)  # (B, L, H, N)
+    assert_close(views.entropy_nats, entropy.mean(axis=(0, 3)))
     expected = [read_by_loops(rollout_by_loops(image, np.mean), grid) for image in attention]
     assert_close(views.rollout, expected)
     expected = [[read_by_loops(head, grid) for head in image[-1]] for image in attention]
@@ -103,16 +82,13 @@ def test_attention_views_equal_loops(case):
     assert_close(inspection.attention_rollout(attention, "max"), expected)
 
 
-def components_by_loops(samples, count):
+def components(samples, count):
     """Computes the eigenvectors of the covariance, with the largest entry of each positive."""
-    samples = np.asarray(samples, "float64")
-    mean = sum(samples) / len(samples)
-    covariance = (samples - mean).T @ (samples - mean)
-    values, vectors = np.linalg.eigh(covariance)
-    directions = []
-    for vector in vectors.T[::-1][:count]:
-        directions.append(vector * np.sign(vector[np.abs(vector).argmax()]))
-    return np.array(directions), values[::-1][:count] / values.sum(), mean
+    centered = np.asarray(samples, "float64") - np.mean(samples, axis=0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    directions = vectors.T[::-1][:count]
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(1)[:, None], 1)
+    return directions * np.sign(largest), values[::-1][:count] / values.sum(), centered
 
 
 @pytest.mark.parametrize("count", [5, 28])
@@ -126,24 +102,21 @@ def test_filters_are_the_components_of_the_patch_embedding(case, count):
         kernel = resnet_reference.standardize(kernel, "vit")
     height, width, channels, filters = kernel.shape
     samples = [kernel[..., f].ravel() for f in range(filters)]
-    components, shares_of_variance = inspection.filter_components(model, count)
+    filters_of, shares_of_variance = inspection.filter_components(model, count)
     count = min(count, filters - 1)  # centering leaves no variance for the last direction
-    directions, shares, _ = components_by_loops(samples, count)
+    directions, shares, _ = components(samples, count)
     assert_close(shares_of_variance, shares)
     expected = directions.reshape(-1, height, width, channels)
-    assert_close(components, expected, rtol=1e-5)
+    assert_close(filters_of, expected, rtol=1e-5)
 
 
 def test_position_similarity_is_the_cosine_without_the_class_token(case):
     model, _, (rows, columns), _ = case
     table = weights_by_path(model)["posembed_input/pos_embedding"][0].astype("float64")
     table = table[len(table) - rows * columns :]
-    similarity = inspection.position_similarity(model)
-    assert similarity.shape == (rows, columns, rows, columns)
-    for r, c, i, j in np.ndindex(similarity.shape):
-        x, y = table[r * columns + c], table[i * columns + j]
-        cosine = sum(x * y) / math.sqrt(sum(x * x) * sum(y * y))
-        assert similarity[r, c, i, j] == pytest.approx(cosine, abs=1e-5)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    expected = (table @ table.T).reshape(rows, columns, rows, columns)
+    np.testing.assert_allclose(inspection.position_similarity(model), expected, atol=1e-5)
 
 
 def test_features_are_the_components_of_all_patches(case):
@@ -158,9 +131,9 @@ def test_features_are_the_components_of_all_patches(case):
         if x.ndim == 3:
             x = x[:, x.shape[1] - rows * columns :].reshape(3, rows, columns, -1)
         samples = x.reshape(-1, x.shape[-1])
-        directions, _, mean = components_by_loops(samples, 3)
+        directions, _, centered = components(samples, 3)
         assert values.shape == (*x.shape[:3], 3)
-        expected = [[direction @ (s - mean) for direction in directions] for s in samples]
+        expected = centered @ directions.T
         np.testing.assert_allclose(values.reshape(-1, 3), expected, atol=1e-4, rtol=1e-4)
 
 

@@ -8,61 +8,40 @@ from PIL import Image
 
 import vit_keras
 from tests.helpers import assert_close, randomize
+from tools import pictures as teaching
 from vit_keras import data, inspection
 from vit_keras.commands import run
 from vit_keras.inspection import views as plots
-from vit_keras.models import VisionTransformer, with_image_size
+from vit_keras.models import VisionTransformer, attention_maps, with_image_size
 
 pytestmark = pytest.mark.on("torch")
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 2}
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Calls a function that draws and returns its figure, which is not written."""
+def test_heads_stand_over_their_layer(monkeypatch, rng):
     kept = []
     monkeypatch.setattr(plots, "save_figure", lambda figure, path: kept.append(figure))
-
-    def draw(function, *arguments):
-        function(*arguments, "nowhere")
-        figure = kept.pop()
-        figure.draw_without_rendering()  # lays out
-        return figure
-
-    return draw
-
-
-def test_heads_stand_over_their_layer(drawn, rng):
     pixels = rng.uniform(1, 9, (3, 4))
     measured = SimpleNamespace(distance_px=pixels, entropy_nats=pixels, tokens=5)
     subject = SimpleNamespace(attention=measured, model=VisionTransformer((6, 8), (3, 4), **SMALL))
-    figure = drawn(plots.VIEWS["attention_distance"][0], subject)
-    axis = figure.axes[0]
-    assert axis.get_ylabel() == "mean attention distance (pixels)"
-    assert axis.get_xlabel() == "network depth (layer)"
-    layers, values = np.asarray(axis.collections[0].get_offsets()).T
+    for view in ("attention_distance", "attention_entropy"):
+        plots.VIEWS[view][0](subject, "nowhere")
+    distance, entropy = (figure.axes[0] for figure in kept)
+    layers, values = np.asarray(distance.collections[0].get_offsets()).T
     np.testing.assert_allclose(values.reshape(3, 4), pixels)
     np.testing.assert_array_equal(layers.reshape(3, 4)[:, 0], [0, 1, 2])
-    mean, even = (np.asarray(line.get_ydata()) for line in axis.lines)
+    mean, even = (np.asarray(line.get_ydata()) for line in distance.lines)
     np.testing.assert_allclose(mean, pixels.mean(axis=1))
     np.testing.assert_allclose(even, (0 + 3 + 4 + 5) / 4)
-    figure = drawn(plots.VIEWS["attention_entropy"][0], subject)
-    assert figure.axes[0].get_ylabel() == "mean entropy of attention (nats)"
-    np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.log(5))
+    np.testing.assert_allclose(entropy.lines[1].get_ydata(), np.log(5))
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
-    pixels = np.random.default_rng(1).integers(0, 256, (2, 20, 30, 3), dtype="uint8")
-    paths = [str(folder / f"{name}.png") for name in ("cat", "dog")]
-    for path, picture in zip(paths, pixels):
-        Image.fromarray(picture).save(path)
-    return paths
-
-
-def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
+def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, rng):
+    pictures = [str(tmp_path / f"{name}.png") for name in ("cat", "dog")]
+    for path in pictures:
+        pixels = rng.integers(0, 256, (20, 30, 3), dtype="uint8")
+        Image.fromarray(pixels).save(path)
     model = randomize(VisionTransformer(16, 4, **SMALL), np.random.default_rng(2), scale=0.2)
     model.class_names = ("cat", "dog")
     model.save(tmp_path / "model.keras")
@@ -99,3 +78,25 @@ def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
     with np.load(tmp_path / "out" / "arrays.npz") as arrays:
         assert arrays.files == ["attention_rollout/max"]
         assert arrays["attention_rollout/max"].shape == (5, 2, 2)
+
+
+def test_attention_of_patches_leaves_out_the_class_token(rng):
+    model = randomize(VisionTransformer((8, 12), 4, 16, 2, 2, 32, 3), rng)
+    images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
+    attention = attention_maps(model).predict(images, verbose=0)
+    heads = attention[:, teaching.BLOCK, :, 1:, 1:].sum(axis=1)
+    expected = heads / heads.sum(axis=-1, keepdims=True)
+    assert_close(teaching.patch_attention(model, images), expected)
+
+
+def test_the_share_of_attention_to_shapes_is_printed(capsys):
+    shapes = np.array([[1.0, 0.0, 0.5, 0.0]])
+    attention = np.array([[[0.6, 0.2, 0.2, 0], [0.1, 0.9, 0, 0], [1, 0, 0, 0], [0, 0.5, 0, 0.5]]])
+    teaching.print_shares(attention, shapes)
+    assert capsys.readouterr().out.splitlines() == [
+        "shapes cover 37.5% of 1 pictures",
+        "patches on shapes give 70.0% of their attention to shapes",
+        "patches elsewhere give 5.0% of their attention to shapes",
+    ]
+    on, off = teaching.middle_patches(shapes[0], (1, 4))
+    assert (on, off) == (0, 3)

@@ -11,12 +11,10 @@ import keras
 import numpy as np
 import pytest
 from keras.src.applications import applications_test as suite
-from sklearn.datasets import load_sample_images
 
-from tests.helpers import assert_close, randomize, shapes_only, to_numpy
+from tests.helpers import assert_close, shapes_only, spread, to_numpy
 from vit_keras import applications, variants
 from vit_keras.variants.families import FAMILIES
-from vit_keras.weights import save
 
 FUNCTIONS = (
     "notop_variable_input_channels",
@@ -104,58 +102,30 @@ def size_that_fits(row):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("channels", [1, 4])
-@pytest.mark.parametrize("name", ONE_EACH)
-def test_any_number_of_channels_at_a_size_that_fits(name, channels):
-    row = row_of(name)
-    shape = (*size_that_fits(row), channels)
-    with shapes_only():
-        model = getattr(applications, name)(include_top=False, input_shape=shape)
-        kernels = [w for w in model.weights if len(w.shape) == 4 and w.shape[2] == channels]
-        assert model.input_shape[1:] == shape and model.output_shape[-1] == row.feature_size
-        assert kernels, "no kernel reads these channels"
-
-
-@pytest.mark.once
 @pytest.mark.parametrize("pooling", ["avg", "max"])
 @pytest.mark.parametrize("name", ONE_EACH)
-def test_the_output_of_other_layers_at_a_size_that_fits(name, pooling):
-    row = row_of(name)
+def test_any_channels_and_the_output_of_other_layers_at_a_size_that_fits(name, pooling):
+    build, row = getattr(applications, name), row_of(name)
     height, width = size_that_fits(row)
     images = keras.Input((2 * height, 2 * width, 4), name="custom_input")
     x = keras.layers.Conv2D(3, (2, 2), strides=(2, 2))(images)
     with shapes_only():
-        build = getattr(applications, name)
         model = build(include_top=False, input_tensor=x, pooling=pooling)
         assert model.output_shape == (None, row.feature_size)
         assert [tensor.name for tensor in model.inputs] == ["custom_input"]
-
-
-@pytest.mark.parametrize("name", ["ViTmu16", "BiTR50x1"])
-def test_a_photograph_by_weights_of_a_file(name, rng, tmp_path, monkeypatch):
-    """Keras' `test_application_base` with weights of ours, because its own are downloaded."""
-    if name.startswith("BiT"):
-        monkeypatch.setitem(variants.VARIANTS, "R50x1", variants.ResNetVariant((1, 1), 0.5))
-    arguments = {"input_shape": (64, 96, 3), "classes": 5}
-    model = randomize(getattr(applications, name)(**arguments), rng, scale=0.1)
-    save(model, tmp_path / "weights.keras")
-    again = getattr(applications, name)(**arguments, weights=str(tmp_path / "weights.keras"))
-    photograph = load_sample_images().images[0][None, :64, :96].astype("float32")
-    images = applications.preprocess_input(photograph)
-    probabilities = again.predict(images, verbose=0)
-    assert_close(probabilities, model(images))
-    best = applications.decode_predictions(probabilities, top=3, class_names=list("abcde"))[0]
-    assert [name for name, *_ in best] == ["abcde"[k] for k in (-probabilities[0]).argsort()[:3]]
-    config = keras.saving.serialize_keras_object(again)
-    revived = keras.saving.deserialize_keras_object(config)
-    revived.set_weights(again.get_weights())
-    np.testing.assert_array_equal(revived.predict(images, verbose=0), probabilities)
+        channels = 1 if pooling == "avg" else 4
+        model = build(include_top=False, input_shape=(height, width, channels))
+        kernels = [w for w in model.weights if len(w.shape) == 4 and w.shape[2] == channels]
+        assert model.output_shape[-1] == row.feature_size
+        assert kernels, "no kernel reads these channels"
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-@pytest.mark.parametrize("shape", [(2, 10, 10, 3), (10, 10, 3)])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@spread(
+    data_format=["channels_last", "channels_first"],
+    shape=[(2, 10, 10, 3), (10, 10, 3)],
+    dtype=["float32", "float64", "uint8"],
+)
 def test_pixels_are_prepared_as_by_keras(shape, dtype, data_format, rng):
     """The cases of `imagenet_utils_test`, beside the function of ResNetV2, which has our scale."""
     pixels = (255 * rng.uniform(size=shape)).astype(dtype)

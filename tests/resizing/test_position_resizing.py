@@ -5,7 +5,6 @@ import pytest
 
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
-from vit_keras.support import resizing
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
@@ -17,8 +16,7 @@ from vit_keras.support.resizing import (
 
 pytestmark = pytest.mark.once
 
-SIZES = [((4, 4), (6, 6)), ((6, 6), (4, 4)), ((3, 5), (7, 2)), ((2, 7), (9, 7)), ((14, 14), (3, 5))]
-SIZES += [((4, 4), (1, 7)), ((1, 3), (2, 3))]
+SIZES = [((4, 4), (6, 6)), ((3, 5), (7, 2)), ((14, 14), (3, 5)), ((4, 4), (1, 7)), ((1, 3), (2, 3))]
 TORCH = {
     "bilinear_half_pixel": {"mode": "bilinear", "align_corners": False},
     "bilinear_antialias": {"mode": "bilinear", "align_corners": False, "antialias": True},
@@ -32,7 +30,8 @@ TORCH = {
 
 def torchs_resize(grid, new, interpolation):
     """`(h, w, D)` -> `(h', w', D)`; for "bicubic_offset" by a factor, as in Meta's code."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     size = {"size": new}
     if interpolation == "bicubic_offset":
         size = {"scale_factor": [(b + 0.1) / a for a, b in zip(grid.shape, new)]}
@@ -69,28 +68,11 @@ def test_relative_tables_equal_torch(rng, interpolation, old, new):
     np.testing.assert_array_equal(after[-3:], others)
 
 
-def test_a_bias_that_is_linear_in_the_offset_stays_linear():
-    """The formula of BEiT's table: row (dy + h - 1)(2w - 1) + dx + w - 1."""
-
-    def table(grid, rows, columns):
-        (h, w), result = grid, np.zeros((np.prod(2 * np.array(grid) - 1) + 3, 1))
-        for dy in range(1 - h, h):
-            for dx in range(1 - w, w):
-                row = (dy + h - 1) * (2 * w - 1) + dx + w - 1
-                result[row] = 10 * dy / (h - 1) * rows + dx / (w - 1) * columns
-        result[-3:, 0] = 7, 8, 9
-        return result
-
-    for factors in ((1, 0), (0, 1), (0.5, -2)):
-        before, expected = table((3, 5), *factors), table((6, 2), *factors)
-        after = resize_relative_table(before, (3, 5), (6, 2), "bilinear")
-        np.testing.assert_allclose(after, expected, atol=1e-12)
-
-
 @pytest.mark.parametrize(("old", "new"), [((4, 4), (6, 6)), ((7, 3), (4, 5))])
 def test_the_geometric_rule_equals_timm(rng, old, new):
+    import torch
+
     relative = peer("timm.layers.pos_embed_rel")
-    torch = pytest.importorskip("torch")
     offsets = [tuple(2 * n - 1 for n in grid) for grid in (old, new)]
     rows = [np.prod(sides) + 3 for sides in offsets]
     table = rng.normal(size=(rows[0], 2)).astype("float32")
@@ -100,9 +82,7 @@ def test_the_geometric_rule_equals_timm(rng, old, new):
     after = resize_relative_table(table, old, new, "bilinear_geometric")
     assert_close(after, expected.numpy(), rtol=2e-6)
     with pytest.raises(ValueError, match='"bilinear_geometric" needs odd numbers of offsets'):
-        resize_position_embeddings(
-            rng.normal(size=(1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric"
-        )
+        resize_position_embeddings(np.zeros((1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric")
 
 
 def timm_rule(weight, channels):
@@ -132,26 +112,8 @@ def test_enlarged_patches_keep_their_embeddings(rng, interpolation):
     np.testing.assert_allclose(np.einsum("hwc,hwcd->d", resized, larger), before, atol=1e-8)
 
 
-@pytest.mark.parametrize("new", [(6, 6), (3, 5)])
-def test_resampling_equals_the_pseudo_inverse_of_torchs_resize(rng, new):
-    torch = pytest.importorskip("torch")
-    kernel = rng.normal(size=(4, 4, 2, 3))
-    basis = torch.eye(16, dtype=torch.float64).reshape(16, 1, 4, 4)
-    resize = torch.nn.functional.interpolate(basis, new, mode="bilinear", align_corners=False)
-    matrix = np.linalg.pinv(
-        resize.reshape(16, -1).numpy()
-    )  # pinv(Bᵀ), (old², new²) -> (new², old²)
-    expected = (matrix @ kernel.reshape(16, -1)).reshape(*new, 2, 3)
-    np.testing.assert_allclose(resample_patch_kernel(kernel, new), expected, atol=1e-9)
-
-
 def test_rules_are_replaced_one_by_one():
     rules = Resizing("bicubic", "bilinear_antialias")
     assert rules.replaced() == rules
     assert rules.replaced("bilinear") == Resizing("bilinear", "bilinear_antialias")
     assert rules.replaced(None, "bicubic") == Resizing("bicubic", "bicubic")
-
-
-def test_the_page_says_whose_each_rule_is():
-    for name in INTERPOLATIONS:
-        assert f'- "{name}"' in resizing.__doc__
