@@ -1,8 +1,7 @@
 """All uses of Keras' private names, with the behavior that each relies on.
 
 Keras may change such names in any minor version. Therefore this module and `pyproject.toml` limit
-the supported versions, each use checks the running version, and `tests/test_keras_internals.py`
-checks that the names exist and accept the arguments passed to them.
+the supported versions, and each use checks the running version.
 """
 
 import contextlib
