@@ -56,10 +56,8 @@ def formula(query, key, value, scale, upstream):
 
 
 @pytest.mark.parametrize("queries, keys", [(10, 10), (5, 7)])
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", [x for x in TOLERANCE if (BACKEND, x) != ("jax", "float64")])
 def test_attention_and_its_gradients_equal_the_formula(rng, dtype, queries, keys):
-    if dtype == "float64" and BACKEND == "jax":
-        pytest.skip("JAX computes in float32")
     shapes = (2, queries, 3, 5), (2, keys, 3, 5), (2, keys, 3, 5)
     values = [keras.ops.cast(rng.normal(size=shape), dtype) for shape in shapes]
     upstream = rng.normal(size=shapes[0])
@@ -109,9 +107,22 @@ def test_a_block_and_its_gradients_equal_those_of_short_sequences(monkeypatch, r
 
 def with_weights(block, x, upstream, training):
     """The output of a block and the gradients to its input and its weights."""
+    names = [*block.trainable_variables]
 
     def compute(x, *weights):
+        if BACKEND == "tensorflow":
+            return block(x, training=training)
         return block.stateless_call(weights, [], x, training=training)[0]
 
-    values = [to_numpy(v.value) for v in block.trainable_variables]
-    return [to_numpy(keras.ops.cast(y, "float32")) for y in pull(compute, [x, *values], upstream)]
+    if BACKEND == "jax":
+        results = pull(compute, [x, *(v.value for v in names)], upstream)
+    else:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            x = tf.constant(x)
+            tape.watch(x)
+            y = compute(x)
+        sources = [x, *(v.value for v in names)]
+        results = [y, *tape.gradient(y, sources, tf.cast(upstream, y.dtype))]
+    return [to_numpy(keras.ops.cast(y, "float32")) for y in results]

@@ -18,6 +18,7 @@ def new_towers(rng, bias=None):
     return models.ImageText(models.with_unit_length(image), text, 1.5, bias)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
 def test_losses_are_the_published_ones(rng, kind):
     peer("transformers")

@@ -49,6 +49,7 @@ def test_a_layer_computes_as_that_of_keras(rng, name, mode):
     assert np.abs(answers[0] - plain).max() > 1e-4  # of 8 or 4 bits
 
 
+@pytest.mark.on("torch")
 def test_every_dense_layer_is_quantized(rng):
     model = build(rng, classifier="map", mlp="swiglu")
     images = rng.normal(size=(8, 16, 16, 3)).astype("float32")

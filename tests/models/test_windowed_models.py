@@ -14,6 +14,8 @@ from vit_keras.layers import EncoderBlock
 from vit_keras.models import VisionTransformer
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 
+pytestmark = pytest.mark.on("torch")  # tests/layers/test_windows.py is on every backend
+
 SIZES = {"hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 32, "num_classes": None}
 
 
@@ -101,7 +103,6 @@ def test_every_block_equals_vitdets(
         assert_close(to_numpy(outputs[name]).reshape(expected.shape), expected, name=name)
 
 
-@pytest.mark.on("torch")
 def test_another_image_size_divides_its_own_grid(rng):
     """Fixed positions have no weights, so that both models have the same ones."""
     design = {"position_embedding": "sincos2d", "window_size": (2, 3), "global_blocks": (2,)}
@@ -116,7 +117,6 @@ def test_another_image_size_divides_its_own_grid(rng):
     assert resized.get_layer("encoderblock_2").attention.windows is None
 
 
-@pytest.mark.on("torch")
 def test_the_options_are_read_off_a_model(tmp_path):
     model = random_design("ViTDet", num_layers=4, global_blocks=[3, 0])
     arguments = VisionTransformerArchitecture.from_model(model).arguments
@@ -134,7 +134,6 @@ def test_the_options_are_read_off_a_model(tmp_path):
     assert windows == [(2, 3), None, (2, 3)]
 
 
-@pytest.mark.once
 def test_what_needs_all_tokens_refuses_windows(tmp_path):
     model = random_design("ViTDet")
     message = "attend to all tokens. Received: model .*encoderblock_0 attend.*window_size=.2, 2."

@@ -4,7 +4,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
-from keras_hub.src.tests.test_case import TestCase
+from keras_hub.src.tests import test_case
 
 from tests.helpers import randomize
 from vit_keras.models import VisionTransformer
@@ -37,7 +37,7 @@ def tokens_model(rng):
 
 @pytest.fixture
 def harness():
-    case = TestCase()
+    case = test_case.TestCase()
     case.setUp()
     yield case
     case.tearDown()
