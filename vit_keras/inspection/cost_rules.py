@@ -228,10 +228,6 @@ def _mlp(layer, shape, convention) -> Products:
     yield from _dense(layer.dense_1, (*shape[:-1], layer.mlp_dim), convention)
 
 
-def _wrapped_block(layer, shape, convention) -> Products:
-    return count(layer.block, shape, convention)
-
-
 def _block(layer, shape, convention) -> Products:
     for sublayer in layer.branches:
         yield from count(sublayer, shape, convention)
@@ -242,10 +238,6 @@ def _map_head(layer, shape, convention) -> Products:
     yield from _attention(layer.attention, shape, convention, tokens_out=1)
     yield from count(layer.norm, pooled, convention)
     yield from count(layer.mlp, pooled, convention)
-
-
-def _root(layer, shape, convention) -> Products:
-    yield from count(layer.conv_root, shape, convention)
 
 
 UNIT_SUBLAYERS = ("conv1", "conv2", "conv3", "conv_proj", "gn1", "gn2", "gn3", "gn_proj")
@@ -289,11 +281,11 @@ RULES: dict[type, Rule] = {
     layers.SwiGLU: _mlp,
     layers.EncoderBlock: _block,
     layers.TransformerBlock: _block,
-    layers.WithAttentionWeights: _wrapped_block,
+    layers.WithAttentionWeights: lambda layer, *rest: count(layer.block, *rest),
     layers.MAPHead: _map_head,
     layers.PrototypeHead: _prototype_head,
     layers.StdConv: _convolution,
-    layers.RootBlock: _root,
+    layers.RootBlock: lambda layer, *rest: count(layer.conv_root, *rest),
     layers.BottleneckUnit: _unit,
     layers.PreActivationUnit: _unit,
     layers.ResNetStage: _stage,

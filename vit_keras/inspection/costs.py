@@ -288,12 +288,9 @@ def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[t
     # A shared layer also has calls outside the model, so the calls are read from the config.
     calls = {layer["name"]: layer["inbound_nodes"] for layer in model.get_config()["layers"]}
     for layer in model.operations:
-        if isinstance(layer, keras.layers.InputLayer):
-            continue
-        yield (
-            layer,
-            [next(_tensor_shapes([call["args"], call["kwargs"]])) for call in calls[layer.name]],
-        )
+        if not isinstance(layer, keras.layers.InputLayer):
+            arguments = ([call["args"], call["kwargs"]] for call in calls[layer.name])
+            yield layer, [next(_tensor_shapes(one)) for one in arguments]
 
 
 def _tensor_shapes(arguments) -> Iterator[tuple]:

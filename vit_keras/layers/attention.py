@@ -16,6 +16,7 @@ from vit_keras.layers.common import (
     check_choice,
     check_positive,
     check_rates,
+    check_tokens,
     pair,
 )
 from vit_keras.layers.positions_in_attention import (
@@ -24,7 +25,7 @@ from vit_keras.layers.positions_in_attention import (
     RelativeLogits,
     RotaryPositions,
 )
-from vit_keras.layers.windows import check_build, check_call, refuse_weights, windows_of
+from vit_keras.layers.windows import check_build, check_sequence, refuse_weights, windows_of
 
 MASKED = -3e4  # a logit whose weight is 0, within float16
 
@@ -230,7 +231,10 @@ class MultiHeadDotProductAttention(SeededLayer):
         attention_mask=None,
     ):
         if self.windows is not None:
-            check_call(self, q, kv, return_attention_weights)
+            check_sequence(self.windows, q.shape, None if kv is None else kv.shape)
+            check_tokens(self, q.shape, self.sequence)
+            if return_attention_weights:
+                refuse_weights(self)
         kv = q if kv is None else kv
         query, key, value = self.query(q), self.key(kv), self.value(kv)  # (B, N, H, d)
         if self.query_norm is not None and self.key_norm is not None:

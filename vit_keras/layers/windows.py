@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from vit_keras.layers.common import check_tokens, pair
+from vit_keras.layers.common import pair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,14 +187,6 @@ def check_sequence(windows: Windows, q_shape: tuple, kv_shape: tuple | None) -> 
             f"the patches of a grid of {windows.grid[0]}x{windows.grid[1]}. Received: q of shape "
             f"{tuple(q_shape)} and kv of shape {kv_shape}. Make the layer without `window_size`"
         )
-
-
-def check_call(layer, q, kv, with_weights: bool) -> None:
-    """Raises ValueError if an attention layer's windows do not allow a call."""
-    check_sequence(layer.windows, q.shape, None if kv is None else tuple(kv.shape))
-    check_tokens(layer, q.shape, layer.sequence)
-    if with_weights:
-        refuse_weights(layer)
 
 
 def refuse_weights(layer) -> None:

@@ -192,11 +192,9 @@ def with_one_output(model: keras.Model) -> keras.Model:
         >>> with_one_output(detector(base, num_classes=2, num_tokens=5)).output_shape
         (None, 5, 7)
     """
-    outputs = model.output if isinstance(model.output, dict) else ()
-    has_texts = has_layer(model, "head_texts")
-    return (
-        with_joined_boxes(model) if {*outputs} == {"logits", "boxes"} and not has_texts else model
-    )
+    outputs = {*model.output} if isinstance(model.output, dict) else set()
+    is_detector = outputs == {"logits", "boxes"} and not has_layer(model, "head_texts")
+    return with_joined_boxes(model) if is_detector else model
 
 
 def _check_backbone(model, block, head):

@@ -131,8 +131,7 @@ def _autoencoder(x, source, layers, grid, config, layer):
     patches = source.shape[1]
     visible = patches - config.corrupted(patches)
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
-    _check_added_positions(blocks[0])
-    _check_no_windows(blocks)
+    _check_some_patches(blocks)
     for encoder_layer in layers:
         if encoder_layer is blocks[0]:
             x = TakeVisible(visible, dtype=layer("visible")["dtype"], name="visible")(x, source)
@@ -150,20 +149,16 @@ def _autoencoder(x, source, layers, grid, config, layer):
     return layer_norm(epsilon, "decoder_norm", dtype=dtype)(x)
 
 
-def _check_added_positions(block):
-    if block.position_embedding is not None or block.options.rope is not None:
+def _check_some_patches(blocks):
+    """Raises ValueError unless blocks can compute on some of the patches."""
+    first, windowed = blocks[0], windowed_blocks(blocks)
+    if first.position_embedding is not None or first.options.rope is not None or windowed:
+        size = windowed[0].options.window_size if windowed else None
         raise ValueError(
             "A masked autoencoder's blocks see only some patches, so positions must be added to "
-            "the tokens before the blocks. Received: blocks with "
-            f"position_embedding={block.position_embedding!r}, rope={block.options.rope}"
-        )
-
-
-def _check_no_windows(blocks):
-    if windowed := windowed_blocks(blocks):
-        raise ValueError(
-            "A masked autoencoder's blocks see only some patches, which do not fill windows, so "
-            f"`window_size` must be None. Received: {windowed[0].options.window_size}"
+            "the tokens before the blocks, which cannot attend within windows. Received: blocks "
+            f"with position_embedding={first.position_embedding!r}, rope={first.options.rope}, "
+            f"window_size={size}"
         )
 
 

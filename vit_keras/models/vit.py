@@ -165,7 +165,8 @@ def VisionTransformer(
     x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
     if patch_keep_rate != 1:
         x = PatchDropout(patch_keep_rate, tokens.count, **layer("patch_dropout"))(x)
-    norm: Callable = functools.partial(_norm, design.norm, layer_norm_epsilon, layer)
+    kind = NORMALIZATIONS[design.norm]
+    norm: Callable = functools.partial(kind, layer_norm_epsilon, dtype=dtype)
     x = norm("pre_norm")(x) if design.pre_norm else x
     x = _encode(x, positions, stochastic_depth_rate, block, design, layer)
     if design.boxes is not None and num_classes:
@@ -176,12 +177,9 @@ def VisionTransformer(
     bias = head_bias if design.head_use_bias else None
     x = add_head(x, num_classes, representation_size, classifier_activation, layer, bias)
     if dist and num_classes:
-        x = _mean_of_heads(x, dist[0], num_classes, layer, bias)
+        others = add_head(dist[0], num_classes, None, None, layer, bias, name="head_dist")
+        x = keras.layers.Average(dtype=others.dtype, name="logits")([x, others])
     return ImageModel(image_source(x), x, name=name)
-
-
-def _norm(kind, epsilon, layer, name):
-    return NORMALIZATIONS[kind](epsilon, name, dtype=layer(name)["dtype"])
 
 
 def _check_global_blocks(indices, num_layers):
@@ -231,12 +229,6 @@ def _find(x, num_classes, tokens, grid, norm, design, layer):
         place = (len(tokens.names), tokens.num_registers)
     x = norm("encoder_norm")(x) if design.final_norm else x
     return add_boxes(x, design.boxes, num_classes, place, grid, norm, layer)
-
-
-def _mean_of_heads(logits, x, num_classes, layer, head_bias):
-    """Adds the distillation token's head, and takes the mean of both heads' logits."""
-    others = add_head(x, num_classes, None, None, layer, head_bias, name="head_dist")
-    return keras.layers.Average(dtype=others.dtype, name="logits")([logits, others])
 
 
 def check_positions(kind: str, place: str) -> None:
