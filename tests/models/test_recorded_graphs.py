@@ -245,8 +245,9 @@ def results_of(model, jit_compile, images):
     return [*results, model.predict(images, verbose=0)]
 
 
+UNLIKE = ("gap", "registers", "windows", "float64")  # other designs only to a recording
 COMPILED = {
-    **DESIGNS,
+    **{name: design for name, design in DESIGNS.items() if name not in UNLIKE},
     "both": {"patch_keep_rate": 0.5, "rematerialize": True},
     "no chain": {"patch_keep_rate": 0.5, "classifier": "distilled"},
 }
@@ -275,7 +276,6 @@ def test_many_sizes_of_batches_are_compiled(rematerialize, rng):
         assert_close(model.predict(images, verbose=0), by_layers(model, images), rtol=1e-5)
 
 
-@pytest.mark.nightly
 def test_compiled_layers_that_change_their_weights_go_on_changing_them(rng):
     images, averages = rng.normal(size=(4, 8, 8, 3)).astype("float32"), []
     for jit_compile in (False, True):
