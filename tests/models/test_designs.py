@@ -41,9 +41,13 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
 
 
 @pytest.mark.on("torch")
-def test_dropped_patches_leave_the_tokens_before_them():
+def test_dropped_patches_leave_the_tokens_before_them_and_answers_as_they_are():
     model = random_design("DINOv2", patch_keep_rate=0.5)
-    tokens = intermediates(model)(images_for(model), training=True)
+    images = images_for(model)
+    np.testing.assert_array_equal(
+        to_numpy(model(images)), to_numpy(random_design("DINOv2")(images))
+    )
+    tokens = intermediates(model)(images, training=True)
     before, after = (to_numpy(tokens[name]) for name in ("posembed_dropout", "patch_dropout"))
     assert after.shape[1] == 5 + 6  # class token, registers and half of 12 patches
     np.testing.assert_array_equal(after[:, :5], before[:, :5])

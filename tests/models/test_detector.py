@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras import inspection, models
+from vit_keras import models
 from vit_keras.models import VisionTransformer, detector
 
 SIZES = {"image_size": (16, 24), "patch_size": 4, "hidden_size": 24, "num_layers": 2}
@@ -77,12 +77,3 @@ def test_boxes_of_patches_begin_at_their_places(rng):
         rows, columns = 6, 8
         model = models.with_image_size(model, (24, 32))
     assert_close(model(images)["logits"], np.zeros((1, 48, 4)), floor=1.0)
-
-
-@pytest.mark.once
-def test_a_detector_has_costs():
-    backbone = VisionTransformer(**SIZES, **BACKBONES["dinov2"])
-    for head, count in (("tokens", 7), ("patches", 24)):
-        model = detector(backbone, 3, head, num_tokens=7, name=head)
-        costs = inspection.flops(model).macs - inspection.flops(detector(backbone, 1, head, 7)).macs
-        assert costs == count * 24 * 2 and model.name == head

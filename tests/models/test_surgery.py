@@ -8,8 +8,6 @@ from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.models import (
-    ImageModel,
-    Preprocessing,
     VisionTransformer,
     attention_maps,
     intermediates,
@@ -119,17 +117,6 @@ def test_a_publisher_that_crops_takes_any_size(rng):
     images = rng.normal(size=(2, 18, 15, 3)).astype("float32")
     expected = with_image_size(model, (16, 12))(images[:, :16, :12])
     assert_close(with_image_size(model, (18, 15))(images), to_numpy(expected), rtol=2e-6)
-
-
-def test_saved_files_carry_preprocessing_and_class_names(tmp_path):
-    model = VisionTransformer(8, 4, 24, 1, 3, 40, num_classes=2)
-    model.class_names = ("cat", "dog")
-    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), interpolation="bicubic")
-    with_image_size(model, 16).save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert isinstance(again, ImageModel)
-    assert list(again.class_names) == ["cat", "dog"]
-    assert again.preprocessing == model.preprocessing
 
 
 def inside(base, *before):
