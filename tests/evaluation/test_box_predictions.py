@@ -186,42 +186,41 @@ def test_tiles_find_each_object_of_a_large_picture_once(rng, overlap):
 def test_all_formats_hold_the_same_boxes(tmp_path):
     from pycocotools.coco import COCO
 
-    files = []
-    for number, kinds in enumerate([(0, 2), (1,), ()]):
+    files = [tmp_path / f"p{number}.png" for number in range(3)]
+    for file, kinds in zip(files, [(0, 2), (1,), ()]):
         picture = np.zeros((90, 60), "uint8")
         for k in kinds:
             picture[10 + 20 * k : 25 + 20 * k, 12:33] = COLORS[k]
-        files.append(tmp_path / f"p{number}.png")
-        Image.fromarray(picture).save(files[-1])
-    (tmp_path / "torn.png").write_bytes(b"no picture")
+        Image.fromarray(picture).save(file)
     files.append(tmp_path / "torn.png")
-    predictor = predictor_of((90, 60))
-
-    def written(form):
+    files[-1].write_bytes(b"no picture")
+    predictor, text = predictor_of((90, 60)), {}
+    for form in ("jsonl", "csv", "coco", "table", "html"):
         rows = evaluation.predict_box_files(predictor, files, threshold=0.5, on_error="skip")
         file = io.BytesIO()
         evaluation.write_box_predictions(rows, file, form, NAMES)
-        return file.getvalue().decode()
+        text[form] = file.getvalue().decode()
 
-    expected = {"p0.png": ["bird", "dog"], "p1.png": ["car"], "p2.png": [], "torn.png": []}
-    lines = [json.loads(line) for line in written("jsonl").splitlines()]
-    names = {row["path"].split("/")[-1]: [b["name"] for b in row["boxes"]] for row in lines}
-    assert {name: sorted(rows) for name, rows in names.items()} == expected
-    places = [b["corners"] for row in lines for b in row["boxes"]]
+    lines = [json.loads(line) for line in text["jsonl"].splitlines()]
+    assert [row["path"] for row in lines] == list(map(str, files))
+    called = [sorted(b["name"] for b in row["boxes"]) for row in lines]
+    assert called == [["bird", "dog"], ["car"], [], []]
+    boxes = [b for row in lines for b in row["boxes"]]
+    places = [b["corners"] for b in boxes]
     np.testing.assert_allclose(sorted(places)[0], [12, 10, 33, 25], atol=0.01)
-    table = [*csv.DictReader(io.StringIO(written("csv")))]
+    table = [*csv.DictReader(io.StringIO(text["csv"]))]
     corners = [[float(row[c]) for c in ("left", "top", "right", "bottom")] for row in table[:3]]
     np.testing.assert_allclose(corners, places, rtol=1e-6)
     assert [bool(row["error"]) for row in table] == [False] * 4 + [True]
-    (tmp_path / "found.json").write_text(written("coco"))
+    (tmp_path / "found.json").write_text(text["coco"])
     coco = COCO(str(tmp_path / "found.json"))
-    boxes = [[*a["bbox"][:2], *np.add(a["bbox"][:2], a["bbox"][2:])] for a in coco.anns.values()]
-    np.testing.assert_allclose(boxes, places, rtol=1e-5)
-    called = [coco.cats[a["category_id"]]["name"] for a in coco.anns.values()]
-    assert called == [b["name"] for row in lines for b in row["boxes"]]
-    text = written("table").splitlines()
-    assert "car 5" in text[1] and "[12, 30, 33, 45]" in text[1] and text[2].endswith("nothing")
-    assert written("html").count("<figure") == 4
+    corners = [[*a["bbox"][:2], *np.add(a["bbox"][:2], a["bbox"][2:])] for a in coco.anns.values()]
+    np.testing.assert_allclose(corners, places, rtol=1e-5)
+    names = [coco.cats[a["category_id"]]["name"] for a in coco.anns.values()]
+    assert names == [b["name"] for b in boxes]
+    shown = text["table"].splitlines()
+    assert "car 5" in shown[1] and "[12, 30, 33, 45]" in shown[1] and shown[2].endswith("nothing")
+    assert text["html"].count("<figure") == 4
 
 
 def test_boxes_are_drawn_on_their_edges():

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.helpers import randomize
 from vit_keras import commands, evaluation, models, weights
@@ -65,28 +66,6 @@ def test_possible_classes_are_those_that_are_not_much_less_probable(rng):
     )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Models of classes and numbers with quantiles, as `.keras` and ONNX files, and pictures."""
-    from PIL import Image
-
-    folder, rng = tmp_path_factory.mktemp("conformal"), np.random.default_rng(3)
-    for i in range(6):
-        pixels = rng.integers(0, 256, (8, 8, 3), dtype="uint8")
-        Image.fromarray(pixels).save(folder / f"{i}.png")
-    tasks = {
-        "classes": Task(quantiles=((0.9, 0.3), (0.95, 2.0)), floors=((0.05, 0.5),)),
-        "numbers": Task("numbers", quantiles=((0.9, 0.5, None, 2.0),)),
-    }
-    for kind, task in tasks.items():
-        model = randomize(models.VisionTransformer(8, 4, 12, 1, 3, 20, 3), rng)
-        model.class_names, model.task = ("a", "b", "c"), task
-        weights.save_model(model, folder / f"{kind}.keras")
-        export = ["export", str(folder / f"{kind}.keras"), "--format", "onnx"]
-        commands.run([*export, "--precision", "fp32", "--out", str(folder / kind)])
-    return folder
-
-
 def predicted(folder, model, form, *options):
     out = folder / f"out.{form}"
     pictures = [str(folder / f"{i}.png") for i in range(6)]
@@ -94,42 +73,52 @@ def predicted(folder, model, form, *options):
     return out.read_text()
 
 
-@pytest.mark.parametrize("model", ["classes.keras", "classes/model.onnx"])
-def test_every_file_tells_the_possible_classes(folder, model):
-    predictor, _ = evaluation.open_predictor(folder / model)
-    assert predictor.task.quantiles == ((0.9, 0.3), (0.95, 2.0))
-    text = predicted(folder, model, "jsonl", "--coverage", "0.9", "--abstain", "0.05")
-    rows = [json.loads(line) for line in text.splitlines()]
-    shares = {name: [] for name in "abc"}
-    for row in evaluation.predict_files(predictor, [row["path"] for row in rows], top=3):
-        for name, share in row.classes:
-            shares[name].append(share)
-    outputs = np.stack([shares[name] for name in "abc"], axis=1)
-    fits = evaluation.possible_answers(outputs, predictor.task, 0.9)
-    for row, possible, values in zip(rows, fits, outputs, strict=True):
-        assert set(row["possible"]) == {name for name, fit in zip("abc", possible) if fit}
-        assert bool(row["classes"]) == (values.max() >= 0.5)
-    assert len({len(row["possible"]) for row in rows}) > 1
-    cells = [*csv.DictReader(io.StringIO(predicted(folder, model, "csv", "--coverage", "0.9")))]
+def write_model(folder, task):
+    rng = np.random.default_rng(3)
+    for i in range(6):
+        pixels = rng.integers(0, 256, (8, 8, 3), dtype="uint8")
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    model = randomize(models.VisionTransformer(8, 4, 12, 1, 3, 20, 3), rng)
+    model.class_names, model.task = ("a", "b", "c"), task
+    weights.save_model(model, folder / "model.keras")
+
+
+def test_every_file_tells_the_possible_classes(tmp_path):
+    write_model(tmp_path, Task(quantiles=((0.9, 0.3), (0.95, 2.0)), floors=((0.05, 0.5),)))
+    export = ["export", str(tmp_path / "model.keras"), "--format", "onnx", "--precision", "fp32"]
+    commands.run([*export, "--out", str(tmp_path / "files")])
+    options = ("--coverage", "0.9", "--abstain", "0.05")
+    for model in ("model.keras", "files/model.onnx"):
+        predictor, _ = evaluation.open_predictor(tmp_path / model)
+        assert predictor.task.quantiles == ((0.9, 0.3), (0.95, 2.0))
+        text = predicted(tmp_path, model, "jsonl", *options)
+        rows = [json.loads(line) for line in text.splitlines()]
+        shares = {name: [] for name in "abc"}
+        for row in evaluation.predict_files(predictor, [row["path"] for row in rows], top=3):
+            for name, share in row.classes:
+                shares[name].append(share)
+        outputs = np.stack([shares[name] for name in "abc"], axis=1)
+        fits = evaluation.possible_answers(outputs, predictor.task, 0.9)
+        for row, possible, values in zip(rows, fits, outputs, strict=True):
+            assert set(row["possible"]) == {name for name, fit in zip("abc", possible) if fit}
+            assert bool(row["classes"]) == (values.max() >= 0.5)
+        assert len({len(row["possible"]) for row in rows}) > 1
+    cells = [*csv.DictReader(io.StringIO(predicted(tmp_path, model, "csv", *options[:2])))]
     assert [cell["possible"].split("; ") for cell in cells] == [r["possible"] or [""] for r in rows]
-    page = predicted(folder, model, "html", "--coverage", "0.9", "--abstain", "0.05")
+    page = predicted(tmp_path, model, "html", *options)
     assert page.count("possible: ") == 6
     assert page.count("none of these") == sum(not row["classes"] for row in rows) > 0
 
 
-@pytest.mark.parametrize("model", ["numbers.keras", "numbers/model.onnx"])
-def test_every_file_tells_the_intervals(folder, model):
-    rows = [
-        json.loads(line)
-        for line in predicted(folder, model, "jsonl", "--coverage", "0.9").splitlines()
-    ]
-    for row in rows:
+def test_files_tell_the_intervals_of_numbers(tmp_path):
+    write_model(tmp_path, Task("numbers", quantiles=((0.9, 0.5, None, 2.0),)))
+    lines = predicted(tmp_path, "model.keras", "jsonl", "--coverage", "0.9").splitlines()
+    for row in map(json.loads, lines):
         a, c = row["numbers"]["a"], row["numbers"]["c"]
         assert row["intervals"]["a"] == pytest.approx([a - 0.5, a + 0.5], rel=1e-5)
         assert row["intervals"]["b"] == [None, None]
         assert row["intervals"]["c"] == pytest.approx([c - 2, c + 2], rel=1e-5)
-    cells = [*csv.DictReader(io.StringIO(predicted(folder, model, "csv", "--coverage", "0.9")))]
-    assert [float(cell["a_high"]) - float(cell["a"]) for cell in cells] == pytest.approx(
-        [0.5] * 6, rel=1e-4
-    )
-    assert cells[0]["b_low"] == "-inf"
+    text = predicted(tmp_path, "model.keras", "csv", "--coverage", "0.9")
+    cells = [*csv.DictReader(io.StringIO(text))]
+    sides = [float(cell["a_high"]) - float(cell["a"]) for cell in cells]
+    assert sides == pytest.approx([0.5] * 6, rel=1e-4) and cells[0]["b_low"] == "-inf"

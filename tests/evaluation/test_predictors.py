@@ -1,67 +1,61 @@
-"""Models and exported files behind one interface."""
+"""Models and exported files behind one interface, and what they predict for picture files."""
 
+import io
 import json
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.exporting.builds import onnx_means
-from tests.helpers import randomize, run_script
+from tests.helpers import assert_close, randomize, run_script, to_numpy
 from vit_keras import data, evaluation, exporting
+from vit_keras.evaluation import Predictor
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save_model
 
+pytestmark = pytest.mark.once
 NAMES = tuple("abcde")
+PREPROCESSING = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A model with bicubic resizing, a crop, and a mean of its own, and its exported files."""
+    """A model with bicubic resizing, a crop, and a mean of its own, and its TFLite file."""
     rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("exported")
     model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng, 0.6)
     model.preprocessing = Preprocessing((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), "bicubic", True, 0.8)
     model.class_names = NAMES
     save_model(model, folder / "model.keras")
     options = {"precisions": ["fp32"], "threads": ()}
-    exporting.export(model, folder / "export", formats=["savedmodel", "litert"], **options)
+    exporting.export(model, folder / "export", formats=["litert"], **options)
     return folder
 
 
-def split(rng, images=11, lowest=0):
-    pixels = rng.integers(0, 256, (images, 12, 16, 3), dtype="uint8")
-    return data.from_arrays(pixels, lowest + rng.integers(0, 5, images))
+def split(rng):
+    pixels = rng.integers(0, 256, (11, 12, 16, 3), dtype="uint8")
+    return data.from_arrays(pixels, rng.integers(0, 5, 11))
 
 
-@pytest.mark.once
-def test_exported_files_predict_as_the_model_does(exported, rng):
+def test_exported_files_predict_as_the_model_does(exported, rng, tmp_path):
     images = split(rng)
     model, run = evaluation.open_predictor(exported / "model.keras")
     assert run is None and model.class_names == NAMES
-    expected = model.predict(model.batches(images, 4))
+    predictor, run = evaluation.open_predictor(exported / "export" / "model.tflite")
+    assert predictor.input_shape == (8, 8, 3) and predictor.class_names == NAMES
+    expected, actual = (x.predict(x.batches(images, 4)) for x in (model, predictor))
     assert expected.images_per_second > 0
-    for name in ("saved_model", "model.tflite"):
-        predictor, run = evaluation.open_predictor(exported / "export" / name)
-        assert predictor.input_shape == (8, 8, 3) and predictor.class_names == NAMES
-        actual = predictor.predict(predictor.batches(images, 4))
-        # Exported files see pixels rounded to uint8.
-        np.testing.assert_allclose(actual.probabilities, expected.probabilities, atol=0.02)
-        np.testing.assert_allclose(actual.probabilities.sum(axis=1), 1, atol=1e-3)
-        np.testing.assert_array_equal(actual.labels, images.labels)
-
-
-@pytest.mark.once
-def test_exported_files_classify_pictures(exported, rng, tmp_path):
+    # Exported files see pixels rounded to uint8.
+    np.testing.assert_allclose(actual.probabilities, expected.probabilities, atol=0.02)
+    np.testing.assert_allclose(actual.probabilities.sum(axis=1), 1, atol=1e-3)
+    np.testing.assert_array_equal(actual.labels, images.labels)
     Image.fromarray(rng.integers(0, 256, (20, 14, 3), dtype="uint8")).save(tmp_path / "a.png")
-    actual = [
-        evaluation.classify(evaluation.open_predictor(exported / name)[0], [tmp_path / "a.png"])[0]
-        for name in ("model.keras", "export/model.tflite")
-    ]
-    assert [name for name, _ in actual[0]] == [name for name, _ in actual[1]]
-    np.testing.assert_allclose([p for _, p in actual[0]], [p for _, p in actual[1]], atol=0.02)
+    rows = [evaluation.classify(x, [tmp_path / "a.png"])[0] for x in (model, predictor)]
+    assert [name for name, _ in rows[0]] == [name for name, _ in rows[1]]
+    np.testing.assert_allclose(*([p for _, p in row] for row in rows), atol=0.02)
 
 
-@pytest.mark.once
 def test_files_without_what_lies_beside_them(exported, tmp_path):
     file = tmp_path / "alone.tflite"
     file.write_bytes((exported / "export" / "model.tflite").read_bytes())
@@ -74,16 +68,6 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(ValueError, match="features, which an exported file does not give"):
         evaluation.evaluate_few_shot(predictor, None, batch=4)
-
-
-def with_manifest(path, name, **known):
-    """Writes a manifest beside `path`, with the preprocessing of `exported` and what is `known`."""
-    preprocessing = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4], "crop_fraction": 0.8}
-    inside = known.pop("preprocessing_is_inside", True)
-    source = {"preprocessing": preprocessing, "preprocessing_is_inside": inside}
-    known = {"input": source, "output": "softmax", "files": [{"file": name}], **known}
-    (path.parent / "manifest.json").write_text(json.dumps(known))
-    return path
 
 
 # Runs `vit-keras` where nothing but NumPy, Pillow, tqdm and the runtimes can be imported.
@@ -106,13 +90,13 @@ def predicted_alone(*arguments, cwd):
     return [{c["name"]: c["probability"] for c in row["classes"]} for row in rows]
 
 
-@pytest.mark.once
 def test_exported_files_are_answered_without_keras(exported, rng, tmp_path):
     for number in range(2):
         pixels = rng.integers(0, 256, (8, 8, 3), dtype="uint8")
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    means = onnx_means(tmp_path / "model.onnx", 2)  # uint8
-    with_manifest(means, "model.onnx", input={}, output="logits")
+    onnx_means(tmp_path / "model.onnx", 2)  # uint8
+    known = {"input": {}, "output": "logits", "files": [{"file": "model.onnx"}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(known))
     found = predicted_alone("model.onnx", "0.png", "1.png", "--top", "3", cwd=tmp_path)
     for number, row in enumerate(found):
         pixels = np.array(Image.open(tmp_path / f"{number}.png"), "float64")
@@ -122,56 +106,109 @@ def test_exported_files_are_answered_without_keras(exported, rng, tmp_path):
     model = evaluation.open_predictor(exported / "model.keras")[0]
     (expected,) = evaluation.classify(model, [tmp_path / "0.png"], top=5)
     tflite = exported / "export" / "model.tflite"
-    for options in ([], ["--image_size", "8", "--threshold", "0"]):
-        (row,) = predicted_alone(tflite, "0.png", "--top", "5", *options, cwd=tmp_path)
-        assert row == pytest.approx(dict(expected), abs=0.01)  # whose pixels are rounded
+    options = ("--top", "5", "--image_size", "8", "--threshold", "0")
+    (row,) = predicted_alone(tflite, "0.png", *options, cwd=tmp_path)
+    assert row == pytest.approx(dict(expected), abs=0.01)  # whose pixels are rounded
     (row,) = predicted_alone(tflite, "0.png", "--top", "5", "--tta", "flip", cwd=tmp_path)
     flipped = evaluation.with_views(model, ["flip"])
     (expected,) = evaluation.classify(flipped, [tmp_path / "0.png"], top=5)
     assert row == pytest.approx(dict(expected), abs=0.01)
 
 
-def model_of(classes=5, names=NAMES):
-    model = VisionTransformer(8, 4, 12, 1, 3, 20, classes)
-    model.class_names = names
-    return evaluation.make_predictor(model)
-
-
 @pytest.mark.parametrize(
-    ("predictor", "names", "message"),
+    ("names", "message"),
     [
-        ({}, "abcd", "must have the model's 5 classes. Received: a data set with 4"),
-        ({}, "abdce", "2 that differ, such as class 2, 'c' in the model and 'd' in the data set"),
+        ("abcd", "must have the model's 5 classes. Received: a data set with 4"),
+        ("abdce", "2 that differ, such as class 2, 'c' in the model and 'd' in the data set"),
     ],
 )
-def test_other_classes_are_refused(rng, predictor, names, message):
+def test_other_classes_are_refused(rng, names, message):
+    model = VisionTransformer(8, 4, 12, 1, 3, 20, 5)
+    model.class_names = NAMES
     with pytest.raises(ValueError, match=message):
-        evaluation.evaluate(model_of(**predictor), split(rng), names, batch=4)
+        evaluation.evaluate(evaluation.make_predictor(model), split(rng), names, batch=4)
 
 
-def test_everything_about_a_model_at_once(rng, tmp_path):
-    predictor, images = model_of(), split(rng, 40)
-    images = data.Split(images.labels, images.read, name=lambda index: f"image {index}")
-    randomize(predictor.model, rng, 0.6)
-    lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]
-    (tmp_path / "real.json").write_text(json.dumps(lists))
-    actual = evaluation.evaluate(
-        predictor,
-        images,
-        "vwxyz",
-        batch=16,
-        real=tmp_path / "real.json",
-        predictions=tmp_path / "a.csv",
-        ignore_class_names=True,
-    )
-    logits, labels = evaluation.predict(predictor.model, predictor.batches(images, 16))
-    best = logits.argmax(axis=1)
-    assert actual["accuracy"] == pytest.approx((best == labels).mean())
-    right = [k in row for k, row in zip(best, lists) if row]
-    assert actual["real_accuracy"] == pytest.approx(np.mean(right))
-    assert actual["real_images"] == len(right)
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    expected = evaluation.measure_calibration(probabilities, labels)["ece"]
-    assert actual["ece"] == pytest.approx(expected, abs=1e-5)
-    lines = (tmp_path / "a.csv").read_text().splitlines()
-    assert len(lines) == 41 and lines[-1].startswith(f"39,image 39,{labels[39]},{best[39]},")
+def test_a_softmax_is_not_applied_twice(rng):
+    base = VisionTransformer(8, 4, 12, 1, 3, 20, 5)
+    model = keras.Model(base.input, keras.layers.Dense(4, activation="softmax")(base.output))
+    randomize(model, rng)
+    images = rng.uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    assert_close(evaluation.probabilities(model, images), model(images), rtol=2e-6)
+
+
+@pytest.fixture
+def pictures(rng, tmp_path):
+    """Five pictures of the model's size: their paths, and their pixels `(5, 8, 8, 3)`."""
+    pixels = rng.integers(0, 256, (5, 8, 8, 3), dtype="uint8")
+    paths = [tmp_path / f"{i}.png" for i in range(5)]
+    for path, picture in zip(paths, pixels):
+        Image.fromarray(picture).save(path)
+    return paths, pixels
+
+
+def test_pictures_are_prepared_as_the_model_says(rng, pictures):
+    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 3, channels=3), rng)
+    model.class_names, model.preprocessing = ("x", "y", "z"), PREPROCESSING
+    paths, pixels = pictures
+    prepared = (pixels / 255 - PREPROCESSING.mean) / PREPROCESSING.std
+    logits = to_numpy(model(prepared.astype("float32"))).astype("float64")
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    predictor = evaluation.make_predictor(model)
+    rows = list(evaluation.predict_files(predictor, paths, batch=2, top=2))
+    assert [row.path for row in rows] == paths and not any(row.error for row in rows)
+    for row, p in zip(rows, expected):
+        assert [name for name, _ in row.classes] == ["xyz"[k] for k in p.argsort()[::-1][:2]]
+        np.testing.assert_allclose([q for _, q in row.classes], np.sort(p)[::-1][:2], atol=1e-5)
+    short = evaluation.classify(model, paths[:2], top=2)
+    for classes, row in zip(short, rows):
+        assert [name for name, _ in classes] == [name for name, _ in row.classes]
+
+
+def means():
+    """A predictor that gives each channel's mean pixel."""
+    pixels = Preprocessing(mean=(0.0,), std=(1 / 255,))
+    return Predictor(lambda images: images.mean(axis=(1, 2)), (8, 8, 3), 3, pixels, True)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "html"])
+def test_rows_are_written_before_all_pictures_are_read(pictures, form):
+    """At most three batches of pictures have no row yet, so memory is constant."""
+    paths, _ = pictures
+    taken, written = [], []
+
+    def endless():
+        for number in range(200):
+            taken.append(number)
+            yield paths[number % 5]
+
+    class File(io.BytesIO):
+        def write(self, text):
+            written.append(len(taken))
+            return super().write(text)
+
+    rows = evaluation.predict_files(means(), endless(), batch=4, top=2, picture_px=8)
+    file = File()
+    evaluation.write_file_predictions(rows, file, form, top=2)
+    behind = [most - number for number, most in enumerate(written)]
+    assert len(taken) == 200 and len(written) >= 200
+    assert max(behind) <= 12 and written[0] < 20
+
+
+def test_an_unreadable_picture_stops_or_has_a_row_of_its_own(pictures):
+    paths, pixels = pictures
+    paths[1].write_bytes(b"not a picture")
+    paths[2].unlink()
+    with pytest.raises(ValueError, match=r"1\.png' cannot be read as an image"):
+        list(evaluation.predict_files(means(), paths))
+    with pytest.raises(FileNotFoundError, match=r"no image at .*2\.png'"):
+        list(evaluation.predict_files(means(), paths[2:]))
+    for batch in (1, 2, 5):
+        rows = list(evaluation.predict_files(means(), paths, batch=batch, on_error="skip"))
+        assert [row.path for row in rows] == paths
+        assert [row.error is None for row in rows] == [True, False, False, True, True]
+        assert rows[1].classes == () and "1.png' cannot be read as an image" in rows[1].error
+        for i in (0, 3, 4):
+            best = pixels[i].mean(axis=(0, 1)).max()
+            assert rows[i].classes[0][1] == pytest.approx(best, rel=1e-5)
+    assert list(evaluation.predict_files(means(), [])) == []

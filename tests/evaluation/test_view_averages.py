@@ -1,19 +1,24 @@
-"""Test-time augmentation averages the answers for the views that it names."""
+"""Test-time augmentation averages answers over views; maps are turned back before."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import assert_close, randomize
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import evaluation
-from vit_keras.models import VisionTransformer
+from vit_keras.evaluation.predictors import Predictor, softmax
+from vit_keras.models import Preprocessing, VisionTransformer, segmenter
+from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
+SIZE, NAMES = (8, 12), ("ground", "house", "tree")
+# Pictures of the model's size, larger and smaller ones, with odd sides.
+SIZES = [(8, 12), (21, 17), (9, 33), (5, 7), (30, 12)]
 
 
 @pytest.fixture(scope="module")
-def model():
+def classifier():
     sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16, "num_classes": 3}
     return randomize(VisionTransformer((16, 24), 8, **sizes), np.random.default_rng(0))
 
@@ -23,16 +28,74 @@ def crops(images):
         yield tf.image.resize(images[:, top : top + 14, left : left + 21], (16, 24)).numpy()
 
 
-@pytest.mark.parametrize("views", [["flip"], ["crops"], ["flip", "crops"]], ids="+".join)
-@pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
-def test_answers_are_means_over_views(model, rng, views, kind):
+@pytest.mark.parametrize(
+    ("kind", "views"),
+    [("classes", ["flip"]), ("labels", ["crops"]), ("numbers", ["flip", "crops"])],
+)
+def test_answers_are_means_over_views(classifier, rng, views, kind):
     images = rng.normal(size=(4, 16, 24, 3)).astype("float32")
     seen = [images, *(crops(images) if "crops" in views else [])]
     seen += [view[:, :, ::-1] for view in seen] if "flip" in views else []
-    model.task = Task(kind)
-    predictor = evaluation.make_predictor(model)
+    classifier.task = Task(kind)
+    predictor = evaluation.make_predictor(classifier)
     answers = [predictor.as_probabilities(predictor.run(view)) for view in seen]
     averaged = evaluation.with_views(predictor, views)
     received = averaged.as_probabilities(averaged.run(images))
     assert np.abs(answers[0] - answers[-1]).max() > 1e-3  # the views differ
     assert_close(received, np.mean(answers, axis=0), rtol=1e-5)
+
+
+def test_a_mirrored_picture_has_the_mirrored_mask(rng):
+    """And a mirrored image has the mirrored map."""
+    sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
+    encoder = VisionTransformer(SIZE, 4, **sizes, num_classes=None, channels=3)
+    model = randomize(segmenter(encoder, 3, width=8), rng)
+    images = rng.normal(size=(3, *SIZE, 3)).astype("float32")
+    bias = model.get_layer("head").bias  # so that each class is the most likely somewhere
+    bias.assign(bias - to_numpy(model(images)).mean(axis=(0, 1, 2)))
+    model.task, model.class_names = Task("masks"), list(NAMES)
+    predictor = evaluation.make_predictor(model)
+    pictures = [rng.integers(0, 256, (*size, 3), dtype="uint8") for size in SIZES]
+    for views in (["flip"], ["flip", "crops"]):
+        averaged = evaluation.with_views(predictor, views)
+        maps = [averaged.run(x) for x in (images, images[:, :, ::-1])]
+        np.testing.assert_array_equal(maps[0], maps[1][:, :, ::-1])
+        np.testing.assert_allclose(maps[0].sum(axis=-1), 1, rtol=1e-5)
+        for tiles in (False, True):
+            options = evaluation.TileOptions(tiles=tiles, overlap=0.3, batch=4)
+            for picture in pictures:
+                one, other = (
+                    evaluation.predict_mask(averaged, x, options)
+                    for x in (picture, picture[:, ::-1])
+                )
+                np.testing.assert_array_equal(one, other[:, ::-1])
+                assert len(np.unique(one)) > 1
+    one, other = (evaluation.predict_mask(predictor, x) for x in (picture, picture[:, ::-1]))
+    assert (one != other[:, ::-1]).mean() > 0.01  # the model alone is not symmetric
+
+
+@pytest.mark.parametrize("size", [(16, 24), (15, 11)])
+def test_maps_of_crops_are_averaged_where_they_lie(rng, size):
+    """The logits depend on the place in the view, so each view has another answer."""
+    place = rng.normal(size=(*size, 3)).astype("float32")
+    plain, run = Preprocessing(mean=(0.0,), std=(1 / 255,)), lambda images: place * images
+    predictor = Predictor(run, (*size, 1), 3, plain, False, NAMES, task=Task("masks"))
+    images = rng.uniform(0, 1, (2, *size, 1)).astype("float32")
+    received = evaluation.with_views(predictor, ["crops"]).run(images)
+    rule = INTERPOLATIONS["bilinear_half_pixel"]
+    sides = [round(side * 7 / 8) for side in size]
+    larger = [rule(old, new) for old, new in zip(sides, size)]
+    smaller = [rule(old, new) for old, new in zip(size, sides)]
+    resize = lambda x, rules: np.einsum("ih,jw,bhwk->bijk", *rules, x)
+    free = [side - crop for side, crop in zip(size, sides)]
+    corners = [(0, 0), (0, free[1]), (free[0], 0), free, (free[0] // 2, free[1] // 2)]
+    sums, counts = softmax(place * images), np.ones(size)
+    for top, left in corners:
+        crop = images[:, top : top + sides[0], left : left + sides[1]]
+        answer = resize(softmax(place * resize(crop, larger)), smaller)
+        for y in range(sides[0]):
+            for x in range(sides[1]):
+                sums[:, top + y, left + x] += answer[:, y, x]
+                counts[top + y, left + x] += 1
+    assert counts.min() == 2 and counts.max() == 6
+    np.testing.assert_allclose(received, sums / counts[..., None], atol=1e-5)

@@ -373,9 +373,8 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES
 
 
 def _of_classes(logits, labels):
-    highest = logits.max(axis=-1)
-    total = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=-1))
-    return (total - logits[np.arange(len(labels)), labels]).mean()
+    special = extras.require("scipy.special", extra="data", purpose="Fitting a temperature")
+    return -special.log_softmax(logits, axis=-1)[np.arange(len(labels)), labels].mean()
 
 
 def _of_labels(logits, labels):

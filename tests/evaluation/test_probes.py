@@ -1,0 +1,147 @@
+"""Probes of features beside scikit-learn's, and labels that features contradict."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Ridge
+from sklearn.metrics import average_precision_score
+from sklearn.neighbors import KNeighborsClassifier
+
+from tests.helpers import randomize
+from vit_keras import commands, evaluation, models, weights
+from vit_keras.evaluation import find_label_issues, probes, suspicion
+
+pytestmark = pytest.mark.once
+
+
+def clusters(rng, images, width, classes=5, spread=1.5):
+    centers = rng.normal(size=(classes, width))
+    labels = rng.permutation(np.arange(images) % classes)
+    features = centers[labels] + spread * rng.normal(size=(images, width)) + 3.0
+    return features.astype("float32"), labels
+
+
+def ridge(features, labels, test, l2):
+    """Standardizes by the training images; the bias feature is 100, and targets are -1 and 1."""
+    features, test = features.astype("float64"), test.astype("float64")
+    mean, std = features.mean(axis=0), features.std(axis=0) + 1e-5
+    with_bias = lambda x: np.hstack([(x - mean) / std, np.full((len(x), 1), 100.0)])
+    targets = 2.0 * np.eye(labels.max() + 1)[labels] - 1
+    solved = Ridge(alpha=l2, fit_intercept=False, solver="svd").fit(with_bias(features), targets)
+    return solved.coef_.T, solved.predict(with_bias(test)).argmax(axis=-1)
+
+
+@pytest.mark.parametrize("l2", [2.0**10, 0.5])
+@pytest.mark.parametrize(("images", "width"), [(60, 7), (20, 33)], ids=["primal", "dual"])
+def test_weights_are_those_of_ridge_regression(rng, images, width, l2):
+    features, labels = clusters(rng, images, width)
+    test, _ = clusters(rng, 50, width)
+    solver = evaluation.LeastSquares(features, labels, 5)
+    weights, classes = ridge(features, labels, test, l2)
+    np.testing.assert_allclose(solver.weights(l2), weights, atol=1e-9)
+    np.testing.assert_array_equal(solver.predict(test, l2, chunk=16), classes)
+
+
+def test_shots_are_drawn_as_published(rng):
+    """One generator per seed permutes the images of each class; the first ones are the shots."""
+    features, labels = clusters(rng, 90, 8)
+    test, test_labels = clusters(rng, 200, 8)
+    rows = evaluation.few_shot((features, labels), (test, test_labels), 5, (2, 7), (64.0, 1024.0))
+    assert [(row["shots"], row["l2"]) for row in rows] == [(2, 64), (2, 1024), (7, 64), (7, 1024)]
+    for row in rows:
+        for seed, accuracy in enumerate(row["accuracies"]):
+            generator = np.random.default_rng(seed)
+            chosen = [generator.permutation(np.where(labels == k)[0]) for k in range(5)]
+            chosen = np.concatenate([indices[: row["shots"]] for indices in chosen])
+            _, classes = ridge(features[chosen], labels[chosen], test, row["l2"])
+            assert accuracy == pytest.approx((classes == test_labels).mean())
+        assert row["mean"] == pytest.approx(np.mean(row["accuracies"]))
+        assert row["std"] == pytest.approx(np.std(row["accuracies"], ddof=1))
+    assert "7-shot accuracy" in evaluation.few_shot_table(rows)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "voters"),  # all rows, 10 or one at a time
+    [(0.07, 4096), (0.5, 10), (0.07, 1)],
+)
+def test_nearest_neighbors_are_scikit_learns(rng, temperature, voters, monkeypatch):
+    features, labels = clusters(rng, 211, 6, classes=4)
+    features = (features - 2.5) * rng.uniform(0.1, 10, (211, 1)).astype("float32")
+    train, test = (features[:150], labels[:150]), (features[150:], labels[150:])
+    monkeypatch.setattr(probes, "VOTERS", voters)
+    rows = evaluation.knn(train, test, 4, (1, 5, 20, 150), temperature=temperature)
+    assert [row["neighbors"] for row in rows] == [1, 5, 20, 150]
+    for row in rows:
+        votes = lambda distances: np.exp((1 - distances) / temperature)  # of 1 - s
+        for name, kind in (("weighted", votes), ("majority", "uniform")):
+            options = {"weights": kind, "metric": "cosine", "algorithm": "brute"}
+            reference = KNeighborsClassifier(row["neighbors"], **options).fit(*train)
+            assert row[name] == reference.score(*test)
+    assert rows[0]["weighted"] == rows[0]["majority"]
+    assert len({row["weighted"] for row in rows} | {row["majority"] for row in rows}) > 2
+    text = f"5-nearest-neighbor accuracy {100 * rows[1]['weighted']:.2f}% ("
+    assert text in evaluation.knn_table(rows)
+
+
+def test_flipped_labels_rank_first():
+    features, true = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(len(true))[:800]
+    features, true = features[chosen], true[chosen]
+    flipped = rng.permutation(800)[:40]  # 5 %
+    labels = true.copy()
+    labels[flipped] = (true[flipped] + rng.integers(1, 10, 40)) % 10
+    probabilities = evaluation.cross_validated_probabilities(features, labels, 0)
+    is_flipped = np.isin(np.arange(800), flipped)
+    ranks = suspicion(probabilities, labels)
+    assert average_precision_score(is_flipped, ranks) >= 0.8
+    issues = find_label_issues(probabilities, labels)
+    right = [issue.number for issue in issues if issue.suggested == true[issue.number]]
+    assert len(set(right) & set(flipped)) >= 20 and len(issues) <= 60
+
+
+def test_issues_follow_the_published_rule(rng):
+    """Section 3.1 of arXiv 1911.00068, picture by picture."""
+    probabilities = rng.dirichlet([0.5] * 4, 60)
+    labels = rng.integers(0, 4, 60)
+    expected = {}
+    for i, p in enumerate(probabilities):
+        least = [probabilities[labels == k][:, k].mean() for k in range(4)]
+        above = {k: p[k] for k in range(4) if p[k] >= least[k]}
+        if above and (k := max(above, key=above.get)) != labels[i]:
+            expected[i] = k
+    issues = find_label_issues(probabilities, labels)
+    assert {issue.number: issue.suggested for issue in issues} == expected and expected
+    rows = [suspicion(probabilities, labels)[issue.number] for issue in issues]
+    assert rows == sorted(rows, reverse=True)
+    one = issues[0]
+    p = probabilities[one.number]
+    assert one.probabilities == (p[one.suggested], p[one.label])
+    assert rows[0] == pytest.approx(np.delete(p, one.label).max() - p[one.label])
+
+
+def test_check_lists_and_shows_them(rng, tmp_path, capsys):
+    for i in range(40):
+        kind, low = ("dark", 0) if i % 2 else ("light", 150)
+        name = {5: "light", 8: "dark"}.get(i, kind)  # of the other class
+        pixels = rng.integers(low, low + 100, (16, 16, 3), dtype="uint8")
+        (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i:02}.png")
+    model = randomize(models.VisionTransformer(16, 8, 12, 1, 3, 20, 5), rng)
+    weights.save_model(model, tmp_path / "model.keras")
+    out = [f"--out={tmp_path / name}" for name in ("report.json", "page.html")]
+    command = ["check", str(tmp_path / "photos"), "--model", str(tmp_path / "model.keras")]
+    commands.run([*command, *out])
+    rows = json.loads((tmp_path / "report.json").read_text())["label_issues"]
+    assert {row["picture"].rpartition("/")[2] for row in rows[:2]} == {"05.png", "08.png"}
+    assert [(row["label"], row["suggested"]) for row in sorted(rows[:2], key=str)] == [
+        ("dark", "light"),
+        ("light", "dark"),
+    ]
+    assert "warning: labels that look wrong" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<figure") == len(rows) and "(its label)" in page
+    assert page.index("08.png") > 0 < page.index("05.png")
