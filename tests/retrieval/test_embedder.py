@@ -1,26 +1,81 @@
-"""Embedders of models and exported files, and how a search knows its model."""
+"""Embedding models, embedders of models and exported files, and lists of pictures to embed."""
 
 import dataclasses
+import itertools
 import json
+import os
+import pathlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomize
-from vit_keras import retrieval, weights
-from vit_keras.commands import run
-from vit_keras.models import Preprocessing, VisionTransformer
+from tests.helpers import assert_close, randomize, to_numpy
+from vit_keras import data, exporting, models, retrieval, weights
+from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 
 pytestmark = pytest.mark.on("torch")
 
-SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 
 
-def build(seed=0):
-    model = VisionTransformer(16, 8, **SIZES)
+def build(classifier="token", seed=0, **more):
+    model = VisionTransformer((16, 24), 8, **SIZES, classifier=classifier, **more)
     model.preprocessing = Preprocessing((0.3,), (0.4,))
     return randomize(model, np.random.default_rng(seed))
+
+
+def images_for(model, count=3):
+    return np.random.default_rng(1).normal(size=(count, *model.input_shape[1:])).astype("float32")
+
+
+def outputs_of(model, images):
+    outputs = models.intermediates(model)(images)
+    return {name: to_numpy(x) for name, x in outputs.items()}
+
+
+@pytest.mark.parametrize("tokens", ["class", "mean", "patches"])
+@pytest.mark.parametrize("layer", [None, "encoderblock_0"])
+def test_tokens_of_a_transformer(tokens, layer):
+    model = build()
+    images = images_for(model)
+    x = outputs_of(model, images)[layer or "encoder_norm"]  # (3, 1 + 6, 12)
+    expected = {
+        "class": x[:, 0],
+        "mean": x[:, 1:].mean(axis=1),
+        "patches": x[:, 1:].reshape(3, 2, 3, 12),
+    }
+    embedding = retrieval.embedding_model(model, layer, tokens)
+    assert_close(embedding(images), expected[tokens], rtol=2e-6)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
+def test_pool_is_what_the_head_reads(classifier):
+    model = build(classifier, representation_size=7)
+    images = images_for(model)
+    expected = outputs_of(model, images)["pre_logits"]
+    embedding = retrieval.embedding_model(model)
+    assert_close(embedding(images), expected, rtol=2e-6)
+    layer = {"token": "token", "gap": "gap", "map": "MAPHead_0", "gap_norm": "encoder_norm"}
+    named = retrieval.embedding_model(model, layer[classifier])
+    expected = outputs_of(model, images)[layer[classifier]]
+    assert_close(named(images), expected, rtol=2e-6)
+
+
+def test_feature_maps_of_resnets_and_hybrids():
+    network = randomize(ResNet(32, (1, 1), 0.5, 5), np.random.default_rng(0), 0.1)
+    images = images_for(network, 2)
+    x = outputs_of(network, images)["relu"]
+    patches = to_numpy(retrieval.embedding_model(network, tokens="patches")(images))
+    assert_close(patches, x, rtol=2e-6)
+    mean = to_numpy(retrieval.embedding_model(network, "block1", "mean")(images))
+    expected = outputs_of(network, images)["block1"].mean(axis=(1, 2))
+    assert_close(mean, expected)
+    hybrid = HybridViT(32, (1,), 0.5, 1, **SIZES)
+    randomize(hybrid, np.random.default_rng(0), 0.1)
+    x = outputs_of(hybrid, images)["encoder_norm"]
+    patches = to_numpy(retrieval.embedding_model(hybrid, tokens="patches")(images))
+    assert_close(patches.reshape(2, -1, 12), x[:, 1:], rtol=2e-6)
 
 
 def table_of(model, folder, about=None):
@@ -28,7 +83,7 @@ def table_of(model, folder, about=None):
     rng = np.random.default_rng(3)
     (folder / "photos").mkdir(exist_ok=True)
     for i in range(6):
-        pixels = rng.integers(0, 256, (16, 16, 3), dtype="uint8")
+        pixels = rng.integers(0, 256, (16, 24, 3), dtype="uint8")
         Image.fromarray(pixels).save(folder / "photos" / f"{i}.png")
     listed = retrieval.list_pictures([folder / "photos"])
     embedder = retrieval.open_embedder(model)
@@ -51,12 +106,10 @@ def test_the_same_weights_are_known_in_every_file(tmp_path):
 
 
 def test_exported_features_are_embeddings(tmp_path):
-    model = build()
-    weights.save(model, tmp_path / "a.keras")
-    export = ["export", str(tmp_path / "a.keras"), "--format", "onnx", "--out"]
-    run([*export, str(tmp_path / "files"), "--output", "features"])
-    (file,) = (tmp_path / "files").glob("*.onnx")
-    images = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")
+    model, file = build(), tmp_path / "files" / "model.onnx"
+    options = {"formats": ["onnx"], "output": "features", "threads": ()}
+    exporting.export(model, tmp_path / "files", **options)
+    images = np.random.default_rng(0).integers(0, 256, (3, 16, 24, 3)).astype("float32")
     exported = retrieval.open_embedder(file)
     prepared = exported.preprocessing.normalize(images)
     expected = retrieval.embedding_model(model)(model.preprocessing.normalize(images))
@@ -73,25 +126,66 @@ def test_a_search_refuses_another_model(tmp_path):
     model, other = build(), build(seed=1)
     model.preprocessing = dataclasses.replace(model.preprocessing, rounding="none")
     weights.save(model, tmp_path / "a.keras")
-    weights.save(other, tmp_path / "other.keras")
     table = table_of(model, tmp_path, {"model": str(tmp_path / "a.keras")})
     embedder = retrieval.open_query_embedder(table)
     pictures = [tmp_path / "photos" / f"{i}.png" for i in (4, 1)]
     answers = list(retrieval.search_pictures(table, embedder, pictures, count=1))
     assert [answer.matches[0].row for answer in answers] == [4, 1]
     assert all(answer.matches[0].similarity == pytest.approx(1, abs=1e-5) for answer in answers)
-    with pytest.raises(ValueError, match=r"needs the model .*other.keras.*weights: '\w+' there"):
-        retrieval.open_query_embedder(table, tmp_path / "other.keras")
-    other.set_weights(model.get_weights())
-    other.preprocessing = dataclasses.replace(model.preprocessing, mean=(0.5,))
-    weights.save(other, tmp_path / "other.keras")
-    with pytest.raises(ValueError, match=r"preprocessing: .*'mean': \[0.3\].*\[0.5\]"):
-        retrieval.open_query_embedder(table, tmp_path / "other.keras")
-    other.preprocessing = dataclasses.replace(model.preprocessing, rounding="torchvision")
-    weights.save(other, tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="'rounding': 'none'.*'rounding': 'torchvision'"):
-        retrieval.open_query_embedder(table, tmp_path / "other.keras")
+    changes = [
+        (None, r"needs the model .*other.keras.*weights: '\w+' there"),
+        ({"mean": (0.5,)}, r"preprocessing: .*'mean': \[0.3\].*\[0.5\]"),
+        ({"rounding": "torchvision"}, "'rounding': 'none'.*'rounding': 'torchvision'"),
+    ]
+    for fields, message in changes:
+        if fields:
+            other.set_weights(model.get_weights())
+            other.preprocessing = dataclasses.replace(model.preprocessing, **fields)
+        weights.save(other, tmp_path / "other.keras")
+        with pytest.raises(ValueError, match=message):
+            retrieval.open_query_embedder(table, tmp_path / "other.keras")
     (tmp_path / "a.keras").rename(tmp_path / "b.keras")
     with pytest.raises(FileNotFoundError, match=r"is not at .*a.keras'. Give its place"):
         retrieval.open_query_embedder(table)
     assert retrieval.open_query_embedder(table, tmp_path / "b.keras").shape == (12,)
+
+
+def test_images_of_a_data_set_without_files(tmp_path):
+    model = VisionTransformer(8, 4, **SIZES, channels=1)
+    randomize(model, np.random.default_rng(0))
+    embedder = retrieval.open_embedder(model)
+    listed = retrieval.list_pictures(["digits"], channels=1)
+    first = retrieval.PictureList(itertools.islice(listed.pictures, 1433, 1441), listed.read)
+    read = lambda number, *rest: listed.read(number + 1433, *rest)
+    job = retrieval.EmbeddingJob(embedder, first._replace(read=read), tmp_path / "a.parquet")
+    list(job.run())
+    table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
+    dataset = data.load("digits", 1)
+    train, test = dataset.split("train"), dataset.split("test")
+    assert len(train) == 1437  # so that both splits are read
+    images = np.stack([*map(train.read, range(1433, 1437)), *map(test.read, range(4))])
+    expected = to_numpy(retrieval.embedding_model(model)((images / 127.5 - 1).astype("float32")))
+    assert_close(table.embeddings(range(8))[0], expected)
+    rows = table.pictures(range(8))
+    assert rows[5].path == "digits test[1]" and rows[5].label == str(test.labels[1])
+
+
+def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat/0.png", "cat/1.png", "dog/0.png"):
+        path = pathlib.Path("photos", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    paths = lambda *names: [p.path for p in retrieval.list_pictures(names).pictures]
+    assert paths("photos") == [f"photos/{name}.png" for name in ("cat/0", "cat/1", "dog/0")]
+    assert paths("folder:photos/cat") == paths("photos/cat")  # no folders of classes
+    assert paths("photos/dog", "photos") == paths("photos/dog") + paths("photos/cat")
+    with pytest.raises(ValueError, match="stand alone. Received: 'digits' beside 'photos'"):
+        paths("photos", "digits")
+    pathlib.Path("digits").mkdir()
+    with pytest.raises(ValueError, match=r"must hold .*Received: 'digits', with none"):
+        paths("digits")
+    with pytest.raises(FileNotFoundError, match="no picture and no folder at 'nowhere'"):
+        paths("nowhere")
+    os.rename("photos/cat", "cat")
+    assert len(paths("photos")) == 1
