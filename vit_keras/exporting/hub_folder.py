@@ -77,17 +77,14 @@ def write_hub_folder(
 
 def card(model: keras.Model, trained: Run, repository: str, license: str | None = None) -> str:
     """Returns the page of a model on the Hub: how to load it, and the run's metrics."""
-    yaml = extras.require("yaml", extra="train", purpose="Writing a model card")
     remedy, file = "`vit-keras evaluate` writes it again", trained.folder / "report.json"
     report = read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
     figures = _figures(report)
     chosen = {"chosen by these images": report.get("images_chose")}
     kind = task_of(model).kind
-    fields = _metadata(trained, kind, license, figures)
-    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
     height, width, channels = model.input_shape[1:]
     sections = [
-        f"---\n{head}---",
+        f"---\n{_metadata(trained, kind, license, figures)}\n---",
         f"# {repository.partition('/')[2]}",
         f"A Vision Transformer for images of {height}x{width} pixels and {channels} channels, with "
         f"{model.count_params():,} parameters, trained by vit_keras on {trained.config.dataset}.",
@@ -110,28 +107,32 @@ def _figures(report):
     return rows
 
 
-def _metadata(trained, kind, license, figures):
-    """Returns the fields that the Hub reads for search and for its tables."""
-    category, tag, task = HUB_TASKS[kind]
-    fields: dict[str, Any] = {"license": license} if license else {}
-    fields["library_name"] = "transformers"
-    if category:
-        fields["pipeline_tag"] = category
-    fields["tags"] = ["vit_keras", "keras", "vit", *([tag] if tag else [])]
-    metrics = [
-        {"type": row["key"], "name": row["name"], "value": row["value"]}
+def _metadata(trained, kind, license, figures) -> str:
+    """Returns the fields, as YAML, that the Hub reads for search and for its tables."""
+    hub = extras.require("huggingface_hub", extra="hub", purpose="Writing a model card")
+    (category, tag, task), name = HUB_TASKS[kind], trained.config.dataset
+    results = [
+        hub.EvalResult(
+            task_type=category or tag,
+            task_name=task,
+            dataset_type=name.partition(":")[2] or name,
+            dataset_name=name,
+            dataset_split="held-out",
+            metric_type=row["key"],
+            metric_name=row["name"],
+            metric_value=row["value"],
+        )
         for row in figures
         if isinstance(row["value"], float)
     ]
-    if not metrics:
-        return fields
-    name = trained.config.dataset
-    result = {
-        "task": {"type": category or tag, "name": task},
-        "dataset": {"name": name, "type": name.partition(":")[2] or name, "split": "held-out"},
-        "metrics": metrics,
-    }
-    return fields | {"model-index": [{"name": trained.config.name, "results": [result]}]}
+    return hub.ModelCardData(
+        license=license,
+        library_name="transformers",
+        pipeline_tag=category,
+        tags=list(filter(None, ("vit_keras", "keras", "vit", tag))),
+        model_name=trained.config.name if results else None,
+        eval_results=results or None,
+    ).to_yaml()
 
 
 def _loading(repository, kind):

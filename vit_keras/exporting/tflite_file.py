@@ -203,7 +203,7 @@ def _describe(name, channels, normalization, answers) -> bytes:
     content = _table(b, 3, (0, "uint8", IMAGE_PROPERTIES), (1, "offset", image))
     source = [(0, "offset", text("image")), (3, "offset", content)]
     if normalization is not None:
-        mean, std = (_floats(b, values) for values in normalization)
+        mean, std = (b.CreateNumpyVector(np.float32(values)) for values in normalization)
         options = _table(b, 2, (0, "offset", mean), (1, "offset", std))
         unit = _table(b, 2, (0, "uint8", NORMALIZATION), (1, "offset", options))
         source.append((4, "offset", _offsets(b, unit)))
@@ -244,11 +244,4 @@ def _offsets(b, *values):
     b.StartVector(4, len(values), 4)
     for value in reversed(values):
         b.PrependUOffsetTRelative(value)
-    return b.EndVector()
-
-
-def _floats(b, values):
-    b.StartVector(4, len(values), 4)
-    for value in reversed(values):
-        b.PrependFloat32(value)
     return b.EndVector()
