@@ -4,6 +4,8 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow
+import pyarrow.csv
 import pytest
 from PIL import Image
 
@@ -57,17 +59,21 @@ def report(capsys):
 
 def test_a_clean_folder_is_counted(clean, report, capsys):
     found = report(clean, "--data.test_percent", "20")
-    assert found["dataset"] == f"folder:{clean}"
-    assert found["problems"] == []
-    assert found["classes"] == list(COUNTS)
     train = {"ant": 24, "bee": 10, "cat": 8}
-    assert found["pictures"] == {"train": train, "test": {"ant": 6, "bee": 2, "cat": 2}}
-    assert found["imbalance"] == 3.0
-    assert found["width"] == {"min": 64, "median": 64, "max": 64}
-    assert found["height"] == {"min": 48, "median": 48, "max": 48}
+    expected = {
+        "dataset": f"folder:{clean}",
+        "problems": [],
+        "classes": list(COUNTS),
+        "pictures": {"train": train, "test": {"ant": 6, "bee": 2, "cat": 2}},
+        "imbalance": 3.0,
+        "width": {"min": 64, "median": 64, "max": 64},
+        "height": {"min": 48, "median": 48, "max": 48},
+        "kinds": {"RGB": 52},
+        "duplicates": [],
+        "unreadable": {},
+    }
+    assert {name: found[name] for name in expected} == expected
     assert found["aspect"]["median"] == 1.333
-    assert found["kinds"] == {"RGB": 52}
-    assert found["duplicates"] == [] and found["unreadable"] == {}
     assert found["notes"][0].startswith("no folder test: 20 % of each class, 10 pictures, are")
     imbalance, few = found["warnings"]
     assert imbalance.startswith(
@@ -146,23 +152,22 @@ def test_copies_are_named_by_what_they_spoil(root, report):
     assert "folders that are no splits are left out: ant, bee, cat. The splits are train" in texts
 
 
-@pytest.mark.parametrize("spoil", ["one class", "empty class", "no class", "unknown held-out"])
-def test_what_cannot_be_trained_on_exits_with_1(root, rng, spoil, report):
-    if spoil in ("one class", "no class"):
-        shutil.rmtree(root / "ant")
-        shutil.rmtree(root / "bee")
-    if spoil == "no class":
-        shutil.rmtree(root / "cat")
-        write(root / "1.png", rng)
-    if spoil == "empty class":
-        (root / "dog").mkdir()
-    options = ["--data.test_split", "tset"] if spoil == "unknown held-out" else []
-    message = {
-        "one class": "A classifier needs at least two classes",
-        "no class": "pictures in no folder of a class (1)",
-        "empty class": "Every class needs images",
-        "unknown held-out": "Received: split='tset'",
-    }[spoil]
+@pytest.mark.parametrize(
+    ("gone", "more", "options", "message"),
+    [
+        ("ant bee", "", [], "A classifier needs at least two classes"),
+        ("ant bee cat", "1.png", [], "pictures in no folder of a class (1)"),
+        ("", "dog/", [], "Every class needs images"),
+        ("", "", ["--data.test_split", "tset"], "Received: split='tset'"),
+    ],
+)
+def test_what_cannot_be_trained_on_exits_with_1(root, rng, gone, more, options, message, report):
+    for name in gone.split():
+        shutil.rmtree(root / name)
+    if more.endswith("/"):
+        (root / more).mkdir()
+    elif more:
+        write(root / more, rng)
     (problem,) = report(root, *options, code=1)["problems"]
     assert message in problem
 
@@ -179,3 +184,54 @@ def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
     drawn = {*map(tuple, np.asarray(Image.open(sheet).convert("RGB")).reshape(-1, 3).tolist())}
     colors = [*map(tuple, images.reshape(-1, 3).tolist())]
     assert np.mean([color in drawn for color in colors]) > 0.9
+
+
+ROWS = 24
+
+
+@pytest.fixture
+def check_table(tmp_path, capsys):
+    """Checks a table of these columns: `(columns, form) -> the report`."""
+    paths = [f"{i}.png" for i in range(ROWS)]
+    for path in paths:
+        Image.new("L", (8, 8)).save(tmp_path / path)
+    splits = ["train"] * 16 + ["test"] * 8
+
+    def check_table(columns, form="json"):
+        rows = {"path": paths, **columns, "split": splits}
+        pyarrow.csv.write_csv(pyarrow.table(rows), tmp_path / "rows.csv")
+        command = ["check", str(tmp_path / "rows.csv"), "--quick", "--format", form]
+        names = ",".join(columns)
+        assert commands.main([*command, "--data.label_columns", names]) == 0
+        printed = capsys.readouterr().out
+        return json.loads(printed) if form == "json" else printed
+
+    return check_table
+
+
+def test_labels_are_counted(check_table):
+    sun, sea = [1, 0] * 12, [1, 1, 0, 0] * 6
+    sea[:9] = [None] * 9
+    columns = {"sun": sun, "sea": sea}
+    report = check_table(columns)
+    assert report["kind"] == "labels" and report["images"] == {"train": 16, "test": 8}
+    assert report["pictures"] == {"train": {"sun": 8, "sea": 3}, "test": {"sun": 4, "sea": 4}}
+    unknown = "labels that are unknown for more than half of the training pictures: sea. They "
+    assert f"{unknown}are learned from the others alone" in report["warnings"]
+    lines = check_table(columns, form="text").splitlines()
+    assert "2 labels        16         8" in [line.rstrip() for line in lines]
+
+
+def test_numbers_are_described(check_table):
+    age = [20.5 + i for i in range(ROWS)]
+    columns = {"age": age, "dose": [0.25] * 16 + [0.5] * 8}
+    report = check_table(columns)
+    assert report["kind"] == "numbers" and report["classes"] == ["age", "dose"]
+    row = report["numbers"]["train"]["age"]
+    assert row == {"known": 16, "min": 20.5, "median": 28.0, "max": 35.5}
+    assert report["warnings"] == [
+        f"numbers that are the same in all of {split!r}, which have no R²: dose. Leave them out"
+        for split in ("train", "test")
+    ]
+    printed = check_table(columns, form="text")
+    assert "test dose: 0.5 / 0.5 / 0.5 (least / median / most), known of 8" in printed

@@ -1,7 +1,9 @@
 """`predict` in each format, beside softmax and top-k in NumPy."""
 
+import base64
 import contextlib
 import csv
+import html
 import io
 import json
 import re
@@ -11,19 +13,11 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests import reference
-from tests.commands.read_predictions import (
-    Page,
-    expected,
-    pixels_of,
-    read_columns,
-    read_lines,
-    read_table,
-)
-from tests.helpers import randomize, weights_by_path
+from tests.helpers import randomize, to_numpy, weights_by_path
 from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.config import UsageError
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save_model
 
@@ -31,6 +25,7 @@ pytestmark = pytest.mark.on("torch")
 
 NAMES = ["cat", "dog, small", '<i>"owl"</i> & co', "a very long name of a class"]
 TOP, THRESHOLD = 3, 0.3
+ATTRIBUTES = re.compile(r'([\w-]+)="([^"]*)"')
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +63,61 @@ def outputs(model_file, pictures, tmp_path_factory):
     return folder / "new"
 
 
+def expected(model_file, paths):
+    """Class probabilities, computed by the model itself."""
+    model = vit_keras.open(model_file)
+    how = model.preprocessing
+    pixels = [data.resize(data.read_image(path, 3), (16, 16), how) for path in paths]
+    return reference.softmax(to_numpy(model(data.normalize(np.stack(pixels), how))))
+
+
+def read_table(text):
+    rows = [re.fullmatch(r"(.*\.png): (.*)", line).groups() for line in text.splitlines()]
+    classes = [re.findall(r"(.+?) ([\d.]+)%(?:, |$)", answer) for _, answer in rows]
+    return [(path, [(c, float(p) / 100) for c, p in row]) for (path, _), row in zip(rows, classes)]
+
+
+def read_columns(rows):
+    """Rows of a CSV or Parquet file as paths with their classes."""
+    places = range(1, TOP + 1)
+    ranked = [f"{name}_{k}" for k in places for name in ("class", "probability")]
+    assert list(rows[0]) == ["path", *ranked, "error"]
+    pair = lambda row, k: (row[f"class_{k}"], np.float32(row[f"probability_{k}"]))
+    return [(row["path"], [pair(row, k) for k in places if row[f"class_{k}"]]) for row in rows]
+
+
+def read_lines(text):
+    rows = map(json.loads, text.splitlines())
+    return [
+        (row["path"], [(c["name"], np.float32(c["probability"])) for c in row["classes"]])
+        for row in rows
+    ]
+
+
+def figures_of(page):
+    """The attributes of each figure of a page, with its images, classes and text."""
+    attributes = lambda tag: {
+        k: html.unescape(v) for k, v in re.findall(r'([\w-]+)="([^"]*)"', tag)
+    }
+    for figure in page.split("<figure")[1:]:
+        head, _, body = figure.partition(">")
+        classes = re.findall(r'<span>(.*?)</span> <data value="(.*?)"', body)
+        yield {
+            **attributes(head),
+            "path": html.unescape(re.search(r'<b title="(.*?)"', body)[1]),
+            "images": [attributes(tag) for tag in re.findall(r"<img .*?>", body)],
+            "classes": [(html.unescape(name), np.float32(share)) for name, share in classes],
+            "text": html.unescape("".join(re.findall(r"<p>(.*?)</p>", body))),
+        }
+
+
+def pixels_of(image):
+    """The pixels of an image that a page holds."""
+    kind, _, text = image["src"].partition(";base64,")
+    assert kind in ("data:image/jpeg", "data:image/png")
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))).astype("float64")
+
+
 def test_every_format_says_what_the_model_says(outputs, model_file, pictures):
     paths = sorted(pictures.iterdir())
     rows = []
@@ -77,12 +127,12 @@ def test_every_format_says_what_the_model_says(outputs, model_file, pictures):
     rows.append((str(outputs.parent / "bad.png"), []))
     assert {0, 1} < {len(classes) for _, classes in rows}  # the threshold leaves some out
     with open(outputs / "a.csv", newline="") as file:
-        written = {"csv": read_columns(list(csv.DictReader(file)), TOP)}
+        written = {"csv": read_columns(list(csv.DictReader(file)))}
     table = pyarrow.parquet.read_table(outputs / "a.parquet")
-    written["parquet"] = read_columns(table.to_pylist(), TOP)
+    written["parquet"] = read_columns(table.to_pylist())
     written["jsonl"] = read_lines((outputs / "a.jsonl").read_text())
-    figures = Page((outputs / "a.html").read_text()).figures
-    written["html"] = [(f["path"], list(map(tuple, f["classes"]))) for f in figures]
+    figures = figures_of((outputs / "a.html").read_text())
+    written["html"] = [(figure["path"], figure["classes"]) for figure in figures]
     assert written["csv"] == written["jsonl"] == written["parquet"] == written["html"]
     written["table"] = read_table((outputs / "a.txt").read_text())
     for name, tolerance in (("csv", 1e-5), ("table", 6e-4)):
@@ -97,18 +147,18 @@ def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsy
     lines = [json.loads(line) for line in (outputs / "a.jsonl").read_text().splitlines()]
     with open(outputs / "a.csv", newline="") as file:
         errors = [row["error"] or None for row in csv.DictReader(file)]
-    figures = Page((outputs / "a.html").read_text()).figures
+    *_, figure = figures_of((outputs / "a.html").read_text())
     assert [line["error"] for line in lines] == errors
     assert [bool(error) for error in errors] == [False] * 5 + [True]
     assert "bad.png' cannot be read as an image" in errors[-1]
-    assert figures[-1]["p"] == errors[-1] and figures[-1]["class"] == "error"
+    assert figure["text"] == errors[-1] and figure["class"] == "error"
     capsys.readouterr()
     command = ["predict", model_file, str(pictures / "0.png"), "--threshold", "0.999"]
     run(command)
     assert capsys.readouterr().out == f"{pictures / '0.png'}: no class at 99.9% or more\n"
     run([*command, "--format", "html"])
-    (figure,) = Page(capsys.readouterr().out).figures
-    assert figure["class"] == "none" and figure["p"] == "no class at 99.9 % or more"
+    (figure,) = figures_of(capsys.readouterr().out)
+    assert figure["class"] == "none" and figure["text"] == "no class at 99.9 % or more"
     with contextlib.redirect_stdout(text := io.StringIO()):  # text alone, as in a notebook
         run([*command, "--format", "csv"])
     assert text.getvalue().splitlines()[1] == f"{pictures / '0.png'},,,,,,,"
@@ -116,16 +166,12 @@ def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsy
 
 def test_a_page_holds_its_pictures(outputs, pictures):
     text = (outputs / "a.html").read_text()
-    page = Page(text)
-    assert page.scripts == 1 and not re.search(r"(src|href)=.(?!data:)", text)
-    paths = [*sorted(pictures.iterdir()), None]
-    for figure, path in zip(page.figures, paths, strict=True):
-        if path is None:
-            assert not figure["images"]
-            continue
+    assert text.count("<script") == 1 and not re.search(r"(src|href)=.(?!data:)", text)
+    *figures, unreadable = figures_of(text)
+    assert not unreadable["images"]
+    for figure, path in zip(figures, sorted(pictures.iterdir()), strict=True):
         original = np.asarray(Image.open(path), "float64")
         (image,) = figure["images"]
-        assert figure["b"] == path.name
         assert pixels_of(image).mean() == pytest.approx(original.mean(), abs=2)
         assert pixels_of(image).shape == original.shape
         assert figure.get("data-class") == (figure["classes"] or [[None]])[0][0]
@@ -141,7 +187,7 @@ def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
     Image.fromarray(pixels).save(tmp_path / "a.png")
     command = ["predict", str(tmp_path / "a.keras"), str(tmp_path / "a.png")]
     run([*command, "--out", str(tmp_path / "a.html"), "--attention"])
-    (figure,) = Page((tmp_path / "a.html").read_text()).figures
+    (figure,) = figures_of((tmp_path / "a.html").read_text())
     picture, layer = figure["images"]
     assert pixels_of(picture).shape == (40, 60, 3)
     # 40x60 becomes 20x30, of which the middle 16x16 are seen, from (2, 7) on.
@@ -159,7 +205,7 @@ def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
     assert not pixels_of(layer)[..., 0].any()  # black
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "html"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_failed_run_leaves_the_old_file(model_file, pictures, tmp_path, suffix):
     bad, out = tmp_path / "bad.png", tmp_path / "out" / f"a.{suffix}"
     bad.write_bytes(b"not a picture")
@@ -183,19 +229,3 @@ def test_paths_come_from_standard_input_each_once(model_file, pictures, capsys, 
     for (_, classes), shares in zip(rows, expected(model_file, order)):
         assert [name for name, _ in classes] == [NAMES[k] for k in np.argsort(-shares)]
         np.testing.assert_allclose([p for _, p in classes], np.sort(shares)[::-1], atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--top", "0"], "--top: must be a whole number, at least 1. Received: 0"),
-        (["--batch", "0"], "--batch: must be a whole number, at least 1. Received: 0"),
-        (["--threshold", "50"], "--threshold must lie between 0 and 1. Received: --threshold 50"),
-        (["--out", "a.xlsx"], "--out must end in .csv, .jsonl, .parquet or .html, or --format"),
-        (["--format", "parquet"], "--format parquet needs --out"),
-        (["--attention", "--out", "a.csv"], "drawn on a page. Received: csv; give --out page.html"),
-    ],
-)
-def test_wrong_options_are_named_before_the_model_is_opened(options, message):
-    with pytest.raises(UsageError, match=re.escape(message)):
-        run(["predict", "nowhere", "nothing.png", *options])

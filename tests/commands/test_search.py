@@ -1,6 +1,7 @@
 """`embed` and `search` in each format, beside cosines in NumPy."""
 
 import csv
+import html
 import io
 import json
 
@@ -54,7 +55,7 @@ def queries(folder):
 def outputs(folder, queries):
     command = ["search", str(folder / "a.parquet"), *queries, "--rows", "7", "2"]
     command += ["--top", str(TOP), "--skip_unreadable"]
-    for suffix in ("csv", "jsonl", "parquet", "html"):
+    for suffix in ("csv", "jsonl", "html"):
         run([*command, "--out", str(folder / "out" / f"a.{suffix}")])
     run([*command, "--format", "table", "--out", str(folder / "out" / "a.txt")])
     return folder / "out"
@@ -63,16 +64,16 @@ def outputs(folder, queries):
 def expected(folder, queries):
     """(query, [(path, label, row, similarity), …]) of the four queries."""
     table = pyarrow.parquet.read_table(folder / "a.parquet").to_pylist()
-    model = models.intermediates(small(folder))
+    model = vit_keras.open(folder / "small.keras")
+    tokens = models.intermediates(model)
     images = [np.asarray(Image.open(row["path"]), "float32") for row in table]
-    features = to_numpy(model(np.stack(images) / 127.5 - 1)["token"])
-    image = model_input(folder, data.read_image(queries[0], 3))
-    vectors = [features[7], features[2], to_numpy(model(image[None])["token"])[0]]
+    features = to_numpy(tokens(np.stack(images) / 127.5 - 1)["token"])
+    image = data.resize(data.read_image(queries[0], 3), (16, 16), model.preprocessing)
+    image = data.normalize(image, model.preprocessing)[None]
+    new = (queries[0], None, to_numpy(tokens(image)["token"])[0])
     unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
     answers = []
-    for name, own, vector in zip(
-        (table[7]["path"], table[2]["path"], queries[0]), (7, 2, None), vectors
-    ):
+    for name, own, vector in [*((table[i]["path"], i, features[i]) for i in (7, 2)), new]:
         shares = unit(features) @ unit(vector)
         order = [i for i in np.argsort(-shares) if i != own][:TOP]
         rows = [(table[i]["path"], table[i]["label"], i, shares[i]) for i in order]
@@ -80,47 +81,27 @@ def expected(folder, queries):
     return [*answers, (queries[1], [])]
 
 
-def small(folder):
-    return vit_keras.open(folder / "small.keras")
-
-
-def model_input(folder, pixels):
-    preprocessing = small(folder).preprocessing
-    return data.normalize(data.resize(pixels, (16, 16), preprocessing), preprocessing)
-
-
-def of_rows(rows):
-    """The rows of a table as queries with their matches."""
-    answers = {}
-    for row in rows:
-        matches = answers.setdefault(row["query"], [])
-        if row["path"]:
-            assert int(row["rank"]) == len(matches) + 1
-            label, share = row["label"], np.float32(row["similarity"])
-            matches.append((row["path"], label, int(row["row"]), share))
-    return list(answers.items())
-
-
 def test_every_format_says_the_same(folder, queries, outputs):
+    written = {}
     with open(outputs / "a.csv", newline="") as file:
-        written = {"csv": of_rows(csv.DictReader(file))}
-    written["parquet"] = of_rows(pyarrow.parquet.read_table(outputs / "a.parquet").to_pylist())
+        for row in csv.DictReader(file):
+            matches = written.setdefault(row["query"], [])
+            if row["path"]:
+                assert int(row["rank"]) == len(matches) + 1
+                share = np.float32(row["similarity"])
+                matches.append((row["path"], row["label"], int(row["row"]), share))
     lines = [json.loads(line) for line in (outputs / "a.jsonl").read_text().splitlines()]
-    keys = ("path", "label", "row")
-    written["jsonl"] = [
-        (x["query"], [(*(m[k] for k in keys), np.float32(m["similarity"])) for m in x["matches"]])
-        for x in lines
-    ]
-    assert written["csv"] == written["parquet"] == written["jsonl"]
-    wanted = expected(folder, queries)
-    for (query, matches), (name, rows) in zip(written["csv"], wanted, strict=True):
+    known = lambda m: (m["path"], m["label"], m["row"], np.float32(m["similarity"]))
+    assert [*written.items()] == [(x["query"], [*map(known, x["matches"])]) for x in lines]
+    assert [bool(line["error"]) for line in lines] == [False, False, False, True]
+    wanted, text = expected(folder, queries), (outputs / "a.txt").read_text()
+    page = (outputs / "a.html").read_text()
+    for (query, matches), (name, rows) in zip(written.items(), wanted, strict=True):
         assert query == name and [m[:3] for m in matches] == [tuple(r[:3]) for r in rows]
         np.testing.assert_allclose([m[3] for m in matches], [r[3] for r in rows], atol=1e-5)
-    assert [bool(line["error"]) for line in lines] == [False, False, False, True]
-    text = (outputs / "a.txt").read_text()
-    for name, rows in wanted:
         shown = [f"  {share:6.3f}  {path}  {label}\n" for path, label, _, share in rows]
         assert f"{name}:{'' if rows else ' '}" in text and "".join(shown) in text
+        assert all(f'title="{html.escape(path)}"' in page for path, *_ in rows)
 
 
 def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsys):
@@ -133,7 +114,13 @@ def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsy
     assert (folder / "a.parquet").read_bytes() == content
     table = pyarrow.parquet.read_table(folder / "a.parquet")
     assert table.column_names == ["path", "label", "split", "embedding", "error"]
-    assert sorted(set(table["split"].to_pylist())) == ["test", "train"]
+    dataset = data.load(f"folder:{folder / 'photos'}", 3)
+    rows = [
+        (split.name(i), dataset.class_names[label], key)
+        for key, split in dataset.splits.items()
+        for i, label in enumerate(split.labels)
+    ]
+    assert [*zip(*(table[name].to_pylist() for name in ("path", "label", "split")))] == rows
 
 
 def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, monkeypatch):
@@ -144,7 +131,8 @@ def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, m
     table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
     assert [picture.path for picture in table.pictures([0, 1])] == paths
     images = [np.asarray(Image.open(path), "float32") / 127.5 - 1 for path in paths]
-    tokens = to_numpy(models.intermediates(small(folder))(np.stack(images))["encoderblock_0"])
+    model = vit_keras.open(folder / "small.keras")
+    tokens = to_numpy(models.intermediates(model)(np.stack(images))["encoderblock_0"])
     patches, _ = table.embeddings([0, 1])
     np.testing.assert_allclose(patches, tokens[:, 1:].reshape(2, 2, 2, 24), rtol=1e-3, atol=1e-3)
     assert commands.main(["search", str(tmp_path / "a.parquet"), "--rows", "0"]) == 1
