@@ -14,7 +14,7 @@ import traceback
 
 from vit_keras.exporting import jobs
 
-IDLE = 20  # seconds, after which a process ends and gives its memory back
+IDLE = 60  # seconds, after which a process ends and gives its memory back
 # What a conversion imports besides; Keras imports TensorFlow to serialize layers.
 IMPORTS = {
     "tensorflow": ("tensorflow.lite",),

@@ -5,9 +5,9 @@ from vit_keras import exporting
 from vit_keras.models import VisionTransformer
 
 
-def small_model(rng, **arguments):
+def small_model(rng, num_layers=1, **arguments):
     """A Vision Transformer with random weights, for images (8, 12, 3) and 5 classes."""
-    return randomize(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **arguments), rng)
+    return randomize(VisionTransformer((8, 12), 4, 12, num_layers, 3, 20, 5, **arguments), rng)
 
 
 def export_files(model, folder, images, **options):
@@ -33,3 +33,18 @@ def onnx_means(path, kind, batch=None, side=8):
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
     return path
+
+
+def check_graph(path):
+    """GPU and NPU delegates take tensors of up to four axes, and neither of these operators."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    from vit_keras.exporting import tflite_file
+
+    model = tflite_file.read(path)
+    (graph,) = model.subgraphs
+    shapes = [[] if tensor.shape is None else tensor.shape for tensor in graph.tensors]
+    assert max(map(len, shapes)) <= 4
+    codes = {max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes}
+    assert not codes & {schema.BuiltinOperator.BROADCAST_TO, schema.BuiltinOperator.GATHER_ND}
+    assert schema.TensorType.INT64 not in {tensor.type for tensor in graph.tensors}

@@ -1,12 +1,14 @@
 """One export, which several tests read."""
 
+import types
+
 import numpy as np
 import pytest
 
 from tests.exporting.builds import small_model
 from tests.helpers import to_numpy
 from tests.reference import softmax
-from vit_keras import exporting
+from vit_keras import exporting, inspection
 from vit_keras.models import Preprocessing
 
 
@@ -14,17 +16,17 @@ from vit_keras.models import Preprocessing
 def exported(tmp_path_factory):
     """An export of a model in mixed precision, which replaced an earlier export.
 
-    Returns its folder and rows, images of it, and Keras' probabilities for these in float32.
+    It has its folder and rows, images of it, and Keras' probabilities and rollouts in float32.
     """
     rng = np.random.default_rng(1)
-    model = small_model(rng, dtype="mixed_bfloat16", classifier="map")
+    model = small_model(rng, 2, dtype="mixed_bfloat16", classifier="map")
     model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
     model.class_names = list("abcde")
     images = rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")
-    plain = small_model(rng, classifier="map")
+    plain = small_model(rng, 2, classifier="map")
     plain.set_weights(model.get_weights())
-    prepared = (images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
-    expected = softmax(to_numpy(plain(prepared.astype("float32"))))
+    prepared = ((images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]).astype("float32")
+    expected = softmax(to_numpy(plain(prepared)))
     margins = np.diff(np.sort(expected, axis=-1)[:, -2:], axis=-1)[:, 0]
     clear = margins.argsort()[-8:]  # rounding does not change the class of these images
     images, expected = images[clear], expected[clear]
@@ -40,5 +42,9 @@ def exported(tmp_path_factory):
         formats=["savedmodel", "litert", "onnx"],
         precisions=["fp32", "int8"],
         threads=(1,),
+        attention=True,
     )
-    return folder, rows, images, expected
+    rollout = inspection.attention_views(plain, prepared[clear]).rollout
+    return types.SimpleNamespace(
+        folder=folder, rows=rows, images=images, expected=expected, rollout=rollout
+    )
