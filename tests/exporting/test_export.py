@@ -179,6 +179,7 @@ def test_a_served_model_holds_preprocessing_and_output(rng):
     assert_close(features @ kernel + bias, logits)
 
 
+@pytest.mark.on("torch")
 def test_an_application_gets_no_second_softmax(rng):
     model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
     randomize(model, rng, scale=0.1)
