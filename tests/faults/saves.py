@@ -4,7 +4,6 @@
 two values are two contents.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -13,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import safetensors.numpy
 
 from tests.training.halves import save_halves
@@ -119,21 +119,10 @@ def _download(folder, value):
     from tests.weights.server import BODY, ROW, Server
 
     del value
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(Server({"/" + ROW.path: BODY}).running())
-        with _mirror(server.url):
-            weights.fetch(ROW, cache_dir=folder, retries=0)
-
-
-@contextlib.contextmanager
-def _mirror(url):
-    import os
-
-    os.environ |= {download.MIRROR: url, "no_proxy": "*"}
-    try:
-        yield
-    finally:
-        del os.environ[download.MIRROR]
+    with Server({"/" + ROW.path: BODY}).running() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(download.MIRROR, server.url)
+        patch.setenv("no_proxy", "*")
+        weights.fetch(ROW, cache_dir=folder, retries=0)
 
 
 SAVES = {
@@ -154,13 +143,6 @@ SAVES = {
     "embeddings": Save(_embeddings, "table.parquet", stays=(".parts",)),
     "download": Save(_download, "ViT-B_16.npz", stays=(".part", ".part.tag", ".lock")),
 }
-# What the sweep must find fault with.
-WRONG = {"in place": Save(lambda folder, value: _in_place(folder / "a.txt", value), "a.txt")}
-
-
-def _in_place(path, value):
-    with open(path, "w") as file:
-        file.write(str(value) * 200)
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:

@@ -47,33 +47,18 @@ def kill_at(folder: str | os.PathLike, call: str, at: int) -> None:
     library.faults_arm(os.fsencode(os.path.abspath(folder)), name, ctypes.c_long(at), 0, mode)
 
 
-class Calls:
-    """What the library has seen.
-
-    Attributes:
-        names: The calls in their order, such as "open" and "write".
-    """
-
-    def __init__(self):
-        self.names: list[str] = []
-
-
 @contextlib.contextmanager
-def watching(
-    folder: str | os.PathLike, fault: str | None = None, at: int = 0, only: str = ""
-) -> Iterator[Calls]:
-    """Counts the calls on files under `folder`, and lets `fault` happen at call number `at`.
+def watching(folder: str | os.PathLike, fault: str | None = None, at: int = 0) -> Iterator[list]:
+    """Lists the calls on files under `folder`, and lets `fault` happen at call number `at`.
 
-    With `only`, such as "write", no other calls count.
+    The list of their names, such as "open" and "write", is filled at the end.
     """
     library = ctypes.CDLL(os.environ["LD_PRELOAD"])
     library.faults_log.restype = ctypes.c_char_p
     number, mode = FAULTS[fault] if fault else (0, COUNT)
-    calls = Calls()
-    name = only.encode()
-    library.faults_arm(os.fsencode(folder), name, ctypes.c_long(at), number, mode)
+    library.faults_arm(os.fsencode(folder), b"", ctypes.c_long(at), number, mode)
     try:
-        yield calls
+        yield (names := [])
     finally:
         library.faults_disarm()
-        calls.names = library.faults_log().decode().split()
+        names += library.faults_log().decode().split()

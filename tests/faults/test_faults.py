@@ -1,43 +1,45 @@
 """Every save survives every fault: the old content stays whole, or the new one is whole."""
 
+import collections
+import os
 import re
 
+import numpy as np
 import pytest
 
 from tests.faults import sweep
-
-pytestmark = pytest.mark.once
+from tests.training.small import small_config, small_model
+from vit_keras.training import checkpoints
 
 SAMPLE = 23  # every 23rd call of a save, and another one for each fault
 
 
-def run(*arguments):
-    return sweep.run_below(*arguments, capture_output=True, text=True)
-
-
-def counts(output):
-    """How many saves ended in which way."""
-    found: dict[str, int] = {}
-    for end, count in re.findall(r"'([^']+)': (\d+)[,}]", output):
-        found[end] = found.get(end, 0) + int(count)
-    return found
-
-
-def test_a_sample_of_faults_loses_nothing():
-    done = run("--every", str(SAMPLE))
+@pytest.mark.once
+@pytest.mark.parametrize("every", [SAMPLE, pytest.param(1, marks=pytest.mark.nightly)])
+def test_faults_lose_nothing(every):
+    done = sweep.run_below("--every", str(every), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    seen = counts(done.stdout)
+    seen = collections.Counter()
+    for end, count in re.findall(r"'([^']+)': (\d+)[,}]", done.stdout):
+        seen[end] += int(count)
     assert seen["error, old"] > 20 and seen["killed, old"] > 5 and seen["killed, new"] > 0
 
 
-def test_the_sweep_sees_a_save_that_writes_in_place():
-    done = run("--saves", "in place", "--faults", "ENOSPC stays", "kill, torn write")
-    assert done.returncode == 1
-    assert "in place, ENOSPC stays at call 2 (write): torn" in done.stdout
-    assert "in place, kill, torn write at call 2 (write): torn" in done.stdout
+def silly_rename(path, *, dir_fd=None):
+    """What a client of NFS does with a file that it removes while it is open."""
+    os.rename(path, f".nfs{os.path.basename(path)}", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
-@pytest.mark.nightly
-def test_every_fault_loses_nothing():
-    done = run()
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+@pytest.mark.once
+def test_a_removed_folder_with_open_files_goes_later(tmp_path, monkeypatch):
+    model = small_model(small_config(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", silly_rename)
+        for step in (1, 2, 3):
+            model.get_layer("head").bias.assign(np.full(3, step, "float32"))
+            checkpoints.save(model, tmp_path, step, keep=1)
+    *partial, last = sorted(path.name for path in tmp_path.iterdir())
+    assert last == "step_000000003" and partial
+    assert all(name.startswith(".partial-") for name in partial)
+    assert checkpoints.newest(tmp_path) == tmp_path / last
+    assert [path.name for path in tmp_path.iterdir()] == [last]

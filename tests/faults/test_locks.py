@@ -1,4 +1,4 @@
-"""Two processes that write to one place: the second names the first, and leaves."""
+"""Two processes that write to one place: the second names the first, and leaves. Clocks go back."""
 
 import contextlib
 import dataclasses
@@ -9,18 +9,19 @@ import os
 import pathlib
 import re
 import signal
+import time
 
 import numpy as np
 import pytest
 
 from tests.exporting.builds import small_model
 from tests.helpers import ROOT
+from tests.training.small import assert_same_state, small_run, state, without_rate
 from vit_keras import experiments, exporting, retrieval, runs
 from vit_keras.config import read_config
 from vit_keras.models import Preprocessing
 from vit_keras.support import files
 
-pytestmark = pytest.mark.once
 FORK = multiprocessing.get_context("fork")
 
 
@@ -44,38 +45,8 @@ def another_process(function, *arguments):
         process.join()
 
 
-def claims(place, process):
-    """The message of a second process, as a regular expression."""
-    owner = rf"work by process {process.pid} on \S+ since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
-    return rf"{re.escape(repr(str(place)))} is in use: {owner}\. Wait until it ends, or give"
-
-
-def a_sweep(folder):
-    experiments.sweep(dataclasses.replace(read_config("digits"), workdir=str(folder)))
-
-
-def a_cross_validation(folder):
-    config = dataclasses.replace(read_config("digits"), workdir=str(folder), folds=2)
-    experiments.cross_validate(config)
-
-
-def vtab(folder):
-    experiments.fine_tune_tasks("none.npz", folder)
-
-
-def a_run(folder):
-    with runs.claim(dataclasses.replace(read_config("digits"), workdir=str(folder))):
-        pass
-
-
-@pytest.mark.parametrize("begin", [a_sweep, a_cross_validation, vtab, a_run])
-def test_a_folder_of_another_process_is_refused(tmp_path, monkeypatch, begin):
-    monkeypatch.chdir(ROOT)
-    folder = tmp_path / "folder"
-    with another_process(files.claimed, folder, "work", "") as process:
-        with pytest.raises(ValueError, match=claims(folder, process)):
-            begin(folder)
-        assert [file.name for file in folder.iterdir()] == [".lock"]
+def run_in(folder, **fields):
+    return dataclasses.replace(read_config("digits"), workdir=str(folder), **fields)
 
 
 def an_export(folder):
@@ -92,17 +63,33 @@ def embeddings(path):
     retrieval.EmbeddingJob(embedder, listed, path)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "begin"),
-    [("out", an_export), ("out", several_exports), ("a.parquet", embeddings)],
+    [
+        ("run", lambda folder: experiments.sweep(run_in(folder))),
+        ("run", lambda folder: experiments.cross_validate(run_in(folder, folds=2))),
+        ("run", lambda folder: experiments.fine_tune_tasks("none.npz", folder)),
+        ("run", lambda folder: runs.claim(run_in(folder)).__enter__()),
+        ("out", an_export),
+        ("out", several_exports),
+        ("a.parquet", embeddings),
+    ],
 )
-def test_an_output_of_another_process_is_refused(tmp_path, name, begin):
-    with another_process(files.claimed_output, tmp_path / name, "work") as process:
-        with pytest.raises(ValueError, match=claims(tmp_path / name, process)):
-            begin(tmp_path / name)
-        assert [file.name for file in tmp_path.iterdir()] == [f".{name}.lock"]
+def test_a_place_of_another_process_is_refused(tmp_path, monkeypatch, name, begin):
+    monkeypatch.chdir(ROOT)
+    place, is_run = tmp_path / name, name == "run"
+    claim = (files.claimed, place, "work", "") if is_run else (files.claimed_output, place, "work")
+    with another_process(*claim) as process:
+        owner = rf"work by process {process.pid} on \S+ since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
+        message = rf"{re.escape(repr(str(place)))} is in use: {owner}\. Wait until it ends, or give"
+        with pytest.raises(ValueError, match=message):
+            begin(place)
+        held = place.iterdir() if is_run else tmp_path.iterdir()
+        assert [file.name for file in held] == [".lock" if is_run else f".{name}.lock"]
 
 
+@pytest.mark.once
 def test_the_lock_of_a_killed_process_is_none(tmp_path):
     with another_process(files.claimed_output, tmp_path / "a.csv", "work"):
         pass
@@ -119,6 +106,7 @@ def half_a_file(path):
         yield
 
 
+@pytest.mark.once
 def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
     with another_process(half_a_file, tmp_path / "a.txt") as first:
         second = FORK.Process(target=files.write_text, args=(tmp_path / "a.txt", "whole"))
@@ -131,14 +119,39 @@ def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "whole"
 
 
+@pytest.mark.once
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     def no_locks(file, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    for place in (tmp_path / "run", tmp_path / "a.csv"):
-        message = f"{re.escape(str(tmp_path))}.* cannot be locked: .*No locks.*a local disk"
-        with pytest.raises(OSError, match=message), files.claimed_output(place, "work"):
-            pass
+    message = f"{re.escape(str(tmp_path))}.* cannot be locked: .*No locks.*a local disk"
+    with pytest.raises(OSError, match=message), files.claimed_output(tmp_path / "run", "work"):
+        pass
     with pytest.raises(OSError, match=r"cannot be locked"):
         files.write_text(tmp_path / "a.json", "new")
+
+
+ALL = {"optimizer": {"ema_decay": 0.8, "warmup_steps": 3}, "patience": 3, "total_steps": 12}
+
+
+@pytest.mark.on("torch")
+def test_a_run_resumes_with_a_clock_set_back(tmp_path, monkeypatch):
+    """Twice killed, each time ten years earlier, and the newest files look the oldest."""
+    *_, rows = small_run(tmp_path / "straight", **ALL)
+    now = time.time()
+    for number, last in enumerate((5, 10, 100)):
+        years = number * 10 * 365 * 24 * 3600
+        monkeypatch.setattr(time, "time", lambda back=years: now - back)
+
+        def stop(images, part, last=last):
+            return images if part < last else images * float("nan")
+
+        try:
+            *_, resumed = small_run(tmp_path / "back", stop, **ALL)
+        except FloatingPointError:
+            assert last < 100
+        for path in sorted((tmp_path / "back").rglob("*")):
+            os.utime(path, (now - years, now - years))
+    assert without_rate(resumed) == without_rate(rows)
+    assert_same_state(state(tmp_path / "straight", 12), state(tmp_path / "back", 12))

@@ -1,15 +1,26 @@
-"""Numbered cases: damaged files of each subject, and crafted files."""
+"""Numbered cases of damaged, crafted and forged files, and what opening them comes to."""
 
 import pathlib
+import re
 import shutil
+import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from tests.fuzz import crafted, damage, subjects
-from tests.fuzz.craft import Craft
-from tests.fuzz.crafted_torch import trap
-from tests.fuzz.outcomes import RAN, SAID, UNSEEN, WRONG, judge, size, taken
+from tests.fuzz import damage, subjects
+from tests.fuzz.crafted import Crafts, crafts, trap
+
+REFUSED, RIGHT, WARNED, WRONG = "refused", "right", "right, warned", "wrong"
+UNRELATED, UNNAMED = "unrelated exception", "refused without a name"
+CRASH, HANG, MEMORY, RAN = "crash", "hang", "over the bound", "ran code"
+SAID, UNSEEN = "another model, as it says", "wrong, no checksum"
+FINE = (REFUSED, RIGHT, WARNED, SAID, UNSEEN)
+OUTCOMES = (*FINE, WRONG, UNNAMED, UNRELATED, CRASH, HANG, MEMORY, RAN)
+# What a refusal is. A UnicodeDecodeError is none: it comes from far below.
+REFUSALS = (ValueError, FileNotFoundError, OSError)
+BELOW = (UnicodeError, EOFError)
 
 
 class Case(NamedTuple):
@@ -17,8 +28,8 @@ class Case(NamedTuple):
 
     Attributes:
         subject: A key of `subjects.SUBJECTS`.
-        kind: "damaged" by chance, or "crafted".
-        number: The seed of the damage, or the place in the list of crafted files.
+        kind: "damaged" or "forged" by chance, or "crafted".
+        number: The seed, or the place in the list of crafted files.
     """
 
     subject: str
@@ -27,12 +38,9 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What became of a case.
+    """What became of a case: one of `OUTCOMES`, the error or what differs, and what was done.
 
     Attributes:
-        outcome: One of `outcomes.OUTCOMES`.
-        message: The error, or what differs.
-        change: What was done to the file.
         memory: The bytes of memory that were taken at the peak.
         size: The bytes of the file, or of its folder.
     """
@@ -49,50 +57,87 @@ class Cases:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
-        self.valid: dict[str, tuple[pathlib.Path, list, list[Craft]]] = {}
+        self.valid: dict[str, tuple[pathlib.Path, list, Crafts]] = {}
 
-    def prepared(self, name: str) -> tuple[pathlib.Path, list, list[Craft]]:
+    def prepared(self, name: str) -> tuple[pathlib.Path, list, Crafts]:
         """The folder of a subject's valid files, what they say, and its crafted files."""
         if name not in self.valid:
             folder = self.folder / "valid" / name
             path = subjects.made(name, folder)
             with subjects.quiet():
                 said = subjects.SUBJECTS[name].open(path)
-            self.valid[name] = folder, said, crafted.crafted(name, path)
+            self.valid[name] = folder, said, crafts(name, path)
         return self.valid[name]
 
     def judge(self, case: Case) -> Verdict:
         subject = subjects.SUBJECTS[case.subject]
-        folder, right, crafts = self.prepared(case.subject)
-        place = self.folder / "damaged" / case.subject
-        subjects.copied(folder, place)
-        path = place / subject.path
+        folder, right, crafted = self.prepared(case.subject)
+        place = self.folder / "changed"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(folder, place)
+        path, is_valid = place / subject.path, False
+        rng = np.random.default_rng([sum(case.subject.encode()), case.number])
         if case.kind == "crafted":
-            craft = crafts[case.number]
-            craft.spoil(path)
-            change = craft.name
+            change = list(crafted)[case.number]
+            crafted[change](path)
+        elif case.kind == "forged":
+            change, is_valid = subject.forge(path, rng)
         else:
-            change = damaged(path, np.random.default_rng([sum(case.subject.encode()), case.number]))
-        total = size(place)
-        (outcome, message), peak = taken(lambda: judge(subject.open, path, right))
-        if case.kind == "crafted" and outcome == WRONG and craft.valid:
+            change = _damaged(path, rng)
+        size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        (outcome, message), peak = _taken(lambda: judge(subject.open, path, right))
+        if outcome == WRONG and is_valid:
             outcome = SAID
-        if case.kind == "damaged" and outcome == WRONG and not subject.checked:
+        if outcome == WRONG and case.kind == "damaged" and not subject.checked:
             outcome = UNSEEN
         if trap(path).exists():
             outcome = RAN
-        shutil.rmtree(place)
-        return Verdict(outcome, message, change, peak, total)
+        return Verdict(outcome, message, change, peak, size)
 
 
-def damaged(path: pathlib.Path, rng: np.random.Generator) -> str:
-    """Damages a file, or one in a folder; returns the change in words."""
+def _damaged(path, rng):
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     file = files[int(rng.integers(len(files)))]
-    data = file.read_bytes()
-    changed = data
-    while changed == data:
-        change = damage.drawn(rng)
-        changed = change(data)
-    file.write_bytes(changed)
+    content, change = damage.damaged(file.read_bytes(), rng)
+    file.write_bytes(content)
     return f"{file.name}: {change}"
+
+
+def judge(open_: Callable, path: pathlib.Path, right: list) -> tuple[str, str]:
+    """Opens a file and compares what it says; returns one of the outcomes, and a message."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            values = open_(path)
+        except Exception as error:
+            return _refusal(error, path), f"{type(error).__name__}: {error}"
+    told = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    if values != right:
+        return WRONG, "; ".join(f"{a} for {b}" for a, b in zip(values[1:], right[1:]) if a != b)
+    return (WARNED, told[0]) if told else (RIGHT, "")
+
+
+def _refusal(error, path):
+    below = isinstance(error, BELOW) or type(error).__module__ == "json.decoder"
+    if below or not isinstance(error, REFUSALS):
+        return UNRELATED
+    names = [path.name, *(inner.name for inner in path.parent.rglob("*"))]
+    named = any(re.search(rf"(^|[/'\"\s]){re.escape(name)}", str(error)) for name in names)
+    return REFUSED if named else UNNAMED
+
+
+def _taken(call):
+    """Calls; returns the result and the bytes by which the resident memory rose at its peak.
+
+    The kernel keeps the peak, so that memory of NumPy, torch, HDF5 and maps counts.
+    """
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    before = _resident("VmRSS")
+    result = call()
+    return result, max(_resident("VmHWM") - before, 0)
+
+
+def _resident(field):
+    match = re.search(rf"{field}:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
+    assert match
+    return 1024 * int(match[1])

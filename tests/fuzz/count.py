@@ -1,45 +1,74 @@
-"""Opens damaged and crafted files by the thousand, and counts what becomes of them.
+"""Opens damaged, crafted and forged files by the thousand, and counts what becomes of them.
 
-    KERAS_BACKEND=torch python -m tests.fuzz.count --damaged 5000 --crafted 500
+    KERAS_BACKEND=torch python -m tests.fuzz.count --damaged 300 --forged 30 --subject "timm .pth"
 
-Each file is opened in a process that may crash, hang or take memory, which counts too. The table
-has a row for each kind of file. Cases that are no refusal and not right are listed, and the first
-of each kind can be opened again with `--subject NAME --case KIND NUMBER`. The exit code is then 1.
+Each file is opened in a process that may crash, hang or take memory, which counts too. torch is
+quick here, and forks. The table has a row for each kind of file. Cases that are no refusal and not
+right are listed, and can be opened again with `--subject NAME --case KIND NUMBER`. The exit code is
+then 1.
 """
 
 import argparse
 import collections
 import json
+import os
 import pathlib
+import resource
+import signal
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 
-import numpy as np
-
-from tests.fuzz.cases import Case, Cases
-from tests.fuzz.outcomes import FINE, OUTCOMES
+from tests.fuzz.cases import CRASH, FINE, HANG, MEMORY, OUTCOMES, Case, Cases, Verdict
 from tests.fuzz.subjects import SUBJECTS
-from tests.fuzz.workers import judged
+
+SECONDS = 30  # of the processor, after which a case counts as a hang; valid files take up to 1
+SLEEP = 600  # seconds of any clock, after which a process that waits counts as well
+ADDRESS_SPACE = 6 * 2**30  # above what a process has when it starts; then MemoryError
+TIMES = 4  # as much memory as the file may be taken, and what the subject says
 
 
-def drawn(names: list[str], damaged: int, crafted: int, seed: int) -> list[Case]:
-    """The cases: equally many damaged files of each kind, and a sample of the crafted ones."""
-    cases = [
-        Case(name, "damaged", seed * 10**6 + i)
-        for k, name in enumerate(names)
-        for i in range(damaged // len(names) + (k < damaged % len(names)))
-    ]
-    if not crafted:
-        return cases
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = Cases(pathlib.Path(folder))
-        every = [
-            Case(name, "crafted", i)
-            for name in names
-            for i in range(len(prepared.prepared(name)[2]))
-        ]
-    chosen = np.random.default_rng(seed).permutation(len(every))[:crafted]
-    return cases + [every[i] for i in sorted(chosen)]
+def judged(cases: Cases, case: Case) -> Verdict:
+    """The verdict of a process of its own."""
+    cases.prepared(case.subject)
+    source, sink = os.pipe()
+    if (child := os.fork()) == 0:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(SLEEP)
+        used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESS_SPACE,) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            verdict = cases.judge(case)
+            verdict = verdict._replace(message=verdict.message[:2000])  # a pipe holds that
+            os.write(sink, json.dumps(verdict).encode())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(sink)
+    with open(source) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        is_hang = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+        return Verdict(HANG if is_hang else CRASH, f"status {status}")
+    verdict = Verdict(*json.loads(said))
+    if verdict.memory > TIMES * verdict.size + SUBJECTS[case.subject].beyond:
+        message = f"{verdict.memory:,} bytes; {verdict.outcome}: {verdict.message}"
+        verdict = verdict._replace(outcome=MEMORY, message=message)
+    return verdict
+
+
+def drawn(
+    cases: Cases, names: Iterable[str], damaged: int, forged: int, seed: int
+) -> Iterator[Case]:
+    """The cases of each subject: damaged, crafted and forged ones."""
+    for name in names:
+        counts = {"damaged": damaged, "forged": forged if SUBJECTS[name].forge else 0}
+        for kind, count in counts.items():
+            yield from (Case(name, kind, seed * 10**6 + i) for i in range(count))
+        crafted = len(cases.prepared(name)[2]) if forged else 0
+        yield from (Case(name, "crafted", i) for i in range(crafted))
 
 
 def table(counts: dict[tuple[str, str], collections.Counter]) -> str:
@@ -55,32 +84,34 @@ def table(counts: dict[tuple[str, str], collections.Counter]) -> str:
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--damaged", type=int, default=5000, help="the number of damaged files")
-    parser.add_argument("--crafted", type=int, default=500, help="the number of crafted files")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--subject", action="append", choices=SUBJECTS, help="all by default")
-    parser.add_argument("--case", nargs=2, metavar=("KIND", "NUMBER"), help="opens one case alone")
-    parser.add_argument("--log", type=pathlib.Path, help="a file for all verdicts, as JSON lines")
+    add = parser.add_argument
+    add("--damaged", type=int, default=100, help="the number of damaged files of each kind")
+    add("--forged", type=int, default=20, help="of forged ones; 0 leaves out crafted ones too")
+    add("--seed", type=int, default=0)
+    add("--subject", action="append", choices=SUBJECTS, help="all by default")
+    add("--case", nargs=2, metavar=("KIND", "NUMBER"), help="opens one case alone")
+    add("--log", type=pathlib.Path, help="a file for all verdicts, as JSON lines")
     options = parser.parse_args(arguments)
     names = options.subject or list(SUBJECTS)
-    if options.case:
-        cases = [Case(name, options.case[0], int(options.case[1])) for name in names]
-    else:
-        cases = drawn(names, options.damaged, options.crafted, options.seed)
     counts: dict = collections.defaultdict(collections.Counter)
-    largest = 0
-    for case, verdict in judged(cases):
+    largest, folder = 0, tempfile.TemporaryDirectory()
+    os.environ["KERAS_HOME"] = folder.name
+    cases = Cases(pathlib.Path(folder.name))
+    chosen: Iterable[Case] = drawn(cases, names, options.damaged, options.forged, options.seed)
+    if options.case:
+        chosen = [Case(name, options.case[0], int(options.case[1])) for name in names]
+    for case in chosen:
+        verdict = judged(cases, case)
         counts[case[:2]][verdict.outcome] += 1
-        largest = max(largest, verdict.memory - 4 * verdict.size)
+        largest = max(largest, verdict.memory - TIMES * verdict.size)
         if verdict.outcome not in FINE or options.case:
-            print(
-                *case, verdict.outcome, verdict.change, verdict.message[:300], sep=" | ", flush=True
-            )
+            told = (*case, verdict.outcome, verdict.change, verdict.message[:300])
+            print(*told, sep=" | ", flush=True)
         if options.log:
             with options.log.open("a") as log:
                 log.write(json.dumps({**case._asdict(), **verdict._asdict()}) + "\n")
     print(table(counts))
-    print(f"the most memory beyond 4 times the file: {largest / 2**20:.0f} MiB")
+    print(f"the most memory beyond {TIMES} times the file: {largest / 2**20:.0f} MiB")
     return int(any(outcome not in FINE for count in counts.values() for outcome in count))
 
 

@@ -1,36 +1,469 @@
-"""All crafted files, in an order that a seed draws from."""
+"""Crafted files: forged archives, headers, pickles, groups, and bytes that are no weights at all.
 
+`CRAFTS` holds, for some subjects, functions that take the path of a valid file and change the file.
+"""
+
+import collections
+import io
+import json
 import pathlib
-from collections.abc import Iterator
+import pickle
+import struct
+import warnings
+import zipfile
+from collections.abc import Callable
 
-from tests.fuzz import crafted_archives, crafted_h5, crafted_headers, crafted_json, crafted_torch
-from tests.fuzz.craft import Craft
+import numpy as np
 
+from tests.fuzz.damage import CONTENTS, put_text, rewritten, texts_of
+from vit_keras.weights.containers.checks import KEY
 
-def structures(subject: str) -> Iterator[Craft]:
-    """Forged containers of a subject."""
-    if subject.endswith(".npz"):
-        yield from crafted_archives.npz_cases(subject)
-    if subject.endswith(".safetensors"):
-        yield from crafted_headers.header_cases(subject)
-    if subject.endswith((".pth", ".bin")):
-        yield from crafted_torch.torch_cases(subject)
-    if subject.endswith((".h5", ".keras")) or subject == "keras_hub folder":
-        yield from crafted_h5.h5_cases(subject)
-    if "." in subject:
-        yield from crafted_headers.bytes_cases(subject)
+Crafts = dict[str, Callable[[pathlib.Path], None]]
+KERNEL = "embedding/kernel.npy"  # of the arrays that are replaced
 
 
-def fields(subject: str, path: pathlib.Path) -> Iterator[Craft]:
-    """Wrong fields in the JSON of a subject, whose valid file is at `path`."""
-    if path.is_dir():
-        yield from crafted_json.folder_cases(subject, path)
-    elif path.suffix == ".safetensors":
-        yield from crafted_json.note_cases(subject, path)
-    elif path.suffix == ".keras":
-        yield from crafted_json.keras_cases(subject, path)
+def written(content: bytes):
+    return lambda path: path.write_bytes(content)
 
 
-def crafted(subject: str, path: pathlib.Path) -> list[Craft]:
-    """All crafted files of a subject, forged containers first."""
-    return [*structures(subject), *fields(subject, path)]
+def npy(descr: str = "'<f4'", shape: str = "(4, 4)", data: bytes = bytes(64)) -> bytes:
+    """A `.npy` whose header claims something."""
+    return with_header(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n", data)
+
+
+def with_header(header: str, data: bytes = bytes(64), version: bytes = b"\x01\x00") -> bytes:
+    length = struct.pack("<H" if version == b"\x01\x00" else "<L", len(header))
+    return b"\x93NUMPY" + version + length + header.encode() + data
+
+
+ARRAYS: dict[str, bytes] = {
+    "negative shape": npy(shape="(-4, -4)"),
+    "shape of truths": npy(shape="(True, 16)"),
+    "shape of fractions": npy(shape="(4.0, 4)"),
+    "shape of 10**12": npy(shape="(1000000, 1000000)"),
+    "shape of 10**30": npy(shape=f"({10**30},)"),
+    "shape of 70 axes": npy(shape=str((2,) * 4 + (1,) * 66)),
+    "no items of 10**12": npy("'V0'", f"({10**12},)", b""),
+    "empty axis beside a huge one": npy(shape=f"(0, {10**12})", data=b""),
+    "huge array in each item": npy("('<f4', (100000, 100000))", "(1,)"),
+    "fields": npy("[('a', '<f4'), ('b', '<f4')]", "(8,)"),
+    "objects": npy("'O'", "(8,)", b"\x80\x04cposix\nsystem\n(S'true'\ntR."),
+    "other byte order": npy("'>f4'"),
+    "unknown type": npy("'q9'"),
+    "other keys": with_header("{'descr': '<f4'}\n"),
+    "code": with_header("__import__('os').abort()\n"),
+    "many brackets": with_header("(" * 9000),
+    "header of 4 GB": b"\x93NUMPY\x02\x00" + b"\xff" * 4 + npy(),
+    "version 9": with_header("{}", version=b"\x09\x00"),
+    "long header": with_header(" " * 60_000, version=b"\x02\x00"),
+    "empty": b"",
+    "NaN": npy(shape="(4,)", data=np.full(4, np.nan, "<f4").tobytes()),
+}
+
+
+def _array(content: bytes):
+    def change(members):
+        name = next((name for name in (KERNEL, "embeddings.npy") if name in members), None)
+        members[name or next(iter(members))] = content
+
+    return lambda path: rewritten(path, change)
+
+
+def _duplicate(path):
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+        warnings.simplefilter("ignore")
+        name = archive.namelist()[0]
+        archive.writestr(name, archive.read(name)[:-4] + b"\1\2\3\4")
+
+
+def _bomb(path):
+    """80 deflated megabytes in 80 kilobytes."""
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.npy", npy(shape=f"({20 * 2**20},)", data=bytes(80 * 2**20)))
+
+
+def _patched(signature: bytes, offset: int, content: bytes):
+    """Overwrites bytes after the first signature of a record in an archive."""
+
+    def spoil(path):
+        data = bytearray(path.read_bytes())
+        place = (data.rindex if signature == END else data.index)(signature) + offset
+        data[place : place + len(content)] = content
+        path.write_bytes(bytes(data))
+
+    return spoil
+
+
+def _insert(path, locator):
+    data = path.read_bytes()
+    path.write_bytes(data[:-22] + locator + data[-22:])
+
+
+def _compressed(kind):
+    return lambda path: rewritten(path, lambda members: None, compression=kind)
+
+
+LOCAL, ENTRY, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
+ARCHIVES: Crafts = {
+    "entry twice": _duplicate,
+    "deflate bomb": _bomb,
+    "text before it": lambda path: path.write_bytes(b"#!/bin/sh\n" + path.read_bytes()),
+    "LZMA": _compressed(zipfile.ZIP_LZMA),
+    "deflate": _compressed(zipfile.ZIP_DEFLATED),
+    "unknown compression": _patched(ENTRY, 10, b"\x63\x00"),
+    "encrypted": _patched(ENTRY, 8, b"\x01\x00"),
+    "UTF-8 name that is none": _patched(ENTRY, 8, b"\x00\x08"),
+    "wrong checksum": _patched(ENTRY, 16, b"\1\2\3\4"),
+    "claims 3 GB": _patched(ENTRY, 24, b"\x00\x00\x00\xc0"),
+    "claims less": _patched(ENTRY, 24, b"\x01\x00\x00\x00"),
+    "sizes in the fields of ZIP64": _patched(ENTRY, 20, b"\xff" * 8),
+    "offset elsewhere": _patched(ENTRY, 42, b"\x00\x00\x00\x70"),
+    "name elsewhere in the local header": _patched(LOCAL, 30, b"zz"),
+    "directory of 4 GB": _patched(END, 12, b"\xfe\xff\xff\xff"),
+    "directory elsewhere": _patched(END, 16, b"\xff\xff\xff\x7f"),
+    "entries on 5 disks": _patched(END, 4, b"\x05\x00\x05\x00"),
+    "ZIP64 on 2 disks": lambda path: _insert(path, b"PK\6\7" + struct.pack("<LQL", 0, 0, 2)),
+}
+
+
+def _header(change: Callable):
+    """Rewrites a safetensors header, without hashes; `change` takes it and the first tensors'."""
+
+    def spoil(path):
+        data = path.read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        header, data = json.loads(data[8 : 8 + length]), data[8 + length :]
+        header["__metadata__"].pop(KEY, None)
+        rows = [row for name, row in header.items() if name != "__metadata__"]
+        text = change(header, sorted(rows, key=lambda row: row["data_offsets"]))
+        text = json.dumps(header).encode() if text is None else text
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+    return spoil
+
+
+def _row(**fields):
+    return _header(lambda header, rows: rows[0].update(fields))
+
+
+def _metadata(value):
+    return _header(lambda header, rows: header.update(__metadata__=value))
+
+
+def _text(text: bytes):
+    return _header(lambda header, rows: text)
+
+
+def _length(length: int):
+    return lambda path: path.write_bytes(struct.pack("<Q", length) + path.read_bytes()[8:])
+
+
+def _hole(header, rows):
+    rows[-1]["data_offsets"] = [place + 4 for place in rows[-1]["data_offsets"]]
+
+
+def _twice(header, rows):
+    """The name of a matrix twice, with the axes of its shape reversed the second time."""
+    name = next(name for name, row in header.items() if len(row.get("shape", ())) == 2)
+    row = {**header[name], "shape": header[name]["shape"][::-1]}
+    return (json.dumps(header)[:-1] + f", {json.dumps(name)}: {json.dumps(row)}}}").encode()
+
+
+def _renamed(header, rows):
+    header["\x1b[2J\0\u202e"] = header.pop(next(n for n in header if header[n] is rows[0]))
+
+
+EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+HEADERS: Crafts = {
+    "overlapping tensors": _header(lambda h, rows: rows[1].update(rows[0])),
+    "hole between tensors": _header(_hole),
+    "tensor twice": _header(_twice),
+    "200,000 tensors": _header(lambda h, rows: h.update({f"x{i}": EMPTY for i in range(200_000)})),
+    "offsets outside": _row(data_offsets=[0, 10**12], shape=[25 * 10**10]),
+    "offsets of 2**64": _row(data_offsets=[0, 2**64], shape=[2**62]),
+    "negative shape": _row(shape=[-1, 4]),
+    "shape of 2**63": _row(shape=[2**63, 2]),
+    "no items of 10**12": _row(shape=[0, 10**12], data_offsets=[0, 0]),
+    "unknown type": _row(dtype="F31"),
+    "type of another width": _row(dtype="F64"),
+    "bool": _row(dtype="BOOL"),
+    "name of control characters": _header(_renamed),
+    "metadata is a list": _metadata([]),
+    "metadata of numbers": _metadata({"vit_keras": 5}),
+    "note of brackets": _metadata({"vit_keras": "[" * 100_000}),
+    "note is null": _metadata({"vit_keras": "null"}),
+    "note of lists": _metadata({"vit_keras": '{"architecture": [], "numerics": []}'}),
+    "note of nothing": _metadata({"vit_keras": '{"architecture": {}, "numerics": {}}'}),
+    "header longer than the file": _length(10**6),
+    "header of 2**64 - 1 bytes": _length(2**64 - 1),
+    "header of no bytes": _length(0),
+    "header cut": _length(20),
+    "header of objects": _text(b'{"a":' * 100_000),
+    "header is null": _text(b"null"),
+    "header is no UTF-8": _text(b'{"\xff": 1}'),
+    "header of nothing": _text(b"{}"),
+}
+
+
+def _groups(change: Callable):
+    """Changes the HDF5 in a `.keras` file, without its hash.
+
+    `change` takes it, the path of its first data set, and h5py, and may return what takes the place
+    of that data set.
+    """
+
+    def spoil(path):
+        rewritten(path, lambda members: members.update({H5: edited(members[H5])}))
+
+    def edited(content):
+        import h5py
+
+        with h5py.File(buffer := io.BytesIO(content), "r+") as file:
+            names: list[str] = []
+            file.visititems(lambda name, x: names.append(name) if hasattr(x, "dtype") else None)
+            file.attrs.pop(KEY, None)
+            if (made := change(file, names[0], h5py)) is not None:
+                del file[names[0]]
+                file[names[0]] = made
+        return buffer.getvalue()
+
+    return spoil
+
+
+def _claims(shape, **options):
+    def change(file, name, h5py):
+        del file[name]
+        file.create_dataset(name, shape, "f4", **options)
+
+    return _groups(change)
+
+
+def _virtual(file, name, h5py):
+    layout = h5py.VirtualLayout(shape=(100,), dtype="f4")
+    layout[:] = h5py.VirtualSource("other.h5", "x", shape=(100,))
+    del file[name]
+    file.create_virtual_dataset(name, layout)
+
+
+def _layers_of_numbers(file, name, h5py):
+    del file["layers"]
+    file["layers"] = np.zeros(3)
+
+
+def _typed(dtype):
+    return _groups(lambda file, name, h5py: np.zeros((4, 4)).astype(dtype))
+
+
+def _nested(times, make):
+    def change(file, name, h5py):
+        group = file["layers"]
+        for i in range(times):
+            group = make(group, i)
+
+    return _groups(change)
+
+
+def _doubled(group, i):
+    """A group that holds the next one twice: 2**30 paths after thirty of them."""
+    group[f"b{i}"] = inner = group.create_group(f"a{i}")
+    return inner
+
+
+def _named(value):
+    """Another value for the attribute that names a layer."""
+    return _groups(lambda file, name, h5py: file[name].parent.attrs.update(name=value))
+
+
+H5 = "model.weights.h5"
+GROUPS: Crafts = {
+    "soft link": _groups(lambda file, name, h5py: h5py.SoftLink("/layers")),
+    "soft link to itself": _groups(lambda file, name, h5py: h5py.SoftLink(f"/{name}")),
+    "external link": _groups(lambda file, name, h5py: h5py.ExternalLink("b.h5", "/x")),
+    "virtual data set": _groups(_virtual),
+    "data in another file": _claims((100,), external=[("raw", 0, 400)]),
+    "type in a data set's place": _groups(lambda file, name, h5py: np.dtype("f4")),
+    "data set without a space": _groups(lambda file, name, h5py: h5py.Empty("f4")),
+    "layers is a data set": _groups(_layers_of_numbers),
+    "no layers": _groups(lambda file, name, h5py: file.clear()),
+    **{f"numbers of type {kind}": _typed(kind) for kind in ("i4", "?", "c8", "S3", "V7", "u1")},
+    "references": _groups(lambda file, name, h5py: np.array([file.ref], dtype=h5py.ref_dtype)),
+    "texts": _groups(lambda file, name, h5py: np.array(["a"], dtype=h5py.string_dtype())),
+    "claims 400 GB in chunks": _claims((10**5, 10**6), chunks=(100, 100)),
+    "claims 200 MB of zeros": _claims((50, 10**6), chunks=(50, 10**6), compression="gzip"),
+    "a chunk of 2 GB": _claims((4, 4), chunks=(2**14, 2**15), maxshape=(None, None)),
+    "empty axis beside a huge one": _claims((0, 2**40), maxshape=(0, 2**40)),
+    "group in itself": _groups(
+        lambda file, name, h5py: file["layers"].update(again=file["layers"])
+    ),
+    "groups doubled 30 times": _nested(30, _doubled),
+    "3,000 groups deep": _nested(3000, lambda group, i: group.create_group("a")),
+    "500 groups": _nested(500, lambda group, i: group.create_group(f"{i}/vars") and group),
+    "name is a number": _named(5),
+    "name is bytes that are no UTF-8": _named(np.bytes_(b"\xff\xfe")),
+    "name of control characters": _named("\x1b[2J\u202e"),
+    "NaN": _groups(lambda file, name, h5py: np.full((4, 4), np.nan)),
+}
+
+
+class Runs:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def trap(path: pathlib.Path) -> pathlib.Path:
+    """The file that appears if a pickle ran."""
+    return path.with_name("a pickle ran")
+
+
+def _state(change: Callable, zipped: bool = True):
+    """Rewrites a state dict, without hashes; `change` takes it, its first matrix, and torch."""
+
+    def spoil(path):
+        import torch
+
+        state = torch.load(path, weights_only=True)
+        matrix = next(tensor for tensor in state.values() if tensor.ndim == 2)
+        runs = Runs(trap(path))
+        changed = change(state, matrix, torch) if zipped else {**state, "x": runs}
+        changed = {**state, "x": runs} if changed is Runs else changed
+        torch.save(changed, path, _use_new_zipfile_serialization=zipped)
+
+    return spoil
+
+
+def _tensor(make: Callable):
+    """Puts a tensor in the place of the first matrix."""
+    return _state(lambda s, x, torch: {n: make(x, torch) if t is x else t for n, t in s.items()})
+
+
+def _program(opcodes: bytes):
+    """A program of pickle in the place of the archive's own."""
+
+    def change(members):
+        members[next(n for n in members if n.endswith("/data.pkl"))] = b"\x80\x02" + opcodes + b"."
+
+    return lambda path: rewritten(path, change)
+
+
+def _record(end: str, kept: float):
+    """A record without its end, or none at all."""
+
+    def change(members):
+        name = next(name for name in members if name.endswith(end))
+        members[name] = members[name][: int(len(members[name]) * kept)]
+        if not kept:
+            del members[name]
+
+    return lambda path: rewritten(path, change)
+
+
+def _legacy_claims(path):
+    """A file of the old form whose storage claims 2**40 numbers."""
+    import torch
+
+    torch.save({"x": torch.zeros(77)}, buffer := io.BytesIO(), _use_new_zipfile_serialization=False)
+    path.write_bytes(buffer.getvalue().replace(b"KM", b"\x8a\x06\x00\x00\x00\x00\x00\x01"))
+
+
+def _in_itself(state, x, torch):
+    outer = collections.OrderedDict(state)
+    outer["model"] = outer
+    return outer
+
+
+STATES: Crafts = {
+    **{
+        kind: _tensor(lambda x, torch, kind=kind: x.to(getattr(torch, kind)))
+        for kind in ("int32", "bool", "complex64", "float8_e4m3fn")
+    },
+    "sparse": _tensor(lambda x, torch: x.to_sparse()),
+    "quantized": _tensor(lambda x, torch: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)),
+    "meta": _tensor(lambda x, torch: x.to("meta")),
+    "nested": _tensor(lambda x, torch: torch.nested.nested_tensor([x[0], x[0, :2]])),
+    "needs a gradient": _tensor(lambda x, torch: x.clone().requires_grad_()),
+    "strides of another order": _tensor(lambda x, torch: x.t().contiguous().t()),
+    "strides of 0": _tensor(lambda x, torch: torch.ones(1).as_strided((10**6, 10**6), (0, 0))),
+    "empty axis beside a huge one": _tensor(lambda x, torch: torch.zeros(0, 2**40)),
+    "NaN": _tensor(lambda x, torch: x * float("nan")),
+    "list of tensors": _state(lambda state, x, torch: list(state.values())),
+    "names are numbers": _state(lambda state, x, torch: dict(enumerate(state.values()))),
+    "name twice": _state(lambda state, x, torch: {**state, 1: x, "1": x}),
+    "name of control characters": _state(lambda state, x, torch: {**state, "\x1b[2J\u202e": x}),
+    "values that are no tensors": _state(lambda state, x, torch: {**state, "epoch": [None, 5]}),
+    "nested state dicts": _state(lambda state, x, torch: {"model": {"state_dict": state}}),
+    "state dict in itself": _state(_in_itself),
+    "old form that runs code": _state(lambda *_: None, zipped=False),
+    "old form that claims 2**40 numbers": _legacy_claims,
+    "runs code": _state(lambda state, x, torch: Runs),
+    "a counter": _state(lambda state, x, torch: {**state, "x": collections.Counter("aab")}),
+    "record too short": _record("/data/0", 0.5),
+    "without version": _record("/version", 0),
+    "without data.pkl": _record("/data.pkl", 0),
+    "without a record": _record("/data/0", 0),
+    "program: stack too short": _program(b"0" * 9),
+    "program: os.system": _program(b"cposix\nsystem\nX\x04\x00\x00\x00trueq\x00\x85q\x01R"),
+    "program: 10**5 tuples": _program(b")" + b"\x85" * 10**5),
+    "program: a text of 4 GB": _program(b"X\xff\xff\xff\xff"),
+    "program: doubled 60 times": _program(b"]" + b"q\x00h\x00h\x00\x86" * 60),
+    "program: bytearray of 2**40": _program(
+        b"c__builtin__\nbytearray\n\x8a\x06" + bytes(5) + b"\1\x85R"
+    ),
+}
+YAML: dict[str, bytes] = {
+    "aliases": b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+    "aliases without end": b"name: &a [*a]\n",
+    "merge": b"a: &a {seed: 1}\n<<: *a\n",
+    "merges": b"a0: &a0 {seed: 1}"
+    + b"".join(b"\na%d: &a%d {<<: [*a%d, *a%d]}" % (i, i, i - 1, i - 1) for i in range(1, 30)),
+    "dashes": b"- " * 100_000,
+    "NUL": b"name: a\0b",
+    "object of Python": b"name: !!python/object/apply:os.system [true]\n",
+    "date": b"seed: 2001-99-99\n",
+    "number of 5,000 digits": b"seed: " + b"1" * 5000,
+    "base64": b"name: !!binary '*'\n",
+    "key that is a list": b"? [a, b]\n: c\n",
+    "two documents": b"seed: 1\n---\nseed: 2\n",
+    "two megabytes": b"# " + b"x" * 2**21,
+    "list in a section's place": b"pretext:\n  dino: [1, x]\n",
+}
+# Files that are no file of weights at all.
+BYTES: dict[str, bytes] = {
+    "empty": b"",
+    "zeros": bytes(5000),
+    "text": b"hello" * 100,
+    "pointer of git": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+    "gzip": b"\x1f\x8b\x08" + bytes(200),
+    "end of an archive": b"PK\x05\x06" + bytes(18),
+    "signature of HDF5": b"\x89HDF\r\n\x1a\n" + bytes(600),
+}
+LISTS = b'{"x": [' + b"[]," * 2_000_000 + b"[]]}"  # near the limit, and 25 times as large in memory
+
+CRAFTS: dict[str, Crafts] = {
+    "google .npz": {**{name: _array(ARRAYS[name]) for name in ARRAYS}, **ARCHIVES},
+    "texts .npz": {name: _array(ARRAYS[name]) for name in ("objects", "fields", "NaN", "empty")},
+    "timm .safetensors": HEADERS,
+    "adapters .safetensors": {name: HEADERS[name] for name in HEADERS if "note" in name},
+    "timm .pth": {**STATES, **ARCHIVES},
+    "vit_keras .keras": {**GROUPS, **ARCHIVES},
+    "huggingface folder, foreign": {"2,000,000 lists": lambda p: put_text(p, "config.json", LISTS)},
+    "configuration .yaml": {name: written(content) for name, content in YAML.items()},
+}
+
+
+def crafts(subject: str, path: pathlib.Path) -> Crafts:
+    """All crafted files of a subject whose valid file or folder is at `path`."""
+    of_text = path.is_dir() or path.suffix in (".json", ".yaml")
+    tried = CONTENTS if "foreign" in subject or not path.is_dir() else ["brackets"]
+    contents = {
+        f"{name} is {what}": lambda path, name=name, what=what: put_text(path, name, CONTENTS[what])
+        for name in texts_of(path)
+        for what in tried
+    }
+    others: Crafts = {name: written(content) for name, content in BYTES.items()}
+    others["pickle"] = lambda path: path.write_bytes(pickle.dumps(Runs(trap(path))))
+    return {**CRAFTS.get(subject, {}), **(contents if of_text else others)}

@@ -8,12 +8,12 @@ import csv
 import json
 import os
 import shutil
-import socket
-import threading
+import socketserver
 
 import numpy as np
 
 from tests.data.gray_shards import load, png, samples, write_tar
+from tests.loopback import LoopbackServer
 from vit_keras import data
 from vit_keras.config import DataConfig, dump_config, parse_config, read_config
 from vit_keras.data.shards import shard_files
@@ -113,28 +113,21 @@ def _tar(rng, folder):
     return content
 
 
+class _Answer(socketserver.BaseRequestHandler):
+    """Sends the server's `content` for every URL but that of `shards.json`."""
+
+    def handle(self):
+        self.request.settimeout(2)
+        with contextlib.suppress(OSError):
+            is_note = b"shards.json" in self.request.recv(2**16)
+            self.request.sendall(b"HTTP/1.1 404 No\r\n\r\n" if is_note else self.server.content)
+
+
 @contextlib.contextmanager
 def _answering(content):
-    """Serves `content` at every URL but that of `shards.json`; yields the server's address."""
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        with contextlib.suppress(OSError):  # until the server is closed
-            while True:
-                client, _ = server.accept()
-                with contextlib.suppress(OSError), client:
-                    client.settimeout(2)
-                    is_note = b"shards.json" in client.recv(2**16)
-                    client.sendall(b"HTTP/1.1 404 No\r\n\r\n" if is_note else content)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-    finally:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
-        thread.join()
+    with LoopbackServer(_Answer).running() as server:
+        server.content = content
+        yield server.url
 
 
 def _named(call, path):

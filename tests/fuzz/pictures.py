@@ -1,4 +1,4 @@
-"""Pictures of every format, and damage to them that a seed draws."""
+"""Tiny pictures of every format, as subjects, and forged numbers in their headers."""
 
 import io
 import struct
@@ -8,27 +8,19 @@ import pillow_heif
 from PIL import Image
 
 from tests.data import crafted_pictures as crafted
+from tests.fuzz import damage
 
 pillow_heif.register_heif_opener()
-EXTREMES = (
-    b"\0\0",
-    b"\xff\xff",
-    b"\x7f\xff",
-    b"\xff\x7f",
-    b"\0\0\0\0",
-    b"\xff\xff\xff\xff",
-    b"\0\1",
-)
-
-
-def _stored(picture, form, **options):
-    file = io.BytesIO()
-    picture.save(file, form, **options)
-    return file.getvalue()
+EXTREMES = (b"\0\0", b"\xff\xff", b"\x7f\xff", b"\xff\x7f", b"\0" * 4, b"\xff" * 4, b"\0\1")
 
 
 def whole_pictures() -> dict[str, bytes]:
     """Undamaged pictures by name; the name begins with the format."""
+
+    def stored(picture, form, **options):
+        picture.save(file := io.BytesIO(), form, **options)
+        return file.getvalue()
+
     rng = np.random.default_rng(0)
     coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype="uint8"))
     color = coarse.resize((56, 40), Image.Resampling.BICUBIC)
@@ -41,61 +33,66 @@ def whole_pictures() -> dict[str, bytes]:
     rgb16 = rng.integers(0, 65536, (40, 56, 3), dtype="uint16").astype(">u2").tobytes()
     several = {"save_all": True, "append_images": [other]}
     return {
-        "jpeg": _stored(color, "JPEG"),
-        "jpeg progressive": _stored(color, "JPEG", progressive=True),
-        "jpeg turned": _stored(color, "JPEG", exif=turned),
-        "jpeg gray": _stored(gray, "JPEG"),
-        "jpeg cmyk": _stored(color.convert("CMYK"), "JPEG"),
-        "png": _stored(color, "PNG"),
-        "png palette": _stored(color.convert("P"), "PNG", transparency=3),
-        "png clear": _stored(clear, "PNG", exif=turned),
-        "png 16 bits of gray": _stored(Image.fromarray(deep), "PNG"),
+        "jpeg": stored(color, "JPEG"),
+        "jpeg progressive": stored(color, "JPEG", progressive=True),
+        "jpeg turned": stored(color, "JPEG", exif=turned),
+        "jpeg gray": stored(gray, "JPEG"),
+        "jpeg cmyk": stored(color.convert("CMYK"), "JPEG"),
+        "png": stored(color, "PNG"),
+        "png palette": stored(color.convert("P"), "PNG", transparency=3),
+        "png clear": stored(clear, "PNG", exif=turned),
+        "png 16 bits of gray": stored(Image.fromarray(deep), "PNG"),
         "png 16 bits": crafted.png(56, 40, rgb16, depth=16),
-        "png one bit": _stored(gray.convert("1"), "PNG"),
-        "png moving": _stored(color, "PNG", **several),
-        "gif": _stored(color, "GIF"),
-        "gif moving": _stored(color, "GIF", **several),
-        "bmp": _stored(color, "BMP"),
-        "bmp palette": _stored(color.convert("P"), "BMP"),
-        "webp": _stored(color, "WEBP"),
-        "webp lossless": _stored(color, "WEBP", lossless=True),
-        "webp clear": _stored(clear, "WEBP", exif=turned),
-        "webp moving": _stored(color, "WEBP", **several),
-        "tiff": _stored(color, "TIFF", exif=turned),
-        "tiff lzw": _stored(color, "TIFF", compression="tiff_lzw"),
-        "tiff jpeg": _stored(color, "TIFF", compression="jpeg"),
-        "avif": _stored(color, "AVIF"),
-        "heic": _stored(color, "HEIF"),
+        "png one bit": stored(gray.convert("1"), "PNG"),
+        "png moving": stored(color, "PNG", **several),
+        "gif": stored(color, "GIF"),
+        "gif moving": stored(color, "GIF", **several),
+        "bmp": stored(color, "BMP"),
+        "bmp palette": stored(color.convert("P"), "BMP"),
+        "webp": stored(color, "WEBP"),
+        "webp lossless": stored(color, "WEBP", lossless=True),
+        "webp clear": stored(clear, "WEBP", exif=turned),
+        "webp moving": stored(color, "WEBP", **several),
+        "tiff": stored(color, "TIFF", exif=turned),
+        "tiff lzw": stored(color, "TIFF", compression="tiff_lzw"),
+        "tiff jpeg": stored(color, "TIFF", compression="jpeg"),
+        "avif": stored(color, "AVIF"),
+        "heic": stored(color, "HEIF"),
     }
 
 
-def damaged(data: bytes, seed: int) -> bytes:
-    """A picture after an accident or an attack that the seed draws."""
-    rng = np.random.default_rng(seed)
-    place, changed = int(rng.integers(len(data))), bytearray(data)
-    match seed % 8:
-        case 0:
-            return data[:place]
-        case 1 | 2:
-            changed[place] ^= 1 << int(rng.integers(8))
-        case 3:
-            for at in rng.integers(len(data), size=20):
-                changed[at] ^= 1 << int(rng.integers(8))
-        case 4:  # forged headers
-            place = int(rng.integers(min(96, len(data))))
-            extreme = EXTREMES[int(rng.integers(len(EXTREMES)))]
-            changed[place : place + len(extreme)] = extreme
-        case 5:
-            changed[place : place + 50] = bytes(len(changed[place : place + 50]))
-        case 6:
-            changed[place:place] = rng.bytes(int(rng.integers(1, 30)))
-        case 7:
-            changed[place:place] = changed[place : place + int(rng.integers(1, 99))]
-    return bytes(changed)
+def _open(path):
+    """The pixels; gray must be the gray of the colors."""
+    from vit_keras.data import pillow_images
+
+    pixels, gray = (pillow_images.read_encoded(path.read_bytes(), channels) for channels in (3, 1))
+    luma = (pixels @ [0.299, 0.587, 0.114])[..., None]
+    assert luma.shape == gray.shape and abs(luma - gray).max(initial=0) <= 1
+    return [pixels.tobytes(), pixels.shape]
+
+
+def _named(path):
+    try:
+        return _open(path)
+    except ValueError as error:  # whose caller names the file
+        raise ValueError(f"{path}: {error}") from error
+
+
+def forge_picture(path, rng):
+    """An extreme number in the header, or other damage; a PNG's checksums are right again."""
+    data = path.read_bytes()
+    if rng.integers(2):
+        data, change = damage.damaged(data, rng)
+    else:
+        place, extreme = int(rng.integers(96)), EXTREMES[int(rng.integers(len(EXTREMES)))]
+        change = f"{extreme!r} at {place}"
+        data = data[:place] + extreme + data[place + len(extreme) :]
+    path.write_bytes(with_checksums(data))
+    return change, True
 
 
 def with_checksums(data: bytes) -> bytes:
-    """A damaged PNG whose checksums are right again, as an attacker makes them; others as is."""
+    """A PNG with the checksums that an attacker would make; other pictures as they are."""
     if not data.startswith(b"\x89PNG\r\n\x1a\n"):
         return data
     place, result = 8, [data[:8]]
@@ -105,3 +102,10 @@ def with_checksums(data: bytes) -> bytes:
         result.append(crafted.chunk(name, content))
         place += 12 + length
     return b"".join(result)
+
+
+def _row(name):
+    return lambda rng, folder: (folder / "a.picture").write_bytes(whole_pictures()[name])
+
+
+PICTURES = {f"picture, {name}": (_row(name), "a.picture", _named) for name in whole_pictures()}

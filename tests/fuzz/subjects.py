@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import pathlib
-import shutil
 import warnings
 from collections.abc import Callable
 
@@ -11,7 +10,10 @@ import keras
 import numpy as np
 
 import vit_keras
+from tests.fuzz import damage
 from tests.fuzz.data_subjects import DATA
+from tests.fuzz.pictures import PICTURES, forge_picture
+from tests.fuzz.run_subjects import RUN_FILES
 from tests.helpers import randomize, to_numpy
 from vit_keras import weights
 from vit_keras.models import ResNet, VisionTransformer, add_lora, preprocessing_of, resizing_of
@@ -41,12 +43,25 @@ class Subject:
         path: Where the file or folder is that is opened, relative to the folder.
         open: Takes the path that is opened; returns what the file says, to be compared.
         checked: Whether some checksum covers all of the file, so that no flip may be wrong.
+        beyond: The bytes of memory that opening may take besides four times the file: for parsers,
+            and what is read before a contradiction is seen. `containers.checks` has the limits.
+        quick: Whether opening takes some milliseconds, since no model is built.
     """
 
     make: Callable[[np.random.Generator, pathlib.Path], None]
     path: str
     open: Callable[[pathlib.Path], list]
     checked: bool = False
+    beyond: int = 2**28
+    quick: bool = False
+
+    @property
+    def forge(self) -> Callable[[pathlib.Path, np.random.Generator], tuple[str, bool]] | None:
+        """Forges a field; returns the change in words, and whether the file may be valid then."""
+        if self.path.endswith(".picture"):
+            return forge_picture
+        has_fields = self.path.endswith((".safetensors", ".keras", ".json", ".yaml"))
+        return damage.forged if has_fields or "." not in self.path else None
 
 
 @contextlib.contextmanager
@@ -139,34 +154,35 @@ def _open_keras(path):
     return said(vit_keras.open(path)) + open_weights(path)
 
 
-VIT, HUGGING = vision_transformer, "model.safetensors"
+def _subject(name, build, format, open_, *checked, make=_saved):
+    return Subject(make(build, name, format), name, open_, *checked)
+
+
+VIT = vision_transformer
 SUBJECTS: dict[str, Subject] = {
-    "google .npz": Subject(_saved(VIT, "a.npz", "google"), "a.npz", _two_heads, True),
-    "bit .npz": Subject(_saved(resnet, "a.npz", "bit"), "a.npz", open_weights, True),
+    "google .npz": _subject("a.npz", VIT, "google", _two_heads, True),
+    "bit .npz": _subject("a.npz", resnet, "bit", open_weights, True),
     "texts .npz": Subject(_make_texts, "a.npz", _open_texts, True),
-    "timm .safetensors": Subject(
-        _saved(VIT, "a.safetensors", "timm"), "a.safetensors", open_weights, True
-    ),
+    "timm .safetensors": _subject("a.safetensors", VIT, "timm", open_weights, True),
     "adapters .safetensors": Subject(_make_adapters, "a.safetensors", _open_adapters, True),
-    "timm .pth": Subject(_saved(VIT, "a.pth", "timm"), "a.pth", _two_heads, True),
-    "torchvision .pth": Subject(_saved(VIT, "a.pth", "torchvision"), "a.pth", _two_heads, True),
-    "huggingface .bin": Subject(_saved(VIT, "a.bin", "huggingface"), "a.bin", _two_heads, True),
-    "huggingface folder": Subject(_saved(VIT, "a", "huggingface"), "a", open_weights),
-    "huggingface folder, foreign": Subject(
-        _without_note(VIT, "a", "huggingface"), "a", open_weights
-    ),
-    "timm folder, foreign": Subject(_without_note(VIT, "a", "timm"), "a", open_weights),
-    "open_clip folder, foreign": Subject(_without_note(_clip, "a", "open_clip"), "a", open_weights),
-    "keras_hub folder": Subject(_saved(VIT, "a", "keras_hub"), "a", open_weights),
-    "keras_hub .weights.h5": Subject(
-        _saved(VIT, "a.weights.h5", "keras_hub"), "a.weights.h5", _of_class_token, True
-    ),
-    "vit_keras .weights.h5": Subject(
-        _saved(VIT, "a.weights.h5"), "a.weights.h5", _two_heads_exact, True
-    ),
-    "vit_keras .keras": Subject(_saved(VIT, "a.keras"), "a.keras", _open_keras, True),
-    "resnet .keras": Subject(_saved(resnet, "a.keras"), "a.keras", _open_keras, True),
+    "timm .pth": _subject("a.pth", VIT, "timm", _two_heads, True),
+    "torchvision .pth": _subject("a.pth", VIT, "torchvision", _two_heads, True),
+    "huggingface .bin": _subject("a.bin", VIT, "huggingface", _two_heads, True),
+    "huggingface folder": _subject("a", VIT, "huggingface", open_weights),
+    **{
+        f"{format} folder, foreign": _subject("a", build, format, open_weights, make=_without_note)
+        for format, build in (("huggingface", VIT), ("timm", VIT), ("open_clip", _clip))
+    },
+    "keras_hub folder": _subject("a", VIT, "keras_hub", open_weights),
+    "keras_hub .weights.h5": _subject("a.weights.h5", VIT, "keras_hub", _of_class_token, True),
+    "vit_keras .weights.h5": _subject("a.weights.h5", VIT, None, _two_heads_exact, True),
+    "vit_keras .keras": _subject("a.keras", VIT, None, _open_keras, True),
+    "resnet .keras": _subject("a.keras", resnet, None, _open_keras, True),
     **{name: Subject(*row) for name, row in DATA.items()},
+    **{name: Subject(*row, quick=True) for name, row in RUN_FILES.items()},
+    **{  # with 16 bytes for each pixel of Pillow's bound
+        name: Subject(*row, beyond=3 * 2**29, quick=True) for name, row in PICTURES.items()
+    },
 }
 
 
@@ -176,8 +192,3 @@ def made(name: str, folder: pathlib.Path) -> pathlib.Path:
     SUBJECTS[name].make(np.random.default_rng(11), folder)
     keras.utils.clear_session()
     return folder / SUBJECTS[name].path
-
-
-def copied(folder: pathlib.Path, to: pathlib.Path) -> None:
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(folder, to)

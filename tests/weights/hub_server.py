@@ -59,31 +59,25 @@ class Handler(QuietHandler):
         kind, _, rest = path.partition(f"/{server.repository}")
         if kind == "/api/models" and server.files:  # without files, there is no repository
             commit, files = server.at(rest.removeprefix("/revision/"))
-            names = server.lies.get("names", list(files))
-            siblings = [{"rfilename": name} for name in names]
+            siblings = [{"rfilename": name} for name in server.lies.get("names", list(files))]
             sha = server.lies.get("sha", commit)
             self._json({"id": server.repository, "sha": sha, "siblings": siblings})
         elif rest.startswith("/resolve/"):
             revision, _, name = rest.removeprefix("/resolve/").partition("/")
-            self._file(*server.at(revision), name, body)
+            commit, files = server.at(revision)
+            if name in files:
+                self._file(commit, name, files[name], body)
+            else:
+                self._answer(404, {"X-Error-Code": "EntryNotFound"})
         else:
-            self._error(404, "RepoNotFound")
+            self._answer(404, {"X-Error-Code": "RepoNotFound"})
 
-    def _file(self, commit, files, name, body):
-        if name not in files:
-            self._error(404, "EntryNotFound")
-            return
-        content = files[name]
+    def _file(self, commit, name, content, body):
         lies = self.server.lies
         etag = lies.get("etags", {}).get(name) or lies.get("etag") or hub_hash(name, content)
-        self.send_response(200)
-        self.send_header("ETag", f'"{etag}"')
-        self.send_header("X-Repo-Commit", lies.get("commit", commit))
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if body:
-            self.wfile.write(content[: self.server.cut])
-            self.wfile.flush()
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": lies.get("commit", commit)}
+        headers["Content-Length"] = str(len(content))
+        self._answer(200, headers, content[: self.server.cut] if body else b"")
 
     def do_POST(self):
         server, path = self.server, self.path.partition("?")[0]
@@ -97,11 +91,10 @@ class Handler(QuietHandler):
         elif path == "/api/validate-yaml":
             self._json({"errors": [], "warnings": []})
         elif "/preupload/" in path:
-            files = json.loads(content)["files"]
-            rows = [{"path": f["path"], "shouldIgnore": False, "oid": None} for f in files]
-            for row in rows:
-                row["uploadMode"] = "lfs" if row["path"].endswith(LARGE) else "regular"
-            self._json({"files": rows})
+            names = [file["path"] for file in json.loads(content)["files"]]
+            mode = lambda name: "lfs" if name.endswith(LARGE) else "regular"
+            row = {"shouldIgnore": False, "oid": None}
+            self._json({"files": [{**row, "path": n, "uploadMode": mode(n)} for n in names]})
         elif path.endswith("/info/lfs/objects/batch"):
             objects = [self._upload(row) for row in json.loads(content)["objects"]]
             self._json({"transfer": "basic", "objects": objects})
@@ -111,7 +104,7 @@ class Handler(QuietHandler):
             address = f"{server.url}/{server.repository}/commit/{COMMIT}"
             self._json({"success": True, "commitOid": COMMIT, "commitUrl": address})
         else:
-            self._error(404, "RepoNotFound")
+            self._answer(404, {"X-Error-Code": "RepoNotFound"})
 
     def _upload(self, row):
         actions = {"upload": {"href": f"{self.server.url}/lfs/{row['oid']}", "header": {}}}
@@ -130,28 +123,22 @@ class Handler(QuietHandler):
         digest = hashlib.sha256(content).hexdigest()
         assert self.path == f"/lfs/{digest}"
         self.server.uploads[digest] = content
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+        self._answer(200)
 
     def _refused(self, path):
         status = next((self.server.status[r] for r in self.server.status if r in path), None)
         if status is not None:
             code = {401: "RepoNotFound", 403: "GatedRepo", 404: "RepoNotFound"}.get(status, "")
-            self._error(status, code)
+            self._answer(status, {"X-Error-Code": code})
         return status is not None
 
-    def _error(self, status, code):
-        self.send_response(status)
-        self.send_header("X-Error-Code", code)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
     def _json(self, content):
-        body = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self._answer(200, {"Content-Type": "application/json"}, json.dumps(content).encode())
+
+    def _answer(self, status, headers=None, body=b""):
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

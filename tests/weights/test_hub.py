@@ -1,16 +1,22 @@
-"""Models of the Hugging Face hub, from a server of its routes on loopback, and from its cache."""
+"""Models in shards, on the Hugging Face hub and on Kaggle: from loopback and from caches."""
 
+import functools
+import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
+import torch
 from huggingface_hub import constants
+from safetensors.numpy import load_file, save_file
 
 import vit_keras
-from tests.helpers import GOLDEN, to_numpy
+from tests.helpers import GOLDEN, randomize, to_numpy, weights_by_path
 from tests.weights.hub_server import COMMIT
 from vit_keras import weights
+from vit_keras.models import VisionTransformer
 from vit_keras.support.files import HubAddress, is_address, parse_hf
 from vit_keras.weights import hub
 
@@ -19,6 +25,8 @@ pytestmark = pytest.mark.on("torch")
 FAMILIES = GOLDEN / "families"
 DINO = FAMILIES / "hf_dinov2_classify"
 ADDRESS = "hf://ann/pets"
+INDEX = "model.safetensors.index.json"
+FIRST, SECOND = SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
 
 
 def contents(folder):
@@ -26,40 +34,136 @@ def contents(folder):
     return {f.name: f.read_bytes() for f in folder.iterdir() if f.name != "io.npz"}
 
 
-def answer(path, **options):
-    model = vit_keras.open(path, **options)
+def answer(path):
+    model = vit_keras.open(path)
     shape = (1, *model.input_shape[1:])
     return to_numpy(model(np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")))
 
 
+expected_of = functools.cache(answer)
+
+
+def split(folder, write=save_file, names=SHARDS):
+    """Writes the golden model in two shards, as transformers does."""
+    folder.mkdir()
+    for name in ("config.json", "preprocessor_config.json"):
+        shutil.copy(DINO / name, folder)
+    tensors, shards = load_file(DINO / "model.safetensors"), {}
+    for name, start in zip(names, (0, 1)):
+        half = dict(list(tensors.items())[start::2])
+        write(half, folder / name)
+        shards |= dict.fromkeys(half, name)
+    size = sum(array.nbytes for array in tensors.values())
+    stem, suffix = names[0].partition("-")[0], os.path.splitext(names[0])[1]
+    index = {"metadata": {"total_size": size}, "weight_map": shards}
+    (folder / f"{stem}{suffix}.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def write_bin(tensors, path):
+    torch.save({name: torch.from_numpy(array) for name, array in tensors.items()}, path)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    return split(tmp_path / "shards")
+
+
+def change(folder, **shards):
+    """Writes other shards to the index; a shard of None leaves the tensor out."""
+    index = json.loads((folder / INDEX).read_text())
+    merged = {**index["weight_map"], **shards}
+    index["weight_map"] = {name: shard for name, shard in merged.items() if shard is not None}
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_shards_answer_as_the_whole_file(tmp_path, suffix):
+    names = [f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)]
+    folder = split(tmp_path / "a") if suffix != "bin" else split(tmp_path / "a", write_bin, names)
+    np.testing.assert_array_equal(answer(folder), expected_of(DINO))
+    described = weights.describe(folder)
+    assert described["parameters"] == weights.describe(DINO)["parameters"]
+    files = [os.path.basename(file["path"]) for file in described["files"]]
+    assert files[0].endswith(".index.json") and len(files) == 3
+
+
+def test_one_file_is_read_before_shards(shards):
+    shutil.copy(DINO / "model.safetensors", shards)
+    (shards / SECOND).unlink()
+    np.testing.assert_array_equal(answer(shards), expected_of(DINO))
+
+
+def test_a_missing_shard_and_a_missing_index_are_told(shards):
+    (shards / SECOND).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"2 shards .* Missing: {SECOND}\. Copy or"):
+        answer(shards)
+    (shards / INDEX).unlink()  # one file of weights remains, which is no model
+    with pytest.raises(FileNotFoundError, match="which has shards without their index"):
+        answer(shards)
+
+
+def test_each_tensor_is_in_the_shard_that_is_named_and_in_no_other(shards):
+    first, second = (load_file(shards / name) for name in SHARDS)
+    name = next(iter(first))
+    save_file({**second, name: first[name] + 1}, shards / SECOND)
+    with pytest.raises(ValueError, match=f"and in no other. Others: {name}"):
+        answer(shards)
+    save_file(second, shards / SECOND)
+    moved, gone = list(first)[:2]
+    change(shards, **{moved: SECOND, gone: None, "more": FIRST})
+    with pytest.raises(ValueError, match="Each tensor must be in the shard that") as caught:
+        answer(shards)
+    assert all(name in str(caught.value) for name in ("more", moved, gone))
+
+
+@pytest.mark.parametrize("shard", ["../x.safetensors", "/x.safetensors", "a\\x.safetensors", "", 7])
+def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(shards, shard):
+    shutil.copy(shards / FIRST, shards.parent / "x.safetensors")
+    change(shards, more=shard)
+    message = r"must name \.safetensors files in its own folder\. Received: "
+    with pytest.raises(ValueError, match=message):
+        answer(shards)
+
+
 @pytest.mark.parametrize(
-    ("name", "repository", "address", "options"),
+    ("text", "message"),
     [
-        ("hf_dinov2_classify", "ann/pets", "hf://ann/pets@v1.0", {}),
-        ("timm_dinov2", "timm/vit_tiny.test", "timm/vit_tiny.test", {}),
-        ("open_clip_quickgelu", "ann/clip", "hf://ann/clip", {}),
+        ("[]", r"must hold `weight_map`, an object that names the shard .* Received: \[\]"),
+        ('{"weight_map": {}}', "must hold `weight_map`"),
+        ('{"weight_map": {"a": "b", "a": "c"}}', "the name 'a' appears twice"),
+        ('{"weight_map": {"a": "b"', "index.json' is not JSON"),
     ],
 )
-def test_a_model_of_the_hub_answers_as_its_folder(serve_hub, name, repository, address, options):
-    serve_hub({**contents(FAMILIES / name), "run.py": b"raise SystemExit"}, repository)
-    np.testing.assert_array_equal(answer(address, **options), answer(FAMILIES / name, **options))
+def test_a_damaged_index_is_refused(shards, text, message):
+    (shards / INDEX).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        answer(shards)
 
 
-def test_what_is_not_read_is_not_downloaded(serve_hub):
+@pytest.mark.parametrize(
+    ("name", "repository", "address"),
+    [
+        ("hf_dinov2_classify", "ann/pets", "hf://ann/pets@v1.0"),
+        ("timm_dinov2", "timm/vit_tiny.test", "timm/vit_tiny.test"),
+        ("open_clip_quickgelu", "ann/clip", "hf://ann/clip"),
+    ],
+)
+def test_a_model_of_the_hub_answers_as_its_folder(serve_hub, name, repository, address):
     more = {"pytorch_model.bin": b"x", "run.py": b"x", "README.md": b"x", "a/config.json": b"{}"}
-    server = serve_hub({**contents(DINO), **more})
-    folder = weights.local_path(ADDRESS)
-    assert sorted(os.listdir(folder)) == sorted(contents(DINO))
-    files = [path.rpartition("/")[2] for _, path in server.requests if "/resolve/" in path]
-    assert files[-1] == "model.safetensors"  # so that a folder with weights has all
+    files = contents(FAMILIES / name)
+    server = serve_hub({**files, **(more if "dino" in name else {})}, repository)
+    np.testing.assert_array_equal(answer(address), expected_of(FAMILIES / name))
+    asked = [path.rpartition("/")[2] for _, path in server.requests if "/resolve/" in path]
+    assert sorted(asked) == sorted(files)  # what is not read is not downloaded
+    assert asked[-1].endswith("model.safetensors")  # so that a folder with weights has all
 
 
 def test_a_file_and_a_folder_of_a_repository_are_read(serve_hub):
     small = {f"small/{name}": content for name, content in contents(DINO).items()}
     serve_hub({**small, "README.md": b"x"})
-    expected = answer(DINO)
-    np.testing.assert_array_equal(answer(f"{ADDRESS}/small"), expected)
-    np.testing.assert_array_equal(answer(f"{ADDRESS}/small/model.safetensors"), expected)
+    for place in ("small", "small/model.safetensors"):
+        np.testing.assert_array_equal(answer(f"{ADDRESS}/{place}"), expected_of(DINO))
     with pytest.raises(FileNotFoundError, match=r"hf://ann/pets must hold model\.safetensors"):
         weights.local_path(ADDRESS)
 
@@ -67,14 +171,14 @@ def test_a_file_and_a_folder_of_a_repository_are_read(serve_hub):
 @pytest.mark.parametrize("how", ["offline", "no server", "error"])
 def test_the_cache_serves_what_was_downloaded(serve_hub, monkeypatch, how):
     server = serve_hub(contents(DINO))
-    expected = answer(ADDRESS)
+    weights.local_path(ADDRESS)
     if how == "offline":
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     elif how == "no server":
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     else:
         server.status = {"/api/": 503}
-    np.testing.assert_array_equal(answer(ADDRESS), expected)
+    np.testing.assert_array_equal(answer(ADDRESS), expected_of(DINO))
     with pytest.raises(ConnectionError, match="hf://ann/other is not in the cache and cannot be"):
         weights.local_path("hf://ann/other")
 
@@ -89,31 +193,26 @@ def test_a_file_that_changed_in_the_cache_is_refused(serve_hub):
         weights.local_path(ADDRESS)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_wrong_hash_is_refused_and_nothing_stays(serve_hub, name):
-    server = serve_hub(contents(DINO))
-    server.lies = {"etag": ("0" * 64 if name.endswith("s") else "0" * 40)}
-    with pytest.raises(ValueError, match="its hash is .*, and the hub's is 0000"):
-        weights.local_path(ADDRESS)
-    server.lies = {}
-    np.testing.assert_array_equal(answer(ADDRESS), answer(DINO))
-
-
 @pytest.mark.parametrize(
     ("lies", "message"),
     [
-        ({"sha": "../../../up"}, r"must be a commit of 40 digits\. Received: '\.\./"),
+        ({"etag": "0" * 64}, "its hash is .*, and the hub's is 0000"),
+        ({"etag": "0" * 40}, "its hash is .*, and the hub's is 0000"),
+        ({"sha": "../../up"}, r"must be a commit of 40 digits. Received: '\.\./\.\./up'"),
         ({"etag": "../../up"}, r"the hash of 'config\.json'. Received: .* hash '\.\./\.\./up'"),
         ({"commit": "../../up"}, r"must name the commit 0123.* Received: commit '\.\./\.\./up'"),
         ({"names": ["../x.bin", "a/../../x.pt", "..\\x.pth", "C:x.pt"]}, "must hold model.safe"),
     ],
 )
-def test_a_hostile_hub_writes_nothing_outside(serve_hub, tmp_path, lies, message):
-    serve_hub(contents(DINO)).lies = lies
+def test_a_hub_that_lies_is_refused_and_nothing_stays(serve_hub, tmp_path, lies, message):
+    server = serve_hub(contents(DINO))
+    server.lies = lies
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         weights.local_path(ADDRESS)
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if "up" in path.name or path.parent == tmp_path]
+    server.lies = {}
+    np.testing.assert_array_equal(answer(ADDRESS), expected_of(DINO))
 
 
 def test_another_commit_than_the_one_that_is_named_is_refused(serve_hub):
@@ -121,7 +220,7 @@ def test_another_commit_than_the_one_that_is_named_is_refused(serve_hub):
     with pytest.raises(ValueError, match=rf"{'f' * 40} must be that commit\. Received: '{COMMIT}'"):
         weights.local_path(f"{ADDRESS}@{'f' * 40}")
     server.upload(contents(FAMILIES / "timm_dinov2"), "f" * 40)
-    np.testing.assert_array_equal(answer(f"{ADDRESS}@{COMMIT}"), answer(DINO))
+    np.testing.assert_array_equal(answer(f"{ADDRESS}@{COMMIT}"), expected_of(DINO))
     assert weights.pinned_address(ADDRESS) == f"{ADDRESS}@{'f' * 40}"
     assert weights.pinned_address(f"{ADDRESS}@{COMMIT}") == f"{ADDRESS}@{COMMIT}"
 
@@ -142,31 +241,53 @@ def test_an_answer_is_told_with_the_remedy(serve_hub, status, error, message, ro
         weights.local_path(ADDRESS)
 
 
-def test_an_interrupted_download_is_no_model_and_can_be_repeated(serve_hub, monkeypatch):
-    server = serve_hub(contents(DINO))
-    server.cut = 2000  # the configurations arrive, the weights do not
-    with pytest.raises(ConnectionError, match="hf://ann/pets .* cannot be downloaded"):
+def test_shards_of_a_hub_are_downloaded_and_used_offline(serve_hub, shards, monkeypatch):
+    server = serve_hub({**contents(shards), "model-00001-of-00009.safetensors": b"x"})
+    np.testing.assert_array_equal(answer(ADDRESS), expected_of(DINO))
+    files = [path.rpartition("/")[2] for _, path in server.requests if "/resolve/" in path]
+    assert files[-3:] == [INDEX, FIRST, SECOND]
+    assert "model-00001-of-00009.safetensors" not in files  # which the index does not name
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    offline = weights.local_path(ADDRESS)
+    assert {INDEX, FIRST, SECOND} < {*os.listdir(offline)}
+    assert weights.local_path(f"{ADDRESS}/{INDEX}") == os.path.join(offline, INDEX)
+
+
+@pytest.mark.parametrize("file", ["", f"/{INDEX}", "model.safetensors"])
+def test_an_interrupted_download_is_no_model_and_can_be_repeated(
+    serve_hub, shards, monkeypatch, file
+):
+    is_whole, address = file == "model.safetensors", ADDRESS + ("" if "/" not in file else file)
+    server = serve_hub(contents(DINO if is_whole else shards))
+    server.status, server.cut = ({}, 2000) if is_whole else ({SECOND: 503}, None)
+    with pytest.raises(ConnectionError, match="hf://ann/pets.* cannot be downloaded"):
+        weights.local_path(address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match="is not in the cache.*HF_HUB_OFFLINE"):
+        weights.local_path(address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    server.status, server.cut = {}, None
+    np.testing.assert_array_equal(answer(address), expected_of(DINO))
+
+
+def test_what_a_hub_says_of_shards_is_compared(serve_hub, shards):
+    server = serve_hub(contents(shards))
+    server.lies = {"names": [INDEX, FIRST, "config.json"]}
+    with pytest.raises(ValueError, match=rf"must hold the shards .*\. Missing: {SECOND}"):
         weights.local_path(ADDRESS)
-    with monkeypatch.context() as offline:
-        offline.setattr(constants, "HF_HUB_OFFLINE", True)
-        with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE"):
-            weights.local_path(ADDRESS)
-    server.cut = None
-    np.testing.assert_array_equal(answer(ADDRESS), answer(DINO))
+    server.lies = {"etags": {SECOND: "0" * 64}}
+    with pytest.raises(ValueError, match=r"its hash is .*, and the hub's is 0000"):
+        weights.local_path(ADDRESS)
+    server.lies = {}
+    change(shards, more="../config.safetensors")
+    server.upload(contents(shards), "f" * 40)
+    server.requests.clear()
+    with pytest.raises(ValueError, match="must name .safetensors files in its own folder"):
+        weights.local_path(ADDRESS)
+    assert not any(path.endswith(FIRST) for _, path in server.requests)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "hf://",
-        "hf://ann",
-        "hf://ann/pets/../x",
-        "hf://../x",
-        "hf://a/b@..",
-        "hf://a/b/c\\d",
-        "timm/",
-    ],
-)
+@pytest.mark.parametrize("path", ["hf://", "hf://ann", "hf://a/b/../x", "hf://a/b@..", "timm/"])
 def test_an_address_of_another_form_is_refused(path):
     with pytest.raises(ValueError, match=r"must be hf://USER/NAME\[@REVISION\]\[/FILE\]"):
         parse_hf(path)
@@ -181,3 +302,37 @@ def test_addresses_are_told_from_files(tmp_path, monkeypatch):
     (tmp_path / "timm" / "x").touch()
     assert not is_address("timm/x")
     assert hub.local_path(tmp_path) == str(tmp_path)
+
+
+HANDLE = "keras/vit/keras/tiny"
+NO_SERVER = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch, rng):
+    """Version 2 of a preset in the cache, as kagglehub leaves it; and its model."""
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("KAGGLE_API_ENDPOINT", NO_SERVER)
+    monkeypatch.setenv("no_proxy", "*")
+    model = randomize(VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact"), rng)
+    folder = tmp_path / "models" / HANDLE / "2"
+    weights.save(model, folder, format="keras_hub")
+    shutil.copytree(folder, folder.with_name("3"))  # whose download did not end
+    (folder.parent / "2.complete").touch()
+    return model
+
+
+@pytest.mark.parametrize("address", [f"kaggle://{HANDLE}/2", f"kaggle://{HANDLE}"])
+def test_a_preset_in_the_cache_needs_no_network(cached, address):
+    model = vit_keras.open(address)
+    expected = weights_by_path(cached)
+    for path, value in weights_by_path(model).items():
+        np.testing.assert_array_equal(value, expected[path])
+
+
+def test_what_is_not_in_the_cache_is_told(cached):
+    for address in (f"kaggle://{HANDLE}/3", "kaggle://keras/vit/keras/base"):
+        with pytest.raises(ConnectionError, match=f"{address} is not in the cache and cannot be"):
+            weights.local_path(address)
+    with pytest.raises(ValueError, match=r"must be kaggle://OWNER/MODEL/FRAMEWORK/VARIATION"):
+        weights.local_path("kaggle://keras/vit/../x")

@@ -9,8 +9,6 @@ from tests.weights.builds import SUFFIX
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
-SOURCES = ("timm", "torchvision", "vit_keras")  # one for each other container of tensors
-
 # Sizes of a 24th of L/16's blocks each: 4 bytes x 12.6 million.
 WRITE = """
 import sys
@@ -37,24 +35,18 @@ print(json.dumps({"before": before, "peak": peak(), "size": os.path.getsize(path
 """
 
 
-def check_peak(tmp_path, source):
-    path = tmp_path / f"weights{SUFFIX[source]}"
+@pytest.mark.parametrize(
+    "source",
+    [  # one for each container of tensors
+        "google",
+        *(pytest.param(x, marks=pytest.mark.once) for x in ("timm", "torchvision", "vit_keras")),
+    ],
+)
+def test_loading_takes_at_most_2_2_times_the_file(tmp_path, source):
     for name, script in (("write.py", WRITE), ("read.py", READ)):
         (tmp_path / name).write_text(script)
-    arguments = (path, source, 6)
-    run_script(tmp_path / "write.py", *arguments)
-    done = run_script(tmp_path / "read.py", *arguments)
+        done = run_script(tmp_path / name, tmp_path / f"weights{SUFFIX[source]}", source, 6)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["size"] > 3e8
     # `before` is the framework itself, which is small beside the 1.2 GB of L/16.
     assert report["peak"] - report["before"] < 2.2 * report["size"], report
-
-
-def test_loading_takes_at_most_2_2_times_the_file(tmp_path):
-    check_peak(tmp_path, "google")
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("source", SOURCES)
-def test_other_files_take_as_much(tmp_path, source):
-    check_peak(tmp_path, source)

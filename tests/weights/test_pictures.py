@@ -63,59 +63,49 @@ def test_projects_round_as_their_code_does():
     assert read.rounding == "none"  # its processor resizes floats
 
 
+BEFORE = "antialias=True and this model with antialias=False"
+CROP, COLORS = {"crop_fraction": 0.8}, {"interpolation": "bicubic", **IMAGENET}
+
+
 @pytest.mark.parametrize(
     ("format", "fields", "message"),
     [
-        ("huggingface", {"antialias": False}, "antialias=True and this model with antialias=False"),
-        ("timm", {"antialias": False}, "antialias=True and this model with antialias=False"),
+        ("huggingface", {"antialias": False}, f"prepares pictures with {BEFORE}"),
+        ("timm", {"antialias": False}, f"prepares pictures with {BEFORE}"),
         ("keras_hub", {"antialias": False, "rounding": "none"}, None),
-        (
-            "keras_hub",
-            {"crop_fraction": 0.5, "rounding": "none"},
-            "crop_fraction=1.0 and .* crop_fraction=0.5",
-        ),
-        ("timm", {"interpolation": "bicubic", "crop_fraction": 0.8, **IMAGENET}, None),
-        ("huggingface", {"interpolation": "bicubic", **IMAGENET}, None),
-        ("timm", {"crop_fraction": 0.8, "rounding": "torchvision"}, None),
-        ("huggingface", {"crop_fraction": 0.8, "rounding": "transformers"}, None),
+        ("keras_hub", {"crop_fraction": 0.5, "rounding": "none"}, "crop_fraction=1.0 and .*=0.5"),
+        ("timm", {**CROP, **COLORS}, None),
+        ("huggingface", COLORS, None),
+        ("timm", {**CROP, "rounding": "torchvision"}, None),
+        ("huggingface", {**CROP, "rounding": "transformers"}, None),
         ("huggingface", {"rounding": "torchvision"}, None),  # which differs in crops alone
         ("keras_hub", {}, "rounding='none' and .*'torchvision'"),
         ("timm", {"rounding": "none"}, None),  # whose probabilities differ by less than 1e-3
         ("huggingface", {"rounding": "none"}, None),
-        ("timm", {}, None),
-        ("huggingface", {}, None),
+        ("huggingface", {**CROP, "rounding": "none"}, "rounds the corner of a crop down"),
+        ("huggingface", {**CROP, "rounding": "torchvision"}, "rounds the corner of a crop down"),
+        ("timm", {**CROP, "rounding": "transformers"}, "the corner of a crop to the even side"),
+        ("timm", {"crop_fraction": 0.9, "rounding": "none"}, "rounds the 17.8 pixels of the sho"),
     ],
 )
 def test_a_folder_that_cannot_say_the_preprocessing_says_so(tmp_path, format, fields, message):
     model = build(gelu="exact", image_size=16, layer_norm_epsilon=1e-6)
     model.preprocessing = Preprocessing(**fields)
-    if message is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
+    if message is not None:
+        with pytest.warns(UserWarning, match=f"{format} .*{message}"):
             weights.save(model, tmp_path / "folder", format=format)
-        read = vit_keras.open(tmp_path / "folder").preprocessing
-        for name in ("mean", "std"):
-            one, other = getattr(read, name), getattr(model.preprocessing, name)
-            np.testing.assert_allclose(np.broadcast_to(one, 3), np.broadcast_to(other, 3))
         return
-    with pytest.warns(UserWarning, match=f"{format} prepares pictures with {message}"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
         weights.save(model, tmp_path / "folder", format=format)
+    read = vit_keras.open(tmp_path / "folder").preprocessing
+    for name in ("mean", "std"):
+        one, other = getattr(read, name), getattr(model.preprocessing, name)
+        np.testing.assert_allclose(np.broadcast_to(one, 3), np.broadcast_to(other, 3))
 
 
-@pytest.mark.parametrize(
-    ("format", "fraction", "rounding", "size", "message"),
-    [
-        ("huggingface", 0.8, "none", 16, "huggingface rounds the corner of a crop down"),
-        ("huggingface", 0.8, "torchvision", 16, "huggingface rounds the corner of a crop down"),
-        ("timm", 0.8, "transformers", 16, "timm rounds the corner of a crop to the even side"),
-        ("timm", 0.9, "none", 16, "timm rounds the 17.8 pixels of the shorter side"),
-        ("timm", 0.8, "torchvision", (16, 24), "timm takes other sizes before a crop of 16x24"),
-    ],
-)
-def test_a_project_that_cuts_elsewhere_is_named(
-    tmp_path, format, fraction, rounding, size, message
-):
-    model = build(gelu="exact", image_size=size)
-    model.preprocessing = Preprocessing(crop_fraction=fraction, rounding=rounding)
-    with pytest.warns(UserWarning, match=message):
-        weights.save(model, tmp_path / "folder", format=format)
+def test_a_crop_that_is_no_square_is_named(tmp_path):
+    model = build(gelu="exact", image_size=(16, 24))
+    model.preprocessing = Preprocessing(crop_fraction=0.8, rounding="torchvision")
+    with pytest.warns(UserWarning, match="timm takes other sizes before a crop of 16x24"):
+        weights.save(model, tmp_path / "folder", format="timm")

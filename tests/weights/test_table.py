@@ -1,12 +1,14 @@
-"""The table of published files against the published names, counts and accuracies."""
+"""Published files: their table against published facts, and models with their names."""
 
 import re
 import urllib.parse
 
 import pytest
 
-from vit_keras import variants
-from vit_keras.weights import published
+from tests import reference
+from tests.helpers import assert_close, randomize, weights_by_path
+from vit_keras import applications, variants
+from vit_keras.weights import published, save
 
 pytestmark = pytest.mark.once
 
@@ -30,37 +32,28 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.variant} {row.weights}")
-def test_rows_are_well_formed(row):
-    url = urllib.parse.urlsplit(row.url)
-    assert (url.scheme, url.netloc) == ("https", "storage.googleapis.com")
-    assert re.fullmatch(r"/(vit|bit)_models(/[\w.%-]+)+\.npz", url.path)
-    assert urllib.parse.unquote(url.path) == f"/{row.path}"
-    assert row.variant in variants.VARIANTS.keys() | HYBRIDS | RESNETS
-    assert row.format == ("bit" if row.variant in RESNETS else "google")
-    assert row.num_classes == (21843 if row.weights.endswith("imagenet21k") else 1000)
-    assert row.sha256 is None or re.fullmatch("[0-9a-f]{64}", row.sha256)
-    assert row.license == "Apache-2.0"
-    suffix = re.search(r"-(\d+)$", row.weights)
-    default = 480 if row.format == "bit" and row.weights == "imagenet" else 224
-    assert row.resolution == (int(suffix[1]) if suffix else default)
+def test_rows_are_well_formed():
+    for row in ROWS:
+        url = urllib.parse.urlsplit(row.url)
+        assert (url.scheme, url.netloc) == ("https", "storage.googleapis.com")
+        assert re.fullmatch(r"/(vit|bit)_models(/[\w.%-]+)+\.npz", url.path)
+        assert urllib.parse.unquote(url.path) == f"/{row.path}"
+        assert row.variant in variants.VARIANTS.keys() | HYBRIDS | RESNETS
+        assert row.format == ("bit" if row.variant in RESNETS else "google")
+        assert row.num_classes == (21843 if row.weights.endswith("imagenet21k") else 1000)
+        assert row.license == "Apache-2.0"
+        suffix = re.search(r"-(\d+)$", row.weights)
+        default = 480 if row.format == "bit" and row.weights == "imagenet" else 224
+        assert row.resolution == (int(suffix[1]) if suffix else default), row
 
 
-@pytest.mark.parametrize(
-    ("variant", "weights", "path"),
-    [
-        ("B/16", "imagenet21k", "imagenet21k/ViT-B_16"),
+def test_files_have_their_published_names():
+    recipe = "i1k-300ep-lr_0.001-aug_strong2-wd_0.1-do_0.1-sd_0.1--imagenet2012-steps_20k-lr_0.01"
+    for variant, weights, path in (
         ("R50+B/16", "imagenet21k", "imagenet21k/R50+ViT-B_16"),
-        (
-            "B/16",
-            "augreg-imagenet1k",
-            "augreg/B_16-i1k-300ep-lr_0.001-aug_strong2-wd_0.1-do_0.1-sd_0.1"
-            "--imagenet2012-steps_20k-lr_0.01-res_224",
-        ),
-    ],
-)
-def test_files_have_their_published_names(variant, weights, path):
-    assert published.lookup(variant, weights).path == f"vit_models/{path}.npz"
+        ("B/16", "augreg-imagenet1k", f"augreg/B_16-{recipe}-res_224"),
+    ):
+        assert published.lookup(variant, weights).path == f"vit_models/{path}.npz"
 
 
 def test_published_sizes_match_the_parameters():
@@ -74,14 +67,8 @@ def test_published_sizes_match_the_parameters():
 
 def test_only_the_original_pre_trained_files_have_pre_logits():
     widths = {row.variant: row.representation_size for row in ROWS if row.representation_size}
-    assert widths == {
-        "B/16": 768,
-        "B/32": 768,
-        "L/16": 1024,
-        "L/32": 1024,
-        "H/14": 1280,
-        "R50+B/16": 768,
-    }
+    original = {"B/16": 768, "B/32": 768, "L/16": 1024, "L/32": 1024, "H/14": 1280}
+    assert widths == {**original, "R50+B/16": 768}
     assert all(row.weights == "imagenet21k" for row in ROWS if row.representation_size)
 
 
@@ -94,3 +81,25 @@ def test_unknown_weights_name_the_nearest():
         published.lookup("B/32", "imagnet-384")
     with pytest.raises(ValueError, match="no checkpoint of variant 'b/32' is published"):
         published.lookup("b/32", "imagenet")
+
+
+def test_documentation_lists_the_names():
+    for name in published.names("B/16"):
+        assert re.search(rf'"{re.escape(name)}"', applications.ViTB16.__doc__)
+
+
+def test_named_weights_come_from_the_server_into_the_model(serve, tmp_path, rng):
+    """A file in the published format is downloaded, and its names and its GELU are right."""
+    source = randomize(applications.ViTTi16(classes=1000), rng, scale=0.05)
+    save(source, tmp_path / "published.npz", format="google")
+    row = published.lookup("Ti/16", "augreg-imagenet")
+    server = serve(files={f"/{row.path}": (tmp_path / "published.npz").read_bytes()})
+    model = applications.ViTTi16(weights="augreg-imagenet", classifier_activation=None)
+    images = rng.uniform(-1, 1, (1, 224, 224, 3)).astype("float32")
+    weights = weights_by_path(source)
+    expected = reference.forward(images, weights, num_layers=12, gelu="tanh")
+    assert_close(model(images), expected["logits"])
+    bare = applications.ViTTi16(include_top=False, weights="augreg-imagenet")
+    tokens = expected["encoder_norm"]
+    assert_close(bare(images), tokens)
+    assert len(server.requests) == 1  # the second model reads the cache

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from vit_keras.layers.common import ViTOptions
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
-from vit_keras.support.checks import check_annotated, short
+from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, fault
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
@@ -26,6 +26,7 @@ from vit_keras.weights.containers.checks import (
     SafetensorsTensors,
     check_fit,
     check_tensors,
+    named_errors,
     parse_json,
     write_safetensors,
 )
@@ -36,8 +37,7 @@ NOTE = "adapters"  # the entry of this package's metadata
 SETTINGS = ("rank", "alpha", "layers")
 
 
-@dataclasses.dataclass(frozen=True)
-class Base:
+class Base(TypedDict):
     """The weights that adapters belong to.
 
     Attributes:
@@ -49,8 +49,7 @@ class Base:
     sha256: str
 
 
-@dataclasses.dataclass(frozen=True)
-class AdapterNote:
+class AdapterNote(TypedDict):
     """The fields of the metadata, as in JSON.
 
     Attributes:
@@ -64,17 +63,14 @@ class AdapterNote:
         architecture: The arguments of the model's constructor.
     """
 
-    rank: int
-    alpha: float
-    layers: tuple[str, ...]
+    rank: Size
+    alpha: Positive
+    layers: list[str]
     train: tuple[str, ...]
     base: Base
     class_names: tuple[str, ...] | None
     task: Task
     architecture: dict
-
-
-KEYS = tuple(field.name for field in dataclasses.fields(AdapterNote))
 
 
 class AdapterFile(NamedTuple):
@@ -124,32 +120,16 @@ def open_adapters(path) -> AdapterFile:
     tensors = SafetensorsTensors(path)
     note = parse_json(tensors.metadata.get(NOTE_KEY, "{}"), f"The note in {path!r}")
     note = note.get(NOTE) if isinstance(note, dict) else None
-    note = note if isinstance(note, dict) else {}
-    missing = [key for key in KEYS if key not in note] if note else [NOTE]
-    if missing:
-        raise ValueError(
+    if reason := fault(note, AdapterNote, FILLED):
+        raise DamagedFile(
             f"{path!r} must be a file of adapters, as `save_adapters` and runs with `lora.rank` "
-            f"write it. Received: a file whose metadata lacks {', '.join(missing)}"
+            f"write it. Received: a file whose note of adapters is none: {reason}"
         )
-    try:
-        _check(note)
-    except (ValueError, TypeError) as error:
-        raise DamagedFile(f"The note in {path!r} is damaged: {error}") from error
+    with named_errors(path):
+        for annotated in (class_for(note["architecture"]).constructor, ViTOptions):
+            check_annotated(note["architecture"], annotated)
+        Task(**with_tuples(note["task"]))
     return AdapterFile(path, note, tensors)
-
-
-def _check(note):
-    """Raises ValueError if the note has fields that `save_adapters` does not write."""
-    check_annotated(note, AdapterNote)
-    for annotated in (class_for(note["architecture"]).constructor, ViTOptions):
-        check_annotated(note["architecture"], annotated)
-    if note["rank"] < 1 or note["alpha"] <= 0 or not note["layers"]:
-        raise ValueError(
-            "`rank` and `alpha` must be above 0, and `layers` must not be empty. Received: "
-            + ", ".join(f"{key}={short(note[key])}" for key in SETTINGS)
-        )
-    Base(**note["base"])
-    Task(**with_tuples(note["task"]))
 
 
 # The largest ratio of the adapted model's weights to the base's, since images may be larger.

@@ -1,6 +1,7 @@
 """Describes a file of weights in plain values."""
 
 import dataclasses
+import json
 import math
 import os
 import re
@@ -67,7 +68,13 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         digests = file.tensors.digests
     files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
-    return _plain({"format": format_name, **model, "files": files, "origin": origin})
+    described = {"format": format_name, **model, "files": files, "origin": origin}
+    return json.loads(json.dumps(described, default=_plain))
+
+
+def _plain(value):
+    """The fields of a dataclass, or a number of NumPy as one of Python."""
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value.item()
 
 
 def _model(file):
@@ -144,14 +151,3 @@ def _origin(file, format_name, num_classes):
         if row.format == format_name
     ]
     return {"matched_by": matched_by, "candidates": candidates} if candidates else None
-
-
-def _plain(value):
-    """Turns tuples into lists, and NumPy's integers into Python's."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(dataclasses.asdict(value))
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value.item() if hasattr(value, "item") else value

@@ -104,7 +104,10 @@ def _hf_path(address):
         answered = (status_of(error) or 500) < 500
         path = None if answered else _cached(hub, errors, address)
         if path is None:
-            raise _hub_failure(address, error) from error
+            page = f"huggingface.co/{address.repository}"
+            login = f"accept the license at {page} if it asks for one, and run `hf auth login`"
+            missing = "Check the revision and the file, or run `hf auth login`"
+            raise _failure(address, error, missing, f"{login} or set HF_TOKEN") from error
         return path
 
 
@@ -206,13 +209,6 @@ def _digest(path, digits, size, changed):
         while chunk := file.read(2**20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _hub_failure(address: HubAddress, error: Exception) -> OSError:
-    missing = "Check the revision and the file, or run `hf auth login`"
-    page = f"huggingface.co/{address.repository}"
-    refused = f"accept the license at {page} if it asks for one, and run `hf auth login`"
-    return _failure(address, error, missing, f"{refused} or set HF_TOKEN")
 
 
 def _kaggle_folder(address: str) -> str:

@@ -1,0 +1,138 @@
+"""Damaged, crafted and forged files are refused by name, or say what they said before.
+
+`python -m tests.fuzz.count` does the same with thousands of files, in processes that may crash.
+"""
+
+import json
+import os
+import re
+import zipfile
+
+import pytest
+
+import vit_keras
+from tests.fuzz.cases import FINE, REFUSED, Case, Cases
+from tests.fuzz.crafted import YAML
+from tests.fuzz.damage import CONTENTS, places, put_text, replaced
+from tests.fuzz.run_subjects import RUN_FILES
+from tests.fuzz.subjects import SUBJECTS
+from vit_keras import weights
+from vit_keras.config import UsageError, parse_config, read_config
+from vit_keras.models import HybridViT, VisionTransformer
+
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore")]
+SIZES = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "mlp_dim": 64, "num_classes": 5}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    return Cases(tmp_path_factory.mktemp("cases"))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_changed_files_are_refused_or_have_no_effect(cases, name):
+    subject = SUBJECTS[name]
+    numbers = {"crafted": len(cases.prepared(name)[2]), "damaged": 12 if subject.quick else 3}
+    numbers["forged"] = numbers["damaged"] if subject.forge else 0
+    for kind, count in numbers.items():
+        for number in range(count):
+            verdict = cases.judge(case := Case(name, kind, number))
+            assert verdict.outcome in FINE, f"{case}: {verdict}"
+
+
+NPZ, PTH, KERAS = "google .npz", "timm .pth", "vit_keras .keras"
+TENSORS, HUGGING = "timm .safetensors", "huggingface folder, foreign"
+POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
+
+
+@pytest.mark.parametrize(
+    ("name", "craft", "message"),
+    [
+        (NPZ, "objects", "holds Python objects, which loading would run as code"),
+        (NPZ, "shape of 10**12", r"claims shape \(1000000, 1000000\) of float32 but has 64"),
+        (NPZ, "deflate bomb", r"bytes that claim \d+ bytes of tensors; no such file is opened"),
+        (
+            NPZ,
+            "entry twice",
+            r"hold each name once. Received: '.*a\.npz', which holds .* 2 times",
+        ),
+        (NPZ, "encrypted", "must be stored or deflated, and not encrypted"),
+        (PTH, "runs code", "holds Python objects, which loading would run as code"),
+        (PTH, "list of tensors", r"must hold a state dict\. Received: list"),
+        (PTH, "strides of 0", r"claims shape \(1000000, 1000000\) but has 4 bytes"),
+        (PTH, "deflate", "must not be compressed"),
+        (PTH, "sparse", r"must be floating-point\. Received: .* of torch.sparse"),
+        (PTH, "pointer of git", POINTER),
+        (TENSORS, "offsets outside", "is not a safetensors file"),
+        (TENSORS, "note of lists", "note in .* is damaged: it must hold architecture and numerics"),
+        (TENSORS, "note of brackets", "note in .* is not JSON"),
+        (TENSORS, "pointer of git", POINTER),
+        (KERAS, "soft link", "holds a link .* elsewhere"),
+        (KERAS, "data in another file", "must be floating-point and in their file"),
+        (KERAS, "claims 400 GB in chunks", r"that claim \d{12} bytes of tensors"),
+        (KERAS, "pointer of git", POINTER),
+        (HUGGING, "config.json is brackets", r"config.json' is not JSON"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(cases, name, craft, message):
+    number = list(cases.prepared(name)[2]).index(craft)
+    verdict = cases.judge(Case(name, "crafted", number))
+    assert verdict.outcome == REFUSED and re.search(message, verdict.message), verdict
+
+
+@pytest.mark.parametrize("name", [*RUN_FILES, "configuration .yaml"])
+def test_a_folder_or_a_pipe_in_the_place_of_a_file_is_refused(tmp_path, name):
+    path = tmp_path / SUBJECTS[name].path
+    file = path / name if path.suffix == "" else path
+    file.mkdir(parents=True)
+    with pytest.raises((ValueError, OSError), match=file.name):
+        SUBJECTS[name].open(path)
+    file.rmdir()
+    os.mkfifo(file)
+    with pytest.raises((ValueError, OSError), match=file.name):
+        SUBJECTS[name].open(path)
+
+
+def test_wrong_configurations_on_a_command_line_are_usage_errors(tmp_path):
+    path = tmp_path / "config.yaml"
+    for content in {**CONTENTS, **YAML}.values():
+        path.write_bytes(content)
+        try:
+            parse_config(["--config", str(path)])
+        except UsageError:
+            continue
+        assert content == b""
+    for content, message in (
+        (YAML["list in a section's place"], "`pretext.dino` is a group of fields"),
+        (CONTENTS["brackets"], "cannot be read .*more than 20 levels"),  # minutes of PyYAML
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=f"config.yaml' .*{message}"):
+            read_config(path)
+
+
+def opened_with(path, model, field, value):
+    """Opens a `.keras` file after its configuration was changed."""
+    weights.save_model(model, path)
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    place = next(place for place in places(config) if place[-1] == field)
+    put_text(path, "config.json", replaced(config, place, str(value)))
+    return vit_keras.open(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "more"), [("mlp_dim", 10**9, 65 * (10**9 - 64)), ("units", 10**5, 3299835)]
+)
+def test_a_model_that_the_file_cannot_hold_is_refused(tmp_path, field, value, more):
+    model = VisionTransformer(16, 8, **SIZES)
+    held = model.count_params()
+    message = f"describes {held + more} weights, and it holds {held}"
+    with pytest.raises(ValueError, match=f"a.keras' cannot be read as a Keras model: .*{message}"):
+        opened_with(tmp_path / "a.keras", model, field, value)
+
+
+def test_units_without_tensors_are_refused(tmp_path):
+    model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
+    with pytest.raises(ValueError, match=r"num_units 1000000000, and it holds \d+ tensors"):
+        opened_with(tmp_path / "a.keras", model, "num_units", 10**9)
