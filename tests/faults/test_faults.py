@@ -11,7 +11,7 @@ from tests.faults import sweep
 from tests.training.small import small_config, small_model
 from vit_keras.training import checkpoints
 
-SAMPLE = 23  # every 23rd call of a save, and another one for each fault
+SAMPLE = 31  # every 31st call of a save, and another one for each fault
 
 
 @pytest.mark.once

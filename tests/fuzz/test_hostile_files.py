@@ -19,6 +19,7 @@ from tests.fuzz.subjects import SUBJECTS
 from vit_keras import weights
 from vit_keras.config import UsageError, parse_config, read_config
 from vit_keras.models import HybridViT, VisionTransformer
+from vit_keras.runs import recorded_config
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore")]
 SIZES = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "mlp_dim": 64, "num_classes": 5}
@@ -41,7 +42,8 @@ def test_changed_files_are_refused_or_have_no_effect(cases, name):
 
 
 NPZ, PTH, KERAS = "google .npz", "timm .pth", "vit_keras .keras"
-TENSORS, HUGGING = "timm .safetensors", "huggingface folder, foreign"
+TENSORS = "timm .safetensors"
+HUGGING, CLIP = "huggingface folder, foreign", "open_clip folder, foreign"
 POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
 
 
@@ -72,6 +74,7 @@ POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
         (KERAS, "claims 400 GB in chunks", r"that claim \d{12} bytes of tensors"),
         (KERAS, "pointer of git", POINTER),
         (HUGGING, "config.json is brackets", r"config.json' is not JSON"),
+        (CLIP, "no model", "has a field of another type than projects write"),
     ],
 )
 def test_a_refusal_says_what_is_wrong(cases, name, craft, message):
@@ -102,13 +105,15 @@ def test_wrong_configurations_on_a_command_line_are_usage_errors(tmp_path):
         except UsageError:
             continue
         assert content == b""
-    for content, message in (
-        (YAML["list in a section's place"], "`pretext.dino` is a group of fields"),
-        (CONTENTS["brackets"], "cannot be read .*more than 20 levels"),  # minutes of PyYAML
+    section, deep = YAML["list in a section's place"], CONTENTS["brackets"]
+    for read, place, content, message in (
+        (read_config, path, section, "`pretext.dino` is a group of fields"),
+        (read_config, path, deep, "more than 20 levels"),  # minutes of PyYAML
+        (recorded_config, tmp_path, deep, "more than 20 levels.* Restore it, or begin another"),
     ):
         path.write_bytes(content)
         with pytest.raises(UsageError, match=f"config.yaml' .*{message}"):
-            read_config(path)
+            read(place)
 
 
 def opened_with(path, model, field, value):

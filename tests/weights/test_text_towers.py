@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-import vit_keras
 from tests.helpers import GOLDEN, assert_close, randomize, to_numpy
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights
@@ -33,7 +32,7 @@ def test_golden_towers_are_computed_saved_and_loaded(tmp_path, name):
     text = weights.image_text(folder).text  # without masks, which do not concern these texts
     text.save(tmp_path / "text.keras")
     again = keras.saving.load_model(tmp_path / "text.keras")
-    assert_close(again.predict(io["input_ids"], verbose=0), io["text_embeds"], name="loaded")
+    assert_close(again(io["input_ids"]), io["text_embeds"], name="loaded")
     towers.image.save(tmp_path / "image.keras")
     again = keras.saving.load_model(tmp_path / "image.keras")
     np.testing.assert_array_equal(
@@ -108,8 +107,6 @@ def test_towers_equal_transformers_and_go_back(rng, tmp_path, case):
     assert_equal_weights(again.text, plain.text)
     assert_equal_weights(again.image, plain.image)
     assert (again.logit_scale, again.logit_bias) == (plain.logit_scale, plain.logit_bias)
-    model = vit_keras.open(tmp_path / "ours")
-    assert model.output_shape == plain.image.output_shape
 
 
 OPEN_CLIP = {"context_length": 9, "vocab_size": 30, "width": 16, "heads": 4, "layers": 2}
