@@ -151,7 +151,11 @@ def _two_heads_exact(path):
 
 
 def _open_keras(path):
-    return said(vit_keras.open(path)) + open_weights(path)
+    model = vit_keras.open(path)
+    try:
+        return said(model) + open_weights(path)
+    except TypeError as error:  # Keras builds some layers that cannot be called, as it is told to
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _subject(name, build, format, open_, *checked, make=_saved):

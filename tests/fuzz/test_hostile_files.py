@@ -6,6 +6,7 @@
 import json
 import os
 import re
+import struct
 import zipfile
 
 import pytest
@@ -15,11 +16,12 @@ from tests.fuzz.cases import FINE, REFUSED, Case, Cases
 from tests.fuzz.crafted import YAML
 from tests.fuzz.damage import CONTENTS, places, put_text, replaced
 from tests.fuzz.run_subjects import RUN_FILES
-from tests.fuzz.subjects import SUBJECTS
+from tests.fuzz.subjects import SUBJECTS, made
 from vit_keras import weights
 from vit_keras.config import UsageError, parse_config, read_config
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.runs import recorded_config
+from vit_keras.weights.containers import h5_names
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore")]
 SIZES = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "mlp_dim": 64, "num_classes": 5}
@@ -141,3 +143,55 @@ def test_units_without_tensors_are_refused(tmp_path):
     model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
     with pytest.raises(ValueError, match=r"num_units 1000000000, and it holds \d+ tensors"):
         opened_with(tmp_path / "a.keras", model, "num_units", 10**9)
+
+
+# HDF5's library crashes or loops on some damaged texts, so another process reads them first.
+HEAP, OBJECT = b"GCOL\x01\x00\x00\x00", struct.Struct("<HH4xQ")
+
+
+@pytest.fixture
+def file(tmp_path):
+    return made("vit_keras .weights.h5", tmp_path)
+
+
+def refuse(path, message="", data=None):
+    if data is not None:
+        path.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match=f"a.weights.h5'{message}"):
+        vit_keras.open(path, num_heads=2, gelu="exact")
+
+
+# What an attribute with a text holds: its length, the address of its heap, and its number there.
+@pytest.mark.parametrize(
+    ("offset", "new"),
+    [
+        (12, b"\xff\xff\xff\x7f"),  # a number that the heap lacks
+        (0, struct.pack("<I", 100_000)),  # a longer text
+        (4, struct.pack("<Q", 8)),  # another place
+        (4, struct.pack("<Q", 2**63)),  # a place beyond the end
+    ],
+)
+def test_a_text_that_no_heap_has_is_refused(file, offset, new):
+    data = bytearray(file.read_bytes())
+    heap, at = struct.pack("<Q", data.index(b"GCOL")), 0
+    for _ in range(4):  # the fourth attribute that refers to the heap of the file
+        at = data.find(heap, at + 1)
+    at += offset - 4
+    data[at : at + len(new)] = new
+    refuse(file, data=data)
+
+
+def test_a_heap_that_does_not_end_is_refused(file, monkeypatch):
+    monkeypatch.setattr(h5_names, "LONGEST_SECONDS", 3)
+    data = bytearray(file.read_bytes())
+    first = data.index(HEAP) + 16
+    _, uses, length = OBJECT.unpack_from(data, first)
+    OBJECT.pack_into(data, first + OBJECT.size + (length + 7) // 8 * 8, 7, uses, 2**64 - 16)
+    refuse(file, data=data)
+
+
+def test_a_process_that_ends_is_a_damaged_file(file, tmp_path, monkeypatch):
+    program = tmp_path / "ends.py"
+    program.write_text("import os; os.abort()")
+    monkeypatch.setattr(h5_names, "__file__", str(program))
+    refuse(file, " is not .* ended with -6")

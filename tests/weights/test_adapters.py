@@ -99,7 +99,7 @@ def test_what_is_no_file_of_adapters_is_named(base, rng, tmp_path):
         (save, base, path, "same rank and alpha. Received: model .* with none"),
         (save, with_adapters, "a.npz", "are written to .safetensors files. Received: 'a.npz'"),
         (load, base, "nowhere.safetensors", "no file of adapters at 'nowhere.safetensors'"),
-        (load, base, path, "must be a file of adapters.*note of adapters is none"),
+        (load, base, path, "must be a file of adapters.*note of them is missing or damaged"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(model, file)

@@ -118,12 +118,12 @@ def open_adapters(path) -> AdapterFile:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no file of adapters at {path!r}.")
     tensors = SafetensorsTensors(path)
-    note = parse_json(tensors.metadata.get(NOTE_KEY, "{}"), f"The note in {path!r}")
-    note = note.get(NOTE) if isinstance(note, dict) else None
+    content = parse_json(tensors.metadata.get(NOTE_KEY, "{}"), f"The note in {path!r}")
+    note: Any = content.get(NOTE) if isinstance(content, dict) else None
     if reason := fault(note, AdapterNote, FILLED):
         raise DamagedFile(
             f"{path!r} must be a file of adapters, as `save_adapters` and runs with `lora.rank` "
-            f"write it. Received: a file whose note of adapters is none: {reason}"
+            f"write it. Its note of them is missing or damaged: {reason}"
         )
     with named_errors(path):
         for annotated in (class_for(note["architecture"]).constructor, ViTOptions):

@@ -74,7 +74,8 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 
 def _plain(value):
     """The fields of a dataclass, or a number of NumPy as one of Python."""
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value.item()
+    is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.asdict(value) if is_record else value.item()
 
 
 def _model(file):
