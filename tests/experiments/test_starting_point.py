@@ -1,6 +1,7 @@
-"""A run that starts from weights needs nothing else to know its model."""
+"""A run that starts from weights needs nothing else to know its model, and keeps its commit."""
 
 import dataclasses
+import functools
 import json
 
 import keras
@@ -9,11 +10,21 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import assert_close, randomize, to_numpy
+from tests.designs import DESIGNS, images_for, random_design
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from tests.weights.hub_server import COMMIT
 from vit_keras import experiments, runs
 from vit_keras.commands import run
-from vit_keras.config import Config, DataConfig, ModelConfig, parse_config
-from vit_keras.experiments.starting_point import complete_model
+from vit_keras.config import (
+    Config,
+    DataConfig,
+    DistillConfig,
+    ModelConfig,
+    dump_config,
+    parse_config,
+    read_config,
+)
+from vit_keras.experiments.starting_point import complete_model, pin_weights
 from vit_keras.models import (
     HybridViT,
     Preprocessing,
@@ -21,7 +32,9 @@ from vit_keras.models import (
     VisionTransformer,
     from_model_config,
 )
+from vit_keras.support.files import without_commit
 from vit_keras.weights import load, save
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 
 pytestmark = pytest.mark.on("torch")
 
@@ -31,6 +44,10 @@ total_steps: 400
 model: {variant: B/16, image_size: 384, channels: 1}
 augment: {flip: true}
 """
+
+
+def options_of(model):
+    return VisionTransformerArchitecture.from_model(model).options
 
 
 @pytest.fixture(scope="module")
@@ -81,36 +98,66 @@ def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, 
     assert_close(*features)
 
 
-def test_the_variant_on_a_colored_folder_is_the_whole_variant(photos, tmp_path):
-    options = ["--dataset", f"folder:{photos}", "--model.variant", "Ti/16", "--total_steps", "0"]
-    run(["train", *options, "--workdir", str(tmp_path / "run")])
-    model = vit_keras.open(tmp_path / "run" / "model.keras")
-    assert model.input_shape == (None, 224, 224, 3)
-    assert model.count_params() == 5_717_416 - 998 * 193  # Ti/16's with 2 of 1000 classes
+def odd(constructor, *sizes, **options):
+    model = constructor(*sizes, **options)
+    return randomize(model, np.random.default_rng(4), scale=0.1)
 
 
+ROPE = {**ODD, "num_heads": 5, "position_embedding": "rope2d"}
 SOURCES = {
-    "rope": (VisionTransformer, (16, 4), {**ODD, "num_heads": 5, "position_embedding": "rope2d"}),
-    "gray": (VisionTransformer, (16, 4), {**ODD, "channels": 1}),
-    "hybrid": (HybridViT, (32, (1, 2), 0.5, 1), ODD),
-    "resnet": (ResNet, (32, (2, 2), 0.5, 6), {}),
+    **{name: functools.partial(random_design, name) for name in DESIGNS},
+    "rope": functools.partial(odd, VisionTransformer, 16, 4, **ROPE),
+    "gray": functools.partial(odd, VisionTransformer, 16, 4, **ODD, channels=1),
+    "hybrid": functools.partial(odd, HybridViT, 32, (1, 2), 0.5, 1, **ODD),
+    "resnet": functools.partial(odd, ResNet, 32, (2, 2), 0.5, 6),
 }
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
-    constructor, sizes, options = SOURCES[name]
-    source = randomize(constructor(*sizes, **options), rng, scale=0.1)
+def test_the_weights_bring_all_that_differs_from_the_papers_model(name, tmp_path):
+    source = SOURCES[name]()
     source.save(tmp_path / "model.keras")
     config = Config(model=ModelConfig(weights=str(tmp_path / "model.keras")))
-    model = complete_model(config).model
-    assert complete_model(dataclasses.replace(config, model=model)).model == model
-    built = from_model_config(model, num_classes=6)
-    ours, theirs = ({v.path: v.shape for v in m.weights} for m in (built, source))
-    assert ours == theirs and built.input_shape == source.input_shape
-    load(built, tmp_path / "model.keras")
-    images = rng.normal(size=(2, *source.input_shape[1:])).astype("float32")
+    completed = complete_model(config)
+    assert complete_model(completed).model == completed.model
+    (tmp_path / "config.yaml").write_text(dump_config(completed))
+    model = read_config(tmp_path / "config.yaml").model
+    assert model == completed.model
+    built = from_model_config(model, num_classes=source.output_shape[-1])
+    load(built, tmp_path / "model.keras", head="drop")
+    if name in DESIGNS:
+        assert options_of(built) == dataclasses.replace(options_of(source), head_use_bias=True)
+    theirs, is_head = weights_by_path(source), lambda path: path.startswith("head")
+    for path, value in weights_by_path(built).items():
+        if not is_head(path):
+            np.testing.assert_array_equal(value, theirs.pop(path), err_msg=path)
+    assert all(map(is_head, theirs))
+    for variable in filter(lambda v: is_head(v.path), built.weights):
+        variable.assign(np.resize(theirs.get(variable.path, [0.0]), variable.shape))
+    images = images_for(source)
     assert_close(built(images), source(images))
+
+
+def test_a_variants_name_stands_for_its_whole_model():
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
+    words = ["--model.variant", "DINOv2-S/14-reg", "--dataset", "folder:photos"]
+    model = parse_config(words).model
+    assert (model.image_size, model.gelu, model.classifier) == (518, "exact", "token")
+    small = dataclasses.replace(model, image_size=28, **sizes)
+    built = from_model_config(small, num_classes=2)
+    assert options_of(built).changed() == {
+        "layer_scale": 1e-5,
+        "num_registers": 4,
+        "position_cover": "class",
+    }
+    assert built.get_layer("encoderblock_1").layer_norm_epsilon == 1e-6
+    assert built.preprocessing.mean == (0.485, 0.456, 0.406)
+    assert built.resizing.positions == "bicubic_antialias"
+    clip = ModelConfig("CLIP-B/32", **sizes)
+    assert (clip.gelu, clip.image_size) == ("quick", 224)
+    changed = from_model_config(clip, num_classes=2).get_layer("encoderblock_0")
+    assert (changed.gelu, changed.layer_norm_epsilon) == ("quick", 1e-5)
+    assert ModelConfig().gelu == "tanh"  # of the paper's variants
 
 
 def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, rng):
@@ -124,6 +171,8 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
         completed("--model.variant", "B/16")
     with pytest.raises(ValueError, match=r"published checkpoint of variant 'B/16'.*'nowhere'"):
         complete_model(parse_config(["--model.weights", "nowhere"]))
+    with pytest.raises(ValueError, match="`lora.rank` needs `model.weights`.*lora.rank=2 without"):
+        complete_model(parse_config(["--lora.rank", "2"]))
     model = randomize(VisionTransformer(16, 4, **ODD), rng)
     save(model, tmp_path / "a.weights.h5")
     bare = ["--model.weights", str(tmp_path / "a.weights.h5")]
@@ -132,8 +181,16 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
     assert complete_model(parse_config([*bare, "--model.gelu", "exact"])).model.gelu == "exact"
 
 
-@pytest.mark.parametrize("recipe", ["", "/full", "/linear", "/lora", "/probe"])
-@pytest.mark.parametrize("more", [[], ["--folds", "3"], ["--model.variant", "Ti/16"]])
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [
+        ("", []),
+        ("/full", ["--folds", "3"]),
+        ("/linear", ["--model.variant", "Ti/16"]),
+        ("/lora", []),
+        ("/probe", []),
+    ],
+)
 def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
     arguments = ["--config", f"finetune{recipe}", "--dataset", "digits", *more]
     config = parse_config([*arguments, "--workdir", str(tmp_path)])
@@ -145,26 +202,99 @@ def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
     assert random.model.weights is None and random.model.is_complete
 
 
-@pytest.mark.parametrize(("batch", "images"), [(100_000, 1437), (640, 20), (641, 10)])
-def test_a_batch_above_the_images_is_said_or_refused(tmp_path, capsys, batch, images):
+def test_a_batch_above_the_images_is_said_or_refused(tmp_path, capsys):
     sizes = {"patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8}
     config = Config(
         model=ModelConfig(image_size=8, channels=1, **sizes),
-        data=DataConfig(train_split=f"train[:{images}]"),
-        batch=batch,
+        data=DataConfig(train_split="train[:10]"),
+        batch=641,
         total_steps=1,
         kernels="default",
         workdir=str(tmp_path),
     )
-    if batch > 32 * images:
-        with pytest.raises(ValueError, match=f"at most 64 times.*batch={batch} for {images} i"):
-            experiments.train_run(config)
-        assert not [*tmp_path.iterdir()]
-    else:
-        experiments.train_run(config)
-        said = f"batch: {batch} images an update, more than the {images} to train on"
-        assert capsys.readouterr().out.count(said) == 1
-    sizes["patch_size"] = 2**18
-    large = ModelConfig(image_size=2**20, channels=1, **sizes)  # 4 TB for each picture
-    with pytest.raises(ValueError, match="fit in memory.*GB as floats. Give a smaller --batch"):
-        experiments.train_run(dataclasses.replace(config, batch=2, model=large))
+    large = ModelConfig(image_size=2**20, channels=1, **{**sizes, "patch_size": 2**18})  # 4 TB
+    for fields, message in (
+        ({}, "at most 64 times.*batch=641 for 10 i"),
+        ({"batch": 2, "model": large}, "fit in memory.*GB as floats. Give a smaller --batch"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            experiments.train_run(dataclasses.replace(config, **fields))
+    assert not [*tmp_path.iterdir()]
+    experiments.train_run(dataclasses.replace(config, batch=640))
+    said = "batch: 640 images an update, more than the 10 to train on"
+    assert capsys.readouterr().out.count(said) == 1
+
+
+ADDRESS, LATER = "hf://ann/pets", "f" * 40
+NO_UPDATES = ("--dataset", "digits", "--total_steps", "0", "--kernels", "default")
+
+
+def upload(server, folder, seed, commit):
+    """Puts another model on the hub, at another commit; returns it."""
+    model = randomize(VisionTransformer(16, 8, 12, 1, 2, 16, 3), np.random.default_rng(seed))
+    save(model, folder / str(seed), format="huggingface")
+    files = {file.name: file.read_bytes() for file in (folder / str(seed)).iterdir()}
+    server.upload(files, commit)
+    return model
+
+
+@pytest.fixture
+def server(serve_hub, tmp_path):
+    return serve_hub({})
+
+
+def blocks(model):
+    return {p: v for p, v in weights_by_path(model).items() if p.startswith("encoderblock_0")}
+
+
+def train(folder, *options):
+    """Writes the model that a run of no updates starts from; returns the blocks and the address."""
+    run(["train", *NO_UPDATES, "--model.weights", ADDRESS, *options])
+    (model,) = folder.rglob("model.keras")
+    recorded = runs.recorded_config(model.parent).model.weights
+    return blocks(vit_keras.open(model)), recorded
+
+
+def test_a_run_goes_on_from_the_commit_that_it_began_with(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = blocks(upload(server, tmp_path, 1, COMMIT))
+    folder = tmp_path / "runs"
+    np.testing.assert_equal(train(folder), (first, f"{ADDRESS}@{COMMIT}"))
+
+    second = blocks(upload(server, tmp_path, 2, LATER))
+    (model,) = folder.rglob("model.keras")
+    model.unlink()  # as of a run that was stopped before
+    np.testing.assert_equal(train(folder), (first, f"{ADDRESS}@{COMMIT}"))
+    other = tmp_path / "other"
+    np.testing.assert_equal(train(other, "--workdir", str(other)), (second, f"{ADDRESS}@{LATER}"))
+    with pytest.raises(ValueError, match=f"model.weights: '{ADDRESS}@{COMMIT}' there, '{ADDRESS}@"):
+        train(folder, "--model.weights", f"{ADDRESS}@{LATER}")
+
+
+def test_a_teacher_is_pinned_and_a_branch_is_not(server, tmp_path):
+    upload(server, tmp_path, 1, COMMIT)
+    config = Config(
+        dataset="digits",
+        workdir=str(tmp_path / "run"),
+        model=ModelConfig(weights=f"{ADDRESS}@v1.0"),
+        distill=DistillConfig(teacher=f"{ADDRESS}/model.safetensors"),
+    )
+    pinned = pin_weights(config)
+    assert pinned.distill.teacher == f"{ADDRESS}@{COMMIT}/model.safetensors"
+    assert pinned.model.weights == config.model.weights
+    assert pin_weights(pinned) == pinned
+    later = [dataclasses.replace(c, workdir=None) for c in (config, pinned)]
+    assert len({*map(runs.default_workdir, later)}) == 1  # one command, one folder
+
+
+def test_an_address_without_its_commit():
+    for address, expected in (
+        (f"hf://a/b@{COMMIT}", "hf://a/b"),
+        (f"hf://a/b@{COMMIT}/c/d.npz", "hf://a/b/c/d.npz"),
+        (f"timm/b@{COMMIT}", "timm/b"),
+        ("kaggle://a/b/keras/c/3", "kaggle://a/b/keras/c"),
+        ("kaggle://a/b/keras/c", "kaggle://a/b/keras/c"),
+        ("hf://a/b@v1.0/c", "hf://a/b@v1.0/c"),
+        (f"runs/b@{COMMIT}", f"runs/b@{COMMIT}"),
+    ):
+        assert without_commit(address) == expected

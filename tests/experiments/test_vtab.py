@@ -1,25 +1,36 @@
-"""VTAB-1k: the published table, the arithmetic of its labels, its settings and its means."""
+"""VTAB-1k: the published table, its labels, its settings, its means, and small data sets."""
 
 import collections
+import dataclasses
 import json
 import pathlib
 import subprocess
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, randomize
+from vit_keras import data, evaluation
 from vit_keras.commands import run
-from vit_keras.config import read_config
+from vit_keras.config import DataConfig, read_config
 from vit_keras.data.tfds import TASKS
 from vit_keras.experiments import starting_point, training_run, vtab
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.weights import save
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.on("torch")  # which compiles nothing
 
 
-def label(task, **example):
-    return int(TASKS[task].label.derive(example))
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A small model for 32x32 pixels, in a file of Google's format."""
+    model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
+    randomize(model, np.random.default_rng(0))
+    save(model, file := tmp_path_factory.mktemp("weights") / "vit.npz", format="google")
+    return file
 
 
 def test_groups_and_classes_are_the_published_ones():
@@ -29,9 +40,9 @@ def test_groups_and_classes_are_the_published_ones():
     assert classes == [102, 100, 47, 102, 37, 397, 10, 2, 10, 45, 5, 8, 6, 6, 4, 16, 16, 18, 9]
 
 
-@pytest.mark.parametrize(
-    ("task", "images", "percent"),
-    [  # images of TFDS' split, and the share of it that the published code trains on
+def test_validation_images_follow_the_training_share_and_test_images_are_those_left():
+    for task, images, percent in (
+        # images of TFDS' split, and the share of it that the published code trains on
         ("caltech101", 3060, 90),
         ("cifar100", 50_000, 90),
         ("oxford_iiit_pet", 3680, 80),
@@ -39,17 +50,10 @@ def test_groups_and_classes_are_the_published_ones():
         ("eurosat", 27_000, 60),
         ("resisc45", 31_500, 60),
         ("clevr_count", 70_000, 90),
-        ("clevr_distance", 70_000, 90),
         ("dsprites_location", 737_280, 80),
-        ("dsprites_orientation", 737_280, 80),
-    ],
-)
-def test_validation_images_follow_the_training_share(task, images, percent):
-    start = images * percent // 100
-    assert TASKS[task].val200 == f"train[{start}:{start + 200}]"
-
-
-def test_test_images_are_those_left():
+    ):
+        start = images * percent // 100
+        assert TASKS[task].val200 == f"train[{start}:{start + 200}]"
     assert TASKS["eurosat"].test == f"train[{27_000 * 80 // 100}:]"
     assert TASKS["resisc45"].test == f"train[{31_500 * 80 // 100}:]"
     assert TASKS["dsprites_location"].test == f"train[{737_280 * 90 // 100}:]"
@@ -59,45 +63,46 @@ def test_test_images_are_those_left():
     assert others["test"] == 11 and others["validation"] == 2 and others["test[50%:]"] == 2
 
 
-def test_neighboring_dsprites_classes_are_one():
-    for k in range(40):
-        found = label("dsprites_orientation", label_orientation=np.int64(k))
-        assert found == int(np.float32(k) // np.float32(40 / 16))
-    for k in range(32):
-        assert label("dsprites_location", label_x_position=np.int64(k)) == k // 2
-    assert label("smallnorb_azimuth", label_azimuth=17, label_elevation=3) == 17
-    assert label("smallnorb_elevation", label_azimuth=17, label_elevation=3) == 3
+def distances(nearest):
+    pixels = np.array([[0, 0, 120], [5, 5, nearest], [9, 9, 150]], "float32")
+    return {"objects": {"pixel_coords": pixels}}
 
 
-@pytest.mark.parametrize("count", [3, 7, 10])
-def test_clevr_counts_from_three(count):
-    assert label("clevr_count", objects={"size": np.zeros(count, "int64")}) == count - 3
-
-
-@pytest.mark.parametrize(
-    ("distance", "expected"),
-    [(3.0, 0), (8.0, 0), (8.25, 1), (8.75, 2), (9.25, 3), (9.75, 4), (10.5, 5), (99.0, 5)],
-)
-def test_clevr_distances_fall_into_six_intervals(distance, expected):
-    pixels = np.array([[0, 0, 120], [5, 5, distance], [9, 9, 150]], "float32")
-    assert label("clevr_distance", objects={"pixel_coords": pixels}) == expected
-
-
-@pytest.mark.parametrize(
-    ("types", "depths", "expected"),
-    [
-        ([0, 3, 2], [25.0, 2.0, 30.0], 2),  # the pedestrian does not count
-        ([1, 0], [7.9, 30.0], 0),
-        ([2], [8.5], 1),
-        ([0], [20.0], 1),
-        ([3, 7], [5.0, 6.0], 3),  # no vehicle
-        ([], [], 3),
-    ],
-)
-def test_kitti_looks_at_the_nearest_vehicle(types, depths, expected):
+def vehicles(types, depths):
     location = np.array([[1.0, 2.0, z] for z in depths], "float32").reshape(-1, 3)
-    objects = {"type": np.array(types, "int64"), "location": location}
-    assert label("kitti_distance", objects=objects) == expected
+    return {"objects": {"type": np.array(types, "int64"), "location": location}}
+
+
+LABELS = [
+    *(
+        ("dsprites_orientation", {"label_orientation": np.int64(k)}, int(k / (40 / 16)))
+        for k in range(40)
+    ),
+    *(("dsprites_location", {"label_x_position": np.int64(k)}, k // 2) for k in range(32)),
+    ("smallnorb_azimuth", {"label_azimuth": 17, "label_elevation": 3}, 17),
+    ("smallnorb_elevation", {"label_azimuth": 17, "label_elevation": 3}, 3),
+    *(
+        ("clevr_count", {"objects": {"size": np.zeros(count, "int64")}}, count - 3)
+        for count in (3, 7, 10)
+    ),
+    *(
+        ("clevr_distance", distances(nearest), expected)
+        for nearest, expected in zip(
+            (3.0, 8.0, 8.25, 8.75, 9.25, 9.75, 10.5, 99.0), (0, 0, 1, 2, 3, 4, 5, 5)
+        )
+    ),
+    ("kitti_distance", vehicles([0, 3, 2], [25.0, 2.0, 30.0]), 2),  # without the pedestrian
+    ("kitti_distance", vehicles([1, 0], [7.9, 30.0]), 0),
+    ("kitti_distance", vehicles([2], [8.5]), 1),
+    ("kitti_distance", vehicles([0], [20.0]), 1),
+    ("kitti_distance", vehicles([3, 7], [5.0, 6.0]), 3),  # no vehicle
+    ("kitti_distance", vehicles([], []), 3),
+]
+
+
+def test_labels_are_derived_as_published():
+    for task, example, expected in LABELS:
+        assert int(TASKS[task].label.derive(example)) == expected, (task, example)
 
 
 def test_labels_that_a_change_would_make_wrong_are_not_changed():
@@ -126,12 +131,13 @@ def test_configurations_are_the_settings(
     fields = vtab.task_config(task, setting, weights, workdir=tmp_path / task, changes=changes)
     vtab.write_config(fields, tmp_path / "a.yaml")
     config = starting_point.complete_model(read_config(tmp_path / "a.yaml"))
+    model, optimizer, augment = config.model, config.optimizer, config.augment
     assert (config.dataset, config.batch) == (f"vtab:{task}", 32)
-    assert (config.model.image_size, config.total_steps, config.eval_every) == (size, steps, steps)
-    assert (config.optimizer.name, config.optimizer.learning_rate) == ("sgd", rate)
-    assert (config.augment.crop, config.augment.flip) == (crop, flip)
-    assert (config.model.hidden_size, config.model.num_layers, config.model.mlp_dim) == (24, 2, 40)
-    assert config.model.patch_size == 8 and config.model.weights == str(weights)
+    assert (model.image_size, config.total_steps, config.eval_every) == (size, steps, steps)
+    assert (optimizer.name, optimizer.learning_rate) == ("sgd", rate)
+    assert (augment.crop, augment.flip) == (crop, flip)
+    assert (model.hidden_size, model.num_layers, model.mlp_dim) == (24, 2, 40)
+    assert model.patch_size == 8 and model.weights == str(weights)
 
 
 def test_groups_are_averaged_and_the_score_is_the_mean_of_tasks():
@@ -214,3 +220,125 @@ def test_every_task_can_be_prepared_up_to_its_download(tmp_path):
     for task, message in found.items():
         wanted = "Manual directory" if task in by_hand else "its download begins"
         assert wanted in message and "Where there is internet, run: tfds build" in message
+
+
+class _Tiny(tfds.core.GeneratorBasedBuilder):
+    """Few images with the features of a published data set."""
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(self.FEATURES)
+        )
+
+    def _split_generators(self, dl_manager):
+        return {name: self._generate_examples(name) for name in self.SIZES}
+
+    def _generate_examples(self, split):
+        rng = np.random.default_rng(len(split))
+        for i in range(self.SIZES[split]):
+            yield i, self.example(i, rng)
+
+
+class Kitti(_Tiny):
+    name, VERSION = "kitti", tfds.core.Version("3.1.0")
+    SIZES: ClassVar = {"train": 24, "validation": 9, "test": 13}
+    FEATURES: ClassVar = {
+        "image": tfds.features.Image(),
+        "objects": tfds.features.Sequence(
+            {
+                "type": tfds.features.ClassLabel(num_classes=8),
+                "location": tfds.features.Tensor(shape=(3,), dtype=np.float32),
+            }
+        ),
+    }
+
+    def example(self, i, rng):
+        """The image's first pixel tells its class."""
+        objects = [
+            {"type": int(rng.integers(0, 8)), "location": rng.uniform(0, 40, 3).astype("float32")}
+            for _ in range(i % 4)
+        ]
+        near = min((o["location"][2] for o in objects if o["type"] < 3), default=None)
+        known = 3 if near is None else int(near > 8) + int(near > 20)
+        image = rng.integers(0, 256, (20, 30, 3), dtype="uint8")
+        image[0, 0] = known
+        return {"image": image, "objects": objects}
+
+
+class Dsprites(_Tiny):
+    name, VERSION = "dsprites", tfds.core.Version("2.0.0")
+    SIZES: ClassVar = {"train": 60}
+    FEATURES: ClassVar = {
+        "image": tfds.features.Image(shape=(64, 64, 1)),
+        "label_orientation": tfds.features.ClassLabel(num_classes=40),
+        "label_x_position": tfds.features.ClassLabel(num_classes=32),
+    }
+
+    def example(self, i, rng):
+        """A row of as many pixels as its orientation."""
+        image = np.zeros((64, 64, 1), "uint8")
+        image[0, : i % 40] = 1
+        return {"image": image, "label_orientation": i % 40, "label_x_position": i % 32}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("tfds"))
+    for builder, form in ((Kitti, "tfrecord"), (Dsprites, "array_record")):
+        builder(data_dir=folder, file_format=form).download_and_prepare()
+    return folder
+
+
+def batch_of(split, size):
+    """All images of a split as whole numbers, and their labels."""
+    how = {"image_size": size, "preprocessing": Preprocessing(), "batch": len(split)}
+    ((images, labels),) = data.eval_batches(split, **how)
+    return np.round(127.5 * images + 127.5), labels
+
+
+def test_a_task_reads_its_thousand_images_and_derives_their_classes(data_dir):
+    kitti = data.load("vtab:kitti_distance", 3, DataConfig(data_dir=data_dir))
+    sizes = {name: len(split) for name, split in kitti.splits.items()}
+    assert sizes == {"train800": 24, "val200": 9, "test": 13, "train": 33}
+    assert kitti.class_names == tuple("0123")
+    train, parts = kitti.split("train"), (kitti.split("train800"), kitti.split("val200"))
+    np.testing.assert_array_equal(train.labels, np.concatenate([part.labels for part in parts]))
+    images, labels = batch_of(train, (20, 30))
+    np.testing.assert_array_equal(images[:, 0, 0, 0], train.labels)
+    np.testing.assert_array_equal(labels, train.labels)
+    assert set(train.labels) == {0, 1, 2, 3}
+    assert train.name(24) == "tfds:kitti validation[0]"
+
+
+def test_dsprites_have_pixels_from_0_to_255(data_dir, monkeypatch):
+    name = "dsprites_orientation"
+    small = dataclasses.replace(TASKS[name], val200="train[48:52]", test="train[52:]")
+    monkeypatch.setitem(TASKS, name, small)
+    sprites = data.load(f"vtab:{name}", 1, DataConfig(data_dir=data_dir))
+    for split, count in (("train", 60 + 4), ("test", 8)):
+        images, labels = batch_of(sprites.split(split), (64, 64))
+        assert len(labels) == count and set(np.unique(images)) == {0, 255}
+        orientations = (images > 0).sum(axis=(1, 2, 3))
+        np.testing.assert_array_equal(labels, orientations * 16 // 40)
+        np.testing.assert_array_equal(labels, sprites.split(split).labels)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_fine_tuned_on_a_task(weights, data_dir, tmp_path, capsys):
+    """The whole way, `train.py` in a process of its own; the accuracy is `evaluate.py`'s."""
+    (tmp_path / "fields.yaml").write_text(
+        "total_steps: 3\nbatch: 4\nmodel: {image_size: 32}\noptimizer: {warmup_steps: 1}"
+    )
+    out = tmp_path / "out"
+    command = ["vtab", str(weights), "--out", str(out), "--data_dir", data_dir]
+    command += ["--config", str(tmp_path / "fields.yaml"), "--tasks", "kitti_distance"]
+    run(command)
+    printed = capsys.readouterr().out
+    predictor, trained = evaluation.open_predictor(out / "kitti_distance")
+    assert trained.config.augment.crop == "resize" and predictor.num_classes == 4
+    kitti = data.load(trained.config.dataset, 3, trained.config.data)
+    found = evaluation.evaluate(predictor, kitti.split("test"), kitti.class_names, batch=13)
+    assert f"kitti_distance: {100 * found['accuracy']:.2f}%" in printed
+    before = (out / "kitti_distance" / "model.keras").stat().st_mtime_ns
+    run(command)
+    assert (out / "kitti_distance" / "model.keras").stat().st_mtime_ns == before

@@ -36,7 +36,7 @@ OTHERS = {
         {}, {"x_shape": TOKENS, "size_shape": (2, 6, 1)}, (2, 12), trains=False
     ),
 }
-# Its first argument is a model, and views of two sizes are its inputs: tests/training/test_pretext.
+# Its first argument is a model, and views of two sizes are its inputs; runs train it.
 LEFT_OUT = {"SelfDistillation"}
 
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import sys
 from unittest import mock
@@ -12,6 +11,7 @@ from unittest import mock
 import keras
 import numpy as np
 
+from tests.training.small import copy_as_killed
 from vit_keras.commands import run
 from vit_keras.config import parse_config
 from vit_keras.models import from_model_config
@@ -25,7 +25,7 @@ KINDS = {
     "fully_sharded": ["--distribution", "data_parallel", "--shard_state"],
     "both": ["--distribution", "model_parallel", "--shard_state"],
 }
-ON = {"tensorflow": ["data_parallel"], "jax": ["data_parallel", "model_parallel", "fully_sharded"]}
+ON = {"tensorflow": ["data_parallel"], "jax": ["model_parallel", "fully_sharded"]}
 
 
 class Trained(Exception):
@@ -42,16 +42,24 @@ def one_topology(arguments):
             yield topology
 
 
-def several_runs(folder, arguments):
-    """In one of several processes: trains a run and saves its weights, then trains another run.
-
-    In the other run, process 1 receives SIGTERM after update 8, and SIGKILL after update 12.
-    """
+def straight_run(folder, arguments):
+    """Trains a run to its end, and saves the weights of each process."""
 
     def keep(model, build):
         arrays = [read_variable(variable) for variable in model.trainable_variables]
         np.savez(folder / f"process_{topology.process_index}.npz", *arrays)
         raise Trained
+
+    with (
+        one_topology(arguments) as topology,
+        mock.patch.object(topology, "local", keep),
+        contextlib.suppress(Trained),
+    ):
+        run(["train", *arguments, "--workdir", str(folder / "straight")])
+
+
+def stopped_run(folder, arguments):
+    """Trains a run in which process 1 receives SIGTERM after update 8, and SIGKILL after 12."""
 
     def save(model, folder, step, *others, save=checkpoints.save):
         save(model, folder, step, *others)
@@ -60,26 +68,10 @@ def several_runs(folder, arguments):
         if topology.process_index == 1 and step == 12:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with one_topology(arguments) as topology, mock.patch.object(topology, "local", keep):
-        with contextlib.suppress(Trained):
-            run(["train", *arguments, "--workdir", str(folder / "straight")])
-        with mock.patch.object(checkpoints, "save", save):
-            for _ in range(2):
-                with contextlib.suppress(SystemExit):
-                    run(["train", *arguments, "--workdir", str(folder / "stopped")])
-
-
-def several_datasets(folder, arguments):
-    """Trains to the last checkpoint on each data set in `datasets.json`, by the run's folder."""
-
-    def end(model, build):  # the processes would part
-        raise Trained
-
-    datasets = json.loads((folder / "datasets.json").read_text())
-    with one_topology(arguments) as topology, mock.patch.object(topology, "local", end):
-        for name, dataset in datasets.items():
-            with contextlib.suppress(Trained):
-                run(["train", *arguments, "--dataset", dataset, "--workdir", str(folder / name)])
+    with one_topology(arguments) as topology, mock.patch.object(checkpoints, "save", save):
+        for _ in range(2):
+            with contextlib.suppress(SystemExit):
+                run(["train", *arguments, "--workdir", str(folder / "stopped")])
 
 
 def one_run(folder, arguments):
@@ -98,24 +90,6 @@ def lose_chief(folder, arguments, on_step=callbacks.StateSaver.on_step):
         one_run(folder, arguments)
 
 
-def die_in_a_save(folder, arguments, replace=os.replace):
-    """A run of which process 1 receives SIGKILL in its first checkpoint 8, and 0 in the first 12.
-
-    Each has written its files, without the name.
-    """
-
-    def die_or_rename(source, target):
-        name = pathlib.Path(target).name
-        died = folder / f"died{name}"
-        if name in (".part-step_000000008-00001.npz", "step_000000012") and not died.exists():
-            died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        replace(source, target)
-
-    with mock.patch.object(os, "replace", die_or_rename):
-        one_run(folder, arguments)
-
-
 def several_devices(folder, arguments):
     """On several devices of one process: a run of each kind; the last one is resumed as well."""
     if keras.backend.backend() == "tensorflow":
@@ -127,7 +101,7 @@ def several_devices(folder, arguments):
     for kind in ON[keras.backend.backend()]:
         with mock.patch.object(Topology, "local", _with_shards(folder / f"{kind}.json")):
             run(["train", *arguments, *KINDS[kind], "--workdir", str(folder / kind)])
-    _copy(folder / kind, folder / "resumed")
+    copy_as_killed(folder / kind, folder / "resumed", 8)
     run(["train", *arguments, *KINDS[kind], "--workdir", str(folder / "resumed")])
     if keras.backend.backend() == "jax":
         _move(folder, arguments)
@@ -135,23 +109,17 @@ def several_devices(folder, arguments):
 
 def fewer_devices(folder, arguments):
     """A run of eight devices, that continues on four, two for each copy, on two, and on one."""
+    for name in ("data_parallel", "fully_sharded"):
+        run(["train", *arguments, *KINDS[name], "--workdir", str(folder / name)])
     kind = KINDS["fully_sharded"]
-    run(["train", *arguments, *kind, "--workdir", str(folder / "fully_sharded")])
     for name in ("four", "two", "one"):
-        _copy(folder / "fully_sharded", folder / name)
+        copy_as_killed(folder / "fully_sharded", folder / name, 8)
     run(["train", *arguments, "--workdir", str(folder / "one")])
     with _devices(2):
         run(["train", *arguments, *kind, "--workdir", str(folder / "two")])
     with _devices(4):
         run(["train", *arguments, *KINDS["both"], "--workdir", str(folder / "four")])
     _move(folder, arguments)
-
-
-def _copy(folder, copy):
-    """Copies a run as it was after step 8."""
-    shutil.copytree(folder, copy)
-    for path in sorted((copy / "checkpoints").iterdir())[2:]:
-        shutil.rmtree(path)
 
 
 def _move(folder, arguments):

@@ -5,10 +5,10 @@
 One run is never killed. Another run is killed by SIGKILL at a random moment: half the time at a
 system call on a file of the run (an opening, a write, half a write, a flush, a closing, a rename, a
 removal), otherwise before a random event (a batch, an update, a batch of an evaluation, a flush to
-the disk, a rename, a removal) or after a random time. The same command resumes it, is killed again,
-and so on. At the end, its last checkpoint, metrics and model are compared with those of the first
-run. More runs follow until there were `--kills` kills. With `--stops FOLDER`, one run is stopped at
-chosen moments instead.
+the disk, a rename, a removal). The same command resumes it, is killed again, and so on. At the end,
+its last checkpoint, metrics and model are compared with those of the first run. More runs follow
+until there were `--kills` kills. With `--stops FOLDER`, one run is stopped at chosen moments
+instead.
 """
 
 import argparse
@@ -22,7 +22,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 
@@ -38,14 +37,6 @@ ARGUMENTS = [
     *("--optimizer.ema_decay", "0.9", "--optimizer.accumulation_steps", "2"),
     *("--kernels", "default"),
 ]
-EVENTS = {
-    "batch": ("keras.callbacks.CallbackList", "on_train_batch_begin"),
-    "update": ("vit_keras.training.callbacks.CallbackList", "on_train_batch_end"),
-    "evaluation": ("keras.callbacks.CallbackList", "on_test_batch_end"),
-    "flush": ("os", "fsync"),
-    "rename": ("os", "replace"),
-    "removal": ("shutil", "rmtree"),
-}
 # What a run imports; Keras imports TensorFlow to serialize layers.
 IMPORTS = ("vit_keras.experiments", "sklearn.datasets", "matplotlib.figure", "tensorflow", "h5py")
 # How many system calls of a kind a save makes, about.
@@ -53,29 +44,27 @@ CALLS = {"open": 40, "write": 150, "torn write": 150, "fsync": 12, "close": 40, 
 CALLS |= {"mkdir": 3, "unlink": 20, "rmdir": 3}
 # The second one dies at the flush of the second checkpoint that follows its first file.
 STOPS = [("straight",), ("stopped", "flush", 8), ("stopped", "sigint", 16), ("stopped",)]
-SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
-
-
-def die(kind, at, number=signal.SIGKILL):
-    print(f"killed: {kind} {at}", flush=True)
-    os.kill(os.getpid(), number)
 
 
 def watch(kind, at, folder):
     """Arranges that this process dies.
 
-    `kind` says when: "event" means before event number `at` since training began, a name in
-    `EVENTS` means before number `at` of these events, "call " and a name in `CALLS` means at number
-    `at` of these system calls, which needs `LD_PRELOAD`, and "seconds" means `at` seconds after the
-    first update. "sigterm" and "sigint" send these before event number `at`. "never" lets it end.
+    `kind` says when: "event" means before event number `at` since training began, "flush" before
+    flush number `at`, "call " and a name in `CALLS` at number `at` of these system calls, which
+    needs `LD_PRELOAD`. "sigint" sends Ctrl-C before event number `at`. "never" lets it end.
     """
     import keras
 
     from vit_keras.training import callbacks
 
-    homes = {"keras.callbacks.CallbackList": keras.callbacks.CallbackList}
-    homes |= {"vit_keras.training.callbacks.CallbackList": callbacks.CallbackList}
-    homes |= {"os": os, "shutil": shutil}
+    events = {
+        "batch": (keras.callbacks.CallbackList, "on_train_batch_begin"),
+        "update": (callbacks.CallbackList, "on_train_batch_end"),
+        "evaluation": (keras.callbacks.CallbackList, "on_test_batch_end"),
+        "flush": (os, "fsync"),
+        "rename": (os, "replace"),
+        "removal": (shutil, "rmtree"),
+    }
     seen = []
 
     def noted(name, original):
@@ -84,36 +73,30 @@ def watch(kind, at, folder):
                 shim.kill_at(folder, kind.removeprefix("call "), int(at))
             if seen or name == "batch":  # from the first batch on
                 seen.append(name)
-            if name == "update" and seen.count("update") == 1 and kind == "seconds":
-                threading.Timer(at, die, [kind, at]).start()
-            counted = len(seen) if kind in ("event", *SIGNALS) else seen.count(kind)
-            if seen and counted == at and kind in (name, "event", *SIGNALS):
-                die(name, at, SIGNALS.get(kind, signal.SIGKILL))
+                counted = seen.count(kind) if kind in events else len(seen)
+                if counted == at and kind in (name, "event", "sigint"):
+                    print(f"killed: {name} {at}", flush=True)
+                    os.kill(os.getpid(), signal.SIGINT if kind == "sigint" else signal.SIGKILL)
             return original(*arguments, **options)
 
         return call
 
-    for name, (home, attribute) in EVENTS.items():
-        original = getattr(homes[home], attribute)
-        setattr(homes[home], attribute, noted(name, original))
+    for name, (home, attribute) in events.items():
+        setattr(home, attribute, noted(name, getattr(home, attribute)))
 
 
 def differences(straight, other):
     """Names what differs between the folders of two runs, except the numbers of the clock."""
-    found: list[str] = []
-    ours, theirs = (
-        np.load(f / "checkpoints" / f"step_{STEPS:09d}" / "state.npz") for f in (straight, other)
-    )
-    found += sorted({*ours.files} ^ {*theirs.files})
+    states = [f / "checkpoints" / f"step_{STEPS:09d}" / "state.npz" for f in (straight, other)]
+    ours, theirs = map(np.load, states)
+    found = sorted({*ours.files} ^ {*theirs.files})
     found += [n for n in ours.files if ours[n].tobytes() != theirs[n].tobytes()]
     rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, other)]
     for row in [*rows[0], *rows[1]]:
         row.pop("images_per_second")
     found += ["metrics.json"] if rows[0] != rows[1] else []
-    steps = [
-        [line.split(",")[0] for line in (f / "metrics.csv").read_text().splitlines()]
-        for f in (straight, other)
-    ]
+    tables = [(f / "metrics.csv").read_text().splitlines() for f in (straight, other)]
+    steps = [[line.split(",")[0] for line in table] for table in tables]
     found += ["metrics.csv"] if steps[0] != steps[1] else []
     return found + model_differences(straight, other)
 
@@ -126,7 +109,7 @@ def model_differences(straight, other):
     ours, theirs = (keras.saving.load_model(f / "model.keras") for f in (straight, other))
     return [
         f"model.keras: {one.path}"
-        for one, two in zip(ours.weights, theirs.weights)
+        for one, two in zip(ours.weights, theirs.weights, strict=True)
         if not np.array_equal(*map(keras.ops.convert_to_numpy, (one, two)))
     ]
 
@@ -136,9 +119,7 @@ def moment(rng):
     if rng.integers(2):
         call = list(CALLS)[rng.integers(len(CALLS))]
         return f"call {call}", int(rng.integers(1, CALLS[call] + 1))
-    if rng.integers(2):
-        return "event", int(rng.integers(1, 60))
-    return "seconds", round(rng.uniform(0, 1.5), 3)
+    return "event", int(rng.integers(1, 60))
 
 
 def chain(kills, seed, root):
@@ -162,7 +143,7 @@ def chain(kills, seed, root):
             checkpoints = sorted(p.name for p in (folder / "checkpoints").glob("*"))
             print(f"{deaths.total():3d} {kind} {at}: {checkpoints}", flush=True)
         wrong = in_child(log, differences, straight, folder)
-        wrong += [f"{name} is left" for name in remains(folder)]
+        wrong += [f"{path.relative_to(folder)} is left" for path in sorted(folder.rglob(".*"))]
         print(f"{folder.name} ended like the run without kills, but for {wrong}", flush=True)
         found += wrong
     seconds = time.perf_counter() - began
@@ -177,7 +158,15 @@ def import_for_forks():
 
 def fork_run(log, folder, kind="never", at=0):
     """Trains in a fork of this process: packages are not imported each time."""
-    return fork(log, lambda: run(kind, at, [*ARGUMENTS, "--workdir", str(folder)]))
+
+    def run():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+        watch(kind, at, str(folder))
+        from vit_keras import commands
+
+        return commands.main(["train", *ARGUMENTS, "--workdir", str(folder)])
+
+    return fork(log, run)
 
 
 def in_child(log, function, *arguments):
@@ -205,20 +194,6 @@ def fork(log, function):
         os._exit(code or 0)
 
 
-def remains(folder):
-    """What lies in a complete run's folder under a hidden name."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))
-
-
-def run(kind, at, arguments):
-    """Trains, and dies as `watch` describes; returns the exit code."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
-    watch(kind, at, arguments[-1])
-    from vit_keras import commands
-
-    return commands.main(["train", *arguments])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--kills", type=int, default=20, help="how often to kill (20)")
@@ -238,7 +213,7 @@ def main():
 def stopped(root):
     """A run that is never stopped, and one that is killed in a checkpoint and then has Ctrl-C.
 
-    Prints what `tests/training/test_kill.py` reads: how each process ended, what it printed, and
+    Prints what `tests/training/test_runs.py` reads: how each process ended, what it printed, and
     the folders of the checkpoints then; at last the differences of the two runs.
     """
     log, ends = root / "log", []

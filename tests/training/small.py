@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import pathlib
 import shutil
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import pytest
 
+from tests.training.kill import model_differences
 from vit_keras.config import Config, ModelConfig, OptimizerConfig, parse_config
 from vit_keras.data.batches import Batches
 from vit_keras.experiments import train_run
@@ -16,24 +19,20 @@ from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model, train
 
 CLASSES, SIDE, HELD_OUT = 3, 4, 48
-# A run on boxes or masks: six updates of a model of two blocks.
-OF_PLACES = {
-    "model.hidden_size": 16,
-    "model.num_layers": 2,
-    "model.num_heads": 2,
-    "model.mlp_dim": 24,
-    "model.classifier": "gap",
-    "augment.flip": "true",
-    "augment.shift": 0.1,
-    "batch": 4,
-    "batch_eval": 3,
+# Six updates of a small model on any data.
+SHARED = {
+    "model.dropout_rate": 0.1,
+    "batch": 8,
+    "batch_eval": 24,
     "total_steps": 6,
     "eval_every": 3,
     "checkpoint_every": 2,
     "kernels": "default",
     "optimizer.learning_rate": 0.01,
-    "optimizer.ema_decay": 0.5,
+    "optimizer.warmup_steps": 0,
 }
+SIZES = {"model.hidden_size": 16, "model.num_heads": 2, "model.mlp_dim": 24}
+SIZES |= {"model.num_layers": 1, "model.patch_size": 8}
 RATE = 0.02
 
 
@@ -153,26 +152,53 @@ def copy_as_killed(folder, copy, step):
     for path in (copy / "checkpoints").glob("step_*"):
         if int(path.name.removeprefix("step_")) > step:
             shutil.rmtree(path)
-    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
+    for name in ("model.keras", "report.json"):
         (copy / name).unlink(missing_ok=True)
     return copy
 
 
-def train_places(folder, photos, fields):
-    """Trains a run on the boxes or masks of a folder; returns its report."""
-    fields = OF_PLACES | {"dataset": f"folder:{photos}", "workdir": folder} | fields
-    arguments = [f"--{name}={value}" for name, value in fields.items()]
-    return train_run(parse_config(arguments, default=""))
+def configured(fields, folder="unused"):
+    fields = SHARED | fields | {"workdir": folder}
+    return parse_config([f"--{name}={value}" for name, value in fields.items()], default="")
 
 
-def assert_killed_run_is(trained, train, folder):
-    """It dies after the checkpoint of update 2, which lies between two evaluations."""
-    straight, report = trained
+class Trained(NamedTuple):
+    """A run that was never stopped."""
+
+    folder: pathlib.Path
+    report: dict
+    fields: dict
+
+    def again(self, folder, **fields):
+        return train_run(configured(self.fields | fields, folder))
+
+
+def trainer(tmp_path_factory, kinds):
+    """A function that trains a kind of run once; `kinds` give its fields for a folder."""
+    made = {}
+
+    def trained(kind):
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            fields = kinds[kind](folder)
+            report = train_run(configured(fields, folder / "run"))
+            made[kind] = Trained(folder / "run", report, fields)
+        return made[kind]
+
+    return trained
+
+
+def assert_killed_run_is(trained, folder):
+    """A run that dies after the checkpoint of update 2, within an epoch, ends with the same bits.
+
+    Returns the rows of both.
+    """
     with killed_after_a_save():
-        train(folder)
+        trained.again(folder)
     assert checkpoints.newest(folder / "checkpoints").name == "step_000000002"
-    assert train(folder) == report
-    return assert_same_run(straight, folder, 6)
+    assert trained.again(folder) == trained.report
+    assert not model_differences(trained.folder, folder)
+    return assert_same_run(trained.folder, folder, 6)
 
 
 def assert_same_run(folder, other, step):

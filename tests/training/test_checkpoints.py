@@ -1,16 +1,24 @@
 """Checkpoints are whole and exact to the bit, whatever goes wrong while they are written."""
 
 import errno
+import json
 import os
 import resource
+import threading
+import time
 
 import keras
 import numpy as np
 import pytest
 
 from tests.helpers import killed_before, to_numpy
-from tests.training.small import small_config, small_model
+from tests.training.halves import Half, save_halves
+from tests.training.small import assert_same_state, examples, small_config, small_model, state
 from vit_keras.training import checkpoints
+from vit_keras.training.checkpoints import CheckpointWriter
+from vit_keras.training.records import NonFinite
+
+once = pytest.mark.once
 
 
 @pytest.fixture
@@ -18,73 +26,125 @@ def model(tmp_path):
     return small_model(small_config(tmp_path))
 
 
-def set_bias(model, value):
-    model.get_layer("head").bias.assign(np.full(3, value, "float32"))
+def draw(model, rng):
+    for variable in (*model.weights, *model.optimizer.variables):
+        if variable.dtype == "float32":
+            variable.assign(rng.normal(size=variable.shape))
+    return values(model)
 
 
-def bias(model):
-    return to_numpy(model.get_layer("head").bias)[0]
+def values(model):
+    return [to_numpy(v.value) for v in (*model.variables, *model.optimizer.variables)]
 
 
-@pytest.mark.once
-def test_a_damaged_checkpoint_is_skipped(tmp_path, model):
-    for step in (1, 2, 3, 4):
-        set_bias(model, step)
-        checkpoints.save(model, tmp_path, step, keep=4)
-    newest = tmp_path / "step_000000004" / "state.npz"
-    data = bytearray(newest.read_bytes())
-    data[len(data) // 2] ^= 1  # one bit
-    newest.write_bytes(data)
-    (tmp_path / "step_000000003" / "meta.json").write_text('{"step"')
-    (tmp_path / "step_000000002" / "state.npz").unlink()
+def assert_restored(model, folder, step, expected):
+    assert checkpoints.restore(model, folder) == step
+    for value, right in zip(values(model), expected, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@once
+def test_parts_of_two_processes_make_one_state(tmp_path, model, rng):
+    expected = draw(model, rng)
+    (tmp_path / ".part-step_000000001-00001.npz").touch()  # of a process that was killed
+    path = save_halves(model, tmp_path, 3)
+    assert names(tmp_path) == [path.name]
+    assert names(path) == ["meta.json", "state.npz", "state_00001.npz"]
+    with np.load(path / "state.npz") as first, np.load(path / "state_00001.npz") as second:
+        kernels = [name for name in first.files if "@0:5,0:3" in name]
+        assert len(kernels) == 3  # the kernel and its two moments
+        assert sorted(second.files) == sorted(name.replace("0:5,", "5:16,") for name in kernels)
+    draw(model, rng)
+    assert_restored(model, tmp_path, 3, expected)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # one bit
+    path.write_bytes(content)
+
+
+def edit(**fields):
+    def change(path):
+        content = json.loads(path.read_text()) | fields
+        path.write_text(json.dumps({n: v for n, v in content.items() if v != "left out"}))
+
+    return change
+
+
+DAMAGE = [
+    ("state.npz", flip),
+    ("state_00001.npz", flip),
+    ("state.npz", os.remove),
+    ("state_00001.npz", os.remove),
+    ("meta.json", lambda path: path.write_text('{"step"')),
+    ("meta.json", lambda path: path.write_text("[]")),
+    ("meta.json", edit(step=40)),
+    ("meta.json", edit(step=None)),
+    ("meta.json", edit(best={"step": 1})),
+    ("meta.json", edit(files="left out")),
+    ("meta.json", edit(checksums={}, files={"../other.npz": "ab", "state.npz": "cd"})),
+]
+
+
+@once
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, model, rng):
+    expected = draw(model, rng)
+    save_halves(model, tmp_path, 50)
+    for file, damage in DAMAGE:
+        draw(model, rng)
+        damage(save_halves(model, tmp_path, 60) / file)
+        with pytest.warns(UserWarning, match="step_000000060 is damaged .*before it is used"):
+            assert_restored(model, tmp_path, 50, expected)
     (tmp_path / ".partial-x").mkdir()
-    with pytest.warns(
-        UserWarning, match=r"step_00000000\d is damaged .*the one before it is used"
-    ) as warned:
-        assert checkpoints.restore(model, tmp_path) == 1
-    assert len(warned) == 3 and bias(model) == 1.0
-    assert not (tmp_path / ".partial-x").exists()
-    set_bias(model, 2)
-    checkpoints.save(model, tmp_path, 2, keep=1)  # the damaged later ones do not count
-    set_bias(model, 0)
+    checkpoints.save(model, tmp_path, 55, keep=1)  # the damaged later one does not count
+    assert names(tmp_path) == [".partial-x", "step_000000055", "step_000000060"]
     with pytest.warns(UserWarning, match="damaged"):
-        assert checkpoints.restore(model, tmp_path) == 2
-    assert bias(model) == 2.0
+        assert checkpoints.restore(model, tmp_path) == 55
+    assert ".partial-x" not in names(tmp_path)
 
 
-@pytest.mark.once
+@once
 @pytest.mark.parametrize(
-    "change",
+    ("parts", "message"),
     [
-        lambda text: text.replace('"step": 60', '"step": 40'),
-        lambda text: text.replace('"step": 60', '"step": 70'),
-        lambda text: text.replace('"step": 60', '"step": null'),
-        lambda text: text.replace('"best": null', '"best": {"step": 1}'),
-        lambda text: "[]",
-        lambda text: "5",
-        lambda text: "null",
-        lambda text: "",
+        ({"0:2,0:3": (2, 3)}, "its parts of a have 6 of 12 numbers"),
+        ({"0:2,0:3": (2, 3), "1:3,0:3": (2, 3)}, "its parts of a have 9 of 12 numbers"),
+        ({"0:2,0:3": (2, 3), "2:4,0:3": (1, 3)}, r"its part a@2:4,0:3 is \(1, 3\)"),
+        ({"0:4": (4, 3)}, r"its part a@0:4 is \(4, 3\)"),
     ],
 )
-def test_a_changed_description_is_passed_over(tmp_path, model, change):
-    for step in (50, 60):
-        set_bias(model, step)
-        checkpoints.save(model, tmp_path, step, keep=2)
-    meta = tmp_path / "step_000000060" / "meta.json"
-    changed = change(meta.read_text())
-    assert changed != meta.read_text()
-    meta.write_text(changed)
-    with pytest.warns(UserWarning, match="step_000000060 is damaged .*the one before it is used"):
-        assert checkpoints.restore(model, tmp_path) == 50
-    assert bias(model) == 50.0
+def test_parts_that_do_not_make_the_whole_are_named(tmp_path, parts, message):
+    arrays = {f"a@{bounds}": np.ones(shape) for bounds, shape in parts.items()}
+    np.savez(tmp_path / "state.npz", **arrays)
+    meta = {"files": ["state.npz"], "variables": {"a": ["a", [4, 3], "float32"]}}
+    with checkpoints.State(tmp_path, meta) as read, pytest.raises(ValueError, match=message):
+        read["a"]
 
 
-@pytest.mark.once
+@once
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, model):
     checkpoints.save(model, tmp_path, 1, keep=1)
     other = small_model(small_config(tmp_path, optimizer={"name": "sgd"}))
     with pytest.raises(ValueError, match="step_000000001', which does not fit this run"):
         checkpoints.restore(other, tmp_path)
+
+
+@once
+def test_a_number_that_is_not_finite_stops_all_processes(tmp_path, model, rng):
+    draw(model, rng)
+    kernel, gathered = model.get_layer("head").kernel, []
+    spoilt = np.array(to_numpy(kernel.value))
+    spoilt[7, 1] = np.nan  # in the second one's rows
+    kernel.assign(spoilt)
+    for index, which in ((1, "head/kernel"), (0, "another process's slice of a variable")):
+        with pytest.raises(NonFinite, match=f"after update 3, .*{which} is not finite"):
+            checkpoints.save(model, tmp_path, 3, 2, topology=Half(index, gathered))
+    assert not any(tmp_path.iterdir())
 
 
 def test_dropout_continues_where_it_was(tmp_path, model, rng):
@@ -111,9 +171,9 @@ def test_bfloat16_is_restored_to_the_bit(tmp_path, rng):
     np.testing.assert_array_equal(to_numpy(keras.ops.cast(slot, "float32")), expected)
 
 
-@pytest.mark.once
+@once
 def test_the_newest_and_the_best_are_kept(tmp_path, model):
-    kept = lambda: sorted(int(path.name[5:]) for path in tmp_path.iterdir())
+    kept = lambda: [int(name[5:]) for name in names(tmp_path)]
     for step in range(1, 6):
         best = {"step": 2, "val_accuracy": 0.5} if step > 1 else None
         checkpoints.save(model, tmp_path, step, 2, best)
@@ -122,44 +182,123 @@ def test_the_newest_and_the_best_are_kept(tmp_path, model):
     assert kept() == [5, 6]
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("before", range(9))
-def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, before):
+@once
+def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, rng):
     """Whichever file operation is the last, there is a whole checkpoint of the step."""
-    folder = tmp_path / "checkpoints"
-    set_bias(model, 1)
-    checkpoints.save(model, folder, 5, keep=1)
-    set_bias(model, 2)
-    with killed_before(before):
+    for before in range(9):
+        folder, states = tmp_path / str(before), [draw(model, rng)]
         checkpoints.save(model, folder, 5, keep=1)
-    set_bias(model, 0)
-    assert checkpoints.restore(model, folder) == 5
-    assert bias(model) == (2.0 if before >= 6 else 1.0)
-    assert [path.name for path in folder.iterdir()] == ["step_000000005"]
+        states.append(draw(model, rng))
+        with killed_before(before):
+            checkpoints.save(model, folder, 5, keep=1)
+        draw(model, rng)
+        assert_restored(model, folder, 5, states[before >= 6])
+        assert names(folder) == ["step_000000005"]
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, model, monkeypatch, number):
-    set_bias(model, 1)
+@once
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, model, rng):
+    expected = draw(model, rng)
     checkpoints.save(model, tmp_path, 1, keep=1)
-
-    def full(file, **arrays):
-        file.write(b"begun")
-        raise OSError(number, os.strerror(number))
-
+    draw(model, rng)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with monkeypatch.context() as patch, pytest.raises(OSError) as stopped:
-        if number == errno.EFBIG:  # for real
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-        else:
-            patch.setattr(np, "savez", full)
-        try:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError) as stopped:
             checkpoints.save(model, tmp_path, 2, keep=1)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert stopped.value.errno == number
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert stopped.value.errno == errno.EFBIG
     assert stopped.value.filename == str(tmp_path / "step_000000002")
-    assert [path.name for path in tmp_path.iterdir()] == ["step_000000001"]
-    set_bias(model, 0)
-    assert checkpoints.restore(model, tmp_path) == 1 and bias(model) == 1.0
+    assert names(tmp_path) == ["step_000000001"]
+    assert_restored(model, tmp_path, 1, expected)
+
+
+class Held:
+    """Holds `np.savez` back until `go` is set, for files whose names have a text."""
+
+    def __init__(self, monkeypatch, text=""):
+        self.text, self.go, self.seen = text, threading.Event(), []
+        self.savez = np.savez
+        monkeypatch.setattr(np, "savez", self)
+
+    def __call__(self, file, **arrays):
+        if self.text in file.name:
+            assert self.go.wait(60)
+        self.savez(file, **arrays)
+        self.seen.append(file.name)
+
+
+def test_a_checkpoint_has_the_state_of_its_step_whatever_is_trained_meanwhile(
+    tmp_path, model, monkeypatch
+):
+    model.train_on_batch(*examples(8, 1))
+    checkpoints.save(model, tmp_path / "straight" / "checkpoints", 5, keep=1)
+    held = Held(monkeypatch)
+    with CheckpointWriter() as writer:
+        checkpoints.save(model, tmp_path / "beside" / "checkpoints", 5, keep=1, writer=writer)
+        for seed in (2, 3):
+            model.train_on_batch(*examples(8, seed))
+        assert checkpoints.newest(tmp_path / "beside" / "checkpoints") is None
+        held.go.set()
+    saved = state(tmp_path / "beside", 5)
+    assert_same_state(saved, state(tmp_path / "straight", 5))
+    checkpoints.save(model, tmp_path / "after" / "checkpoints", 5, keep=1)
+    after = state(tmp_path / "after", 5)
+    assert sum(not np.array_equal(saved[name], after[name]) for name in saved) > 5
+
+
+@once
+def test_an_error_waits_until_the_checkpoint_is_whole(tmp_path, model, monkeypatch):
+    held = Held(monkeypatch)
+    with pytest.raises(RuntimeError, match="of training"), CheckpointWriter() as writer:
+        checkpoints.save(model, tmp_path, 1, keep=1, writer=writer)
+        threading.Timer(0.2, held.go.set).start()
+        raise RuntimeError("of training")
+    assert checkpoints.newest(tmp_path).name == "step_000000001"
+
+
+@once
+def test_an_error_of_training_is_not_hidden_by_one_of_the_disk(tmp_path, model, monkeypatch):
+    def full(file, **arrays):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "savez", full)
+    with (
+        pytest.warns(UserWarning, match="last checkpoint is not whole.*step_000000001"),
+        pytest.raises(RuntimeError, match="of training"),
+        CheckpointWriter() as writer,
+    ):
+        checkpoints.save(model, tmp_path, 1, keep=1, writer=writer)
+        raise RuntimeError("of training")
+
+
+@once
+def test_the_first_process_waits_for_a_part_that_is_still_written(
+    tmp_path, model, rng, monkeypatch
+):
+    """And takes none that a killed process has left of the same step."""
+    gathered, held = [], Held(monkeypatch, ".part-")
+    held.go.set()
+    checkpoints.save(model, tmp_path, 3, 2, topology=Half(1, gathered))  # is killed afterwards
+    held.go.clear()
+    gathered.clear()
+    expected = draw(model, rng)
+    second, first = (CheckpointWriter(Half(index, gathered)) for index in (1, 0))
+    for writer in (second, first):
+        checkpoints.save(model, tmp_path, 3, 2, topology=writer.topology, writer=writer)
+    draw(model, rng)
+    until(lambda: any(name.endswith("state.npz") for name in held.seen))
+    assert checkpoints.newest(tmp_path) is None
+    held.go.set()
+    until(lambda: (tmp_path / "step_000000003").exists())  # before any process waits
+    second.wait()
+    first.wait()
+    assert_restored(model, tmp_path, 3, expected)
+
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

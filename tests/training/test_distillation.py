@@ -6,10 +6,7 @@ import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.reference import log_softmax, softmax
-from vit_keras.config import (
-    Config,
-    DistillConfig,
-)
+from vit_keras.config import Config, DistillConfig
 from vit_keras.models import (
     Preprocessing,
     ResNet,
@@ -33,8 +30,7 @@ def vit(rng, image_size=8, patch_size=4, num_classes=5, preprocessing=None, **ch
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])
-@pytest.mark.parametrize(("weight", "smoothing"), [(0.3, 0.1), (1.0, 0.0)])
-def test_losses_equal_the_formulas(rng, kind, weight, smoothing):
+def test_losses_equal_the_formulas(rng, kind, weight=0.3, smoothing=0.1):
     targets, logits = softmax(rng.normal(size=(6, 5))), rng.normal(size=(6, 3, 5))
     labels = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
     loss = Distillation(labels, kind, weight, temperature=3.0, reduction="none")
@@ -114,21 +110,26 @@ def test_features_are_projected_and_patches_lie_on_the_students_grid(rng, grid=4
 
 @pytest.mark.once
 def test_models_that_do_not_fit_each_other_are_named(rng):
-    soft, features = DistillConfig("t"), DistillConfig("t", kind="features", patches=True)
-    with pytest.raises(ValueError, match="Received: 5 classes in the data set, 4 classes in the t"):
-        distillation_model(vit(rng), vit(rng, num_classes=4), soft)
-    student, teacher = vit(rng, num_classes=2), vit(rng, num_classes=2)
-    student.class_names, teacher.class_names = ("cat", "dog"), ("dog", "cat")
-    with pytest.raises(ValueError, match=r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) in"):
-        distillation_model(student, teacher, soft)
-    teacher.task = Task("labels")
-    with pytest.raises(ValueError, match="must predict classes. Received: a teacher of labels"):
-        distillation_model(student, teacher, soft)
-    with pytest.raises(ValueError, match="images with 3 channels for a teacher with 1"):
-        distillation_model(vit(rng, channels=3), vit(rng), soft)
+    pair = [vit(rng, num_classes=2), vit(rng, num_classes=2)]
+    pair[0].class_names, pair[1].class_names = ("cat", "dog"), ("dog", "cat")
+    of_labels = vit(rng)
+    of_labels.task = Task("labels")
     resnet = ResNet(32, (1,), 0.5, num_classes=5, channels=1)
-    with pytest.raises(ValueError, match="`distill.patches` needs models whose `encoder_norm`"):
-        distillation_model(vit(rng, num_classes=None), resnet, features)
+    for student, teacher, kind, message in (
+        (
+            vit(rng),
+            vit(rng, num_classes=4),
+            "soft",
+            "5 classes in the data set, 4 classes in the t",
+        ),
+        (*pair, "soft", r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) in"),
+        (vit(rng), of_labels, "soft", "must predict classes. Received: a teacher of labels"),
+        (vit(rng, channels=3), vit(rng), "soft", "images with 3 channels for a teacher with 1"),
+        (vit(rng, num_classes=None), resnet, "features", "needs models whose `encoder_norm`"),
+    ):
+        config = DistillConfig("t", kind=kind, patches=kind == "features")
+        with pytest.raises(ValueError, match=message):
+            distillation_model(student, teacher, config)
     assert teacher_variables(vit(rng)) == []
 
 

@@ -1,7 +1,9 @@
-"""Several processes and devices train like one."""
+"""Several processes and devices train like one, and a run goes on with another number of them."""
 
+import json
 import os
 import signal
+import types
 
 import keras
 import numpy as np
@@ -18,82 +20,104 @@ from tests.training.processes import (
     rows_of,
     start_processes,
 )
-from tests.training.shards_of_state import assert_moved, assert_split
+from tests.training.small import copy_as_killed
 from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.config import read_config as read
+from vit_keras.config import read_config
 from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.training.distribution import on_jax
 from vit_keras.training.loop import compile_model
 
 BACKEND = keras.backend.backend()
-DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
-
-RUNS = ("straight", "stopped")
 SAID = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
+HELD = {  # by one of four devices, of the kernels of query, out, head and Dense_0
+    "model_parallel": ([16, 1, 8], [1, 8, 16], [8, 10], [16, 8]),
+    "fully_sharded": ([4, 2, 8], [2, 8, 4], [4, 10], [4, 16]),
+}
+SHARDED = pytest.param(["--shard_state"], marks=pytest.mark.on("jax"))
+nightly, slow = pytest.mark.nightly, pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory):
+    """The folder of a run in one process on one device."""
+    folder = tmp_path_factory.mktemp("distribution") / "alone"
+    run(["train", *RUN, "--workdir", str(folder)])
+    return folder
+
+
+def go_on(folder, *arguments, mode="multi_worker", count=2):
+    """Trains the run `stopped` in a folder to its end, in several processes."""
+    codes, outputs = start_processes("one_run", folder, mode, [*RUN, *arguments], count)
+    assert codes == [0] * count, outputs
+    return outputs
+
+
+def assert_equal_arrays(paths):
+    first, *others = map(np.load, paths)
+    assert len(first.files) > 20
+    for other in others:
+        assert other.files == first.files
+        for name in first.files:
+            np.testing.assert_array_equal(other[name], first[name])
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """The folders that two processes leave: `straight`, and `stopped`, which was started again."""
+def straight(tmp_path_factory):
+    """A run in two processes that is never stopped."""
     folder = tmp_path_factory.mktemp("pair")
-    first = start_processes("several_runs", folder, "multi_worker")
-    second = start_processes("one_run", folder, "multi_worker")
-    assert second[0] == [0, 0], second[1]
-    return folder, first, second
+    codes, outputs = start_processes("straight_run", folder, "multi_worker")
+    assert codes == [0, 0], outputs
+    return folder / "straight"
 
 
 @pytest.mark.nightly_on("tensorflow")
-@pytest.mark.slow
-def test_two_processes_train_as_one(pair, alone):
-    folder, _, _ = pair
-    assert_same_training(folder / "straight", alone)
-    with np.load(folder / "process_0.npz") as a, np.load(folder / "process_1.npz") as b:
-        assert len(a.files) > 20
-        for name in a.files:
-            np.testing.assert_array_equal(a[name], b[name])
+@slow
+def test_two_processes_train_as_one(straight, alone):
+    assert_same_training(straight, alone)
+    assert_equal_arrays(straight.with_name(f"process_{rank}.npz") for rank in (0, 1))
 
 
-@pytest.mark.nightly_on("tensorflow")
-@pytest.mark.slow
-def test_processes_stop_together_when_one_is_stopped_or_dies(pair):
-    folder, (codes, outputs), _ = pair
-    for output in outputs:  # both stopped after the same update when process 1 had SIGTERM
+def assert_stopped(folder, arguments, count):
+    """Trains a run in processes of which one has SIGTERM, by which all stop, and then SIGKILL."""
+    codes, outputs = start_processes("stopped_run", folder, "multi_worker", arguments, count)
+    for output in outputs:
         assert "stopped by SIGTERM after update 9 of 20" in output
     assert (folder / "stopped" / "checkpoints" / "step_000000009").is_dir()
-    assert codes[1] == -signal.SIGKILL and codes[0] not in (0, None)
+    assert codes[1] == -signal.SIGKILL and not {0, None} & {*codes}
     assert any(words in outputs[0] for words in SAID)
 
 
-@pytest.mark.nightly_on("tensorflow")
-@pytest.mark.slow
-def test_processes_that_are_started_again_end_like_undisturbed_ones(pair):
-    folder, _, (_, outputs) = pair
-    assert_identical(folder / "stopped", folder / "straight")
+@pytest.mark.nightly_on("tensorflow", "jax")
+@slow
+def test_processes_stop_together_and_end_like_undisturbed_ones(straight, tmp_path):
+    assert_stopped(tmp_path, RUN, 2)
+    folder, outputs = tmp_path, go_on(tmp_path)
+    assert_identical(folder / "stopped", straight)
+    rows = rows_of(folder / "stopped")
+    assert rows == rows_of(straight)
     model = vit_keras.open(folder / "stopped" / "model.keras")
     test = data.load("digits", 1).split("test")
-    rows = [rows_of(folder / name) for name in RUNS]
-    assert rows[0] == rows[1]
     held_out = {"image_size": (16, 16), "preprocessing": model.preprocessing, "batch": 360}
     ((images, labels),) = data.eval_batches(test, **held_out)
     right = model.predict_on_batch(np.asarray(images)).argmax(axis=1) == np.asarray(labels)
-    assert rows[1][-1]["val_accuracy"] == pytest.approx(right.mean(), abs=1e-6)
+    assert rows[-1]["val_accuracy"] == pytest.approx(right.mean(), abs=1e-6)
     assert f"accuracy {100 * right.mean():.2f}%" in outputs[0]
     assert "accuracy" not in outputs[1]
 
 
-@pytest.mark.slow
-@pytest.mark.nightly  # `test_processes_stop_together_when_one_is_stopped_or_dies` loses the other
-def test_a_run_whose_first_process_is_lost_ends_and_can_be_resumed(pair, tmp_path):
+@slow
+@nightly  # `test_processes_stop_together_and_end_like_undisturbed_ones` loses the other one
+def test_a_run_whose_first_process_is_lost_ends_and_can_be_resumed(straight, tmp_path):
     codes, outputs = start_processes("lose_chief", tmp_path, "multi_worker")
     assert codes[0] == -signal.SIGKILL and codes[1] not in (0, None)
     assert any(words in outputs[1] for words in SAID), outputs[1]
-    codes, outputs = start_processes("one_run", tmp_path, "multi_worker")
-    assert codes == [0, 0], outputs
-    assert_identical(tmp_path / "stopped", pair[0] / "straight")
-    assert rows_of(tmp_path / "stopped") == rows_of(pair[0] / "straight")
+    go_on(tmp_path)
+    assert_identical(tmp_path / "stopped", straight)
+    assert rows_of(tmp_path / "stopped") == rows_of(straight)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.on("tensorflow", "jax")
 def test_devices_of_one_process_train_as_one(tmp_path, alone):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
@@ -109,33 +133,110 @@ def test_devices_of_one_process_train_as_one(tmp_path, alone):
         assert_moved(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.nightly  # `test_devices_of_one_process_train_as_one` takes a checkpoint elsewhere
+def assert_split(folder):
+    """Reads the shapes that one device holds of each run, as `several_devices` wrote them."""
+    for kind, (query, out, head, hidden) in HELD.items():
+        held = json.loads((folder / f"{kind}.json").read_text())
+        block = "encoderblock_0/MultiHeadDotProductAttention_1"
+        assert held[f"{block}/query/kernel"] == [query]
+        assert held[f"{block}/out/kernel"] == [out]
+        assert held["head/kernel"] == [head]
+        assert held["encoderblock_0/LayerNorm_0/gamma"] == [[16]]
+        slots = [shape for path, shape in held.items() if "Dense_0_kernel" in path]
+        assert slots == [[hidden]] * 2  # its two moments
+
+
+def assert_moved(folder):
+    """The checkpoint in shards has the same bits on 2 devices, on 1 and on 4."""
+    moved = ["fully_sharded/checkpoints", "moved_0", "moved_1", "moved_2"]
+    assert_equal_arrays(folder / name / "step_000000020" / "state.npz" for name in moved)
+
+
+@slow
+@nightly  # `test_devices_of_one_process_train_as_one` takes a checkpoint elsewhere
 @pytest.mark.on("jax")
 def test_a_run_in_shards_continues_on_fewer_devices(tmp_path):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     arguments = [*RUN, "--batch_eval", "96"]  # a multiple of the devices
     run_script(WORKER, "fewer_devices", tmp_path, *arguments, XLA_FLAGS=flags)
     run(["train", *arguments, "--workdir", str(tmp_path / "alone")])
-    for name in ("fully_sharded", "four", "two", "one"):
+    for name in ("data_parallel", "fully_sharded", "four", "two", "one"):
         assert_same_training(tmp_path / name, tmp_path / "alone")
     assert_moved(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.nightly  # `test_devices_of_one_process_train_as_one` shares a model among devices
+@slow
+@nightly  # `test_devices_of_one_process_train_as_one` shares a model among devices
 @pytest.mark.on("jax")
 def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
-    codes, outputs = start_processes("one_run", tmp_path, "model_parallel")
-    assert codes == [0, 0], outputs
+    go_on(tmp_path, mode="model_parallel")
     assert_same_training(tmp_path / "stopped", alone)
     assert (tmp_path / "stopped" / "model.keras").is_file()
+
+
+@slow
+@nightly  # `test_two_processes_train_as_one` has two processes
+@pytest.mark.parametrize("options", [[], SHARDED])
+def test_four_processes_train_stop_and_go_on_as_one(tmp_path, alone, options):
+    arguments = [*RUN, *options]
+    codes, outputs = start_processes("straight_run", tmp_path, "multi_worker", arguments, count=4)
+    assert codes == [0] * 4, outputs
+    assert_stopped(tmp_path, arguments, 4)
+    go_on(tmp_path, *options, count=4)
+    assert_same_training(tmp_path / "straight", alone)
+    assert_identical(tmp_path / "stopped", tmp_path / "straight")
+    assert rows_of(tmp_path / "stopped") == rows_of(tmp_path / "straight")
+    assert_equal_arrays(tmp_path / f"process_{rank}.npz" for rank in range(4))
+
+
+@slow
+@nightly
+def test_a_run_of_two_processes_goes_on_in_one_and_then_in_two(tmp_path, alone):
+    """It trains on the same images in the same order: losses and weights stay those of one."""
+    go_on(tmp_path)
+    (tmp_path / "stopped").rename(tmp_path / "two")
+    copy_as_killed(tmp_path / "two", tmp_path / "one", 8)
+    run(["train", *RUN, "--workdir", str(tmp_path / "one")])
+    copy_as_killed(tmp_path / "one", tmp_path / "stopped", 12)
+    go_on(tmp_path)
+    for name in ("one", "stopped"):
+        assert_same_training(tmp_path / name, alone)
+    assert_identical(tmp_path / "one", tmp_path / "two", step=8)
+
+
+@pytest.mark.on("jax")
+@pytest.mark.parametrize(
+    ("path", "shape", "model_devices", "axes"),
+    [
+        ("a/query/kernel", (768, 12, 64), 1, ("batch", None, None)),
+        ("a/query/kernel", (768, 12, 64), 2, ("batch", "model", None)),
+        ("a/out/kernel", (12, 64, 768), 2, ("model", None, "batch")),
+        ("a/Dense_1/kernel", (3072, 768), 2, ("model", "batch")),
+        ("head/kernel", (768, 21843), 1, ("batch", None)),  # 8 divides 768 alone
+        ("a/odd/kernel", (1001, 203), 1, (None, None)),
+        ("posembed_input/pos_embedding", (1, 197, 768), 1, (None, None, "batch")),
+        ("a/square/kernel", (128, 128), 1, ("batch", None)),  # the first of two equal ones
+        ("a/LayerNorm_0/gamma", (8192,), 1, (None,)),  # below 2¹⁴ numbers
+    ],
+)
+def test_the_state_is_split_along_the_largest_dimension_that_divides(
+    path, shape, model_devices, axes
+):
+    devices = [f"cpu:{i}" for i in range(8)]
+    if model_devices > 1:
+        made = on_jax.model_parallel(devices, model_devices, shard_state=True)
+    else:
+        made = on_jax.fully_sharded(devices)
+    variable = types.SimpleNamespace(path=path, shape=shape)
+    assert made.get_variable_layout(variable).axes == axes
+    assert made.num_model_replicas == 8 // model_devices
 
 
 def test_padding_changes_no_evaluation(rng):
     """Compares four batches of 100 for 360 images with the mean over images of -Σ y log p."""
     model = randomize(VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1), rng)
-    compile_model(model, DIGITS)
+    config = read_config(str(ROOT / "configs" / "digits.yaml"))
+    compile_model(model, config)
     test = data.load("digits", 1).split("test")
     options = {"image_size": (8, 8), "preprocessing": Preprocessing()}
     padded = data.eval_batches(test, **options, batch=100, num_classes=10, pad=True)
@@ -145,7 +246,7 @@ def test_padding_changes_no_evaluation(rng):
     logits = model.predict_on_batch(np.asarray(images)).astype("float64")
     smooth = 0.9 * np.eye(10)[labels] + 0.1 / 10
     losses = (smooth * (np.log(np.exp(logits).sum(axis=1, keepdims=True)) - logits)).sum(axis=1)
-    assert DIGITS.label_smoothing == 0.1
+    assert config.label_smoothing == 0.1
     assert_close(found["loss"], losses.mean())
     right = logits.argmax(axis=1) == np.asarray(labels)
     assert found["accuracy"] == pytest.approx(right.mean(), rel=1e-6)

@@ -1,6 +1,9 @@
-"""The loop counts updates, resumes, evaluates the average and stops early."""
+"""The loop counts updates, resumes, evaluates the average, goes back, and stops early."""
 
+import contextlib
+import errno
 import json
+import os
 import signal
 
 import keras
@@ -11,6 +14,8 @@ from tests.helpers import assert_close, to_numpy
 from tests.training.small import (
     HELD_OUT,
     RATE,
+    Killed,
+    assert_same_run,
     assert_same_state,
     by_path,
     examples,
@@ -19,13 +24,15 @@ from tests.training.small import (
     state,
     without_rate,
 )
+from vit_keras.data.batches import Batches
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.loop import segments
-from vit_keras.training.records import best_row
+from vit_keras.training.records import NonFinite, best_row
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("start", "total", "every", "expected"),
     [
@@ -49,8 +56,39 @@ def straight(tmp_path_factory):
     return folder, *small_run(folder, **ALL)
 
 
-def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straight, capsys):
-    """It stops twice within an epoch: by an error after a checkpoint, then by SIGTERM."""
+@contextlib.contextmanager
+def signaled(number, batch, method):
+    """A run that is trained inside gets a signal before a batch, and ends by itself."""
+    seen = []
+
+    def call(self, at, logs=None):
+        getattr(super(Raising, self), method)(at, logs)
+        seen.append(at)
+        if len(seen) == batch:
+            signal.raise_signal(number)
+
+    Raising = type("Raising", (callbacks.RestoreFitState,), {method: call})
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(callbacks, "RestoreFitState", Raising)
+            yield
+        assert signal.getsignal(signal.SIGTERM) is handlers[signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGINT, handlers[signal.SIGINT])
+
+
+TRAINING, EVALUATION = "on_train_batch_begin", "on_test_batch_begin"
+STOPS = [  # signal, batch of the process, exit code, what is said
+    (signal.SIGTERM, 3, TRAINING, 143, "SIGTERM after update 5"),  # each update has two parts
+    (signal.SIGINT, 2, EVALUATION, 130, "Ctrl-C after update 8"),
+    (signal.SIGINT, 2, EVALUATION, 130, "Ctrl-C after update 12"),
+]
+
+
+def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, straight, capsys):
+    """It stops by an error after a checkpoint, in an epoch, and in two evaluations."""
     folder, model, _, rows = straight
     starts = []
 
@@ -60,34 +98,54 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straigh
     with killed_after_a_save():
         small_run(tmp_path, **ALL)
     assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000003"
-
-    class Terminating(callbacks.RestoreFitState):
-        batches = 0
-
-        def on_train_batch_begin(self, batch, logs=None):
-            super().on_train_batch_begin(batch, logs)
-            self.batches += 1
-            if self.batches == 3:  # updates 4 and 5 have two parts each
-                signal.raise_signal(signal.SIGTERM)
-
-    handler = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(callbacks, "RestoreFitState", Terminating)
-        small_run(tmp_path, **ALL)
-    assert stopped.value.code == 143 and signal.getsignal(signal.SIGTERM) is handler
-    assert "stopped by SIGTERM after update 5 of 12, checkpoint" in capsys.readouterr().err
-    assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000005"
-
+    for number, batch, method, code, said in STOPS:
+        # The evaluation after update 8 begins anew in the next process.
+        at = batch + HELD_OUT // 8 * (said.endswith("12"))
+        with signaled(number, at, method), pytest.raises(SystemExit) as stopped:
+            small_run(tmp_path, wrap=noting, **ALL)
+        assert stopped.value.code == code
+        assert f"stopped by {said} of 12, checkpoint" in capsys.readouterr().err
+        step = int(said.split()[-1])
+        assert checkpoints.newest(tmp_path / "checkpoints").name == f"step_{step:09d}"
     again, _, rows_again = small_run(tmp_path, wrap=noting, **ALL)
-    assert starts == [10, 16]  # parts: nothing is trained on twice
-    assert_same_state(state(folder, 12), state(tmp_path, 12))
-    assert without_rate(rows) == without_rate(rows_again)
+    assert starts == [6, 8, 10, 16]  # parts: nothing is trained on twice
+    assert assert_same_run(folder, tmp_path, 12) == rows
     assert json.loads((tmp_path / "metrics.json").read_text()) == rows_again
     for one, other in zip(model.get_weights(), again.get_weights()):
         np.testing.assert_array_equal(one, other)
 
 
-def test_accumulated_parts_are_one_update(tmp_path):
+@pytest.mark.on("torch")
+def test_ctrl_c_before_the_first_update_ends_at_once(tmp_path):
+    with signaled(signal.SIGINT, 1, TRAINING), pytest.raises(KeyboardInterrupt):
+        small_run(tmp_path, **ALL)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.on("torch")
+def test_a_disk_that_fills_while_training_goes_on_stops_the_run(tmp_path, straight):
+    """The run is stopped at the next update or save, and later goes on to the same bits."""
+    savez, calls = np.savez, []
+
+    def full_at_the_third(file, **arrays):
+        calls.append(file.name)
+        if len(calls) == 3:
+            file.write(b"begun")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        savez(file, **arrays)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError) as stopped:
+        patch.setattr(np, "savez", full_at_the_third)
+        small_run(tmp_path, **ALL)
+    assert stopped.value.errno == errno.ENOSPC and len(calls) == 3
+    assert stopped.value.filename.endswith("step_000000006")
+    left = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert sorted(left) == ["step_000000003", "step_000000004"]
+    small_run(tmp_path, **ALL)
+    assert_same_run(straight[0], tmp_path, 12)
+
+
+def test_accumulated_parts_are_one_update(tmp_path, capsys):
     """Schedule, evaluations, checkpoints and the average count updates, not their parts."""
     sgd = {"name": "sgd", "ema_decay": 0.5, "warmup_steps": 4, "grad_norm_clip": None}
     (one, _, rows), (other, _, rows_in_parts) = (
@@ -105,15 +163,21 @@ def test_accumulated_parts_are_one_update(tmp_path):
         assert row == pytest.approx(in_parts, rel=1e-5)
     for weight, in_parts in zip(one.get_weights(), other.get_weights()):
         assert_close(weight, in_parts)
+    error = capsys.readouterr().err  # a pipe gets one line for each evaluation
+    assert "\r" not in error
+    assert [line for line in error.splitlines() if line.startswith("update ")] == [
+        f"update {row['step']} of 12: accuracy={row['accuracy']:.4f}, loss={row['loss']:.4f}, "
+        f"val_accuracy={row['val_accuracy']:.4f}, val_loss={row['val_loss']:.4f}, "
+        f"{row['images_per_second']:g} images/s"
+        for row in (*rows, *rows_in_parts)
+    ]
 
 
 def test_evaluations_do_not_change_training(tmp_path, straight):
-    folder = straight[0]
     small_run(tmp_path, **ALL, eval_every=12)
-    seldom, often = state(tmp_path, 12), state(folder, 12)
-    for name in seldom:
-        if not name.startswith("metrics"):
-            np.testing.assert_array_equal(seldom[name], often[name], err_msg=name)
+    seldom, often = state(tmp_path, 12), state(straight[0], 12)
+    names = [name for name in seldom if not name.startswith("metrics")]
+    assert_same_state(*({name: each[name] for name in names} for each in (seldom, often)))
 
 
 def test_the_average_is_evaluated_and_kept(straight):
@@ -138,24 +202,24 @@ def test_the_average_is_evaluated_and_kept(straight):
 
 
 def test_several_updates_in_one_execution(tmp_path, straight):
+    several = {**ALL, "checkpoint_every": 6, "steps_per_execution": 2}
     if keras.backend.backend() == "torch":
         with pytest.raises(ValueError, match="`steps_per_execution` must be 1 with the PyTorch"):
-            small_run(tmp_path, **ALL, checkpoint_every=6, steps_per_execution=2)
+            small_run(tmp_path, **several)
         return
-    _, _, rows = small_run(tmp_path, **ALL, checkpoint_every=6, steps_per_execution=2)
-    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert kept[-1] == "step_000000012"
+    _, _, rows = small_run(tmp_path, **several)
+    assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000012"
     for one, other in zip(without_rate(rows), without_rate(straight[3])):
         assert one == pytest.approx(other, rel=1e-5)
 
 
+@pytest.mark.on("torch")
 def test_patience(tmp_path):
     """At a tiny learning rate nothing improves: the first evaluation stays the best."""
     fields = {"patience": 2, "total_steps": 40, "optimizer": {"learning_rate": 1e-12}}
     _, run, rows = small_run(tmp_path, **fields)
     assert [row["step"] for row in rows] == [4, 8, 12]
-    again = small_run(tmp_path, **fields)[2]
-    assert again == rows
+    assert small_run(tmp_path, **fields)[2] == rows
     newest = checkpoints.newest(run.checkpoints)
     assert newest.name == "step_000000012"
     meta = json.loads((newest / "meta.json").read_text())
@@ -173,3 +237,68 @@ def test_a_run_with_patience_ends_with_its_best_weights(tmp_path):
     (run.checkpoints / "step_000000004" / "state.npz").write_bytes(b"torn")
     with pytest.raises(ValueError, match="The best checkpoint .* is damaged .*Delete"):
         small_run(tmp_path, **fields)
+
+
+def spoiling(step, *, times):
+    """Puts a NaN into the images of update `step`, the first `times` times it is trained."""
+    left = [times]
+
+    def wrap(batches):
+        def spoiled(start):
+            whole = batches(start)
+
+            def make(number, each):
+                images, labels = whole[number]
+                hit = start + number == step - 1 and left[0] > 0
+                left[0] -= hit
+                return np.where(hit, np.float32(np.nan), images), labels
+
+            return Batches(make, len(whole), threads=0)
+
+        return spoiled
+
+    return wrap
+
+
+def steps_of(folder):
+    return sorted(int(path.name[5:]) for path in (folder / "checkpoints").iterdir())
+
+
+@pytest.mark.on("torch")
+def test_a_loss_that_is_not_finite_stops_the_run_at_its_update(tmp_path):
+    message = r"the loss of update 8 is nan\. The last good .*step_000000006\..*--on_nan rollback"
+    with pytest.raises(NonFinite, match=f"training stopped: {message}"):
+        small_run(tmp_path, wrap=spoiling(8, times=99))
+    assert steps_of(tmp_path)[-1] == 6
+
+
+@pytest.mark.nightly_on("tensorflow")
+def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
+    fields = {"on_nan": "rollback", "max_rollbacks": 1}
+    with pytest.raises(NonFinite, match=r"stopped \(1 of 1 rollbacks\): the loss of update 2"):
+        small_run(tmp_path / "hopeless", wrap=spoiling(2, times=99), **fields)
+    rollbacks = json.loads((tmp_path / "hopeless" / "rollbacks.json").read_text())
+    assert [r["cause"] for r in rollbacks] == ["the loss of update 2 is nan"]
+    assert steps_of(tmp_path / "hopeless") == [0]  # the checkpoint to go back to
+
+    def die_at_6(model, folder, step, *rest, save=checkpoints.save):
+        save(model, folder, step, *rest)
+        if step == 6:
+            raise Killed
+
+    folder, record = tmp_path / "saved", tmp_path / "saved" / "rollbacks.json"
+    fields |= {"wrap": spoiling(5, times=1), "optimizer": {"decay_type": "linear"}}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoints, "save", die_at_6)
+        small_run(folder, **fields)
+    assert f"learning rate {RATE / 2:g} from now on" in capsys.readouterr().out
+    content = record.read_text()
+    for damaged in (None, "[]"):  # the full rate would come back without a word
+        record.unlink() if damaged is None else record.write_text(damaged)
+        with pytest.raises(ValueError, match=r"must hold at least 1 rollbacks. Received: 0"):
+            small_run(folder, **fields)
+    record.write_text(content)
+    _, _, rows = small_run(folder, **fields)  # keeps the lower rate
+    expected = [(4, RATE * 8 / 12), (8, RATE / 2 * 4 / 12), (12, 0.0)]  # it went back to 4
+    rates = [(row["step"], row["learning_rate"]) for row in rows]
+    assert np.array(rates) == pytest.approx(np.array(expected), abs=1e-7)

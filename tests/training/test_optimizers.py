@@ -1,6 +1,7 @@
-"""Compares updates with the published rules in NumPy, and with optax."""
+"""Compares schedules and updates with the published rules in NumPy, and with optax."""
 
 import dataclasses
+import pathlib
 
 import keras
 import numpy as np
@@ -15,8 +16,12 @@ from tests.update_reference import (
     updater,
     values,
 )
-from vit_keras.config import OptimizerConfig
-from vit_keras.training import SGD, build_optimizer, freeze
+from vit_keras.config import Config, ModelConfig, OptimizerConfig
+from vit_keras.models import HybridViT, VisionTransformer
+from vit_keras.runs import Run
+from vit_keras.training import SGD, WarmupDecay, build_optimizer, freeze
+from vit_keras.training.callbacks import PatchKeepRates
+from vit_keras.training.optimizers import num_blocks, rate_multiplier
 
 STEPS = 100
 ADAMW = OptimizerConfig(
@@ -33,6 +38,19 @@ CASES = {
     "sgd": SGD_LINEAR,
     "sgd in bfloat16": OptimizerConfig("sgd", 0.03, warmup_steps=10, momentum_dtype="bfloat16"),
 }
+
+
+BLOCKS = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+
+
+@pytest.mark.parametrize("decay_type", ["cosine", "linear", "staircase"])
+@pytest.mark.parametrize("warmup", [0, 1, 10])
+def test_the_schedule_equals_the_published_rule(decay_type, warmup):
+    schedule = WarmupDecay(0.3, 50, warmup, decay_type)
+    again = WarmupDecay.from_config(schedule.get_config())
+    rates = [float(to_numpy(again(step))) for step in range(60)]
+    expected = [published_rate(step, 0.3, 50, warmup, decay_type) for step in range(60)]
+    assert_close(rates, expected, rtol=1e-6)
 
 
 def of_layer(decay):
@@ -183,3 +201,84 @@ def test_momentum_is_stored_and_rounded_in_its_type(dtype, momentum):
         assert_close(value, start - 0.5 * (2 + momentum))
     traces = [v for v in optimizer.variables if v.path.endswith("_trace")]
     assert [v.dtype for v in traces] == [dtype] * len(variables)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("patterns", "trained"),
+    [
+        (["[!h]*"], {"head"}),
+        (["embedding", "encoderblock_*"], {"cls", "posembed_input", "encoder_norm", "head"}),
+        (["encoder*", "?ls", "embedding", "head"], {"posembed_input"}),
+    ],
+)
+def test_freeze_leaves_the_other_layers(rng, patterns, trained):
+    model = small_model(rng)
+    freeze(model, patterns)
+    assert {v.path.split("/")[0] for v in model.trainable_variables} == trained
+
+
+@pytest.mark.once
+def test_stems_are_the_first_layer():
+    model = HybridViT(32, (1,), 0.5, 1, **BLOCKS)
+    layers = {}
+    for path in (variable.path for variable in model.trainable_variables):
+        multiplier = rate_multiplier(path, 0.5, num_blocks(model))
+        layers.setdefault(multiplier, set()).add(path.split("/")[0])
+    stem = {"conv_root", "gn_root", "block1", "embedding", "cls", "posembed_input"}
+    assert layers == {
+        0.0625: stem,
+        0.125: {"encoderblock_0"},
+        0.25: {"encoderblock_1"},
+        0.5: {"encoderblock_2"},
+        1.0: {"encoder_norm", "head"},
+    }
+
+
+@pytest.mark.once
+def test_all_tokens_before_the_patches_and_the_first_norm_are_the_first_layer():
+    options = {"pre_norm": True, "num_registers": 2, "classifier": "distilled"}
+    model = VisionTransformer(8, 4, **BLOCKS, **options)
+    first = [v.path for v in model.weights if rate_multiplier(v.path, 0.5, 3) == 0.5**4]
+    names = {path.split("/")[0] for path in first}
+    assert names == {"embedding", "cls", "dist", "registers", "posembed_input", "pre_norm"}
+
+
+def run(*rates, **fields):
+    sizes = {"total_steps": 12, "eval_every": 2, **fields}
+    model = ModelConfig(patch_keep_rate=0.5)
+    return Run(pathlib.Path(), Config(batch=4, patch_keep_rates=rates, model=model, **sizes))
+
+
+@pytest.mark.once
+def test_each_rate_has_an_equal_part_of_the_run():
+    callback = PatchKeepRates(run(0.5, 0.75, 1.0))
+    assert [callback.rate(epoch) for epoch in range(6)] == [0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+    callback = PatchKeepRates(run(0.5, 1.0, eval_every=5))  # the second part begins in an epoch
+    assert [callback.rate(epoch) for epoch in range(3)] == [0.5, 0.5, 1.0]
+
+
+def sparse_model():
+    vit = VisionTransformer(12, 4, 8, 1, 2, 16, 3, patch_keep_rate=0.5, seed=2)  # 9 patches
+    vit.compile(keras.optimizers.SGD(0.1), "mse")
+    return vit
+
+
+@pytest.mark.nightly_on("tensorflow")
+def test_training_continues_with_the_next_rate(rng):
+    x = rng.normal(size=(8, 12, 12, 3)).astype("float32")
+    y = rng.normal(size=(8, 3)).astype("float32")
+    options = {"batch_size": 4, "shuffle": False, "verbose": 0}
+    changed, by_hand = sparse_model(), sparse_model()
+    watch = [PatchKeepRates(run(0.3, 1.0, total_steps=4))]
+    changed.fit(x, y, epochs=2, callbacks=watch, **options)
+    for rate in (0.3, 1.0):
+        by_hand.get_layer("patch_dropout").keep_rate = rate
+        by_hand.make_train_function(force=True)
+        by_hand.fit(x, y, **options)
+    expected = weights_by_path(by_hand)
+    for path, value in weights_by_path(changed).items():
+        assert_close(value, expected[path], rtol=2e-6, name=path)
+    fixed = sparse_model()
+    fixed.fit(x, y, epochs=2, **options)
+    assert not np.allclose(weights_by_path(fixed)["head/kernel"], expected["head/kernel"])

@@ -1,7 +1,6 @@
 """TensorBoard and trackers receive the rows, images and attention maps of a run."""
 
 import io
-import itertools
 import sys
 import types
 
@@ -49,32 +48,21 @@ class Logger(keras.callbacks.Callback):
         type(self).rows = [*self.rows, logs]
 
 
-def fake(monkeypatch, name, callback, **functions):
-    """Puts a package `name` with its Keras integration into `sys.modules`."""
-    integration = "wandb.integration.keras" if name == "wandb" else "mlflow.keras"
-    parts = integration.split(".")
-    made = [types.ModuleType(".".join(parts[: i + 1])) for i in range(len(parts))]
-    for parent, child in itertools.pairwise(made):
-        setattr(parent, child.__name__.rpartition(".")[2], child)
-    for module in made:
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    setattr(made[-1], callback, Logger)
-    for function, value in functions.items():
-        setattr(made[0], function, value)
-
-
 def test_rows_and_training_images(tmp_path, monkeypatch):
     monkeypatch.setattr(Logger, "rows", ())
-    fake(monkeypatch, "mlflow", "MlflowCallback", start_run=lambda run_name: None)
+    package, integration = types.ModuleType("mlflow"), types.ModuleType("mlflow.keras")
+    package.start_run, integration.MlflowCallback = lambda run_name: None, Logger
+    for module in (package, integration):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
     _, _, rows = small_run(tmp_path, tracker="mlflow")
     assert [logs["val_loss"] for logs in Logger.rows] == [row["val_loss"] for row in rows]
     train, validation = (events(tmp_path / "tensorboard" / n) for n in ("train", "validation"))
-    for tag in ("loss", "accuracy", "learning_rate", "gradient_norm", "weight_norm"):
-        expected = {row["step"]: pytest.approx(row[tag], rel=1e-6) for row in rows}
-        assert {step: float(value) for step, value in train[tag].items()} == expected
-    for tag in ("loss", "accuracy"):
-        expected = {row["step"]: pytest.approx(row[f"val_{tag}"], rel=1e-6) for row in rows}
-        assert {step: float(value) for step, value in validation[tag].items()} == expected
+    names = [(name, name, train) for name in ("learning_rate", "gradient_norm", "weight_norm")]
+    for name in ("loss", "accuracy"):
+        names += [(name, name, train), (name, f"val_{name}", validation)]
+    for tag, name, shown in names:
+        expected = {row["step"]: pytest.approx(row[name], rel=1e-6) for row in rows}
+        assert {step: float(value) for step, value in shown[tag].items()} == expected
     (shown,) = train["augmented"].values()
     images = np.array(next(iter(small_batches(small_config(tmp_path))(0)))[0])
     low, high = images[0].min(), images[0].max()

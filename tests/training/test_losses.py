@@ -1,22 +1,29 @@
-"""The losses and metrics of labels, numbers and rare classes equal their formulas."""
+"""The losses and metrics of each kind of label equal formulas, scikit-learn's and transformers'."""
+
+import types
 
 import keras
 import numpy as np
 import pytest
 import sklearn.metrics as reference
+from keras import ops
 
 from tests.helpers import assert_close, to_numpy
+from tests.peers import peer
 from tests.reference import log_softmax
-from vit_keras.config import AugmentConfig, Config, DataConfig
+from vit_keras import models
+from vit_keras.config import Config
 from vit_keras.data.batches import Batches
+from vit_keras.layers.backends import lookup
 from vit_keras.models import ImageModel
-from vit_keras.support.tasks import Task
+from vit_keras.support.tasks import VOID, Task
+from vit_keras.training import SetPrediction
 from vit_keras.training.distribution import ALONE
 from vit_keras.training.losses import build_loss
-from vit_keras.training.metrics import R2, EvaluateLabels
+from vit_keras.training.metrics import METRICS, R2, EvaluateLabels
 
 COUNT, OUTPUTS = 12, 3
-DEV = {"data": DataConfig(dev_percent=10)}
+CLASSES = 5
 
 
 @pytest.fixture
@@ -112,61 +119,20 @@ def test_r2_equals_scikit_learns_over_batches(rng, unknown):
     assert float(metric.result()) == pytest.approx(np.mean(each), abs=1e-5)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"task": "labels", "loss": "softmax"}, "`loss` must be sigmoid or focal with `task` lab"),
-        ({"task": "numbers", "balance": "weights"}, "`balance` must be none with `task` numbers"),
-        ({"task": "numbers", "label_smoothing": 0.1}, "`label_smoothing` must be 0.0 with `task`"),
-        ({"task": "classes", "calibrate": True}, "`data.dev_percent`: the first needs the second"),
-        ({"task": "masks", "loss": "softmax"}, "`loss` must be pixels with `task` masks. Rec"),
-        (
-            {"task": "masks", "calibrate": True, **DEV},
-            "`calibrate` must be false with `task` masks",
-        ),
-        (
-            {"task": "masks", "augment": AugmentConfig(mixup_alpha=0.2)},
-            "`augment.mixup_alpha` must",
-        ),
-        ({"task": "labels", "fewshot_every": 1}, "`fewshot_every` must be 0 with `task` labels"),
-        (
-            {"task": "classes", "loss": "sigmoid", "balance": "weights"},
-            "`loss`, `task` and `balance`: weights of classes need loss softmax, focal or",
-        ),
-    ],
-)
-def test_what_does_not_fit_a_kind_of_label_is_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        Config(**fields)
-
-
-def softmax_xent(targets, logits, smoothing):
-    targets = targets * (1 - smoothing) + smoothing / targets.shape[-1]
-    return -(targets * log_softmax(logits)).sum(-1).mean()
-
-
-def sigmoid_xent(targets, logits, smoothing):
-    """-log σ(x) for classes in the image and -log σ(-x) for the others, summed over the classes."""
-    positive, negative = np.logaddexp(0, -logits), np.logaddexp(0, logits)
-    return (targets * positive + (1 - targets) * negative).sum(-1).mean()
-
-
-@pytest.mark.parametrize(
-    ("name", "smoothing", "reference"),
-    [
-        ("softmax", 0.0, softmax_xent),
-        ("softmax", 0.1, softmax_xent),
-        ("sigmoid", 0.0, sigmoid_xent),
-    ],
-)
-def test_losses_equal_the_formulas(rng, name, smoothing, reference):
+@pytest.mark.parametrize(("name", "smoothing"), [("softmax", 0.1), ("sigmoid", 0.0)])
+def test_losses_of_classes_equal_the_formulas(rng, name, smoothing):
+    """A sigmoid is -log σ(x) for classes in the image and -log σ(-x) for the others."""
     logits = 30 * rng.normal(size=(6, 7))
     targets = rng.dirichlet(np.ones(7), 6)  # as MixUp makes them
     loss = build_loss(Config(loss=name, label_smoothing=smoothing))
     loss = keras.losses.deserialize(keras.losses.serialize(loss))
-    value = loss(*(keras.ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
-    assert_close(value, reference(targets, logits, smoothing))
+    value = loss(*(ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
+    smoothed = targets * (1 - smoothing) + smoothing / 7
+    terms = {
+        "softmax": -smoothed * log_softmax(logits),
+        "sigmoid": targets * np.logaddexp(0, -logits) + (1 - targets) * np.logaddexp(0, logits),
+    }
+    assert_close(value, terms[name].sum(-1).mean())
 
 
 def rare_labels(rng, count):
@@ -213,3 +179,121 @@ def test_held_out_figures_are_those_of_all_outputs(rng, padded):
     assert logs["val_average_precision"] == pytest.approx(expected, rel=1e-6)
     terms = np.logaddexp(0, logits) - labels * logits
     assert logs["val_loss"] == pytest.approx(np.nansum(terms, axis=-1).mean(), rel=1e-5)
+
+
+@pytest.fixture
+def batch(rng):
+    """Logits and masks in which class 3 is neither true nor predicted, and some have no class."""
+    logits = 3 * rng.normal(size=(3, 6, 4, CLASSES)).astype("float32")
+    logits[..., 3] = -20
+    masks = rng.choice([0, 1, 2, 4, VOID], size=(3, 6, 4)).astype("int32")
+    masks[1] = VOID  # a whole picture
+    return logits, masks
+
+
+def test_the_loss_is_the_mean_over_the_pixels_that_have_a_class(batch):
+    logits, masks = batch
+    each = []
+    for picture, mask in zip(log_softmax(logits.astype("float64")), masks):
+        known = mask != VOID
+        each.append(-picture[known, mask[known]].mean() if known.any() else 0.0)
+    loss = build_loss(Config(task="masks"), Task("masks"))
+    loss = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert float(loss(masks, logits)) == pytest.approx(np.mean(each), rel=1e-5)
+    weights = np.array([0.5, 1.0, 2.0])
+    weighed = float(loss(masks, logits, sample_weight=weights))
+    assert weighed == pytest.approx((weights * each).mean(), rel=1e-5)
+
+
+def test_the_metrics_equal_those_of_scikit_learn_over_batches(batch):
+    logits, masks = batch
+    known = masks != VOID
+    true, predicted = masks[known], logits.argmax(axis=-1)[known]
+    expected = {
+        "miou": reference.jaccard_score(true, predicted, labels=[0, 1, 2, 4], average="macro"),
+        "pixel_accuracy": (true == predicted).mean(),
+    }
+    for metric in METRICS["masks"](CLASSES):
+        metric = type(metric).from_config(metric.get_config())
+        for place in range(3):
+            metric.update_state(masks[place : place + 1], logits[place : place + 1])
+        assert float(metric.result()) == pytest.approx(expected[metric.name], abs=1e-6)
+        metric.reset_state()
+        weights = np.array([1.0, 1.0, 0.0])  # padding weighs nothing
+        metric.update_state(masks, logits, sample_weight=weights)
+        one = type(metric).from_config(metric.get_config())
+        one.update_state(masks[:2], logits[:2])
+        assert float(metric.result()) == pytest.approx(float(one.result()), abs=1e-6)
+
+
+def draw_boxes(rng, batch=3, tokens=7, classes=4, objects=5):
+    """Targets of 0 to M objects, in any order with rows of no object, and predictions."""
+    centers, sizes = rng.uniform(0.2, 0.8, (2, batch, objects, 2))
+    labels = rng.integers(0, classes, (batch, objects))
+    labels[rng.uniform(size=labels.shape) < 0.4] = -1
+    labels[0] = -1  # an image without objects
+    y_true = np.concatenate([labels[..., None], centers, sizes * 0.5], axis=-1)
+    boxes = rng.uniform(0.1, 0.6, (batch, tokens, 4))
+    y_pred = np.concatenate([rng.normal(size=(batch, tokens, classes + 1)), boxes], axis=-1)
+    return y_true.astype("float32"), y_pred.astype("float32")
+
+
+def by_transformers(y_true, y_pred, weights):
+    """The loss and its gradient by transformers, on torch."""
+    torch = pytest.importorskip("torch")
+    peer("transformers")
+    from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss
+
+    config = types.SimpleNamespace(
+        class_cost=weights[0],
+        bbox_cost=weights[1],
+        giou_cost=weights[2],
+        num_labels=y_pred.shape[-1] - 5,
+        eos_coefficient=weights[3],
+        bbox_loss_coefficient=weights[1],
+        giou_loss_coefficient=weights[2],
+        auxiliary_loss=False,
+    )
+    outputs = torch.from_numpy(y_pred).requires_grad_()
+    labels = [
+        {
+            "class_labels": torch.from_numpy(rows[rows[:, 0] >= 0][:, 0]).long(),
+            "boxes": torch.from_numpy(rows[rows[:, 0] >= 0][:, 1:]),
+        }
+        for rows in y_true
+    ]
+    loss, *_ = ForObjectDetectionLoss(outputs[..., :-4], labels, "cpu", outputs[..., -4:], config)
+    loss.backward()
+    return loss.item(), outputs.grad.numpy()
+
+
+@pytest.mark.parametrize("weights", [(1.0, 5.0, 2.0, 0.1), (1.0, 2.0, 3.0, 0.5)])
+def test_loss_and_gradient_are_those_of_transformers(rng, weights):
+    y_true, y_pred = draw_boxes(rng)
+    value, gradient = by_transformers(y_true, y_pred, weights)
+    loss = SetPrediction(*weights)
+    function = lambda outputs: loss(ops.convert_to_tensor(y_true), outputs)
+    assert_close(to_numpy(function(ops.convert_to_tensor(y_pred))), value, rtol=1e-5)
+    (actual,) = lookup("gradients")(function, [ops.convert_to_tensor(y_pred)])
+    assert_close(to_numpy(actual), gradient, rtol=1e-5)
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("head", ["tokens", "patches"])
+def test_a_detector_learns_to_find_a_square(rng, head):
+    count = 16
+    images, y_true = np.zeros((count, 24, 24, 3), "float32"), np.full((count, 2, 5), -1, "float32")
+    for image, rows in zip(images, y_true):
+        top, left = 6 * rng.integers(0, 3, 2)
+        image[top : top + 12, left : left + 12] = 1
+        rows[1] = [1, (left + 6) / 24, (top + 6) / 24, 0.5, 0.5]
+    base = models.VisionTransformer(24, 6, 24, 2, 2, 48, num_classes=3, seed=1)
+    model = models.detector(base, num_classes=2, head=head, num_tokens=4, seed=1)
+    joined = models.with_joined_boxes(model)
+    joined.compile(keras.optimizers.Adam(3e-3), SetPrediction())
+    losses = joined.fit(images, y_true, batch_size=16, epochs=50, verbose=0).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    outputs = {name: to_numpy(x) for name, x in model(images).items()}
+    best = outputs["logits"][..., 1].argmax(axis=1)  # the token of the square's class
+    boxes = outputs["boxes"][np.arange(count), best]
+    assert np.abs(boxes - y_true[:, 1, 1:]).mean() < 0.12

@@ -1,20 +1,24 @@
-"""The recipes for a folder of own pictures, on a few pictures of shapes and a tiny model."""
+"""Recipes for a folder of own pictures, on a few pictures and tiny models."""
 
 import json
 
 import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
 
 import vit_keras
 from examples import shapes_on_photographs as shapes
-from tests.helpers import randomize, weights_by_path
-from vit_keras import runs
+from tests.helpers import assert_close, randomize, weights_by_path
+from vit_keras import evaluation, runs
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.support.resizing import resize_position_embeddings
 from vit_keras.weights import save
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.slow]  # which compiles nothing
-SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 2, "mlp_dim": 16, "num_classes": 7}
+TINY = {"hidden_size": 12, "num_layers": 3, "num_heads": 2, "mlp_dim": 16, "num_classes": 7}
+SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 48}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A tiny model in Hugging Face's format, with another data set's head and pixels."""
-    model = randomize(VisionTransformer(16, 8, **SIZES), np.random.default_rng(1), scale=0.2)
+    model = randomize(VisionTransformer(16, 8, **TINY), np.random.default_rng(1), scale=0.2)
     model.preprocessing = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     folder = tmp_path_factory.mktemp("checkpoint") / "hf"
     save(model, folder, format="huggingface")
@@ -72,3 +76,43 @@ def test_small_starts_anew(photos, tmp_path):
     model = vit_keras.open(tmp_path / "run" / "model.keras")
     assert model.input_shape[1:] == (36, 36, 3) and model.count_params() < 500_000
     assert json.loads((tmp_path / "run" / "report.json").read_text())["images"] == 6
+
+
+def test_pictures_are_learned_from_a_checkpoint_in_googles_format(tmp_path):
+    """Crops of scikit-learn's two photographs, a temple and a flower, at another size."""
+    pictures, rng = tmp_path / "pictures", np.random.default_rng(0)
+    for name, photograph in zip(("temple", "flower"), load_sample_images().images):
+        (pictures / name).mkdir(parents=True)
+        for i in range(60):
+            top, left = rng.integers(0, 427 - 120), rng.integers(0, 640 - 160)
+            crop = photograph[top : top + 120, left : left + 160]
+            Image.fromarray(crop).save(pictures / name / f"{i:02d}.jpg", quality=92)
+    source = VisionTransformer(32, 8, **SIZES, num_classes=7, representation_size=24, gelu="tanh")
+    randomize(source, np.random.default_rng(1), scale=0.2)
+    save(source, tmp_path / "pretrained.npz", format="google")
+    fields = {"dataset": f"folder:{pictures}", "data.test_percent": 25, "batch": 32}
+    fields |= {"model.weights": tmp_path / "pretrained.npz", "model.image_size": 48}
+    fields |= {"optimizer.name": "sgd", "optimizer.learning_rate": 0.03}
+    fields |= {"optimizer.momentum_dtype": "bfloat16", "optimizer.warmup_steps": 5}
+    fields |= {"augment.crop": "inception", "augment.flip": "true", "eval_every": 20}
+    words = [f"--{name}={value}" for name, value in fields.items()]
+
+    run(["train", *words, "--total_steps=0", "--workdir", str(tmp_path / "start")])
+    started, expected = (weights_by_path(m) for m in (vit_keras.open(tmp_path / "start"), source))
+    place = "posembed_input/pos_embedding"
+    expected[place] = resize_position_embeddings(expected[place], (4, 4), (6, 6), "bilinear")
+    for name, value in started.items():
+        if name.startswith("head/"):
+            assert not value.any()
+        else:
+            assert_close(value, expected[name], rtol=1e-6, name=name)
+    assert started.keys() == {n for n in expected if not n.startswith("pre_logits")}
+
+    run(["train", *words, "--total_steps=80", "--workdir", str(tmp_path / "run")])
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["images"] == 30 and report["accuracy"] >= 0.9
+    predictor, _ = evaluation.open_predictor(tmp_path / "run")
+    assert list(predictor.class_names) == ["flower", "temple"]
+    files = [str(pictures / name / "00.jpg") for name in ("temple", "flower")]
+    rows = evaluation.predict_files(predictor, files)
+    assert [row.classes[0][0] for row in rows] == ["temple", "flower"]
