@@ -225,7 +225,7 @@ def test_another_teacher_is_noticed(tmp_path):
     model = vit_keras.open(config.teacher)
     model.get_layer("head").bias.assign(np.ones(10))
     model.save(config.teacher)
-    with pytest.raises(ValueError, match=r"has changed since the run .* \(teacher.keras\). Restor"):
+    with pytest.raises(ValueError, match=r"has changed since the run .* \(teacher.keras\). Rest"):
         check_teacher(config, tmp_path)
     (tmp_path / "teacher.keras").unlink()
     with pytest.raises(FileNotFoundError, match="`distill.teacher` must be a run's folder"):

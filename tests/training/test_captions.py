@@ -57,7 +57,7 @@ def test_each_picture_comes_with_the_ids_of_its_caption(split):
 
 
 @pytest.mark.nightly_on("tensorflow")
-@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.nightly_on("jax"))])
 def test_training_goes_on_to_the_same_bits(split, frozen, tmp_path):
     """`frozen` is LiT (arXiv 2111.07991), whose image tower learns nothing."""
 
