@@ -29,6 +29,6 @@ def write_page(root: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 def running(export: pathlib.Path) -> Iterator[int]:
     """Serves an export, and yields the port."""
     with serve.server(export, 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port
         server.shutdown()

@@ -1,6 +1,5 @@
 """The demo's page in headless Chromium, first with its server and then without."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -15,7 +14,7 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from tests.helpers import ROOT, randomize, run_script
+from tests.helpers import ROOT, randomize
 from vit_keras import data, exporting, models, runtimes
 from vit_keras.exporting import samples
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -23,10 +22,7 @@ from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 DEMO = ROOT / "demo"
-NEEDED = ("chromium", "node", "npm")
-MISSING = [program for program in NEEDED if shutil.which(program) is None]
-
-
+MISSING = [name for name in ("chromium", "node", "npm") if shutil.which(name) is None]
 NAMES = ["ant", "bee", "crab", "deer", "elk", "fox", "gnu"]
 RULE = Preprocessing(crop_fraction=0.875, interpolation="bicubic")
 
@@ -62,33 +58,24 @@ def page():
             pytest.skip(f"npm cannot install the packages: {done.stderr[-300:]}")
 
 
-@contextlib.contextmanager
-def serving(folder):
-    command = [sys.executable, str(DEMO / "serve.py"), str(folder), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
 def click(folder, pictures):
     """What the page shows of `{name: pixels}`, with its server and then without."""
     paths = [folder / f"{name}.png" for name in pictures]
     for picture, path in zip(pictures.values(), paths):
         Image.fromarray(picture).save(path)
-    with serving(folder) as (server, url):
-        command = ["node", DEMO / "click.js", url, folder / "page.png", *paths]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        where = {**os.environ, "CHROMIUM": shutil.which("chromium")}
-        clicks = subprocess.Popen(list(map(str, command)), text=True, env=where, **pipes)
-        first = clicks.stdout.readline()
-        server.terminate()
-        server.wait()
-        rest, errors = clicks.communicate("go on\n", timeout=600)
-        assert clicks.returncode == 0, errors
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, str(DEMO / "serve.py"), str(folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            url = server.stdout.readline().strip()
+            command = ["node", DEMO / "click.js", url, folder / "page.png", *paths]
+            where = {**os.environ, "CHROMIUM": shutil.which("chromium")}
+            clicks = subprocess.Popen(list(map(str, command)), text=True, env=where, **pipes)
+            first = clicks.stdout.readline()
+        finally:
+            server.terminate()
+    rest, errors = clicks.communicate("go on\n", timeout=600)
+    assert clicks.returncode == 0, errors
     answers = json.loads(first)
     assert all(address.startswith(url) for address in answers["asked"])  # no other machine
     return answers, json.loads(rest)["offline"]
@@ -153,35 +140,39 @@ def test_pictures_are_resized_as_in_training(rng, channels):
         np.testing.assert_allclose(told, pixels, **bound)
 
 
+def shown_and_expected(model, folder):
+    """The page's answers, and for each picture its card and the answer of the file in Python."""
+    write_export(model, folder)
+    pictures = {"flower": flower(48, 100), "black": np.zeros((64, 64, 3), "uint8")}
+    answers, _ = click(folder, pictures)
+    cards = answers["fp32, wasm"]["cards"][::-1]  # the last comes first
+    pixels = [data.resize(x, (64, 64), model.preprocessing) for x in pictures.values()]
+    run = runtimes.open(folder / "model.onnx")
+    expected = [run(picture[None].astype("uint8"))[0] for picture in pixels]
+    assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
+    return list(zip(cards, expected, strict=True))
+
+
 @pytest.mark.nightly
 def test_masks_are_colored_and_measured(page, tmp_path):
     model = randomize(models.segmenter(encoder(), 3), np.random.default_rng(1))
     model.class_names = ["sky", "sea", "sand"]
-    folder = write_export(model, tmp_path / "out")
-    pictures = {"flower": flower(48, 100), "black": np.zeros((64, 64, 3), "uint8")}
-    answers, _ = click(folder, pictures)
-    shown = answers["fp32, wasm"]["cards"][::-1]  # the last comes first
-    for picture, card in zip(pictures.values(), shown, strict=True):
-        pixels = data.resize(picture, (64, 64), model.preprocessing).astype("uint8")
-        shares = runtimes.open(folder / "model.onnx")(pixels[None])[0].reshape(-1, 3)
+    for card, answer in shown_and_expected(model, tmp_path / "out"):
+        shares = answer.reshape(-1, 3)
         clear = np.diff(np.sort(shares, axis=-1)[:, -2:], axis=-1)[:, 0] > 1e-3
         mask = np.array(card["mask"])
         np.testing.assert_array_equal(mask[clear], shares.argmax(axis=-1)[clear])
         assert clear.mean() > 0.99
         counts = np.bincount(mask, minlength=3) / mask.size
-        expected = [
-            f"{model.class_names[k]} {100 * counts[k]:.1f} %"
-            for k in np.argsort(-counts, kind="stable")
-            if counts[k]
-        ]
+        order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
+        expected = [f"{model.class_names[k]} {100 * counts[k]:.1f} %" for k in order]
         assert [" ".join(row.split()) for row in card["rows"]] == expected
-    cells = np.array(shown[1]["mask"]).reshape(64, 64)[2::4, 2::4].ravel()
-    seen = np.array(shown[1]["colors"])  # of the black picture
+    cells = mask.reshape(64, 64)[2::4, 2::4].ravel()  # of the black picture
+    seen = np.array(card["colors"])
     assert len(np.unique(cells)) > 1 and seen.max() > 100
     for k in np.unique(cells):  # one color for each class, and only one
         assert np.ptp(seen[cells == k], axis=0).max() <= 2
     assert len(np.unique(seen // 8, axis=0)) == len(np.unique(cells))
-    assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
 
 
 @pytest.mark.nightly
@@ -190,13 +181,7 @@ def test_boxes_are_drawn_from_their_thresholds_on(page, tmp_path):
     model = randomize(joined, np.random.default_rng(3))
     model.class_names = ["cat", "dog", "cow"]
     model.task = Task("boxes", thresholds=(0.4, 0.5, 0.6))
-    folder = write_export(model, tmp_path / "out")
-    pictures = {"flower": flower(48, 100), "black": np.zeros((64, 64, 3), "uint8")}
-    answers, _ = click(folder, pictures)
-    shown = answers["fp32, wasm"]["cards"][::-1]
-    for picture, card in zip(pictures.values(), shown, strict=True):
-        pixels = data.resize(picture, (64, 64), model.preprocessing).astype("uint8")
-        answer = runtimes.open(folder / "model.onnx")(pixels[None])[0]
+    for card, answer in shown_and_expected(model, tmp_path / "out"):
         scores, best = answer[:, :3].max(axis=-1), answer[:, :3].argmax(axis=-1)
         kept = np.flatnonzero(scores >= np.take(model.task.thresholds, best))
         kept = kept[np.argsort(-scores[kept], kind="stable")]
@@ -205,9 +190,8 @@ def test_boxes_are_drawn_from_their_thresholds_on(page, tmp_path):
         expected = np.column_stack([scores[kept], answer[kept, 3:]])
         np.testing.assert_allclose(told, expected, atol=1e-4)
         assert 1 < len(kept) < len(scores)
-    seen = [max(color) for color in shown[1]["colors"]]  # left of the boxes, on black
-    assert np.mean(np.array(seen) > 50) > 0.5  # others lie under a name or at the border
-    assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
+    seen = np.max(card["colors"], axis=-1)  # left of the boxes, on black
+    assert np.mean(seen > 50) > 0.5  # others lie under a name or at the border
 
 
 def check(cards, file, pictures, precision):
@@ -250,11 +234,3 @@ def check_colors(answers):
         assert spearmanr(attention, brightness).statistic > 0.9
         assert brightness[attention.argmax()] > 100  # of 255
     assert max(map(max, answers["plain"]["cards"][0]["colors"])) == 0
-
-
-def test_a_folder_without_an_export_is_not_served(tmp_path):
-    done = run_script("demo/serve.py", tmp_path, check=False)
-    assert (
-        done.returncode
-        and "EXPORT must be a folder with an exported ONNX file. Received" in done.stderr
-    )

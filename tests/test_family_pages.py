@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import ROOT, shapes_only
 from tools.family_tables import PAGES, TABLE, WEIGHTS, filled
-from vit_keras import list_weights, variants
+from vit_keras import applications, list_weights, variants, weights
 from vit_keras.models import from_variant
 from vit_keras.variants import families
 from vit_keras.variants.families import FAMILIES
@@ -15,31 +15,18 @@ pytestmark = pytest.mark.once
 
 
 def test_every_family_has_a_page_with_the_table_of_its_row():
-    shown = []
-    for page in PAGES.glob("*.md"):
+    shown, examples = [], []
+    for page in [*PAGES.glob("*.md"), WEIGHTS]:
         text = page.read_text()
         assert filled(text) == text, f"{page.name}: run python -m tools.family_tables"
         shown += [match[2] for match in TABLE.finditer(text)]
+        examples += re.findall(r"applications\.(\w+)\([^)]*weights=\"([^\"/]+)\"", text)
     assert sorted(shown) == sorted(FAMILIES)
-    text = WEIGHTS.read_text()
-    assert filled(text) == text, "weights.md: run python -m tools.family_tables"
-    table = text.partition("<!-- published weights -->")[2]
+    table = WEIGHTS.read_text().partition("<!-- published weights -->")[2]
     assert table.count("](https://") == len(list_weights())
-
-
-def test_the_pages_examples_name_constructors_and_weights_that_are_there():
-    from vit_keras import applications, weights
-
-    examples = [
-        match
-        for page in PAGES.glob("*.md")
-        for match in re.finditer(
-            r"applications\.(\w+)\([^)]*weights=\"([^\"/]+)\"", page.read_text()
-        )
-    ]
     assert len(examples) > 10
-    for match in examples:
-        assert match[2] in weights.names(applications.OF_FAMILIES[match[1]]), match[0]
+    for constructor, name in examples:
+        assert name in weights.names(applications.OF_FAMILIES[constructor]), constructor
 
 
 def test_the_family_of_contributing_is_built(monkeypatch):

@@ -27,12 +27,9 @@ class Layout:
 KINDS = [
     (dict, '{"a": [1, null]}'),
     (list[Row], '[{"step": 3, "loss": NaN, "more": {}}, {"step": 4, "loss": 1, "note": null}]'),
-    (dict[str, dict[str, int]], '{"train": {"cat": 5}, "test": {}}'),
     (dict[str, float | bool], '{"a": 1, "b": 0.5, "c": true}'),
     (tuple[str, int | None], '["a", null]'),
-    (tuple[float, ...], "[1, 2.5, 3]"),
-    (Layout, '{"sizes": [1, 2]}'),
-    (typing.Any, "null"),
+    (Layout, '{"sizes": [1, 2.5]}'),
 ]
 
 
@@ -42,29 +39,25 @@ def test_content_of_the_right_types_is_read(tmp_path, kind, text):
     assert json.dumps(read_json(tmp_path / "a.json", kind)) == json.dumps(json.loads(text))
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "it is empty"),
-        (b'{"a": ', "it is not JSON: Expecting value"),
-        (b"[" * 10**5, "it is not JSON: it must nest at most 50"),
-        (b"[" * 60 + b"]" * 60, "it is not JSON: it must nest at most 50"),
-        (b'[{"step": 1, "step": 2, "loss": 1}]', "it is not JSON: the name 'step' appears twice"),
-        (b'[{"step": 9223372036854775808, "loss": 1}]', r"its `\[0\].step` must be an integer"),
-        (b'[{"step": 1, "loss": -' + b"1" * 400 + b"}]", r"its `\[0\].loss` must be a number"),
-        (b'[{"step": NaN, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: nan"),
-        (b'[{"step": 1, "loss": ' + b"1" * 5000 + b"}]", "it is not JSON: Exceeds the limit"),
-        (b'[{"step": \xff', "it is not UTF-8 from byte 10 on"),
-        (b"\xff\xfe[\x00]\x00", "it is not UTF-8 from byte 0 on"),
-        (b"5", "it must be a list. Received: 5"),
-        (b"null", "it must be a list. Received: None"),
-        (b"[3]", r"its `\[0\]` must be an object. Received: 3"),
-        (b"[{}]", r"its `\[0\]` lacks `step`"),
-        (b'[{"step": true, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: True"),
-        (b'[{"step": 1, "loss": "x"}]', r"its `\[0\].loss` must be a number. Received: 'x'"),
-        (b'[{"step": 1, "loss": 1, "note": 5}]', r"its `\[0\].note` must be a string. Received: 5"),
-    ],
-)
+DAMAGED = [
+    (b"", "it is empty"),
+    (b'{"a": ', "it is not JSON: Expecting value"),
+    (b"[" * 10**5, "it is not JSON: it must nest at most 50"),
+    (b"[" * 60 + b"]" * 60, "it is not JSON: it must nest at most 50"),
+    (b'[{"step": 1, "step": 2, "loss": 1}]', "it is not JSON: the name 'step' appears twice"),
+    (b'[{"step": 9223372036854775808, "loss": 1}]', r"its `\[0\].step` must be an integer"),
+    (b'[{"step": NaN, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: nan"),
+    (b'[{"step": true, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: True"),
+    (b'[{"step": 1, "loss": -' + b"1" * 400 + b"}]", r"its `\[0\].loss` must be a number"),
+    (b'[{"step": 1, "loss": 1, "note": 5}]', r"its `\[0\].note` must be a string. Received: 5"),
+    (b'[{"step": \xff', "it is not UTF-8 from byte 10 on"),
+    (b"null", "it must be a list. Received: None"),
+    (b"[3]", r"its `\[0\]` must be an object. Received: 3"),
+    (b"[{}]", r"its `\[0\]` lacks `step`"),
+]
+
+
+@pytest.mark.parametrize(("content", "reason"), DAMAGED)
 def test_damage_is_told_with_the_name_and_the_remedy(tmp_path, content, reason):
     (tmp_path / "rows.json").write_bytes(content)
     message = rf"^'.*rows.json' is damaged \({reason}.*\)\. Delete it$"
@@ -72,22 +65,16 @@ def test_damage_is_told_with_the_name_and_the_remedy(tmp_path, content, reason):
         read_json(tmp_path / "rows.json", list[Row], "Delete it")
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name in ("", "pipe"):
-        with pytest.raises(ValueError, match=r"is damaged \(it is not a file\)\. Delete it"):
-            read_json(tmp_path / name, dict, "Delete it")
-    for name in ("loop", "nowhere"):
-        with pytest.raises(FileNotFoundError, match=f"no file .*{name}'. Delete it"):
-            read_json(tmp_path / name, dict, "Delete it")
-
-
-def test_a_file_beyond_the_bound_is_not_read(tmp_path):
-    with open(tmp_path / "large.json", "wb") as file:
+def test_what_is_no_file_or_too_large_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait
+    with open(tmp_path / "large", "wb") as file:
         file.truncate(LARGEST_JSON_BYTES + 1)
-    with pytest.raises(ValueError, match="its 16777217 bytes are more than 16777216"):
-        read_json(tmp_path / "large.json")
+    reasons = {"pipe": "it is not a file", "large": "its 16777217 bytes are more than 16777216"}
+    for name, reason in reasons.items():
+        with pytest.raises(ValueError, match=rf"is damaged \({reason}\)\. Delete it"):
+            read_json(tmp_path / name, dict, "Delete it")
+    with pytest.raises(FileNotFoundError, match="no file .*nowhere'. Delete it"):
+        read_json(tmp_path / "nowhere", dict, "Delete it")
 
 
 def test_names_that_are_not_kept_are_dropped_and_still_checked():

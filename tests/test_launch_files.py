@@ -1,8 +1,7 @@
-"""The launch files name the processes of a run, start them, and queue a stopped run again."""
+"""The launch files name the processes of a run, start them, and start a stopped run again."""
 
 import json
 import os
-import pathlib
 import signal
 import stat
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import time
 
 import keras
+import numpy as np
 import pytest
 import yaml
 
@@ -63,7 +63,6 @@ def launch(tmp_path):
         lines = record.read_text().splitlines() if record.exists() else []
         return done, [json.loads(line) for line in lines]
 
-    start.queue = tmp_path / "record.queue"
     return start
 
 
@@ -79,7 +78,7 @@ SLURM = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_JOB_ID": "123456", "SLURM_NTA
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_slurm_starts_a_process_for_each_gpu(launch, monkeypatch, backend):
+def test_slurm_starts_a_process_for_each_gpu(launch, monkeypatch, tmp_path, backend):
     command = ["bash", LAUNCH / "slurm.sh", "--dataset", "folder:/a b", "--epochs", "3"]
     done, started = launch(command, **SLURM, KERAS_BACKEND=backend)
     assert done.returncode == 0, done.stderr
@@ -90,15 +89,14 @@ def test_slurm_starts_a_process_for_each_gpu(launch, monkeypatch, backend):
         assert process["arguments"] == [*words, "--dataset", "folder:/a b", "--epochs", "3"]
         addresses = (f"node7:{port + 1}",) if backend == "jax" else ()
         assert cluster_of(monkeypatch, process, backend) == Cluster(index, 4, addresses)
-    assert not launch.queue.exists()
+    assert not (tmp_path / "record.queue").exists()
 
 
-@pytest.mark.parametrize(("code", "queued"), [(143, True), (1, False)])
-def test_slurm_queues_a_run_again_that_sigterm_has_stopped(launch, code, queued):
+@pytest.mark.parametrize(("code", "queued"), [(143, ["requeue 123456\n"]), (1, [])])
+def test_slurm_queues_a_run_again_that_sigterm_has_stopped(launch, tmp_path, code, queued):
     done, _ = launch(["bash", LAUNCH / "slurm.sh"], **SLURM, CODE=str(code))
     assert done.returncode == code
-    assert launch.queue.exists() == queued
-    assert not queued or launch.queue.read_text() == "requeue 123456\n"
+    assert [file.read_text() for file in tmp_path.glob("record.queue")] == queued
 
 
 @pytest.mark.parametrize(
@@ -111,43 +109,6 @@ def test_a_worker_of_a_pod_finds_its_number_and_the_first(launch, monkeypatch, e
     assert process["arguments"][-2:] == ["--config", "pretrain/jft_l16"]
     assert process["KERAS_BACKEND"] == "jax"
     assert cluster_of(monkeypatch, process, "jax") == Cluster(2, 3, ("10.0.0.5:8476",))
-
-
-PARALLEL = """#!/bin/bash
-tasks=(); code=0
-for ((i = 0; i < SLURM_NTASKS; i++)); do
-    SLURM_PROCID=$i SLURM_LOCALID=$i "$@" &
-    tasks+=($!)
-done
-echo "${tasks[@]}" > "$RECORD"
-for task in "${tasks[@]}"; do wait "$task" || code=$?; done
-exit $code
-"""
-RUN = """--total_steps 300 --eval_every 300 --checkpoint_every 10 --batch 16 --batch_eval 360
---model.num_layers 1 --optimizer.warmup_steps 2 --kernels default --config digits --workdir"""
-
-
-@pytest.mark.nightly
-def test_a_job_of_two_processes_is_stopped_and_goes_on(tmp_path):
-    """On loopback, where `srun` starts both tasks and one of them receives SIGTERM."""
-    programs = {"srun": PARALLEL, "scontrol": SCONTROL.replace("node7\\nnode8", "127.0.0.1")}
-    for name, text in programs.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(stat.S_IRWXU)
-    record, run = tmp_path / "record", tmp_path / "run"
-    path = f"{tmp_path}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    slurm = {**SLURM, "SLURM_NTASKS": "2", "PATH": path, "RECORD": str(record)}
-    environment = {**os.environ, **slurm, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch"}
-    command = ["bash", str(LAUNCH / "slurm.sh"), *RUN.split(), str(run)]
-    job = subprocess.Popen(command, env=environment)
-    while job.poll() is None and not any((run / "checkpoints").glob("step_*")):
-        time.sleep(0.05)
-    os.kill(int(record.read_text().split()[1]), signal.SIGTERM)
-    assert job.wait() == 143
-    assert (tmp_path / "record.queue").read_text() == "requeue 123456\n"
-    assert not (run / "report.json").exists()
-    assert subprocess.run(command, env=environment).returncode == 0
-    assert json.loads((run / "metrics.json").read_text())[-1]["step"] == 300
 
 
 def test_a_worker_without_metadata_does_not_start(launch):
@@ -175,3 +136,87 @@ def test_pods_of_a_jobset_start_torchrun(launch):
     assert int(value("--shutdown-timeout")) < pod["terminationGracePeriodSeconds"]
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+# What stands in for Ray, which sets these variables in each worker, for torch, and for the command.
+RAY = """
+import json, os, sys, types
+
+def init(runtime_env):
+    os.environ.update(runtime_env["env_vars"])
+
+class TorchTrainer:
+    def __init__(self, train, train_loop_config, **options):
+        self.train, self.config, self.options = train, train_loop_config, options
+
+    def fit(self):
+        count = self.options["scaling_config"].num_workers
+        for rank in range(count):
+            values = {"RANK": rank, "LOCAL_RANK": rank % 2, "WORLD_SIZE": count}
+            values |= {"MASTER_ADDR": "10.0.0.5", "MASTER_PORT": 40000}
+            os.environ.update({name: str(value) for name, value in values.items()})
+            self.train(self.config)
+
+def record(arguments=None):
+    with open(os.environ["RECORD"], "a") as file:
+        file.write(json.dumps({**os.environ, "arguments": arguments}) + "\\n")
+
+def module(name, **members):
+    sys.modules[name] = types.SimpleNamespace(__path__=[], **members)
+    return sys.modules[name]
+
+plain = types.SimpleNamespace
+module("ray.train", ScalingConfig=plain, RunConfig=plain, FailureConfig=plain)
+module("ray.train.torch", TorchTrainer=TorchTrainer)
+module("torch", distributed=plain(destroy_process_group=record))
+module("vit_keras", commands=module("vit_keras.commands", run=record))
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_workers_of_ray_train_one_run(monkeypatch, tmp_path, backend):
+    """Each leaves the group that Ray has opened before it begins."""
+    (tmp_path / "ray.py").write_text(RAY)
+    record, folder = tmp_path / "record", str(tmp_path / "run")
+    command = [sys.executable, LAUNCH / "ray_train.py", "--workers", "4", "--workdir", folder]
+    variables = {"PYTHONPATH": str(tmp_path), "KERAS_BACKEND": backend, "RECORD": str(record)}
+    subprocess.run([*command, "--epochs", "3"], env=variables, check=True)
+    processes = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [process["arguments"] for process in processes[::2]] == [None] * 4
+    for index, process in enumerate(processes[1::2]):
+        words = ["train", "--distribution", "multi_worker", "--epochs", "3", "--workdir", folder]
+        assert process["arguments"] == words and process["KERAS_BACKEND"] == backend
+        addresses = ("10.0.0.5:40002",) if backend == "jax" else ()
+        assert cluster_of(monkeypatch, process, backend) == Cluster(index, 4, addresses)
+        assert process["MASTER_PORT"] == "40001"
+
+
+RUN = """--total_steps 300 --eval_every 300 --checkpoint_every 10 --batch 16 --batch_eval 360
+--model.num_layers 1 --optimizer.warmup_steps 2 --kernels default --config digits --workdir"""
+
+
+def chief(run):
+    """The number of the process that has, or had, the run's folder."""
+    return int((run / ".lock").read_text().split("process ")[1].split()[0])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_torchrun_starts_a_run_again_that_loses_a_worker(tmp_path, backend):
+    """On loopback, both workers begin again at the last checkpoint, and end with the same bits."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend}
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # or new processes read old addresses
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "--max-restarts", "1", "-m", "vit_keras", "train"]
+    command += ["--distribution", "multi_worker", *RUN.split()]
+    straight, other = tmp_path / "straight", tmp_path / "other"
+    subprocess.run([*command, str(straight)], env=environment, check=True)
+    job = subprocess.Popen([*command, str(other)], env=environment)
+    while job.poll() is None and not any((other / "checkpoints").glob("step_*")):
+        time.sleep(0.05)
+    os.kill(first := chief(other), signal.SIGKILL)
+    assert job.wait() == 0 and chief(other) != first
+    paths = (run / "checkpoints" / "step_000000300" / "state.npz" for run in (straight, other))
+    one, two = map(np.load, paths)
+    for name in one.files:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)

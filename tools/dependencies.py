@@ -59,22 +59,30 @@ EXCEPTIONS = {
 }
 
 
+@functools.cache
+def _installed(name):
+    """A distribution and its requirements, which take long to read."""
+    distribution = importlib.metadata.distribution(name)
+    return distribution, [*map(Requirement, distribution.requires or ())]
+
+
 def closure(root, extras: list[str]) -> list[importlib.metadata.Distribution]:
     """The installed distributions that `root[extras]` requires, directly or through others."""
-    required, todo = {}, [(root, extra) for extra in ("", *extras)]
-    for distribution, extra in todo:  # which grows meanwhile
-        for requirement in map(Requirement, distribution.requires or ()):
+    ours = root, [*map(Requirement, root.requires or ())]
+    required, todo = {}, [(*ours, extra) for extra in ("", *extras)]
+    for distribution, requirements, extra in todo:  # which grows meanwhile
+        for requirement in requirements:
             if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
                 continue
             name = canonicalize_name(requirement.name)
-            other = root if name == PROJECT else importlib.metadata.distribution(name)
+            other, others = ours if name == PROJECT else _installed(name)
             assert requirement.specifier.contains(other.version, prereleases=True), (
                 f"{distribution.name} requires {requirement}. Received: {other.version}"
             )
             for key in ((name, added) for added in ("", *requirement.extras)):
                 if key not in required:
                     required[key] = other
-                    todo.append((other, key[1]))
+                    todo.append((other, others, key[1]))
     return [other for (_, extra), other in required.items() if other is not root and not extra]
 
 

@@ -12,15 +12,9 @@ PAGES = (
     *("README.md", "CONTRIBUTING.md"),
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 )
-# Blocks that other tests take from their pages.
-ELSEWHERE = {
-    "CONTRIBUTING.md": (
-        "tests/weights/test_docs.py",
-        "tests/layers/test_new_layer.py",
-        "tests/test_family_pages.py",
-    ),
-    "docs/migration.md": ("tests/legacy/test_calls.py",),
-}
+# Pages whose Python other tests run: tests/weights/test_docs.py, tests/layers/test_new_layer.py,
+# tests/test_family_pages.py and tests/legacy/test_calls.py.
+ELSEWHERE = ("CONTRIBUTING.md", "docs/migration.md")
 # Read by people alone: files, messages, and code for Android and iOS.
 TEXT = ("text", "kotlin", "swift", "yaml", "json")
 BLOCK = re.compile(
@@ -45,18 +39,15 @@ class Block:
         """The one backend whose code the block shows."""
         return self.note.removeprefix("run on ") if self.note.startswith("run on ") else None
 
-    @property
-    def is_text(self) -> bool:
-        return self.kind == "text" or self.note.startswith(("text only: ", "from "))
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a block runs now: long ones run in `make nightly`."""
-        return self.note != "nightly" or "NIGHTLY" in os.environ
+    def runs_on(self, backend: str) -> bool:
+        """Whether it is Python that runs now: long blocks do in `make nightly`."""
+        is_due = self.note != "nightly" or "NIGHTLY" in os.environ
+        here = self.page not in ELSEWHERE and self.backend in (None, backend)
+        return self.kind == "python" and here and is_due
 
     def commands(self) -> Iterator[list[str]]:
         """The words of each command, without comments, variables and what prints of it."""
-        lines = self.text.splitlines()
+        lines = self.text.splitlines() if self.kind in ("shell", "console") else []
         if self.kind == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
         pending = ""
@@ -80,15 +71,14 @@ class Block:
 
 def blocks_of(page: str) -> list[Block]:
     """All blocks of a page, from top to bottom."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    result = []
+    text, result = (ROOT / page).read_text(), []
     for match in BLOCK.finditer(text):
-        kind = match["kind"] or ("text" if match["fenced"] is not None else "shell")
-        kind = "text" if kind in TEXT else kind
-        code = match["fenced"] if match["fenced"] is not None else match["indented"]
-        start = match.start("fenced" if match["fenced"] is not None else "indented")
+        form, note = "indented" if match["fenced"] is None else "fenced", match["note"] or ""
+        kind, code = match["kind"] or ("shell" if form == "indented" else "text"), match[form]
+        if kind in TEXT or note.startswith(("text only: ", "from ")):
+            kind = "text"
         if kind == "shell":
             code = re.sub(r"^    ", "", code, flags=re.MULTILINE)
-        line = text.count("\n", 0, start) + 1
-        result.append(Block(page, line, kind, code, match["note"] or ""))
+        line = text.count("\n", 0, match.start(form)) + 1
+        result.append(Block(page, line, kind, code, note))
     return result

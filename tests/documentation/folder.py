@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import shutil
-import warnings
 
 import numpy as np
 from PIL import Image
@@ -15,6 +14,7 @@ from vit_keras import applications, config, models, variants, weights
 from vit_keras.data import demo
 from vit_keras.support.tasks import Task
 
+WIDTH = {"hidden_size": 192, "num_heads": 3}  # which a published file has
 # What lies under each name: a variant, its format, and what the constructor is told.
 FILES = {
     "vit-base-patch16-224": ("B/16", "huggingface", {"num_classes": 3}),
@@ -33,11 +33,7 @@ FILES = {
     "eva02_small_patch14_336.mim_in22k_ft_in1k": ("EVA02-S/14", "timm", {"num_classes": 3}),
     "ijepa_vith14_1k": ("IJEPA-H/14", "huggingface", {}),
     "vit-mae-base": ("MAE-B/16", "huggingface", {}),
-    "PE-Core-B16-224.pt": (
-        "PE-Core-B/16",
-        "perception_encoder",
-        {"hidden_size": 192, "num_heads": 3},  # a width that a published file has
-    ),
+    "PE-Core-B16-224.pt": ("PE-Core-B/16", "perception_encoder", WIDTH),
     "vit_base_patch16_reg4_gap_256": ("ViT-reg4-B/16", "timm", {}),
     "clip-vit-base-patch32": ("CLIP-B/32", "huggingface", {}),
     "siglip2-base-patch16-224": ("SigLIP2-B/16", "huggingface", {}),
@@ -87,30 +83,22 @@ def name_classes() -> None:
 
 def write_pictures(folder: pathlib.Path, rng: np.random.Generator) -> None:
     """Two classes that differ in brightness, and the pictures that pages name."""
-    places = [f"photos/train/{name}/{i:02}.jpg" for name in CLASSES for i in range(12)]
-    places += [f"photos/test/{name}/{i:02}.jpg" for name in CLASSES for i in range(3)]
-    places += [
-        "cat.jpg",
-        "cat.png",
-        "photographs/flower.jpg",
-        "dog.jpg",
-        "street.jpg",
-        "new/a.jpg",
-        "holidays/b/c.png",
-        "more/d/e.jpg",
+    places = [
+        *(f"photos/train/{name}/{i:02}.jpg" for name in CLASSES for i in range(12)),
+        *(f"photos/test/{name}/{i:02}.jpg" for name in CLASSES for i in range(3)),
+        *("cat.jpg", "cat.png", "dog.jpg", "street.jpg", "photographs/flower.jpg", "new/a.jpg"),
+        *("holidays/b/c.png", "more/d/e.jpg"),
+        *(f"fields/train/{name}/{i}.tif" for name in CLASSES for i in range(12)),
     ]
     for place in places:
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        low = 128 if "dog" in place else 0
-        pixels = rng.integers(low, low + 128, (40, 48, 3), dtype="uint8")
-        Image.fromarray(pixels).save(path)
-    for name in CLASSES:
-        for i in range(12):
-            path = folder / "fields" / "train" / name / f"{i}.tif"
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".tif":
             bands = rng.integers(0, 60_000, (20, 24, 6)).astype("uint16")
             path.write_bytes(tiff(bands, photometric="minisblack", planarconfig="contig"))
+        else:
+            low = 128 if "dog" in place else 0
+            Image.fromarray(rng.integers(low, low + 128, (40, 48, 3), dtype="uint8")).save(path)
     for copy in ("pets", "imagenet", "others", "labeled"):
         shutil.copytree(folder / "photos", folder / copy)
     demo.make("boxes", str(folder / "objects"), 8, 4, seed=0)
@@ -124,11 +112,9 @@ def write_models(folder: pathlib.Path, rng: np.random.Generator) -> None:
         model = randomize(models.from_variant(variant, **arguments), rng, scale=0.05)
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            plain = path if path.suffix in SUFFIXES else folder / "saved"  # folders have dots
-            weights.save(model, plain, format=file_format)
-            plain.rename(path)
+        plain = path if path.suffix in SUFFIXES else folder / "saved"  # folders have dots
+        weights.save(model, plain, format=file_format)
+        plain.rename(path)
 
 
 def write_training_checkpoint(folder: pathlib.Path, rng: np.random.Generator) -> None:

@@ -8,9 +8,7 @@ from tests.packaging import environment
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
     """The folder of the sdist and of the wheel that the sdist builds."""
-    folder = tmp_path_factory.mktemp("built")
-    environment.build(folder)
-    return folder
+    return environment.build(tmp_path_factory.mktemp("built")).parent
 
 
 @pytest.fixture(scope="session")

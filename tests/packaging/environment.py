@@ -53,33 +53,27 @@ def build(folder: pathlib.Path, *options: str) -> pathlib.Path:
 def make(wheel: pathlib.Path, extras: list[str], folder: pathlib.Path) -> pathlib.Path:
     """Makes a virtual environment with `wheel[extras]` in `folder`; returns its Python."""
     venv.create(folder, with_pip=False, symlinks=True)
-    paths = {
-        name: pathlib.Path(sysconfig.get_path(name, "venv", {"base": str(folder)}))
+    packages, scripts = (
+        pathlib.Path(sysconfig.get_path(name, "venv", {"base": str(folder)}))
         for name in ("purelib", "scripts")
-    }
+    )
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(paths["purelib"])
-    (metadata,) = paths["purelib"].glob("*.dist-info/METADATA")
+        archive.extractall(packages)
+    (metadata,) = packages.glob("*.dist-info/METADATA")
     for distribution in closure(importlib.metadata.PathDistribution(metadata.parent), extras):
         for name in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
-            link, target = paths["purelib"] / name, distribution.locate_file(name)
-            if not link.exists():
-                link.symlink_to(os.path.abspath(target))
-    script = paths["scripts"] / "vit-keras"
-    script.write_text(f"#!{paths['scripts'] / 'python'}\n{SCRIPT}")
+            if not (packages / name).exists():
+                (packages / name).symlink_to(os.path.abspath(distribution.locate_file(name)))
+    script = scripts / "vit-keras"
+    script.write_text(f"#!{scripts / 'python'}\n{SCRIPT}")
     script.chmod(0o755)
-    return paths["scripts"] / "python"
+    return scripts / "python"
 
 
 def run(python: pathlib.Path, *arguments, backend=None, cwd, check=True):
-    """Runs `python ARGUMENTS` in a folder outside the checkout, and returns the ended process.
+    """Runs `python ARGUMENTS` in a folder outside the checkout, which also is the user's home.
 
-    Args:
-        python: The Python of an environment.
-        arguments: Such as "-m", "vit_keras", "--help".
-        backend: The value of KERAS_BACKEND; None leaves it out.
-        cwd: The folder to run in, which also is the home of the user.
-        check: Whether a failure raises, with its output.
+    Without `backend`, KERAS_BACKEND is not set.
     """
     variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
     variables["PATH"] = os.pathsep.join([str(python.parent), variables.get("PATH", "")])
@@ -93,10 +87,6 @@ def run(python: pathlib.Path, *arguments, backend=None, cwd, check=True):
 
 
 def run_commands(python: pathlib.Path, lines: Iterable[str], **options) -> list:
-    """Runs lines such as "info B/16" of `vit-keras` in one process, with the options of `run`.
-
-    Returns:
-        The exit code, stdout and stderr of each line.
-    """
+    """The exit code, stdout and stderr of each line of `vit-keras`, all run in one process."""
     done = run(python, "-c", RUN_COMMANDS, *lines, **options)
     return json.loads(done.stdout.splitlines()[-1])

@@ -16,145 +16,118 @@ TRAIN = (
     "train --dataset folder:photos --model.weights small.safetensors "
     "--workdir run --total_steps 2 --batch 6"
 )
-# (extras, KERAS_BACKEND, {command line: the extra that its error names, or None for success}).
-CASES = [
-    (
-        ["jax"],
+PREDICT = "predict small.keras photos/cat"
+EVALUATE = "evaluate small.keras --dataset folder:photos --out report"
+# {extras: (KERAS_BACKEND, {extra that the error names, "" for none: command lines})}.
+CASES = {
+    "jax": (
         None,
         {
-            "--help": None,
-            "--version": None,
-            "info B/16": None,
-            "info small.keras": None,
-            "info small.npz": None,
-            "convert small.npz other.keras": None,
-            "convert run/checkpoints/step_000000001 other.keras": "train",
-            "plan --config pretrain/jft_h14 --device h100 --num_classes 9": "train",
-            "bench small.keras --rounds 1 --batch 1": None,
-            "train --list": None,
-            "predict small.keras photos/cat": "data",
-            "embed small.keras photos/cat --out features.parquet": "tables",
-            "search features.parquet --rows 0": "tables",
-            "visualize small.keras photos/cat/0.png --out figures": "data",
-            "evaluate small.keras --dataset digits --out report --fewshot 1": "data",
-            "evaluate small.keras --dataset digits --out report": "train",
-            "check photos": "train",
-            "train": "train",
-            "vtab small.keras --out vtab": "tfds,train",
-            "info hf://ann/pets": "hub",
-            "info kaggle://ann/pets/keras/small": "hub",
-            "info small.safetensors": "weights",
-            "convert small.npz other.safetensors --to timm": "weights",
-            "export small.keras --out files": "export",
-            "export small.keras --out files --format savedmodel": "export",
-            "export small.keras --out files --format onnx": "onnx",
-            "export small.keras --out files --format pt2": "export,torch",
-            "export small.keras --out files --format openvino": "openvino",
-            "export small.keras --out files --format coreml": "coreml",
-            "info empty.tflite": "runtimes",
-            "info empty.onnx": "runtimes",
-            "info empty.xml": "openvino",
-            "info empty.pt2": "torch",
-            "info empty.pth": "torch",
-            "info saved": "tensorflow",
+            "": (
+                *("--help", "--version", "train --list", "info B/16", "info small.keras"),
+                *("info small.npz", "convert small.npz other.keras"),
+                "bench small.keras --rounds 1 --batch 1",
+            ),
+            "train": (
+                *("train", "check photos", EVALUATE),
+                "convert run/checkpoints/step_000000001 other.keras",
+                "plan --config pretrain/jft_h14 --device h100 --num_classes 9",
+            ),
+            "data": (
+                *(PREDICT, "visualize small.keras photos/cat/0.png --out figures"),
+                "evaluate small.keras --dataset digits --out report --fewshot 1",
+            ),
+            "tables": (
+                "embed small.keras photos/cat --out features.parquet",
+                "search features.parquet --rows 0",
+            ),
+            "tfds,train": ("vtab small.keras --out vtab",),
+            "hub": ("info hf://ann/pets", "info kaggle://ann/pets/keras/small"),
+            "weights": (
+                "info small.safetensors",
+                "convert small.npz other.safetensors --to timm",
+            ),
+            "export": (
+                "export small.keras --out files",
+                "export small.keras --out files --format savedmodel",
+            ),
+            "export,torch": ("export small.keras --out files --format pt2",),
+            "onnx": ("export small.keras --out files --format onnx",),
+            "openvino": ("export small.keras --out files --format openvino", "info empty.xml"),
+            "coreml": ("export small.keras --out files --format coreml",),
+            "runtimes": ("info empty.tflite", "info empty.onnx"),
+            "torch": ("info empty.pt2", "info empty.pth"),
+            "tensorflow": ("info saved",),
         },
     ),
-    (
-        ["torch"],
-        None,
+    "data,jax": (
+        "jax",
         {
-            "--version": None,
-            "info small.keras": None,
-            "predict small.keras photos/cat": "data",
-            "train": "train",
-            "export small.keras --out files --format onnx": "onnx",
+            "": (
+                f"{PREDICT} --attention --out page.html",
+                *(f"{PREDICT} --out labels.csv", f"{EVALUATE} --fewshot 1"),
+            ),
+            "train": (EVALUATE, "visualize small.keras photos/cat/0.png --out figures"),
+            "tables": (
+                f"{PREDICT} --out labels.parquet",
+                "embed small.keras folder:photos --out features.parquet",
+            ),
         },
     ),
-    (
-        ["tensorflow"],
+    "torch": (None, {"": ("info small.keras",), "data": (PREDICT,), "train": ("train",)}),
+    "tensorflow": (
         "tensorflow",
-        {
-            "info small.keras": None,
-            "predict small.keras photos/cat": "data",
-            "evaluate small.keras --dataset digits --out report --fewshot 1": "data",
-            "train": "train",
-            "export small.keras --out files": "export",
-        },
+        {"": ("info small.keras",), "export": ("export small.keras --out files",)},
     ),
-    (
-        ["weights", "jax"],
+    "weights,jax": (
         "jax",
         {
-            "info small.safetensors": None,
-            "convert small.keras other.safetensors --to timm": None,
-            "convert small.keras other.weights.h5": None,
-            "predict small.safetensors photos/cat": "data",
+            "": (
+                *("info small.safetensors", "convert small.keras other.weights.h5"),
+                "convert small.keras other.safetensors --to timm",
+            ),
         },
     ),
-    (
-        ["data", "jax"],
+    "tables,jax": (
         "jax",
         {
-            "predict small.keras photos/cat --attention --out page.html": None,
-            "predict small.keras photos/cat --out labels.csv": None,
-            "predict small.keras photos/cat --out labels.parquet": "tables",
-            "evaluate small.keras --dataset folder:photos --out report --fewshot 1": None,
-            "evaluate small.keras --dataset folder:photos --out report": "train",
-            "visualize small.keras photos/cat/0.png --out figures": "train",
-            "embed small.keras folder:photos --out features.parquet": "tables",
-            "train": "train",
-            "info small.safetensors": "weights",
+            "": (
+                f"{PREDICT} --out labels.parquet",
+                "embed small.keras photos/cat --out features.parquet",
+                "search features.parquet photos/cat/0.png --rows 3 --out page.html",
+            )
         },
     ),
-    (
-        ["tables", "jax"],
-        "jax",
-        {
-            "predict small.keras photos/cat --out labels.parquet": None,
-            "embed small.keras photos/cat --out features.parquet": None,
-            "search features.parquet photos/cat/0.png --rows 3 --out page.html": None,
-        },
-    ),
-    (
-        ["train", "torch"],
+    "train,torch": (
         None,
         {
-            "check photos": None,
-            "check shards:http://127.0.0.1:9/x.tar": "shards",
-            "check hf:ann/pets": "hf",
-            TRAIN: None,
-            "evaluate run --predictions labels.csv": None,
-            "evaluate run --predictions labels.parquet": None,
-            "embed run photos --out features.parquet": None,
-            "vtab small.keras --out vtab": "tfds,train",
-            "predict run photos": None,
-            "visualize run --out figures": None,
-            "export run": "export",
-            "info empty.tflite": "runtimes",
+            "": (
+                *("check photos", TRAIN, "evaluate run --predictions labels.parquet"),
+                *("embed run photos --out features.parquet", "predict run photos"),
+                "visualize run --out figures",
+            ),
+            "shards": ("check shards:http://127.0.0.1:9/x.tar",),
+            "hf": ("check hf:ann/pets",),
+            "export": ("export run",),
         },
     ),
-    (
-        ["openvino"],
+    "openvino": (
         "openvino",
-        {
-            "predict small.keras photos/cat": None,
-            "embed small.keras photos --out features.parquet": None,
-            "evaluate small.keras --dataset folder:photos --out report": None,
-        },
+        {"": (PREDICT, EVALUATE, "embed small.keras photos --out features.parquet")},
     ),
-    (
-        ["onnx"],
+    "onnx": (
         "torch",
         {
-            "export small.keras --out files --format onnx --precision fp32 int8": None,
-            "predict files/model_int8.onnx photos/cat": None,
-            "export small.keras --out files --format openvino": "openvino",
-            "export small.keras --out files --format coreml": "coreml",
+            "": (
+                "export small.keras --out files --format onnx --precision fp32 int8",
+                "predict files/model_int8.onnx photos/cat",
+            ),
         },
     ),
-]
+}
 # `make nightly` runs the others. `test_installed` has train and export with each backend.
-FIRST, NIGHTLY = (["jax"], ["data", "jax"]), pytest.mark.nightly
+FIRST = ("jax", "data,jax")
+LATER = [pytest.param(name, marks=pytest.mark.nightly) for name in CASES if name not in FIRST]
 
 
 @pytest.fixture(scope="module")
@@ -183,35 +156,26 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("extras", "backend", "commands"),
-    [
-        pytest.param(*case, id="-".join(case[0]), marks=[] if case[0] in FIRST else NIGHTLY)
-        for case in CASES
-    ],
-)
-def test_an_extra_does_its_part_and_names_the_others(
-    wheel, folder, tmp_path, extras, backend, commands
-):
-    python = environment.make(wheel, extras, tmp_path / "environment")
+@pytest.mark.parametrize("extras", [*FIRST, *LATER])
+def test_an_extra_does_its_part_and_names_the_others(wheel, folder, tmp_path, extras):
+    backend, lines = CASES[extras]
+    commands = {line: extra for extra, several in lines.items() for line in several}
+    python = environment.make(wheel, extras.split(","), tmp_path / "environment")
     answers = environment.run_commands(python, commands, backend=backend, cwd=folder)
-    for (line, extra), (code, _, error) in zip(commands.items(), answers):
-        if extra is None:
-            assert code == 0, f"{line}: {error}"
-            continue
-        last = error.splitlines()[-1]
-        name = line.split()[0]
-        assert code == 1 and "Traceback" not in error, f"{line}: {error}"
-        assert last.startswith(f"vit-keras {name}: error: "), f"{line}: {error}"
-        assert last.endswith(f'pip install "vit-keras[{extra}]"'), f"{line}: {error}"
+    for (line, extra), (code, _, error) in zip(commands.items(), answers, strict=True):
+        assert code == bool(extra) and "Traceback" not in error, f"{line}: {error}"
+        if extra:
+            last = error.splitlines()[-1]
+            assert last.startswith(f"vit-keras {line.split()[0]}: error: "), f"{line}: {error}"
+            assert last.endswith(f'pip install "vit-keras[{extra}]"'), f"{line}: {error}"
 
 
 def test_an_exported_file_needs_no_backend(wheel, folder, tmp_path):
     python = environment.make(wheel, ["runtimes"], tmp_path / "runtimes")
     predict = ("-m", "vit_keras", "predict", "means.onnx", "photos/cat")
-    for options in ((), ("--tta", "flip", "--format", "csv"), ("--format", "html")):
-        done = environment.run(python, *predict, *options, cwd=folder)
-        assert all(f"{number}.png" in done.stdout for number in range(5)), done.stdout
+    for options in (("--tta", "flip", "--format", "csv"), ("--format", "html")):
+        page = environment.run(python, *predict, *options, cwd=folder).stdout
+        assert all(f"{number}.png" in page for number in range(5)), page
     done = environment.run(python, *predict, "--out", "a.parquet", cwd=folder, check=False)
     assert done.stderr.endswith('needs pyarrow: pip install "vit-keras[tables]"\n')
 
@@ -230,5 +194,5 @@ def test_a_missing_backend_is_one_line(wheel, folder, tmp_path):
         assert done.returncode == 1 and done.stdout == ""
         assert done.stderr.startswith(f"vit-keras info: error: {message}")
         assert len(done.stderr.splitlines()) == 1
-        done = environment.run(python, "-c", "import vit_keras", **command)
-        assert done.stderr.splitlines()[-1].startswith(f"ImportError: {message}")
+    done = environment.run(python, "-c", "import vit_keras", **command)
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: {message}")

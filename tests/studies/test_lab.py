@@ -38,21 +38,11 @@ class Runs:
         return report
 
 
-@pytest.fixture
-def train_by(monkeypatch):
-    return lambda runs: monkeypatch.setattr(training_run, "train_run", runs)
-
-
-@pytest.fixture
-def lab(tmp_path, train_by):
-    def make(runs):
-        train_by(runs)
+def test_finished_runs_are_reused_and_interrupted_ones_continue(tmp_path, monkeypatch):
+    def lab(runs):
+        monkeypatch.setattr(training_run, "train_run", runs)
         return Lab(tmp_path, DigitsScale(tmp_path))
 
-    return make
-
-
-def test_finished_runs_are_reused_and_interrupted_ones_continue(lab):
     first = Runs(stopped=["ViT-B4-on-80"])
     lab(first).pretrain("ViT-b/4", "80")
     with pytest.raises(KeyboardInterrupt):
@@ -68,14 +58,11 @@ def test_finished_runs_are_reused_and_interrupted_ones_continue(lab):
 
 def test_tasks_and_pre_training_share_no_training_images(tmp_path):
     tables = digits_scale.write_tables(tmp_path / "data")
-    rows = {}
+    rows, paths = {}, {}
     for name in tables:
         with open(tmp_path / "data" / f"{name}.csv") as file:
             rows[name] = list(csv.DictReader(file))
-    paths = {
-        name: {row["path"] for row in table if row["split"] == "train"}
-        for name, table in rows.items()
-    }
+        paths[name] = {row["path"] for row in rows[name] if row["split"] == "train"}
     assert len(paths["upstream"]) == digits_scale.UPSTREAM_IMAGES
     assert not paths["upstream"] & paths["ten"] and paths["unseen"] < paths["ten"]
     assert len(paths["ten"]) == 10 * digits_scale.POOL

@@ -415,13 +415,13 @@ def parse_json(
 
 def load_once(text: str, names: Collection[str] | None = None) -> Any:
     """`json.loads` that raises ValueError for duplicate names and for deep nesting."""
-    deep = ValueError(f"it must nest at most {DEEPEST_JSON} lists and objects")
     try:
         parsed = json.loads(text, object_pairs_hook=functools.partial(_once, names))
-    except RecursionError as error:
-        raise deep from error
-    if _depth(parsed) > DEEPEST_JSON:
-        raise deep
+        is_deep = _depth([parsed]) > DEEPEST_JSON
+    except RecursionError:
+        is_deep = True
+    if is_deep:
+        raise ValueError(f"it must nest at most {DEEPEST_JSON} lists and objects")
     return parsed
 
 
@@ -433,16 +433,10 @@ def _once(names, pairs):
     return content if names is None else {n: v for n, v in content.items() if n in names}
 
 
-def _depth(parsed):
-    """The number of levels, computed without recursion."""
-    level, depth = [parsed], 0
-    while level := [value for value in level if isinstance(value, (dict, list))]:
-        depth += 1
-        inner = [value.values() if isinstance(value, dict) else value for value in level]
-        level = [value for values in inner for value in values]
-        if depth > DEEPEST_JSON:
-            break
-    return depth
+def _depth(values):
+    """The number of levels of lists and objects among some values."""
+    inner = (value for value in values if isinstance(value, (dict, list)))
+    return max((1 + _depth(v.values() if isinstance(v, dict) else v) for v in inner), default=0)
 
 
 def _damaged(name, reason, remedy):

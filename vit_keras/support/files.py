@@ -197,7 +197,6 @@ def remove_folder(folder: str | os.PathLike) -> None:
 
 def recover(parent: str | os.PathLike) -> None:
     """Removes what killed processes left in `parent`, and restores what they were replacing."""
-
     for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
         remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
 
@@ -215,7 +214,6 @@ def _give_up():
 @contextlib.contextmanager
 def _hidden_folder(path, on_wait=lambda: None):
     """Yields an empty folder beside `path`, reserved for this process, and removes it."""
-
     hidden = path.with_name(PARTIAL + path.name)
     with naming(path, hidden), exclusive_lock(f"{hidden}{LOCK}", on_wait):
         _clear(hidden, path)
@@ -337,46 +335,23 @@ def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iter
                 os.remove(path)
 
 
+@contextlib.contextmanager
 def claimed(
-    folder: pathlib.Path, purpose: str, remedy: str
-) -> contextlib.AbstractContextManager[None]:
+    place: pathlib.Path, purpose: str, remedy: str, lock: pathlib.Path | None = None
+) -> Iterator[None]:
     """Reserves a folder for this process, in a `with` statement.
 
-    The file `.lock` in the folder names the process.
-
     Args:
-        folder: The folder, which is made if necessary.
+        place: The folder, which is made if necessary.
         purpose: The activity of this process there, such as "training".
         remedy: Advice for the message if another process is using the folder.
+        lock: The file that names the process; None for `.lock` in the folder.
 
     Raises:
         ValueError: If another process is using the folder; the message names it.
     """
-    return _claimed(folder, folder / LOCK, purpose, remedy)
+    lock = lock or place / LOCK
 
-
-def claimed_output(
-    path: str | os.PathLike, purpose: str, remedy: str = "Wait until it ends, or give another --out"
-) -> contextlib.AbstractContextManager[None]:
-    """Reserves the name of a file or folder that will be written, in a `with` statement.
-
-    The file `.NAME.lock` beside it names the process.
-
-    Args:
-        path: The file or folder. Missing parents are made.
-        purpose: The activity of this process, such as "an export".
-        remedy: Advice for the message if another process is using the name.
-
-    Raises:
-        ValueError: If another process is using the name; the message names it.
-        OSError: If the folder of `path` cannot be written.
-    """
-    path = pathlib.Path(path).absolute()
-    return _claimed(path, path.with_name(f".{path.name}{LOCK}"), purpose, remedy)
-
-
-@contextlib.contextmanager
-def _claimed(place, lock, purpose, remedy):
     def refuse():
         owner = "another process has it"
         with contextlib.suppress(OSError):  # on Windows, other processes cannot read a locked file
@@ -392,23 +367,25 @@ def _claimed(place, lock, purpose, remedy):
         yield
 
 
+def claimed_output(
+    path: str | os.PathLike, purpose: str, remedy: str = "Wait until it ends, or give another --out"
+) -> contextlib.AbstractContextManager[None]:
+    """As `claimed`, for a file or folder that will be written; `.NAME.lock` lies beside it."""
+    path = pathlib.Path(path).absolute()
+    return claimed(path, purpose, remedy, path.with_name(f".{path.name}{LOCK}"))
+
+
 SCHEMES = ("hf://", "kaggle://")
-
 TIMM = "timm/"  # timm's own names for its models, which are at hf://timm
-
 MAIN = "main"
-
 COMMIT = re.compile("[0-9a-f]{40}")
-
 _HF = re.compile(
     r"hf://(?P<repository>\w[\w.-]*/\w[\w.-]*)"
     r"(?:@(?P<revision>refs/(?:pr|convert)/\w+|\w[\w.-]*))?"
     r"(?:/(?P<file>.+))?",
     re.ASCII,
 )
-
 _REVISION = re.compile(rf"((?:hf://)?[^/@]+/[^/@]+)@{COMMIT.pattern}(?=/|$)")
-
 _KAGGLE = re.compile(
     r"kaggle://(?P<handle>\w[\w-]*/\w[\w-]*/\w+/\w[\w.-]*)(?:/(?P<version>[1-9]\d*))?", re.ASCII
 )

@@ -1,7 +1,7 @@
 """All uses of Keras' private names, with the behavior that each relies on.
 
 Keras may change such names in any minor version. Therefore this module and `pyproject.toml` limit
-the supported versions, and each use checks the running version.
+the supported versions, which the import of this module checks.
 """
 
 import contextlib
@@ -17,16 +17,19 @@ REQUIREMENT = "keras>=3.15,<3.16"
 
 
 def check_keras() -> None:
-    """Checks that Keras has the private names that the caller is about to use.
+    """Checks that Keras has the private names that this module uses.
 
     Raises:
         ImportError: If the installed version is not supported.
     """
     if keras.__version__.split(".")[:2] != SUPPORTED.split("."):
         raise ImportError(
-            f"This operation uses private names of Keras {SUPPORTED}, which other versions may not "
+            f"vit_keras uses private names of Keras {SUPPORTED}, which other versions may not "
             f'have. Received: Keras {keras.__version__}. Run: pip install "{REQUIREMENT}"'
         )
+
+
+check_keras()
 
 
 class FixedSeed(keras.random.SeedGenerator):
@@ -35,7 +38,6 @@ class FixedSeed(keras.random.SeedGenerator):
     _initial_seed = 0  # if this is None, Keras' dropout on torch uses the global generator
 
     def __init__(self, seed):
-        check_keras()
         self.seed = seed
 
     def next(self, ordered=True):
@@ -44,7 +46,6 @@ class FixedSeed(keras.random.SeedGenerator):
 
 def operation_of(tensor: keras.KerasTensor) -> keras.Operation:
     """The layer or operation of a functional model that made `tensor`."""
-    check_keras()
     return tensor._keras_history.operation
 
 
@@ -56,7 +57,6 @@ def first_input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
 
 def count_uses(operation: keras.Operation) -> int:
     """The number of calls, in all models, that take the outputs of `operation`."""
-    check_keras()
     return len(operation._outbound_nodes)
 
 
@@ -66,7 +66,6 @@ def chain_of(model: keras.Model) -> list[keras.Operation]:
     The list is empty for other models, and if an operation was called with other arguments. Relies
     on `_nodes_by_depth`, and on nodes holding the `arguments` and `outputs` of a call.
     """
-    check_keras()
     tensors, chain = list(model.inputs), []
     nodes = [node for depth in model._nodes_by_depth.values() for node in depth]
     for node in reversed(nodes):  # from the input to the output
@@ -83,13 +82,11 @@ def chain_of(model: keras.Model) -> list[keras.Operation]:
 
 def sublayers(layer: keras.Layer) -> list[keras.Layer]:
     """The layer and the layers in it, at any depth."""
-    check_keras()
     return list(layer._flatten_layers())
 
 
 def take_own_policy(layer: keras.layers.Layer) -> None:
     """Replaces a sublayer's map of dtype policies, set by its parent, with its own policy."""
-    check_keras()
     layer._dtype_policy = layer._dtype_policy[layer.path]
 
 
@@ -98,13 +95,11 @@ def policies_of(layers: Iterable[keras.Layer]) -> list:
 
     Relies on `_dtype_policy`.
     """
-    check_keras()
     return [vars(layer)["_dtype_policy"] for layer in layers]
 
 
 def stored_kernel(layer: keras.layers.Layer):
     """The kernel variable of a Keras dense layer; `layer.kernel` adds LoRA's product to it."""
-    check_keras()
     return layer._kernel
 
 
@@ -113,7 +108,6 @@ def tensors_of(variables: Iterable[keras.Variable]) -> list:
 
     Relies on `_value`.
     """
-    check_keras()
     return [variable._value for variable in variables]
 
 
@@ -123,7 +117,6 @@ def weights_in_memory(model: keras.Model) -> io.BytesIO:
     HDF5 does not survive a full disk: if a write fails while the file closes, the process ends with
     a segmentation fault (https://github.com/h5py/h5py/issues/914). Writing to memory avoids this.
     """
-    check_keras()
     from keras.src.saving import saving_lib
 
     file = io.BytesIO()
@@ -139,7 +132,6 @@ def unlocked(layer: keras.layers.Layer):
 
     Relies on the layer's tracker refusing attributes with variables while it is locked.
     """
-    check_keras()
     layer._tracker.unlock()
     try:
         yield
@@ -153,10 +145,6 @@ class Optimizer(keras.optimizers.Optimizer):
     Relies on `apply` calling `_backend_apply_gradients(grads, trainable_variables)` once per step,
     on every backend, and adding 1 to `_iterations` afterward.
     """
-
-    def __init__(self, *args, **kwargs):
-        check_keras()
-        super().__init__(*args, **kwargs)
 
     def apply_step(self, gradients, variables) -> None:
         """Applies one step's gradients to `variables`; subclasses implement it."""
@@ -226,19 +214,16 @@ class Optimizer(keras.optimizers.Optimizer):
 
 def averages_of(optimizer: keras.optimizers.Optimizer) -> list:
     """The moving averages of an optimizer with `use_ema`, in the order of the weights."""
-    check_keras()
     return optimizer._model_variables_moving_average
 
 
 def layout_of(variable):
     """The layout of a variable on JAX's devices, or None."""
-    check_keras()
     return getattr(variable, "_layout", None)
 
 
 def build_metrics(model: keras.Model, batch: tuple) -> None:
     """Makes the variables of a compiled model's metrics, from a symbolic batch of `(x, y)`."""
-    check_keras()
     model._symbolic_build(data_batch=batch)
 
 
@@ -247,7 +232,6 @@ def skip_building(model: keras.Model) -> None:
 
     Relies on `fit` and `evaluate` calling `_maybe_symbolic_build` with keywords only.
     """
-    check_keras()
     model._maybe_symbolic_build = lambda **_: None
 
 
@@ -256,7 +240,6 @@ def wrap_logs(model: keras.Model, wrap: Callable) -> None:
 
     Relies on the trainer calling `_get_metrics_result_or_logs(logs)` at the end of each step.
     """
-    check_keras()
     if "_get_metrics_result_or_logs" not in vars(model):
         read_logs = model._get_metrics_result_or_logs
         model._get_metrics_result_or_logs = functools.partial(wrap, model, read_logs)
@@ -268,7 +251,6 @@ def reduced_logs(reduce: Callable):
 
     Relies on the trainer looking up `reduce_per_replica` in its module for each call.
     """
-    check_keras()
     from keras.src.backend.tensorflow import trainer
 
     original = trainer.reduce_per_replica
@@ -292,7 +274,6 @@ def store_variables_once(archive: keras.export.ExportArchive) -> None:
 
     Relies on `_tf_trackable`.
     """
-    check_keras()
     tracked = archive._tf_trackable
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         setattr(tracked, name, [variable.value for variable in getattr(tracked, name)])
@@ -303,7 +284,6 @@ def compute_in_float32() -> None:
 
     Without it, OpenVINO computes in bfloat16 on processors with AMX, whatever the model's dtype.
     """
-    check_keras()
     import openvino
     from keras.src.backend.openvino import trainer
 

@@ -57,23 +57,14 @@ def keep_compiled() -> None:
     """
     import keras
 
-    keep = {"jax": _keep_jax, "tensorflow": _keep_tensorflow}.get(keras.backend.backend())
-    if keep:
-        keep()
-
-
-def _keep_jax():
-    import jax
-
-    if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(folder() / "jax"))
-
-
-def _keep_tensorflow():
-    """Sets the flags of XLA, which reads them when it first compiles."""
     flags = os.environ.get("TF_XLA_FLAGS", "")
-    if "persistent_cache_directory" not in flags:
-        cache = folder() / "tensorflow"
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if jax.config.jax_compilation_cache_dir is None:
+            jax.config.update("jax_compilation_cache_dir", str(folder() / "jax"))
+    elif keras.backend.backend() == "tensorflow" and "persistent_cache_directory" not in flags:
+        cache = folder() / "tensorflow"  # XLA reads the flags when it first compiles
         cache.mkdir(parents=True, exist_ok=True)
         directory = f"--tf_xla_persistent_cache_directory={cache}"
         devices = "--tf_xla_persistent_cache_device_types=CPU"

@@ -1,0 +1,120 @@
+"""The paper's numbers agree with each other, and the files of a result hold its values."""
+
+import csv
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import studies
+from studies import figure5
+from studies.command import COMMAND, PROGRAM
+from studies.plots import bars, lines, side_by_side
+from studies.results import Mean, published, rows_of
+from studies.table5 import paper_rows
+from tests.test_recipes import TABLE_3, TABLE_4
+from vit_keras import commands
+
+
+def rows_by(name, key):
+    return {row[key]: row for row in rows_of(name)}
+
+
+@pytest.mark.once
+def test_tables_3_and_4_are_the_tables_of_the_recipes_tests():
+    rows, images = rows_by("table3", "config"), published("table3")["images"]
+    assert rows.keys() == TABLE_3.keys()
+    for config, (_, count, epochs, *rest) in TABLE_3.items():
+        row = rows[config]
+        values = [row[key] for key in ("learning_rate", "decay", "weight_decay", "dropout")]
+        assert values == rest[:4] and images[row["dataset"]] == count
+        assert row["epochs"][-1] == epochs
+    rows = rows_by("table4", "config")
+    assert rows.keys() == TABLE_4.keys() | {"vtab"}
+    for config, (steps, rates, _) in TABLE_4.items():
+        assert (rows[config]["steps"], rows[config]["learning_rates"]) == (steps, list(rates))
+
+
+@pytest.mark.once
+def test_tables_2_5_6_and_7_have_the_papers_values_and_agree_where_they_print_the_same_runs():
+    two = rows_by("table2", "task")
+    assert two["ReaL"]["ViT-L/16 JFT"] == [90.54, 0.03] and two["Pets"]["Noisy Student L2"] is None
+    assert published("table2")["core_days"] == [2500, 680, 230, 9900, 12300]
+    five = {(task, model): numbers for task, model, *numbers in paper_rows()}
+    assert five["CIFAR-100", "L/16"] == [86.35, 93.44, 94.04]
+    six = {(row["variant"], row["epochs"]): row for row in rows_of("table6")}
+    for model, epochs in (("B/16", 7), ("B/32", 7), ("L/16", 14), ("L/32", 7)):
+        for task in ("ImageNet", "ReaL", "CIFAR-10", "CIFAR-100", "Pets", "Flowers"):
+            assert six[model, epochs][task] == five[task, model][2]
+    seven = rows_of("table7")
+    tasks = [row.pop("task") for row in seven]
+    assert tasks[-1] == "average"
+    for name in seven[0]:
+        *values, mean = [row[name] for row in seven]
+        assert sum(values) / 5 == pytest.approx(mean, abs=0.005)
+    for model in ("R50x1", "R152x2"):
+        adam = [row[f"{model} Adam"] for row in seven[:-1]]
+        assert adam == [six[model, 7][task] for task in tasks[:-1]]
+
+
+@pytest.mark.once
+def test_a_mean_has_the_standard_deviation_of_a_sample():
+    mean = Mean.of([1.0, 2.0, 6.0])
+    assert mean == (3.0, pytest.approx(np.std([1, 2, 6], ddof=1)))
+    assert f"{mean:.1f}" == "3.0 ± 2.6" and f"{Mean.of([2.0]):.1f}" == "2.0"
+
+
+@pytest.mark.once
+def test_pictures_are_drawn_and_joined(tmp_path):
+    series = {"ViT": {"a": Mean(1.0, 0.1), "b": None}, "BiT": {"a": 2.0, "b": 3.0}}
+    bars({"ours": series, "paper": {"": {"a": 0.5}}}, "accuracy", tmp_path / "bars.png")
+    curves = {"ViT-B": {1: 2.0, 10: Mean(3.0, 0.2)}, "ViT-L": {1: None, 10: 4.0}}
+    lines({"ours": curves}, ("x", "y"), tmp_path / "lines.png")
+    paths = [tmp_path / "bars.png", tmp_path / "lines.png"]
+    side_by_side(paths, tmp_path / "both.png")
+    left, right, both = (
+        np.asarray(Image.open(p).convert("RGB")) for p in [*paths, tmp_path / "both.png"]
+    )
+    assert both.shape == (max(len(left), len(right)), left.shape[1] + right.shape[1], 3)
+    top = (len(both) - len(left)) // 2
+    np.testing.assert_array_equal(both[top : top + len(left), : left.shape[1]], left)
+
+
+def run(arguments):
+    commands.run_command(COMMAND, arguments, PROGRAM)
+
+
+@pytest.mark.on("torch")
+def test_a_study_runs_from_pixels_to_its_files_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figure5, "SMALL", ("ViT-b/4",))
+    monkeypatch.setitem(figure5.TASKS, "digits", ("unseen digits",))
+    command = ["figure5", "--out", str(tmp_path), "--steps", "4"]
+    run(command)
+    printed = capsys.readouterr().out
+    assert printed.count("  trained ViT-b4-on-836") == 2  # and fine-tuned
+    with open(tmp_path / "figure5.csv") as file:
+        rows = list(csv.DictReader(file))
+    (ours,) = [row for row in rows if row["source"] == "ours"]
+    assert len(rows) == 1 + 18
+    # 17 tokens: two blocks with 12 D² and attention, patches, head, and five norms with 5
+    # operations an element. Training takes 3 passes over 4 x 64 images.
+    block = 17 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 17 * 17 * 32
+    norms = 5 * 5 * 17 * 32
+    flops = 2 * (2 * block + 16 * 16 * 32 + 32 * 7 + norms) * 3 * 256
+    assert float(ours["pre-training FLOPs"]) == pytest.approx(flops)
+    assert 0 <= float(ours["average accuracy (%)"]) <= 100
+    text = (tmp_path / "figure5.md").read_text()
+    assert "Figure 5. Performance over pre-training compute" in text and "Setup:" in text
+    run(command)
+    assert "  trained" not in capsys.readouterr().out
+
+
+@pytest.mark.once
+def test_all_names_missing_data_and_reports_the_other_studies(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(studies, "NAMES", ("table4", "table8"))
+    with pytest.raises(ValueError, match="1 of 2 have no result: table8"):
+        run(["all", "--scale", "full", "--out", str(tmp_path)])
+    assert "not measured: There is no table at 'jft300m.parquet'" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert "Table 4. Hyperparameters of fine-tuning" in page
+    assert "Not measured: There is no table at" in page
