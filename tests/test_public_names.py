@@ -18,7 +18,6 @@ from tests.helpers import ROOT
 from vit_keras import layers
 from vit_keras.support import resizing
 
-pytestmark = pytest.mark.once
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 SECTION = re.compile(r"^Examples?:\n((?:    .*\n|\n)+)", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -39,6 +38,7 @@ def examples(room):
                 yield from SECTION.findall(f"{ast.get_docstring(node)}\n")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_public_name_has_an_example(room):
     """In its docstring, or where another example uses it."""
@@ -51,6 +51,7 @@ def test_every_public_name_has_an_example(room):
         assert own or re.search(of_room, code), f"{name} has no example"
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("room", [layers, resizing])
 def test_an_example_gives_the_result_that_it_shows(room):
     report = []

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from studies import digits_scale
-from studies.digits_scale import DigitsScale
+from studies.digits_scale import POOL, UPSTREAM_IMAGES, write_tables
 from studies.full_scale import FullScale
 from studies.lab import Lab, Trained
 from vit_keras import data
@@ -38,10 +37,12 @@ class Runs:
         return report
 
 
-def test_finished_runs_are_reused_and_interrupted_ones_continue(tmp_path, monkeypatch):
+def test_finished_runs_are_reused_and_interrupted_ones_continue(
+    tmp_path, monkeypatch, digits_scale
+):
     def lab(runs):
         monkeypatch.setattr(training_run, "train_run", runs)
-        return Lab(tmp_path, DigitsScale(tmp_path))
+        return Lab(tmp_path, digits_scale())
 
     first = Runs(stopped=["ViT-B4-on-80"])
     lab(first).pretrain("ViT-b/4", "80")
@@ -56,16 +57,16 @@ def test_finished_runs_are_reused_and_interrupted_ones_continue(tmp_path, monkey
     assert trained[1].folder == trained[2].folder != trained[0].folder
 
 
-def test_tasks_and_pre_training_share_no_training_images(tmp_path):
-    tables = digits_scale.write_tables(tmp_path / "data")
+def test_tasks_and_pre_training_share_no_training_images(pictures):
+    tables = write_tables(pictures)
     rows, paths = {}, {}
     for name in tables:
-        with open(tmp_path / "data" / f"{name}.csv") as file:
+        with open(pictures / f"{name}.csv") as file:
             rows[name] = list(csv.DictReader(file))
         paths[name] = {row["path"] for row in rows[name] if row["split"] == "train"}
-    assert len(paths["upstream"]) == digits_scale.UPSTREAM_IMAGES
+    assert len(paths["upstream"]) == UPSTREAM_IMAGES
     assert not paths["upstream"] & paths["ten"] and paths["unseen"] < paths["ten"]
-    assert len(paths["ten"]) == 10 * digits_scale.POOL
+    assert len(paths["ten"]) == 10 * POOL
     assert {row["label"] for row in rows["upstream"]} == set("0123456")
     first = [row["label"] for row in rows["ten"][:100]]
     assert all(first.count(label) == 10 for label in "0123456789")  # slices are balanced
@@ -73,7 +74,7 @@ def test_tasks_and_pre_training_share_no_training_images(tmp_path):
     for row in rows["ten"][:20]:
         i = int(row["path"][-8:-4])
         assert labels[i] == int(row["label"])
-        picture = np.asarray(Image.open(tmp_path / "data" / row["path"]))
+        picture = np.asarray(Image.open(pictures / row["path"]))
         np.testing.assert_array_equal(picture, images[i, :, :, 0])
     dataset = data.load(tables["unseen"], 1)
     assert dataset.class_names == ("7", "8", "9") and len(dataset.split("test")) == 107

@@ -85,10 +85,11 @@ def run(arguments):
 
 
 @pytest.mark.on("torch")
-def test_a_study_runs_from_pixels_to_its_files_once(tmp_path, monkeypatch, capsys):
+def test_a_study_runs_from_pixels_to_its_files_once(tmp_path, pictures, monkeypatch, capsys):
     monkeypatch.setattr(figure5, "SMALL", ("ViT-b/4",))
     monkeypatch.setitem(figure5.TASKS, "digits", ("unseen digits",))
     command = ["figure5", "--out", str(tmp_path), "--steps", "4"]
+    (tmp_path / "data").symlink_to(pictures)
     run(command)
     printed = capsys.readouterr().out
     assert printed.count("  trained ViT-b4-on-836") == 2  # and fine-tuned

@@ -12,7 +12,6 @@ from PIL import Image
 
 import vit_keras
 from studies import NAMES, figure8, study, table8
-from studies.digits_scale import DigitsScale
 from studies.full_scale import FullScale
 from studies.lab import Lab, Trained
 from studies.results import Mean, write_result
@@ -62,9 +61,9 @@ def inspected(folder=None):
 
 
 @pytest.fixture
-def lab(tmp_path, monkeypatch):
+def lab(tmp_path, monkeypatch, digits_scale):
     monkeypatch.setattr(vit_keras, "open", inspected)
-    scales = {"digits": lambda *steps: DigitsScale(tmp_path, *steps), "full": FullScale}
+    scales = {"digits": digits_scale, "full": FullScale}
     return lambda scale, *steps: MadeUp(tmp_path, scales[scale](*steps))
 
 
