@@ -16,9 +16,7 @@ import sys
 import urllib.parse
 
 PAGE = pathlib.Path(__file__).resolve().parent
-SCRIPTS = (
-    *("demo.js", "card.js", "model.js", "pixels.js", "drawing.js", "colors.js", "offline.js"),
-)
+SCRIPTS = ("demo.js", "card.js", "model.js", "pixels.js", "drawing.js", "colors.js", "offline.js")
 FILES = ("index.html", "style.css", *SCRIPTS)
 RUNTIME = "node_modules/onnxruntime-web/dist"
 HEADERS = {

@@ -45,7 +45,6 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Spares the collector what the frameworks made at their import, and runs it less often."""
     spare()
     gc.set_threshold(10_000, 10, 50)
     if os.environ.get("KERAS_BACKEND") == "jax":
@@ -56,14 +55,13 @@ FINISHED = itertools.count(1)  # tests
 
 
 def spare():
-    """Takes what lives from the collector, which every run of training calls."""
+    """Takes what lives, such as compiled programs, from the collector, which training calls."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish():
-    """Spares the collector what frameworks keep of the tests before, such as compiled programs."""
     if next(FINISHED) % 50 == 0:
         spare()
 
@@ -91,10 +89,10 @@ def serve_hub(monkeypatch, tmp_path):
     from tests.weights.hub_server import HubServer
 
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    values = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_TOKEN_PATH": str(tmp_path / "token")}
+    values |= dict.fromkeys(("HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_PROGRESS_BARS"), True)
+    for name, value in values.items():
+        monkeypatch.setattr(constants, name, value)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts

@@ -26,10 +26,9 @@ def to_numpy(x):
 def assert_close(actual, expected, rtol=4e-6, name="", floor=0.0, strict=False):
     """No value differs by more than `rtol` times the largest magnitude of `expected`.
 
-    The order in which float32 sums are added, and so their rounding, differs between processors,
-    backends and numbers of threads. After n operations it is about sqrt(n) half units in the last
-    place of the largest value: the default is 4096 operations. Where terms cancel, their size is
-    `floor`. `strict` compares the types too.
+    Sums in float32 are rounded differently by processors, backends and numbers of threads: by about
+    sqrt(n) half units in the last place of the largest value after n operations, 4096 by default.
+    Where terms cancel, their size is `floor`. `strict` compares the types too.
     """
     actual, expected = to_numpy(actual), to_numpy(expected)
     expected = expected if expected.ndim else np.broadcast_to(expected, actual.shape)
@@ -144,11 +143,10 @@ def initial_weights():
     sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
     rates = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "stochastic_depth_rate": 0.1}
     found = {}
-    for classifier in ("token", "map"):
+    for name in ("token", "map"):
         keras.utils.set_random_seed(13)
-        drawn = VisionTransformer(8, 4, **sizes, **rates, classifier=classifier)
+        drawn = VisionTransformer(8, 4, **sizes, **rates, classifier=name)
         given = VisionTransformer(8, 4, **sizes, seed=3, representation_size=6)
-        for origin, model in (("drawn", drawn), ("given", given)):
-            for name, value in weights_by_path(model).items():
-                found[f"{classifier}/{origin}/{name}"] = value
+        found |= {f"{name}/drawn/{path}": value for path, value in weights_by_path(drawn).items()}
+        found |= {f"{name}/given/{path}": value for path, value in weights_by_path(given).items()}
     return found

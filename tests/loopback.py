@@ -36,8 +36,6 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
 
 
 class QuietHandler(http.server.BaseHTTPRequestHandler):
-    """Prints nothing, because the tests look at what the server recorded."""
-
     def log_message(self, *args):
         """Prints nothing."""
 

@@ -154,6 +154,10 @@ MODELS = [
     (lambda: models.ResNet(32, (1,), 0.3, 5), "`resnet_width` must make 64 · resnet_width a mul"),
     (lambda: models.feature_pyramid(vit(), blocks=(0, 3)), r"indices of .* Received: \[3\]"),
     (lambda: models.feature_pyramid(vit(), levels=(3,)), "strides in pixels.*Received: 3 for"),
+    (
+        lambda: models.feature_pyramid(keras.Sequential([keras.Input((4, 4, 3))])),
+        "EncoderBlock or ResNetStage.* Received: model '.*', which has neither",
+    ),
     (lambda: models.attention_maps(resnet()), "EncoderBlock layers.*, which has none"),
     (lambda: models.segmenter(vit(), 3, "deep"), "`decoder` must be one of 'linear'.*'deep'"),
     (lambda: models.add_lora(vit(), 2, ["queries"]), "has query, key, value, out"),

@@ -37,7 +37,8 @@ SCRIPT = "from vit_keras.commands import main\n\nraise SystemExit(main())\n"
 # Variables of this process that an environment's process has too.
 INHERITED = (
     *("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS"),
-    *("ONEDNN_MAX_CPU_ISA", "JAX_COMPILATION_CACHE_DIR"),
+    *("ONEDNN_MAX_CPU_ISA", "JAX_COMPILATION_CACHE_DIR", "OMP_NUM_THREADS"),
+    "TF_NUM_INTRAOP_THREADS",
     *("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"),
 )
 
