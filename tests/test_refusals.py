@@ -202,7 +202,7 @@ RUNS = [
     (lambda: DinoConfig(local_scale=(0.5, 0.2)), "`pretext.dino.local_scale` must be"),
     (lambda: DinoConfig(student_temperature=0.0), "`pretext.dino.student_temperature` must be"),
     (lambda: DataConfig(fold=(5, 5)), r"`data.fold` must be \[i, k\] with i from 0 to k - 1"),
-    (lambda: freeze(vit.__wrapped__(), ["embeding"]), "'embeding', which matches none. Similar"),
+    (lambda: freeze(vit.__wrapped__(), ["embedings"]), "'embedings', which matches none. Similar"),
     (lambda: freeze(vit.__wrapped__(), ["*"]), r"must leave at least one layer that trains.*'\*'"),
     (lambda: build_optimizer(OptimizerConfig(layer_decay=0.5), 10, resnet()), "a model with"),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
