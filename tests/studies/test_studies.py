@@ -87,7 +87,7 @@ def test_a_study_writes_its_files_and_trains_as_many_updates_as_it_states(
     text = section.read_text()
     assert result.finding.endswith(".") and f"Ours: {result.finding}" in text
     assert not any(word in text for word in ("nan", "None", "Mean("))
-    if scale == "digits":
+    if scale == "digits" and "updates" in result.setup:
         check_setup(name, result.setup, made_up.configs, steps)
 
 
