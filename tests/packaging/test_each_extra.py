@@ -30,7 +30,7 @@ CASES = {
             ),
             "train": (
                 *("train", "check photos", EVALUATE),
-                "convert run/checkpoints/step_000000001 other.keras",
+                "convert old/checkpoints/step_000000001 other.keras",
                 "plan --config pretrain/jft_h14 --device h100 --num_classes 9",
             ),
             "data": (
@@ -102,10 +102,10 @@ CASES = {
         None,
         {
             "": (
-                *("check photos", TRAIN, "evaluate run --predictions labels.parquet"),
-                *("embed run photos --out features.parquet", "predict run photos"),
-                "visualize run --out figures",
+                *("check photos", TRAIN, "evaluate run --predictions labels.csv"),
+                *("predict run photos", "visualize run --out figures"),
             ),
+            "tables": ("embed run photos --out features.parquet",),
             "shards": ("check shards:http://127.0.0.1:9/x.tar",),
             "hf": ("check hf:ann/pets",),
             "export": ("export run",),
@@ -113,7 +113,7 @@ CASES = {
     ),
     "openvino": (
         "openvino",
-        {"": (PREDICT, EVALUATE, "embed small.keras photos --out features.parquet")},
+        {"": (PREDICT, EVALUATE), "tables": ("embed small.keras photos --out a.parquet",)},
     ),
     "onnx": (
         "torch",
@@ -147,10 +147,10 @@ def folder(tmp_path_factory):
             pixels = rng.integers(0, 256, (20, 24, 3), dtype="uint8")
             Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.png")
     (folder / "saved").mkdir()
-    (folder / "run/checkpoints/step_000000001").mkdir(parents=True)
+    (folder / "old/checkpoints/step_000000001").mkdir(parents=True)
     empty = [f"empty.{suffix}" for suffix in ("tflite", "onnx", "xml", "pt2", "pth")]
     step = ("meta.json", "state.npz")
-    run = ("run/config.yaml", *(f"run/checkpoints/step_000000001/{name}" for name in step))
+    run = ("old/config.yaml", *(f"old/checkpoints/step_000000001/{name}" for name in step))
     for name in (*empty, *run, "saved/saved_model.pb"):
         (folder / name).touch()
     return folder
