@@ -11,7 +11,7 @@ import re
 
 from vit_keras import list_weights
 from vit_keras.variants.families import FAMILIES
-from vit_keras.variants.kinds import PLAIN
+from vit_keras.variants.sizes import PLAIN
 
 PAGES = pathlib.Path(__file__).parents[1] / "docs" / "families"
 WEIGHTS = PAGES.parent / "weights.md"

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import GOLDEN
 from tests.weights.server import Server
 from vit_keras.legacy import vit
-from vit_keras.variants.kinds import Variant
+from vit_keras.variants.sizes import Variant
 from vit_keras.weights import download, lookup
 
 FOLDER = GOLDEN / "legacy"

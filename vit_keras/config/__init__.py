@@ -7,7 +7,7 @@ from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.config.data import AugmentConfig, DataConfig
-    from vit_keras.config.model import LoraConfig, ModelConfig, OptimizerConfig
+    from vit_keras.config.model import LoraConfig, ModelConfig
     from vit_keras.config.parsing import (
         dump_config,
         explain_field,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from vit_keras.config.pretext import DinoConfig, DistillConfig, PretextConfig
     from vit_keras.config.recipes import find_recipe, recipe_folder, recipe_names
-    from vit_keras.config.run import Config, GridConfig
+    from vit_keras.config.run import Config, GridConfig, OptimizerConfig
     from vit_keras.support.command_line import UsageError
 
 __getattr__, __all__ = typed_names(__name__)

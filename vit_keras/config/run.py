@@ -1,4 +1,4 @@
-"""The configuration of a run, and of a sweep."""
+"""The configuration of a run, of its optimizer, and of a sweep."""
 
 import dataclasses
 import math
@@ -6,10 +6,81 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from vit_keras.config.data import AugmentConfig, DataConfig
-from vit_keras.config.model import LATER, Count, LoraConfig, ModelConfig, OptimizerConfig, fill
+from vit_keras.config.model import LATER, RATE, Count, LoraConfig, ModelConfig, fill
 from vit_keras.config.pretext import DistillConfig, PretextConfig
 from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
 from vit_keras.support.tasks import KINDS
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer and its learning rate.
+
+    Attributes:
+        name: adamw, or sgd with momentum
+        learning_rate: peak of the schedule, per update
+        weight_decay: decoupled decay of kernels, multiplied by the learning rate; unlike
+            big_vision's values, so divide those by the base rate
+        beta_1: decay of the first moment of adamw
+        beta_2: decay of the second moment of adamw
+        momentum: momentum of sgd
+        decay_type: decay of the learning rate from the warmup to 0 at total_steps; staircase
+            divides it by 10 at 30, 60 and 90 % (BiT)
+        warmup_steps: updates over which the learning rate grows linearly from 0
+        warmup_fraction: the same as a fraction of all updates; null to count by warmup_steps
+        grad_norm_clip: largest global norm of the gradients; null for no limit
+        momentum_dtype: dtype of sgd's momentum; bfloat16 as published for fine-tuning
+        accumulation_steps: parts of a batch to compute one after the other
+        ema_decay: decay of Polyak's average of the weights, 0.9999 in Table 2; null for none
+        layer_decay: factor by which learning rates fall from block to block, from the head down;
+            null for none
+        freeze: names of layers to freeze, with * and ?; "[!h]*" trains only the head, a linear
+            probe
+    """
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    momentum: float = 0.9
+    decay_type: Literal["cosine", "linear", "staircase"] = "cosine"
+    warmup_steps: int = 0
+    warmup_fraction: float | None = None
+    grad_norm_clip: float | None = 1.0
+    momentum_dtype: Literal["float32", "bfloat16"] = "float32"
+    accumulation_steps: int = 1
+    ema_decay: float | None = None
+    layer_decay: float | None = None
+    freeze: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        check_rules(self, "optimizer", OPTIMIZER_RULES)
+
+    def warmup(self, total_steps: int) -> int:
+        """Returns the number of warmup updates in a run of `total_steps` updates."""
+        if self.warmup_fraction is None:
+            return self.warmup_steps
+        return round(self.warmup_fraction * total_steps)
+
+
+OPTIMIZER_RULES: tuple[Rule, ...] = (
+    ("learning_rate", lambda value: value > 0, "above 0"),
+    ("weight_decay", lambda value: value >= 0, "at least 0"),
+    *((name, *RATE) for name in ("beta_1", "beta_2", "momentum")),
+    ("warmup_steps", lambda value: value >= 0, "at least 0"),
+    ("warmup_fraction", lambda value: 0 <= value < 1, "at least 0 and below 1, or null"),
+    ("grad_norm_clip", lambda value: value > 0, "above 0, or null for no limit"),
+    ("accumulation_steps", lambda value: value >= 1, "at least 1"),
+    ("ema_decay", lambda value: 0 < value < 1, "above 0 and below 1, or null for no average"),
+    ("layer_decay", lambda value: 0 < value <= 1, "above 0 and at most 1, or null for none"),
+    (
+        ("warmup_steps", "warmup_fraction"),
+        lambda steps, fraction: not steps or fraction is None,
+        ONE_OF_TWO[1],
+    ),
+)
+
 
 GRID_RULES: tuple[Rule, ...] = (
     ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from vit_keras.variants import families
-from vit_keras.variants.kinds import (
+from vit_keras.variants.sizes import (
     IMAGE_SIZE,
     ROOT_WIDTH,
     SIZES,

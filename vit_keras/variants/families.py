@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from vit_keras.variants.kinds import (
+from vit_keras.variants.sizes import (
     BICUBIC,
     BILINEAR,
     CLIP,

@@ -12,7 +12,7 @@ from vit_keras.layers import Rope
 from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.variants import kinds
+from vit_keras.variants import sizes
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, check_only
 from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links
@@ -31,7 +31,7 @@ GIANT = dataclasses.replace(DINO, packed="mlp.w12", dense_1="mlp.w3")
 MASK_TOKEN = "mask_token"
 ONLY_HERE = (MASK_TOKEN, "register_tokens", "blocks.0.mlp.w12.weight")
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 24}
-IMAGENET = Preprocessing(**kinds.IMAGENET, rounding="none")
+IMAGENET = Preprocessing(**sizes.IMAGENET, rounding="none")
 CROPPED = dataclasses.replace(
     IMAGENET, interpolation="bicubic", crop_fraction=0.875, rounding="torchvision"
 )

@@ -15,7 +15,7 @@ from vit_keras.layers import Rope
 from vit_keras.layers.common import OPTION_NAMES, pair
 from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.variants import kinds
+from vit_keras.variants import sizes
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
 from vit_keras.weights.formats.base import Format, check_only
@@ -127,8 +127,8 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
 def preprocessing_of(source):
     method = source.get("interpolation", "bicubic")
     return Preprocessing(
-        mean=tuple(source.get("mean", kinds.CLIP["mean"])),
-        std=tuple(source.get("std", kinds.CLIP["std"])),
+        mean=tuple(source.get("mean", sizes.CLIP["mean"])),
+        std=tuple(source.get("std", sizes.CLIP["std"])),
         interpolation="bilinear" if method == "bilinear" else "bicubic",
         antialias=True,
         crop_fraction=1.0 if source.get("resize_mode", "shortest") == "shortest" else None,
