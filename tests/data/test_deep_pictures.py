@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - rows of tables of cases
 """Pictures of 8, 12, and 16 bits and of floats, with any number of channels."""
 
 import dataclasses
@@ -44,28 +43,61 @@ WRITTEN = {
     **{f"png of {n}": (png, n, "uint16") for n in (2, 3, 4)},
     "tiff from a big-endian machine": (lambda x: tiff(x[..., 0], byteorder=">"), 1, "uint16"),
     **{
-        f"tiff of RGB, {name}": (partial(tiff, photometric="rgb", compression=name, predictor=True), 3, "uint16")
+        f"tiff of RGB, {name}": (
+            partial(tiff, photometric="rgb", compression=name, predictor=True),
+            3,
+            "uint16",
+        )
         for name in ("lzw", "zstd")
     },
-    "tiff of RGB and alpha": (partial(tiff, photometric="rgb", extrasamples=["unassalpha"]), 4, "uint16"),
-    "tiff whose white is zero": (lambda x: tiff(65535 - x[..., 0], photometric="miniswhite"), 1, "uint16"),
+    "tiff of RGB and alpha": (
+        partial(tiff, photometric="rgb", extrasamples=["unassalpha"]),
+        4,
+        "uint16",
+    ),
+    "tiff whose white is zero": (
+        lambda x: tiff(65535 - x[..., 0], photometric="miniswhite"),
+        1,
+        "uint16",
+    ),
     "tiff of 2, 8 bits": (partial(tiff, **BANDS), 2, "uint8"),
     "tiff of 4, 8 bits": (partial(tiff, **BANDS), 4, "uint8"),
-    "tiff of 13 floats": (partial(tiff, **BANDS, compression="zlib", predictor=True), 13, "float32"),
+    "tiff of 13 floats": (
+        partial(tiff, **BANDS, compression="zlib", predictor=True),
+        13,
+        "float32",
+    ),
     "tiff of a float": (lambda x: tiff(x[..., 0]), 1, "float32"),
-    "tiff in planes": (lambda x: tiff(last_to_first(x), photometric="minisblack", planarconfig="separate"), 6, "uint16"),
-    "tiff in tiles": (partial(tiff, **BANDS, tile=(16, 16), bigtiff=True, compression="zlib"), 5, "uint16"),
-    "tiff of pages": (lambda x: tiff(last_to_first(x), photometric="minisblack", metadata=CYX), 6, "uint16"),
+    "tiff in planes": (
+        lambda x: tiff(last_to_first(x), photometric="minisblack", planarconfig="separate"),
+        6,
+        "uint16",
+    ),
+    "tiff in tiles": (
+        partial(tiff, **BANDS, tile=(16, 16), bigtiff=True, compression="zlib"),
+        5,
+        "uint16",
+    ),
+    "tiff of pages": (
+        lambda x: tiff(last_to_first(x), photometric="minisblack", metadata=CYX),
+        6,
+        "uint16",
+    ),
     "tiff of ImageJ": (lambda x: tiff(last_to_first(x), imagej=True, metadata=CYX), 6, "uint16"),
     "tiff of OME": (lambda x: tiff(last_to_first(x), ome=True, metadata=CYX), 6, "uint16"),
     "tiff of an array, channels last": (tiff, 6, "uint16"),
     "tiff of an array, channels first": (lambda x: tiff(last_to_first(x)), 6, "uint16"),
     **{
         f"npy of {kind}": (lambda x, kind=kind: npy(x.astype(kind)), 5, dtype)
-        for kind, dtype in {"uint8": "uint8", ">u2": "uint16", "int64": "uint16", "float64": "float32"}.items()
+        for kind, dtype in {
+            "uint8": "uint8",
+            ">u2": "uint16",
+            "int64": "uint16",
+            "float64": "float32",
+        }.items()
     },
     "npy in Fortran's order": (lambda x: npy(np.asfortranarray(x)), 3, "float32"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -168,9 +200,11 @@ def refused():
         "a.npy it has 1000000x1000000 pixels": header(huge % (b"<u2", 10**6, 10**6, b"")),
         "b.npy 600000 channels take": header(huge % (b"<f8", 20, 30, b", 600000")),
         "c.npy the file is truncated": npy(np.ones((20, 30, 3), "uint16"))[:-1],
-        "d.npy Object arrays|must hold numbers": npy(np.array([[{}, print]])),
-        "e.npy must hold numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
-        "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save it as float32": npy(np.array([[-1, 3]])),
+        "d.npy Object arrays|must contain numbers": npy(np.array([[{}, print]])),
+        "e.npy must contain numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
+        "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save it as float32": npy(
+            np.array([[-1, 3]])
+        ),
         "g.npy its values must be finite": npy(np.array([[0.5, 1e300]])),
         "i.tif pixels": whole[:place] + struct.pack("<I", 10**9) + whole[place + 4 :],
         "j.tif the file is truncated|EXIF|page": whole[: len(whole) // 2],
@@ -178,7 +212,7 @@ def refused():
         "m.png the file is empty": b"",
         "n.jpg cannot identify image file\\)": b"not a picture",
         "l.png [Tt]runcated": png(np.ones((20, 30, 3), "uint16"))[:-20],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("case", refused())

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - rows of tables of cases
 """Folders of images: their contents, held-out images, and errors."""
 
 import os
@@ -127,9 +126,12 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
         ("1.png", "must hold CLASS/x .* which has pictures in no folder of a class .1."),
         ("ant/1.png", r"at least two classes. Received: dataset=.* with \['ant'\]"),
         ("ant/1.png bee/", r"Every class needs images .*none in '.*': \['bee'\]"),
-        ("train/ant/1.png train/bee/1.png test/wasp/1.png", r"Every class of 'test' must be one of 'train'. Received: \['wasp'\]"),
+        (
+            "train/ant/1.png train/bee/1.png test/wasp/1.png",
+            r"Every class of 'test' must be one of 'train'. Received: \['wasp'\]",
+        ),
     ],
-)  # fmt: skip
+)
 def test_faults_of_a_folder_are_named(tmp_path, names, message):
     for name in names.split():
         if name.endswith("/"):
@@ -178,8 +180,11 @@ def test_changed_data_are_refused(plain, copied):
     for change, message in (
         (flip_a_bit, "train: as many images, but other names, sizes or contents"),
         (picture.unlink, "train/bee: 10 images then, 9 now.*begin another run with another"),
-        (lambda: (root / "cat").rename(root / "dog"), "classes added: 'dog'; classes removed: 'cat'.*train/cat: 5 images then, 0 now"),
-    ):  # fmt: skip
+        (
+            lambda: (root / "cat").rename(root / "dog"),
+            "classes added: 'dog'; classes removed: 'cat'.*train/cat: 5 images then, 0 now",
+        ),
+    ):
         change()
         with pytest.raises(ValueError, match=f"has changed since.*{message}"):
             check()

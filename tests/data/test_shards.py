@@ -45,7 +45,7 @@ def test_shards_without_labels_are_for_runs_without(tmp_path):
     for members, message in (
         ({"a.png": png(1)}, r"must have a class. Received: .*a.tar record 0 without.*Name the"),
         ({"a.png": png(1), "a.json": b'{"label": [1, 2]}'}, "must have a class"),
-        ({"a.v2.png": png(1), "a.cls": b"1"}, "hold pictures.*none"),
+        ({"a.v2.png": png(1), "a.cls": b"1"}, "contain pictures.*none"),
     ):
         write_tar(tmp_path / "a.tar", members.items())
         with pytest.raises(ValueError, match=message):
@@ -259,8 +259,8 @@ def test_a_changed_note_is_refused(note):
 SPOILED_NOTES = {  # fields of shards.json, or of the first shard
     "its `classes` must be a list": {"classes": {}},
     r"its `splits.train\[0\].bytes` must be an integer": {"bytes": "many"},
-    "must name files of its folder. Received: '../a.tar'": {"file": "../a.tar"},
-    "names of 1 classes": {"classes": ["cat"]},
+    "must name files in its folder. Received: '../a.tar'": {"file": "../a.tar"},
+    "names for 1 classes": {"classes": ["cat"]},
 }
 
 

@@ -193,7 +193,7 @@ BROKEN = {
     "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"names 7 that do not, such as \['gone0.png', .*'gone4.png'\]. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
-    "no training": ("path,label,split\n{0},a,test\n{1},b,test\n", {}, r"needs pictures of the split train. Received: \['test'\]"),
+    "no training": ("path,label,split\n{0},a,test\n{1},b,test\n", {}, r"needs pictures in the split train. Received: \['test'\]"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
     "one class": ("path,label\n{0},a\n{1},a\n", {}, "at least two classes"),
     "no rows": ("path,label\n", {}, r"needs rows below its header.*\['path', 'label'\] and no row"),
@@ -212,7 +212,7 @@ BROKEN = {
     "a number that is none": ("path,a\n{0},x\n{1},1\n", {"task": "numbers", "label_columns": "a"}, "must hold a number or nothing .* Received: 'x' in row 1"),
     "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*'a', 'b'.*1 rows that .* such as row 2"),
     "a label to test alone": ("path,a,b,split\n{0},0,1,train\n{1},0,0,train\n{2},1,1,test\n", {"label_columns": "a,b"}, "All labels must have training images. Received: .*, which has .'a'. only in other"),
-    "a pattern without a group": ("path\n{0}\n{1}\n", {"label_pattern": "."}, "with the class in brackets"),
+    "a pattern without a group": ("path\n{0}\n{1}\n", {"label_pattern": "."}, "with the class in parentheses"),
 }  # fmt: skip
 
 

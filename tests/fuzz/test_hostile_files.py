@@ -76,7 +76,7 @@ POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
         (KERAS, "claims 400 GB in chunks", r"that claim \d{12} bytes of tensors"),
         (KERAS, "pointer of git", POINTER),
         (HUGGING, "config.json is brackets", r"config.json' is not JSON"),
-        (CLIP, "no model", "has a field of another type than projects write"),
+        (CLIP, "no model", "has a field of a type that no project writes"),
     ],
 )
 def test_a_refusal_says_what_is_wrong(cases, name, craft, message):

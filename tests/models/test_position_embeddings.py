@@ -95,7 +95,7 @@ def test_saved_models_keep_their_positions(rng, tmp_path):
     again = vit_keras.open(tmp_path / "model.keras")
     assert_close(again(images), to_numpy(model(images)), rtol=2e-6)
     assert positions_of(again) == case[:2]
-    with pytest.raises(ValueError, match=r"does not say which position embeddings"):
+    with pytest.raises(ValueError, match=r"does not state which position embeddings"):
         vit_keras.open(tmp_path / "model.weights.h5")
 
 

@@ -310,7 +310,7 @@ MEAN = {"global_pool": "avg"}
         ({"model_args": {"global_pool": "max"}}, "this pooling.*Received: global_pool='max'"),
         ({"model_args": {"act_layer": "relu"}}, "one of 'gelu', .* Received: act_layer='relu'"),
         ({"model_args": {"use_post_norm": True}}, "normalization after .*: use_post_norm=True"),
-        ({"model_args": {"pool_include_prefix": True, **MEAN}}, "Means are over the patches"),
+        ({"model_args": {"pool_include_prefix": True, **MEAN}}, "Means must be over the patches"),
     ],
 )
 def test_models_that_no_option_stands_for_are_refused(tmp_path, change, message):

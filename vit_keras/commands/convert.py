@@ -71,7 +71,7 @@ def _of_a_step(options):
 def _with_adapters(options):
     from vit_keras import models, runs, weights
 
-    _check_alone(options, "--adapters bring")
+    _check_alone(options, "--adapters give")
     base = runs.find_weights(options.input, None)
     return models.merge_lora(weights.open(base, adapters=options.adapters))
 

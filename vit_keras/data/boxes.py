@@ -303,7 +303,7 @@ def _yolo(root, files) -> Annotations:
         names = [names.get(k) for k in range(len(names))]
     if not isinstance(names, list) or not all(is_text(n) or type(n) is int for n in names):
         raise ValueError(
-            f"{files[0]!r} must name all classes from 0 on, as texts in quotes. Received: "
+            f"{files[0]!r} must name all classes from 0 on, as quoted strings. Received: "
             f"names={short(names)}"
         )
     pictures, names = [], tuple(map(str, names))
@@ -468,7 +468,7 @@ def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
     try:
         data = read_bounded(file, LARGEST_XML_BYTES)
         if CODE_IN_XML.search(data):
-            raise ValueError("it must be without definitions")
+            raise ValueError("it must not define entities")
         tree = ElementTree.fromstring(data)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise ValueError(f"{file!r} cannot be read as XML ({error}). {REMEDY}") from error

@@ -396,7 +396,7 @@ class Dataset:
         indices = np.arange(len(split))[_bound(start, len(split)) : _bound(stop, len(split))]
         if len(indices) == 0:
             raise ValueError(
-                f"A slice must hold images. Received: split={name!r} of {len(split)} images"
+                f"A slice must contain images. Received: split={name!r} of {len(split)} images"
             )
         return split.part(indices)
 

@@ -287,7 +287,7 @@ def _read_npy(data):
     file = io.BytesIO(data)
     shape, is_fortran, kind = _npy_header(file)
     if kind.kind not in set("biuf") or len(shape) not in (2, 3):
-        raise ValueError(f"it must hold numbers (H, W) or (H, W, C), not {kind} of {shape}")
+        raise ValueError(f"it must contain numbers (H, W) or (H, W, C), not {kind} of {shape}")
     check_array(shape[0], shape[1], math.prod(shape[2:]), kind.itemsize)
     count = math.prod(shape)
     if len(data) - file.tell() < count * kind.itemsize:

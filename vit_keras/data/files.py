@@ -90,7 +90,7 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     unmatched = [path for path, match in zip(paths, matches) if not (match and match.re.groups)]
     if unmatched or not paths:
         raise ValueError(
-            "`data.label_pattern` must match the name of each file, with the class in brackets, "
+            "`data.label_pattern` must match the name of each file, with the class in parentheses, "
             f"such as '^(.+)_\\d+'. Received: {pattern!r}, and {len(unmatched):,} names that it "
             f"does not match, such as {unmatched[:5]}"
         )
@@ -132,7 +132,7 @@ def open_rows(rows: Rows, config: DataConfig) -> Dataset:
         rows = dataclasses.replace(rows, groups=rows.files)  # several rows may share a picture
     names = sorted({*rows.splits.tolist()}, key=lambda name: (name != "train", name))
     if "train" not in names:
-        raise ValueError(f"{rows.name!r} needs pictures of the split train. Received: {names}")
+        raise ValueError(f"{rows.name!r} needs pictures in the split train. Received: {names}")
     of_split = {name: rows.part(np.flatnonzero(rows.splits == name)) for name in names}
     dataset = Dataset(
         rows.name,

@@ -213,7 +213,7 @@ def check_token() -> None:
     hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
     if not hub.get_token():
         raise PermissionError(
-            "An upload needs a token that may write. Run `hf auth login`, or set HF_TOKEN"
+            "An upload needs a token with write access. Run `hf auth login`, or set HF_TOKEN"
         )
 
 

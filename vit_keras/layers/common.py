@@ -354,7 +354,7 @@ class ViTOptions(BlockOptions):
             )
         if blocks and self.window_size is None:
             raise ValueError(
-                "`global_blocks` are exceptions from windows. Give `window_size` too, or leave "
+                "`global_blocks` are exceptions to windows. Give `window_size` too, or leave "
                 f"them out. Received: global_blocks={blocks!r}, window_size=None"
             )
         object.__setattr__(self, "global_blocks", tuple(sorted(blocks)))

@@ -94,7 +94,7 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
         )
     if missing := [key for key in DECIDES if key not in made]:
         raise ValueError(
-            f"{table.path!r} must say which model made it. Received: no {', '.join(missing)}"
+            f"{table.path!r} must state which model made it. Received: no {', '.join(missing)}"
         )
     size = made["image_size"]
     embedder = open_embedder(path, (size[0], size[1]), layer=made["layer"], tokens=made["tokens"])

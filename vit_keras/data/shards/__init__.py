@@ -195,7 +195,7 @@ def _manifest(path) -> Manifest:
         name = entry["file"]
         if name in ("", ".", "..") or set("/\\") & set(name):
             raise ValueError(
-                f"{path!r} must name files of its folder. Received: {name!r}. {REMEDY}"
+                f"{path!r} must name files in its folder. Received: {name!r}. {REMEDY}"
             )
     return manifest
 
@@ -393,7 +393,7 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
     files = ShardFiles(flat, config.shard_cache_gb)
     index = open_index(files, shards.kind, column)
     if not len(index.labels):
-        raise ValueError(f"Shards must hold pictures. Received: {pattern!r} with none")
+        raise ValueError(f"Shards must contain pictures. Received: {pattern!r} with none")
     files.copy_all()
     names = _class_names(shards, files, index, column, labeled)
     labels = index.labels if names else np.zeros_like(index.labels)
@@ -431,7 +431,7 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
     if names and highest >= len(names):
         shard, _, _ = index.place(int(np.argmax(index.labels)))
         raise files.shards[shard].damaged(
-            f"it has the class {highest}, and there are names of {len(names)} classes"
+            f"it has the class {highest}, and there are names for {len(names)} classes"
         )
     return tuple(names or map(str, range(highest + 1)))
 

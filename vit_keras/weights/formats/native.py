@@ -120,7 +120,7 @@ def _count_positions(shapes):
     shape = shapes.get("posembed_input/0", ())
     if len(shape) != 3:
         raise ValueError(
-            "A .weights.h5 file does not say which position embeddings its model has, other than "
+            "A .weights.h5 file does not state which position embeddings its model has, other than "
             "learned ones that are added once. Build the model and load the file into it with "
             "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
         )

@@ -263,8 +263,8 @@ def classifier(shapes: dict, theirs: dict) -> str:
         return "distilled"
     if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
         raise ValueError(
-            "Means are over the patches. Received: a configuration whose mean is over all tokens, "
-            "global_pool='avg' with pool_include_prefix=True"
+            "Means must be over the patches. Received: a configuration whose mean is over all "
+            "tokens, global_pool='avg' with pool_include_prefix=True"
         )
     pool, has_cls = theirs["global_pool"], "cls_token" in shapes or "embeds.cls_token" in shapes
     if pool != "avg" and has_cls and "fc_norm.weight" not in shapes:
