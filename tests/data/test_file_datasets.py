@@ -56,7 +56,7 @@ def test_slices_of_a_folder_are_samples(plain):
     inner = dataset.split("train[5:20]").part(np.array([3, 1]))
     assert grays(inner) == [whole[8], whole[6]]
     for name, message in {
-        "train[5:5]": "must hold images.*train.5:5.",
+        "train[5:5]": "must contain images.*train.5:5.",
         "train[1:2:3]": "or a slice such as",
         "val": "must be one of 'train', 'test', or a slice",
     }.items():

@@ -132,7 +132,7 @@ def test_file_without_positions_gets_sin_cos_positions(published, tmp_path):
                 angle = np.array([column, row]) / 10_000 ** (k / 5)
                 x_y = np.concatenate([np.sin(angle), np.cos(angle)])
                 assert_close(token[[k, 12 + k, 6 + k, 18 + k]], x_y, rtol=1e-6)
-    with pytest.raises(ValueError, match="do not say `image_size`"):
+    with pytest.raises(ValueError, match="do not give `image_size`"):
         vit_keras.open(tmp_path / "changed.npz")
     with pytest.raises(ValueError, match=r"4 must divide `hidden_size`.*hidden_size=6"):
         sincos_2d(2, 2, 6)

@@ -99,7 +99,7 @@ def test_hybrids_and_resnets_are_described(tmp_path):
     weights.save(resnet, tmp_path / "bit.npz", format="bit")
     described = weights.describe(tmp_path / "bit.npz")
     expected = as_json(ResNetArchitecture.from_model(resnet).arguments)
-    del expected["image_size"]  # the files of ResNets do not say it
+    del expected["image_size"]  # the files of ResNets do not give it
     assert described["architecture"] == expected and described["missing"] == []
     assert described["parameters"] == resnet.count_params()
 

@@ -81,7 +81,7 @@ def test_every_option_of_a_classifier_agrees_in_both_directions(
     preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
     theirs.save_to_preset(preset)
     theirs.save_weights(bare)
-    with pytest.raises(ValueError, match="do not say .*`classifier`.*classifier=") as asked:
+    with pytest.raises(ValueError, match="do not give .*`classifier`.*classifier=") as asked:
         vit_keras.open(bare)
     assert not isinstance(asked.value, DamagedFile)
     said = {"classifier": pooling, "classifier_activation": activation, "image_size": size}
@@ -319,7 +319,7 @@ def test_backbones_give_their_tokens_and_go_back(rng, tmp_path, name):
     assert_same_tokens(weights.load(ours, tmp_path / "bare.weights.h5"), theirs, images)
     known = {"image_size": ours.input_shape[1:3]}
     if "dinov3" in name:
-        with pytest.raises(ValueError, match="do not say .*num_heads"):
+        with pytest.raises(ValueError, match="do not give .*num_heads"):
             vit_keras.open(tmp_path / "bare.weights.h5")
         gated = "gated" in name
         known |= {"num_heads": 2, "layer_norm_epsilon": 1e-3 if gated else 1e-5}

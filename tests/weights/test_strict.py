@@ -176,7 +176,7 @@ def test_missing_and_unknown_files_are_named(tmp_path, name):
 def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
     source, path = build(rng, gelu="tanh", classifier="gap"), tmp_path / "own.weights.h5"
     weights.save(source, path)
-    with pytest.raises(ValueError, match="do not say `classifier` and `image_size` and `gelu`"):
+    with pytest.raises(ValueError, match="do not give `classifier` and `image_size` and `gelu`"):
         vit_keras.open(path)
     said = {"classifier": "gap", "image_size": (16, 24), "gelu": "tanh"}
     opened = vit_keras.open(path, **said)

@@ -361,7 +361,7 @@ def test_projection_is_a_head_whose_bias_is_zero(rng, tmp_path):
 )
 def test_bare_file_is_read_as_the_likeliest_architecture(tmp_path, name, arguments):
     shutil.copy(FAMILIES / name / "model.safetensors", tmp_path / "a.safetensors")
-    with pytest.raises(ValueError, match="do not say .*`num_heads`"):
+    with pytest.raises(ValueError, match="do not give .*`num_heads`"):
         vit_keras.open(tmp_path / "a.safetensors")
     model = vit_keras.open(tmp_path / "a.safetensors", num_heads=2, **arguments)
     with np.load(FAMILIES / name / "io.npz") as file:
