@@ -133,7 +133,7 @@ def test_the_one_file_that_fits_is_taken_and_said(tmp_path, case):
     (tmp_path / "rows.csv").write_text(f"path,label\n{cell},a\n{names[1]},b\n")
     dataset = opened(tmp_path / "rows.csv")
     assert grays(dataset.split("train")) == [0, 1]
-    note = f"1 of 2 files have other names than the table says, such as {names[0]!r} for {cell!r}"
+    note = f"1 of 2 files have other names than in the table, such as {names[0]!r} for {cell!r}"
     assert note in dataset.notes
 
 

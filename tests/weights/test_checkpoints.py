@@ -135,7 +135,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("head", "prefix"), zip(REFUSED, ["", "backbone."] * 2))
+@pytest.mark.parametrize(("head", "prefix"), [*zip(REFUSED, ["", "backbone."] * 2)])
 def test_what_no_head_expresses_is_refused_by_name(model, state, tmp_path, head, prefix):
     others, name = REFUSED[head]
     before = to_numpy(model.get_layer("head").kernel)
@@ -248,7 +248,7 @@ def features_of(tower, images):
     return (output.last_hidden_state.mean(1) if pooled is None else pooled).numpy()
 
 
-@pytest.mark.parametrize(("name", "shards"), zip(MULTI_MODAL, [False, True] * 3))
+@pytest.mark.parametrize(("name", "shards"), [*zip(MULTI_MODAL, [False, True] * 3)])
 def test_the_image_tower_of_a_multi_modal_folder_is_loaded(rng, tmp_path, name, shards):
     transformers = peer("transformers")
     vision, text = MULTI_MODAL[name]
@@ -275,7 +275,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize(("name", "folder"), zip(FOREIGN, [False, True] * 5))
+@pytest.mark.parametrize(("name", "folder"), [*zip(FOREIGN, [False, True] * 5)])
 def test_files_of_other_programs_get_the_sentence_that_helps(model, tmp_path, name, folder):
     content, sentence = FOREIGN[name]
     (tmp_path / name).write_bytes(content)

@@ -26,7 +26,7 @@ LARGEST_SHARE = 1.5  # no box in pixels has smaller numbers alone
 FLAGGED = {CROWD: ("iscrowd", "isgroupof"), DIFFICULT: ("difficult", "isdifficult")}  # columns
 AHEAD = 256  # pictures to read in advance
 OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # of `RandomIoUCrop`
-Part = tuple[float, float, float, float]  # top, left, height, and width as shares of the sides
+Part = tuple[float, float, float, float]  # top, left, height, and width as fractions of the sides
 WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -122,7 +122,7 @@ def clean(
     unit = np.array([p.sides or (0, 0) for p in pictures], "float64").reshape(-1, 2)
     if (unit != 1).any() and len(rows) and corners.max() < LARGEST_SHARE:
         unit[:] = 1
-        notes.append("boxes are shares of the sides, since all their numbers are small")
+        notes.append("boxes are fractions of the sides, since all their numbers are small")
     unknown = np.flatnonzero((unit < 1).any(axis=1))
     unit[unknown] = [*read_ahead(lambda i: _sides(read, i), unknown, AHEAD)] or 0
     limits = np.tile(unit[:, ::-1], 2)[owner]  # (T, 4): width, height, width, height

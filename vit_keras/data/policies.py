@@ -86,7 +86,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
     "translate_y": lambda picture, pixels: _affine(picture, 1, 0, 0, 0, 1, pixels),
     "rotate": _rotate,  # degrees
-    "cutout": _cutout,  # half of a side in pixels, and a center in shares of the sides
+    "cutout": _cutout,  # half of a side in pixels, and a center in fractions of the sides
 }
 
 

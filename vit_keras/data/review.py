@@ -386,7 +386,7 @@ class Review:
         advice = ", so their boxes lie elsewhere. Turn the files, or annotate them anew"
         self.warn(turned, what, advice)
         others = [p.name for p, *_ in other if p.name not in turned]
-        what = "pictures that have other sides than their annotations say"
+        what = "pictures whose sides differ from those in their annotations"
         self.warn(others, what, ". Their boxes are scaled; look at them with --out sheet.png")
 
     def add_pairs(self, pairs: Sequence[Pair]) -> None:

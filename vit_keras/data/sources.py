@@ -329,9 +329,9 @@ def check_unchanged(dataset, folder) -> None:
     times = current.get("times", {})
     if doubtful := [split for split in times if times[split] != recorded["times"][split]]:
         warnings.warn(
-            f"Files of {dataset.name!r} have other times than when the run in {str(folder)!r} "
-            f"began ({', '.join(doubtful)}). They are too large to be compared: make sure that "
-            "their content is the same",
+            f"Modification times of files of {dataset.name!r} have changed since the run in "
+            f"{str(folder)!r} began ({', '.join(doubtful)}). The files are too large to be "
+            "compared: make sure that their content is the same",
             stacklevel=2,
         )
 

@@ -284,7 +284,7 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
     paths = [path for (path,) in choices]
     if other := [(cell, path) for cell, path in zip(cells, paths) if path != cell]:
         table.notes.append(
-            f"{len(other):,} of {len(paths):,} files have other names than the table says, "
+            f"{len(other):,} of {len(paths):,} files have other names than in the table, "
             "such as {1!r} for {0!r}".format(*other[0])
         )
     return paths
