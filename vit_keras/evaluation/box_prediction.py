@@ -124,7 +124,7 @@ def best_box_thresholds(
     Precision and recall come from pycocotools. A class without hits gets 0.5.
 
     Args:
-        true: The objects of each picture, from `support.boxes.boxes_of`.
+        true: The objects of each picture, from `support.box_metrics.boxes_of`.
         predicted: From `predict_boxes`.
         num_classes: K.
 
@@ -192,7 +192,7 @@ def report_boxes(
     """Judges boxes with pycocotools.
 
     Args:
-        true: The objects of each picture, from `support.boxes.boxes_of`.
+        true: The objects of each picture, from `support.box_metrics.boxes_of`.
         predicted: All predictions for each picture, from `predict_boxes`.
         class_names: The K names.
         task: Its thresholds decide which predictions count as present.

@@ -129,7 +129,7 @@ class Predictor:
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Returns the outputs, after a softmax or sigmoid if they are logits.
 
-        For boxes, see `support.boxes.scored_corners`.
+        For boxes, see `support.box_metrics.scored_corners`.
         """
         return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
 
