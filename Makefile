@@ -33,9 +33,9 @@ train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python export.py $(WORKDIR)
 
 # Each on one thread: most of a suite is compiling small models. On two cores, four at a time, since
-# a sixth of their time is waiting for disks and other processes; together they take up to 17 GB.
+# a sixth of their time is waiting for disks and other processes; together they take up to 7.5 GB.
 # PyTorch's part, the longest, goes first; what is the same on two backends runs there.
-# `make test JOBS=2` takes half of that, and some minutes more.
+# `make test JOBS=2` takes less memory, and some minutes more.
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: $(VENV)/installed
@@ -50,7 +50,7 @@ nightly: $(VENV)/installed
 check: lint
 	$(MAKE) --jobs=2 --output-sync=target check-torch smoke-jax smoke-tensorflow
 
-QUICK := not slow and not once
+QUICK := not slow and not once and not nightly
 check-torch: $(VENV)/installed
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "$(QUICK)" \
 		tests/layers tests/models tests/weights/test_formats.py tests/weights/test_strict.py \
