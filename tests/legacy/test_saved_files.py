@@ -7,6 +7,7 @@ import zipfile
 
 import h5py
 import keras
+import numpy as np
 import pytest
 
 from tests.helpers import assert_close
@@ -104,6 +105,22 @@ def test_a_link_to_another_file_is_refused(old_files, tmp_path):
         del kernel["kernel:0"]
         kernel["kernel:0"] = h5py.ExternalLink("other.h5", "kernel")
     with pytest.raises(ValueError, match="linked.h5' holds a link from /model_weights/head/head/k"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [({"again": "model_weights"}, "in two places"), ({f"{i}": "a" for i in range(99)}, "claim")],
+)
+def test_what_has_several_names_counts_under_each(old_files, tmp_path, names, message):
+    """Keras reads an array once for each of its names, so a small file may claim a large model."""
+    path = tmp_path / "linked.h5"
+    shutil.copy(old_files / "0.1.2_top.h5", path)
+    with h5py.File(path, "r+") as file:
+        file["a"] = np.zeros(10**6, "float32")
+        for name, place in names.items():
+            file[name] = file[place]
+    with pytest.raises(ValueError, match=message):
         load_model(path)
 
 

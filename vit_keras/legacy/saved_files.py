@@ -101,17 +101,29 @@ def _check_hdf5(path, label):
     """
     h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
     read_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
-    arrays: list[Any] = []
     with readable(fault), h5py.File(path) as file:
-        is_array = lambda item: isinstance(item, h5py.Dataset)
-        file.visititems(lambda name, item: arrays.append(item) if is_array(item) else None)
-        links = [item.name[1:] for item in arrays if item.external or item.is_virtual]
-        soft = lambda name, link: None if isinstance(link, h5py.HardLink) else links.append(name)
-        file.visititems_links(soft)
-        if links:
-            raise DamagedFile(f"{label} holds a link from /{links[0]} to elsewhere")
-        check_claim(path, sum(item.nbytes for item in arrays))
+        check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
     return h5py
+
+
+def _arrays(file, h5py, label):
+    """Yields the arrays of an HDF5 file; raises an error if one lies in another file."""
+    groups, seen = [file], set()
+    while groups:
+        group = groups.pop()
+        place = h5py.h5o.get_info(group.id).addr
+        if place in seen:
+            raise DamagedFile(f"{label} holds the group {group.name!r} in two places")
+        seen.add(place)
+        for key in group:
+            inside = isinstance(group.get(key, getlink=True), h5py.HardLink)
+            item = group[key] if inside else None
+            if isinstance(item, h5py.Group):
+                groups.append(item)
+            elif item is None or item.external or item.is_virtual:
+                raise DamagedFile(f"{label} holds a link from {group.name}/{key} to elsewhere")
+            else:
+                yield item
 
 
 def _build(config, custom_objects) -> keras.Model:
