@@ -91,7 +91,8 @@ def infer(shapes: dict, config: dict) -> dict:
     width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
     if width % head_width == 0:
         arguments["num_heads"] = width // head_width
-    size = pair(vision["image_size"], "image_size") if vision.get("image_size") else None
+    size = vision.get("image_size")
+    size = None if size is None else pair(size, "image_size")
     return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
 
 

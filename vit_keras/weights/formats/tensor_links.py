@@ -169,10 +169,8 @@ def arranged(theirs: str, ours: str | tuple[str, ...], pattern: str, **sizes: in
 
 def dense(theirs: str, ours: str) -> list[Link]:
     """Links `nn.Linear` to `keras.layers.Dense`."""
-    return [
-        transposed(f"{theirs}.weight", f"{ours}/kernel", (1, 0)),
-        same(f"{theirs}.bias", f"{ours}/bias"),
-    ]
+    matrix = transposed(f"{theirs}.weight", f"{ours}/kernel", (1, 0))
+    return [matrix, same(f"{theirs}.bias", f"{ours}/bias")]
 
 
 def kernel(theirs: str, ours: str) -> Link:
@@ -286,11 +284,9 @@ def head_links(arch, names: TensorNames) -> list[Link]:
     if arch.num_classes is None:
         return links
     if arch.options.boxes is not None:
-        layers = {
-            name: names.boxes[name] for name in head_layers(arch.options.boxes) if names.boxes
-        }
+        layers = head_layers(arch.options.boxes) if names.boxes else ()
         tie = lambda name: norm if name == "head_norm" else dense
-        return [link for ours, theirs in layers.items() for link in tie(ours)(theirs, ours)]
+        return [link for ours in layers for link in tie(ours)(names.boxes[ours], ours)]
     if not arch.options.head_use_bias:
         axes = (0, 1) if names.projection_is_ours else (1, 0)  # (D, K) or (K, D)
         return [*links, transposed(names.projection, "head/kernel", axes)]
