@@ -109,6 +109,7 @@ LAYERS = [
         ({"options": {"window_size": 2, "qk_norm": True}}, "must divide.*qk_norm=True"),
     ),
     (lambda: layers.ResNetStage(0, 32), "`num_units` must be a positive int.*num_units=0"),
+    (lambda: layers.TakeClassToken([0]), r"`index` must be an int of at least 0. .*=\[0\]"),
     (lambda: layers.StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
     (lambda: layers.StdConv(4, 3, padding="valid"), "`padding` must be one of 'same', 'fixed'"),
     (lambda: layers.ResNetInput(8).build((None, None, 64, 3)), "must be known when a hybrid is"),

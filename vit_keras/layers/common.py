@@ -65,9 +65,18 @@ def rematerialize(function, x, dropouts):
 
 def check_positive(**sizes) -> None:
     """Raises ValueError unless every size is a positive int."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"`{name}` must be a positive int. Received: {name}={size!r}")
+    _check_ints(sizes, 1, "a positive int")
+
+
+def check_counts(**counts) -> None:
+    """Raises ValueError unless every count is an int of at least 0."""
+    _check_ints(counts, 0, "an int of at least 0")
+
+
+def _check_ints(values, least, rule):
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
 
 
 def check_rates(**rates) -> None:
@@ -332,11 +341,7 @@ class ViTOptions(BlockOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.num_registers, int) or self.num_registers < 0:
-            raise ValueError(
-                "`num_registers` must be an int of at least 0. "
-                f"Received: num_registers={self.num_registers!r}"
-            )
+        check_counts(num_registers=self.num_registers)
         if self.boxes == "tokens" and not self.num_registers:
             raise ValueError(
                 "`boxes` 'tokens' come from registers, so `num_registers` must be at least 1. "

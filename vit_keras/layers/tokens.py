@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, SeededLayer, lecun_normal, linear
-from vit_keras.layers.common import check_positive, pair
+from vit_keras.layers.common import check_counts, check_positive, pair
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -161,6 +161,9 @@ class TakeClassToken(Layer):
     Output shape:
         `(B, D)`.
 
+    Raises:
+        ValueError: If `index` is not an int of at least 0.
+
     Example:
         >>> vit_keras.layers.TakeClassToken()(keras.Input((197, 768))).shape
         (None, 768)
@@ -168,6 +171,7 @@ class TakeClassToken(Layer):
 
     def __init__(self, index: int = 0, **kwargs):
         super().__init__(**kwargs)
+        check_counts(index=index)
         self.index = index
 
     def call(self, x):
@@ -192,6 +196,9 @@ class DropClassToken(Layer):
     Output shape:
         `(B, N, D)`, or `(B, keep, D)`.
 
+    Raises:
+        ValueError: If a number of tokens is not an int of at least 0.
+
     Example:
         >>> vit_keras.layers.DropClassToken()(keras.Input((197, 768))).shape
         (None, 196, 768)
@@ -199,6 +206,7 @@ class DropClassToken(Layer):
 
     def __init__(self, count: int = 1, keep: int | None = None, **kwargs):
         super().__init__(**kwargs)
+        check_counts(count=count, keep=0 if keep is None else keep)
         self.count, self.keep = count, keep
 
     def call(self, x):
@@ -228,6 +236,9 @@ class RegisterTokens(SeededLayer):
     Output shape:
         `(B, R + N, D)`.
 
+    Raises:
+        ValueError: If `num_registers` is not a positive int, or `after` not an int of at least 0.
+
     Example:
         >>> vit_keras.layers.RegisterTokens(4, after=1)(keras.Input((197, 768))).shape
         (None, 201, 768)
@@ -236,6 +247,7 @@ class RegisterTokens(SeededLayer):
     def __init__(self, num_registers: int, after: int = 0, **kwargs):
         super().__init__(**kwargs)
         check_positive(num_registers=num_registers)
+        check_counts(after=after)
         self.num_registers, self.after = num_registers, after
 
     def build(self, input_shape):

@@ -37,7 +37,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "affine": ("jax",),
     "attention": ("torch", "jax", "tensorflow"),
     # layers in training
-    "mlp": ("torch", "jax", "tensorflow"),
+    "mlp": ("torch", "jax"),
     "gelu": ("tensorflow",),
     "gelu_tanh": ("tensorflow",),
     "train_layer_norm": ("tensorflow", "jax"),

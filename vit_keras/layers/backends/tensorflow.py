@@ -8,11 +8,9 @@ exist at a time, and the gradient computes them again (arXiv 2205.14135).
 
 import functools
 import math
-from collections.abc import Callable
 
 import tensorflow as tf
 
-from vit_keras.layers import backends
 from vit_keras.layers.backends import is_faster, long_sequences
 from vit_keras.layers.backends.long_sequences import divide, is_long, measured
 
@@ -297,44 +295,6 @@ def _gradient(attend, like):
 def _written_out(query, key, value, scale):
     query, key, value = map(_heads_first, (query * scale, key, value))
     return _heads_first(tf.matmul(_weights(query, key), value))
-
-
-# GELU and its gradient, each compiled into one pass.
-FUNCTIONS: dict[Callable, tuple[Callable, Callable]] = {
-    backends.gelu: (gelu_pass, gelu_gradient),
-    backends.gelu_tanh: (gelu_tanh_pass, gelu_tanh_gradient),
-}
-
-
-def mlp(x, first, second):
-    """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
-
-    For long sequences only GELU's input is kept, not the hidden units.
-    """
-    functions = FUNCTIONS.get(first.activation)
-    if functions is None or len(x.shape) != 3 or not is_long(x.shape[1]):
-        return second(first(x))
-    weights = first.kernel, first.bias, second.kernel, second.bias
-    first_kernel, first_bias, kernel, bias = map(tf.convert_to_tensor, weights)
-    rows = tf.nn.bias_add(tf.matmul(tf.reshape(x, (-1, x.shape[-1])), first_kernel), first_bias)
-    rows = tf.nn.bias_add(_after_gelu(rows, kernel, *functions), bias)
-    return tf.reshape(rows, (-1, x.shape[1], bias.shape[0]))
-
-
-def _after_gelu(rows, kernel, gelu, gelu_gradient):
-    """gelu(rows) kernel; the gradient computes gelu(rows) again."""
-
-    @tf.custom_gradient
-    def multiply(rows, kernel):
-        def gradient(upstream):
-            into = gelu_gradient(rows, tf.matmul(upstream, kernel, transpose_b=True))
-            with tf.control_dependencies([upstream]):  # otherwise the forward pass keeps it
-                units = gelu(rows)
-            return into, tf.matmul(units, upstream, transpose_a=True)
-
-        return tf.matmul(gelu(rows), kernel), gradient
-
-    return multiply(rows, kernel)
 
 
 def predict_batches(model, batches) -> list | None:
