@@ -5,7 +5,7 @@ may come first.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -399,31 +399,3 @@ POSITION_KINDS = {
     "AddPositionEmbs2D": "learned_2d",
     "AddSinCosPositions": "sincos2d",
 }
-
-
-def positions_of(model: keras.Model) -> tuple[str, str]:
-    """Returns the kind and the placement of a model's position embeddings.
-
-    Args:
-        model: A `VisionTransformer` or a hybrid, built or loaded from a file.
-
-    Returns:
-        The arguments `position_embedding` and `position_embedding_at` that build such a model.
-
-    Example:
-        >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
-        ('learned', 'stem')
-    """
-    return positions_among([(x.name, type(x).__name__, vars(x)) for x in model.layers])
-
-
-def positions_among(layers: Sequence[tuple[str, str, Mapping]]) -> tuple[str, str]:
-    """Does what `positions_of` does, from each layer's name, class and arguments."""
-    added = [(POSITION_KINDS[kind], name) for name, kind, _ in layers if kind in POSITION_KINDS]
-    blocks = [arguments for _, kind, arguments in layers if kind == "EncoderBlock"]
-    inside = [block["position_embedding"] for block in blocks if block.get("position_embedding")]
-    if inside:
-        return f"{'learned_' if added else ''}{inside[0]}", "stem"
-    kind, name = added[0] if added else ("none", "")
-    places = {name.format(0): place for place, name in POSITION_NAMES.items()}
-    return kind, places.get(name, "stem")

@@ -10,7 +10,7 @@ from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.layers.common import ViTOptions
-    from vit_keras.layers.positions import positions_of
+    from vit_keras.models.architectures import positions_of
     from vit_keras.models.boxes import detector, with_joined_boxes, with_one_output
     from vit_keras.models.constructors import from_model_config, from_variant
     from vit_keras.models.description import (

@@ -14,7 +14,11 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import default_seed, layer_options
 from vit_keras.layers.common import check_choice, check_positive, layer_norm
-from vit_keras.layers.positions import positions_of
+from vit_keras.models.architectures import (
+    VisionTransformerArchitecture,
+    positions_of,
+    with_boxes,
+)
 from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,
@@ -154,6 +158,8 @@ def detector(
     outputs = add_boxes(x, head, num_classes, place, patch_grid(model), norm, layer)
     made = copy_description(ImageModel(image_source(x), outputs, name=name), model)
     made.class_names = None
+    if isinstance(made.architecture, VisionTransformerArchitecture):
+        made.architecture = with_boxes(made.architecture, head, num_classes, num_tokens)
     return made
 
 

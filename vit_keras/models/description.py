@@ -9,7 +9,7 @@ from vit_keras.support.tasks import Task
 
 
 def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
-    """Copies the preprocessing, class names, task and resizing rules of `source` to `model`.
+    """Copies preprocessing, class names, task, resizing rules and architecture to a model.
 
     Args:
         model: The model to change in place.
@@ -27,6 +27,7 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names
         model.task, model.resizing = source.task, source.resizing
+        model.architecture = source.architecture
     return model
 
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import backends
+from vit_keras.models.architectures import Architecture, architecture_of, of_arguments
 from vit_keras.support import keras_internals
 from vit_keras.support.checks import fits, short
 from vit_keras.support.keras_internals import JAX_STATE, is_torch_optimizer, operation_of
@@ -250,7 +251,7 @@ class JoinedModel(keras.Model):
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and the meaning of its outputs.
 
-    All four attributes are saved in its `.keras` files. `copy_description` copies them to a clone
+    All five attributes are saved in its `.keras` files. `copy_description` copies them to a clone
     from `keras.models.clone_model`. The constructors of this package return such models.
 
     Attributes:
@@ -262,6 +263,8 @@ class ImageModel(keras.Model):
             else.
         resizing: A `vit_keras.support.preprocessing.Resizing`: the publisher's rules for adapting
             the weights to other image and patch sizes.
+        architecture: The arguments of its constructor that determine the names, shapes and numerics
+            of its weights, or None.
 
     Example:
         >>> model.class_names = ["cat", "dog"]
@@ -274,6 +277,7 @@ class ImageModel(keras.Model):
     class_names: Sequence[str] | None = None
     task = CLASSES
     resizing = Resizing()
+    architecture: Architecture | None = None
 
     def __setattr__(self, name, value):
         if name == JAX_STATE:  # Keras would search it for layers at every step, for 2 ms
@@ -344,11 +348,13 @@ class ImageModel(keras.Model):
         return make_step(self, "train_function", super().make_train_function, force)
 
     def get_config(self):
+        architecture = architecture_of(self)
         description = {
             "preprocessing": dataclasses.asdict(self.preprocessing),
             "class_names": None if self.class_names is None else list(self.class_names),
             "task": dataclasses.asdict(self.task),
             "resizing": dataclasses.asdict(self.resizing),
+            "architecture": None if architecture is None else architecture.arguments,
         }
         return {**super().get_config(), **description}
 
@@ -360,11 +366,13 @@ class ImageModel(keras.Model):
         config = dict(config)
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
         task, resizing = config.pop("task"), config.pop("resizing")
+        architecture = config.pop("architecture", None)
         if not fits(names, tuple[str, ...] | None):
             raise ValueError(f"`class_names` must be a list of strings. Received: {short(names)}")
         model = super().from_config(config, custom_objects=custom_objects)
         model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names
+        model.architecture = None if architecture is None else of_arguments(architecture)
         model.task, model.resizing = Task(**with_tuples(task)), Resizing(**resizing)
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'

@@ -11,7 +11,9 @@ from vit_keras.layers import (
     PatchEmbedding,
 )
 from vit_keras.layers.common import pair
+from vit_keras.models.architectures import resized
 from vit_keras.models.description import copy_description, resizing_of
+from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid
 from vit_keras.support.preprocessing import Resizing
@@ -132,12 +134,22 @@ def _resized(
         cloned.append(type(layer).from_config(config))
         return cloned[-1]
 
-    resized = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
-    grids = _grid(model), _grid(resized)
-    for old, new in zip(model.layers, resized.layers):
+    copy = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
+    grids = _grid(model), _grid(copy)
+    for old, new in zip(model.layers, copy.layers):
         resize = RESIZE.get(type(old), _relative_tables)
         new.set_weights(resize(old.get_weights(), new, grids, rules))
-    return copy_description(resized, model)
+    return _described(copy, model)
+
+
+def _described(copy, model):
+    """Copies the description of a model to its copy for other sizes, whose architecture it sets."""
+    copy_description(copy, model)
+    embedding = next((x for x in copy.layers if isinstance(x, PatchEmbedding)), None)
+    arch, size = getattr(model, "architecture", None), tuple(copy.input_shape[1:3])
+    if isinstance(copy, ImageModel):
+        copy.architecture = resized(arch, size, embedding)
+    return copy
 
 
 def check_any_size(model: keras.Model) -> None:
@@ -174,7 +186,7 @@ def _of_any_size(model, interpolation):
     options = {"clone_function": clone, "call_function": call}
     copy = keras.models.clone_model(model, input_tensors=images, **options)
     copy.set_weights(model.get_weights())
-    return copy_description(copy, model)
+    return _described(copy, model)
 
 
 def _grid(model):

@@ -8,6 +8,7 @@ from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, Std
 from vit_keras.layers.base import default_seed, layer_options
 from vit_keras.layers.common import pair
 from vit_keras.layers.residual import GROUPS
+from vit_keras.models.architectures import HybridArchitecture, ResNetArchitecture
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.vit import VisionTransformer
@@ -59,7 +60,7 @@ def ResNet(
     width = root_width(resnet_layers, resnet_width)
     layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     x = image_input(image_size, channels, input_tensor, any_size=True)
-    images = image_source(x)
+    images, sizes = image_source(x), {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
 
     x = RootBlock(width, **layer("root_block"))(x)  # (B, H/4, W/4, 64w)
     unit = {"activation": "pre", "standardization": "bit", "group_norm_epsilon": 1e-5}
@@ -69,7 +70,9 @@ def ResNet(
     pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
     x = keras.layers.GlobalAveragePooling2D(**pool)(x)
     x = add_head(x, num_classes, None, classifier_activation, layer, head_bias)
-    return ImageModel(images, x, name=name)
+    model, stem = ImageModel(images, x, name=name), (tuple(resnet_layers), width / ROOT_WIDTH)
+    model.architecture = ResNetArchitecture(*sizes.values(), *stem, num_classes or None)
+    return model
 
 
 def root_width(resnet_layers, resnet_width) -> int:
@@ -161,11 +164,15 @@ def HybridViT(
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
 
     x = image_input(image_size, channels, input_tensor)
+    sizes = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
     x = ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
     x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
     shared = {"dtype": dtype, "seed": seed, "name": name}
-    return VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
+    model = VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
+    stem = {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH, **unit}
+    model.architecture = HybridArchitecture(**{**vars(model.architecture), **sizes, **stem})
+    return model
 
 
 def _root(x, width, layer, dtype, standardization, group_norm_epsilon):

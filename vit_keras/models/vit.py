@@ -33,6 +33,7 @@ from vit_keras.layers.common import (
 )
 from vit_keras.layers.positions import ADDED, POSITION_NAMES
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
+from vit_keras.models.architectures import VisionTransformerArchitecture, canonical
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
@@ -155,6 +156,14 @@ def VisionTransformer(
     x = image_input(image_size, channels, input_tensor)
     stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
     patches = PatchEmbedding(hidden_size, patch_size, **stem, **layer("embedding"))
+    architecture = VisionTransformerArchitecture(
+        *(tuple(x.shape[1:3]), patches.patch_size, x.shape[-1]),
+        *(hidden_size, num_layers, num_heads, mlp_dim, num_classes or None),
+        *(classifier, representation_size, gelu, layer_norm_epsilon),
+        position_embedding=position_embedding,
+        position_embedding_at=position_embedding_at,
+        options=design,
+    )
     grid = patches.grid(x.shape[1:3])
     if (relative := position_embedding.removeprefix("learned_")) in IN_ATTENTION:
         block |= {"position_embedding": relative, "grid": grid}
@@ -165,21 +174,29 @@ def VisionTransformer(
     x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
     if patch_keep_rate != 1:
         x = PatchDropout(patch_keep_rate, tokens.count, **layer("patch_dropout"))(x)
-    kind = NORMALIZATIONS[design.norm]
-    norm: Callable = functools.partial(kind, layer_norm_epsilon, dtype=dtype)
+    norm: Callable = functools.partial(NORMALIZATIONS[design.norm], layer_norm_epsilon, dtype=dtype)
     x = norm("pre_norm")(x) if design.pre_norm else x
     x = _encode(x, positions, stochastic_depth_rate, block, design, layer)
     if design.boxes is not None and num_classes:
         outputs = _find(x, num_classes, tokens, grid, norm, design, layer)
-        return ImageModel(image_source(x), outputs, name=name)
-    norm = norm if design.final_norm else lambda name: lambda x: x
-    x, *dist = read_vectors(x, classifier, tokens, norm, head, design, layer)
-    bias = head_bias if design.head_use_bias else None
-    x = add_head(x, num_classes, representation_size, classifier_activation, layer, bias)
+    else:
+        vectors = read_vectors(x, classifier, tokens, norm, head, design, layer)
+        bias = head_bias if design.head_use_bias else None
+        sizes = num_classes, representation_size
+        outputs = _classify(vectors, *sizes, classifier_activation, bias, layer)
+    model = ImageModel(image_source(x), outputs, name=name)
+    model.architecture = canonical(architecture)
+    return model
+
+
+def _classify(vectors, num_classes, representation_size, activation, bias, layer):
+    """Adds the classifier, or the mean of two."""
+    x, *dist = vectors
+    x = add_head(x, num_classes, representation_size, activation, layer, bias)
     if dist and num_classes:
         others = add_head(dist[0], num_classes, None, None, layer, bias, name="head_dist")
         x = keras.layers.Average(dtype=others.dtype, name="logits")([x, others])
-    return ImageModel(image_source(x), x, name=name)
+    return x
 
 
 def _check_global_blocks(indices, num_layers):
@@ -327,7 +344,7 @@ def read_vectors(
         `[(B, D)]`, or two of them for "distilled"; `[(B, 2D)]` for "token_gap".
     """
     dtype = layer("encoder_norm")["dtype"]
-    norm = norm("encoder_norm")
+    norm = norm("encoder_norm") if options.final_norm else lambda x: x
     if classifier == "gap_norm":
         return [norm(_mean(_patches(x, prefix, dtype), dtype))]
     x = norm(x)

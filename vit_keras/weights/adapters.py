@@ -19,7 +19,7 @@ from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, fa
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
-from vit_keras.weights.architectures import class_for
+from vit_keras.weights.architectures import constructor_for
 from vit_keras.weights.containers.checks import (
     NOTE_KEY,
     DamagedFile,
@@ -126,7 +126,7 @@ def open_adapters(path) -> AdapterFile:
             f"write it. Its note of them is missing or damaged: {reason}"
         )
     with named_errors(path):
-        for annotated in (class_for(note["architecture"]).constructor, ViTOptions):
+        for annotated in (constructor_for(note["architecture"]), ViTOptions):
             check_annotated(note["architecture"], annotated)
         Task(**with_tuples(note["task"]))
     return AdapterFile(path, note, tensors)

@@ -19,7 +19,7 @@ from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
-from vit_keras.weights.architectures import Numerics, class_for, grid_of
+from vit_keras.weights.architectures import Numerics, class_for, constructor_for, grid_of
 from vit_keras.weights.containers.checks import check_fit, check_tensors, named_errors, parse_json
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
@@ -266,13 +266,12 @@ def build(
 
 def _build(inferred, numerics, overrides, file):
     """Builds a model with random weights."""
-    architecture = class_for(inferred)
-    known = _argument_names(architecture.constructor)
+    architecture, constructor = class_for(inferred), constructor_for(inferred)
+    known = _argument_names(constructor)
     unknown = [name for name in overrides if name not in known]
     if unknown:
         raise ValueError(
-            f"Overrides must be arguments of {architecture.constructor.__name__}. "
-            f"Received: {', '.join(unknown)}"
+            f"Overrides must be arguments of {constructor.__name__}. Received: {', '.join(unknown)}"
         )
     check_plausible(inferred, file)
     required, computation = architecture.required, architecture.numerics_fields
@@ -285,7 +284,7 @@ def _build(inferred, numerics, overrides, file):
     _check_complete(arguments, required, file)
     if overrides.get("image_size") and "crop_to_patches" not in overrides:
         arguments |= _crop(arguments, numerics.resizing)
-    return architecture.constructor(**{key: arguments[key] for key in arguments if key in known})
+    return constructor(**{key: arguments[key] for key in arguments if key in known})
 
 
 def _argument_names(constructor):

@@ -12,6 +12,7 @@ import numpy as np
 from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
 from vit_keras.layers.common import check_choice
 from vit_keras.models import ImageModel, resizing_of
+from vit_keras.models.architectures import architecture_of
 from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.support.keras_internals import sublayers
@@ -23,12 +24,7 @@ from vit_keras.support.resizing import (
     resize_relative_table,
 )
 from vit_keras.support.tasks import CLASSES
-from vit_keras.weights.architectures import (
-    Numerics,
-    ResNetArchitecture,
-    VisionTransformerArchitecture,
-    grid_of,
-)
+from vit_keras.weights.architectures import Numerics, grid_of
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.formats.tensor_links import assign, misfits, read_links
@@ -176,12 +172,8 @@ def _is_head(path):
 
 def sizes_of(model):
     """Returns the arguments of the model's constructor; empty if they are unknown."""
-    for architecture in (VisionTransformerArchitecture, ResNetArchitecture):
-        try:
-            return architecture.from_model(model).arguments
-        except ValueError:
-            continue
-    return {}
+    arch = architecture_of(model)
+    return {} if arch is None else arch.arguments
 
 
 def _warn_of_zero_head(variables, file):

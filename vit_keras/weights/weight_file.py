@@ -20,7 +20,7 @@ from vit_keras.support.checks import (
     fault_inside,
 )
 from vit_keras.support.files import check_arrived, is_zip
-from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, class_for
+from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, constructor_for
 from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
@@ -128,7 +128,7 @@ class WeightFile:
                     f"architecture cannot be read without {error}"
                 ) from error
             arguments |= self.note.get("architecture", {})
-            for annotated in (class_for(arguments).constructor, ViTOptions):
+            for annotated in (constructor_for(arguments), ViTOptions):
                 check_annotated(arguments, annotated)
         return arguments
 

@@ -10,16 +10,13 @@ import re
 import keras
 
 from vit_keras.layers import PatchEmbedding
-from vit_keras.layers.common import WITH_NO_OBJECT
-from vit_keras.layers.positions import positions_among
-from vit_keras.weights.architectures import LayerFacts, Numerics, classifier_of, options_of
+from vit_keras.support.preprocessing import with_tuples
+from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.google import sizes
 from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.formats.tensor_names import count_blocks, guess_image_size, resnet_sizes
-
-POSITION_ARGUMENTS = ("position_embedding", "position_embedding_at")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,46 +70,25 @@ def links(layout: VariableLayout, names=None, config=None) -> list[Link]:
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    layers = config.get(KERAS_CONFIG, {}).get("layers", [])
+    model = config.get(KERAS_CONFIG, {})
+    if "layers" in model:
+        if not isinstance(model.get("architecture"), dict):
+            raise ValueError("Its model was not made by a constructor of this package")
+        return with_tuples(model["architecture"])
     if "root_block/conv_root/0" in shapes:
         num_classes = shapes.get("head/0", (None,))[-1]
-        arguments = resnet_sizes(shapes, "root_block/conv_root/0") | {"num_classes": num_classes}
-        return arguments | _image_size(layers)
+        return resnet_sizes(shapes, "root_block/conv_root/0") | {"num_classes": num_classes}
     named = {re.sub("/0$", "/kernel", name): shape for name, shape in shapes.items()}
     arguments = sizes(named, count_blocks(shapes, "encoderblock_"), "encoderblock_0")
     del arguments["classifier"]
     arguments |= resnet_sizes(shapes, "conv_root/0") if "conv_root/0" in shapes else {}
-    arguments |= _classifier(shapes, layers)
-    if layers:
-        if arguments.get("boxes") in WITH_NO_OBJECT:
-            arguments["num_classes"] -= 1
-        positions = dict(zip(POSITION_ARGUMENTS, positions_among(_facts(layers))))
-        return arguments | _image_size(layers) | positions
+    if "MAPHead_0/0" in shapes:
+        arguments["classifier"] = "map"
+    elif "cls/0" in shapes:  # otherwise "gap" or "gap_norm"
+        arguments["classifier"] = "distilled" if "dist/0" in shapes else "token"
     positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
     prefix = ("cls/0" in shapes) + ("dist/0" in shapes)
     return arguments | guess_image_size(positions, arguments["patch_size"], prefix, stages)
-
-
-def _facts(layers):
-    return [LayerFacts(row["name"], row["class_name"], row["config"]) for row in layers]
-
-
-def _image_size(layers):
-    config = layers[0]["config"] if layers else {}
-    shape = config.get("batch_shape", config.get("batch_input_shape"))
-    return {"image_size": tuple(shape[1:3])} if shape else {}
-
-
-def _classifier(shapes, layers):
-    """Infers the classifier; without a configuration, "gap" and "gap_norm" have equal names."""
-    if layers:
-        facts = _facts(layers)
-        return {"classifier": classifier_of(facts), **options_of(facts).changed()}
-    if "MAPHead_0/0" in shapes:
-        return {"classifier": "map"}
-    if "cls/0" in shapes:
-        return {"classifier": "distilled" if "dist/0" in shapes else "token"}
-    return {}
 
 
 def _count_positions(shapes):

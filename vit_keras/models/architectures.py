@@ -1,0 +1,366 @@
+"""The arguments that determine the names, shapes and numerics of a model, which it carries.
+
+A constructor stores them in `ImageModel.architecture`, and functions that make a model from another
+one store what has changed. `.keras` files hold them.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import keras
+
+from vit_keras.layers import EncoderBlock, PatchEmbedding
+from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, Rope, ViTOptions
+from vit_keras.layers.positions import ADDED
+from vit_keras.support.checks import check_annotated
+from vit_keras.support.preprocessing import with_tuples
+from vit_keras.variants import stem_stride
+
+# How the paths of the variables that other projects' files can hold begin.
+LAYERS = re.compile(
+    r"(embedding|cls|dist|registers|posembed_\w+|pre_norm|encoderblock_\d+|encoder_norm|MAPHead_0|"
+    r"pre_logits|head\w*|conv_root|gn_root|root_block|block\d+|norm-pre-head)/"
+)
+# The positions that these files can hold.
+KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
+POSITIONS = [("learned", "every"), *((kind, "stem") for kind in KINDS)]
+
+
+def grid_of(sizes: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns the rows and columns of patches of a model with these `sizes`."""
+    stages = sizes.get("resnet_layers")
+    stride = 1 if stages is None else stem_stride(tuple(stages))
+    pairs = zip(sizes["image_size"], sizes["patch_size"])
+    rows, columns = (size // (patch * stride) for size, patch in pairs)
+    return rows, columns
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetArchitecture:
+    """The arguments of `ResNet` that determine names and shapes.
+
+    `VisionTransformerArchitecture` documents the class attributes.
+    """
+
+    constructor: ClassVar[str] = "ResNet"
+    numerics_fields: ClassVar[tuple[str, ...]] = ()
+    required: ClassVar[tuple[str, ...]] = ()
+    defaults: ClassVar[dict[str, Any]] = {"image_size": None, "num_classes": None}
+
+    image_size: tuple[int | None, int | None]
+    channels: int
+    resnet_layers: tuple[int, ...]
+    resnet_width: float
+    num_classes: int | None
+    paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)
+
+    @staticmethod
+    def from_model(model: keras.Model) -> "ResNetArchitecture":
+        """Reads the architecture of a `ResNet`, with the paths of its variables.
+
+        Raises:
+            ValueError: If the model is not a `ResNet`.
+        """
+        arch = architecture_of(model)
+        if not isinstance(arch, ResNetArchitecture):
+            raise ValueError(
+                f"BiT's files hold models of `ResNet`. Received: model {model.name!r}, which "
+                "is none"
+            )
+        return dataclasses.replace(arch, paths=_paths(model))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {name: value for name, value in vars(self).items() if name != "paths"}
+
+
+@dataclasses.dataclass(frozen=True)
+class VisionTransformerArchitecture:
+    """The arguments of `VisionTransformer` that determine names, shapes and values.
+
+    Attributes:
+        constructor: The name of the function in `vit_keras.models` that builds such a model.
+        numerics_fields: The fields of `weights.architectures.Numerics` that are arguments of the
+            constructor.
+        required: The arguments that are needed to build a model.
+        defaults: The constructor's arguments for what a file does not specify.
+        paths: The paths of the model's variables, in the order of its layers.
+    """
+
+    constructor: ClassVar[str] = "VisionTransformer"
+    numerics_fields: ClassVar[tuple[str, ...]] = ("gelu", "layer_norm_epsilon")
+    required: ClassVar[tuple[str, ...]] = (
+        *("classifier", "image_size", "patch_size", "hidden_size", "num_layers"),
+        *("num_heads", "mlp_dim"),
+    )
+    defaults: ClassVar[dict[str, Any]] = {"num_classes": None}
+
+    image_size: tuple[int, int]
+    patch_size: tuple[int, int]
+    channels: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    num_classes: int | None
+    classifier: str
+    representation_size: int | None
+    gelu: str
+    layer_norm_epsilon: float
+    position_embedding: str = dataclasses.field(default="learned", kw_only=True)
+    position_embedding_at: str = dataclasses.field(default="stem", kw_only=True)
+    options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
+    classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
+    paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)
+
+    @staticmethod
+    def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
+        """Reads the architecture of a Vision Transformer or a hybrid for other projects' files.
+
+        Returns:
+            The architecture with the paths of the variables, and with rotary positions among the
+            options.
+
+        Raises:
+            ValueError: If the model carries no such architecture, or if no project's files can hold
+                its positions.
+        """
+        arch = architecture_of(model)
+        if not isinstance(arch, VisionTransformerArchitecture) or None in arch.image_size:
+            raise ValueError(
+                "Other projects' formats hold models of `VisionTransformer` and `HybridViT` for "
+                f"images of one size. Received: model {model.name!r}; save it as .keras or "
+                ".weights.h5. A clone of such a model becomes one by `models.copy_description`"
+            )
+        kind, place = arch.position_embedding, arch.position_embedding_at
+        if (kind, place) not in POSITIONS:
+            raise ValueError(
+                "Other projects' formats hold models whose positions are added once and learned or "
+                f"fixed, rotary, or BEiT's. Received: model {model.name!r} with "
+                f"position_embedding={kind!r}, position_embedding_at={place!r}; save it as .keras "
+                "or .weights.h5"
+            )
+        options = arch.options
+        if kind == "rope2d":  # only rotary positions
+            kind, options = "none", dataclasses.replace(options, rope=options.rope or Rope())
+        changes: dict[str, Any] = {"position_embedding": kind, "options": options}
+        return dataclasses.replace(arch, paths=_paths(model), **changes)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The constructor's arguments; positions and options only if unlike the paper's.
+
+        The activation of the classifier is included if Keras has it.
+        """
+        fields = dict(vars(self))
+        options, _ = fields.pop("options"), fields.pop("paths")
+        if self.position_embedding == "learned":
+            del fields["position_embedding"]
+        if self.position_embedding_at == "stem":
+            del fields["position_embedding_at"]
+        if not hasattr(keras.activations, self.classifier_activation or ""):
+            del fields["classifier_activation"]
+        return {**fields, **options.changed()}
+
+    @property
+    def prefix(self) -> Prefix:
+        """The tokens before the patches."""
+        return Prefix.of(self.classifier, self.options)
+
+    @property
+    def num_positions(self) -> int:
+        """The number of added positions."""
+        return math.prod(self.grid) + self.prefix.positions(self.options.position_cover)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return grid_of(vars(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class HybridArchitecture(VisionTransformerArchitecture):
+    """The arguments of `HybridViT` that determine names, shapes and values."""
+
+    constructor: ClassVar[str] = "HybridViT"
+    numerics_fields: ClassVar[tuple[str, ...]] = (
+        *VisionTransformerArchitecture.numerics_fields,
+        "standardization",
+        "group_norm_epsilon",
+    )
+
+    resnet_layers: tuple[int, ...]
+    resnet_width: float
+    standardization: str
+    group_norm_epsilon: float
+
+
+Architecture = VisionTransformerArchitecture | ResNetArchitecture
+
+
+def class_for(sizes: Mapping[str, Any]) -> type[Architecture]:
+    """Returns the architecture class of a model with these `sizes`, which may be incomplete."""
+    if "hidden_size" not in sizes:
+        return ResNetArchitecture
+    if sizes.get("resnet_layers") is None:
+        return VisionTransformerArchitecture
+    return HybridArchitecture
+
+
+def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
+    """Returns the architecture with these `arguments`, as JSON holds them.
+
+    Raises:
+        ValueError: If a value has another type, or an argument is missing or unknown.
+    """
+    kind = class_for(arguments)
+    for annotated in (kind, ViTOptions):
+        check_annotated(arguments, annotated)
+    names = {field.name for field in dataclasses.fields(kind)}
+    fields = {name: value for name, value in with_tuples(arguments).items() if name in names}
+    others = {name: value for name, value in arguments.items() if name not in names}
+    try:
+        return kind(**fields, **({"options": ViTOptions(**with_tuples(others))} if others else {}))
+    except TypeError as error:
+        raise ValueError(f"The arguments of a model are not complete: {error}") from error
+
+
+def canonical(arch: VisionTransformerArchitecture) -> VisionTransformerArchitecture:
+    """Returns equal architectures of equal models: arguments without an effect have defaults."""
+    options, has_head, blocks = arch.options, bool(arch.num_classes), {*range(arch.num_layers)}
+    boxes = options.boxes if has_head else None
+    classifier, names = arch.classifier, arch.prefix.names
+    if boxes is not None:
+        classifier = "token" if "cls" in names else "gap"
+    elif classifier == "distilled" and not has_head:
+        classifier = "token"
+    elif classifier == "gap_norm" and not options.final_norm:
+        classifier = "gap"
+    pools = classifier == "map"
+    other = lambda size, usual: size if pools and size != usual else None
+    is_windowed = options.window_size is not None and {*options.global_blocks} != blocks
+    options = dataclasses.replace(
+        options,
+        class_token="cls" in names and classifier not in READ_CLASS_TOKEN,
+        distillation_token="dist" in names and classifier != "distilled",
+        position_cover=_cover(arch),
+        pool_all_tokens=pools and options.pool_all_tokens and bool(arch.prefix.count),
+        map_heads=other(options.map_heads, arch.num_heads),
+        map_mlp_dim=other(options.map_mlp_dim, arch.mlp_dim),
+        head_use_bias=options.head_use_bias or not has_head,
+        boxes=boxes,
+        window_size=options.window_size if is_windowed else None,
+        global_blocks=options.global_blocks if is_windowed else (),
+    )
+    return dataclasses.replace(arch, classifier=classifier, options=options)
+
+
+def _cover(arch):
+    """The tokens that positions cover; "all" if no tokens follow the positions."""
+    cover, names = arch.options.position_cover, arch.prefix.names
+    later = {"all": 0, "class": arch.options.num_registers, "patches": arch.prefix.count}[cover]
+    are_added = arch.position_embedding in ADDED and arch.position_embedding_at == "stem"
+    if not (later and are_added):
+        return "all"
+    return cover if names else "patches"
+
+
+def resized(
+    arch: Architecture | None,
+    image_size: tuple[int | None, int | None],
+    embedding: PatchEmbedding | None,
+) -> Architecture | None:
+    """Returns an architecture for other images and another patch embedding, if there is one."""
+    changes: dict[str, Any] = {"image_size": image_size}
+    if arch is None:
+        return None
+    if isinstance(arch, VisionTransformerArchitecture) and embedding is not None:
+        options = dataclasses.replace(arch.options, crop_to_patches=embedding.crop)
+        changes |= {"patch_size": embedding.patch_size, "options": options}
+    return dataclasses.replace(arch, **changes)
+
+
+def with_boxes(
+    arch: VisionTransformerArchitecture, head: str, num_classes: int, num_tokens: int
+) -> VisionTransformerArchitecture:
+    """Returns the architecture of `models.detector` from its backbone's."""
+    options: dict[str, Any] = {"boxes": head, "head_use_bias": True}
+    if head == "tokens" and not arch.options.num_registers:
+        cover = "class" if arch.prefix.names else "patches"
+        options |= {"num_registers": num_tokens, "position_cover": cover}
+    changed = dataclasses.replace(arch.options, **options)
+    return canonical(dataclasses.replace(arch, num_classes=num_classes, options=changed))
+
+
+def architecture_of(model: keras.Model) -> Architecture | None:
+    """Returns the architecture that a model carries, with its present head and numerics.
+
+    Its layers say what `weights.load` and you may have changed: the width and the activation of the
+    classifier, GELU and the epsilons. None for a model that carries no architecture.
+    """
+    arch = getattr(model, "architecture", None)
+    if arch is None:
+        return None
+    layers = {layer.name: layer for layer in model.layers}
+    head, pre_logits = layers.get("head"), layers.get("pre_logits")
+    num_classes = None if head is None else head.units
+    if isinstance(arch, ResNetArchitecture):
+        return dataclasses.replace(arch, num_classes=num_classes)
+    block = next((layer for layer in model.layers if isinstance(layer, EncoderBlock)), None)
+    if block is None:  # such as the model of `attention_maps`
+        return None
+    options = {"head_use_bias": head is None or head.use_bias}
+    options["final_norm"] = arch.options.final_norm and "encoder_norm" in layers
+    changes: dict[str, Any] = {
+        "num_classes": num_classes and num_classes - arch.options.extra_classes,
+        "representation_size": None if pre_logits is None else pre_logits.units,
+        "classifier_activation": None if head is None else _name_of(head.activation),
+        "gelu": block.gelu,
+        "layer_norm_epsilon": block.layer_norm_epsilon,
+        "options": dataclasses.replace(arch.options, **options),
+    }
+    if isinstance(arch, HybridArchitecture) and "conv_root" in layers:
+        changes["standardization"] = layers["conv_root"].standardization
+        changes["group_norm_epsilon"] = layers["gn_root"].epsilon
+    return dataclasses.replace(arch, **changes)
+
+
+def _name_of(activation):
+    """Returns the name of a Keras activation; None for any other function and for None."""
+    name = getattr(activation, "__name__", "")
+    if activation is keras.activations.linear:
+        return None
+    return name if getattr(keras.activations, name, None) is activation else repr(activation)
+
+
+def _paths(model):
+    return tuple(v.path for v in model.weights if LAYERS.match(v.path))
+
+
+def positions_of(model: keras.Model) -> tuple[str, str]:
+    """Returns the kind and the placement of a model's position embeddings.
+
+    Args:
+        model: A `VisionTransformer` or a hybrid, built or loaded from a file.
+
+    Returns:
+        The arguments `position_embedding` and `position_embedding_at` that build such a model.
+
+    Raises:
+        ValueError: If the model carries no architecture of this kind.
+
+    Example:
+        >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
+        ('learned', 'stem')
+    """
+    arch = getattr(model, "architecture", None)
+    if not isinstance(arch, VisionTransformerArchitecture):
+        raise ValueError(
+            "Positions are known of models of `VisionTransformer` and `HybridViT`, and of models "
+            f"made from these by this package. Received: model {model.name!r}"
+        )
+    return arch.position_embedding, arch.position_embedding_at
