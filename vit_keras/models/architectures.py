@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from vit_keras.layers import EncoderBlock, PatchEmbedding
+from vit_keras.layers import EncoderBlock
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
 from vit_keras.support.checks import check_annotated
@@ -269,21 +269,6 @@ def _cover(arch):
     return cover if names else "patches"
 
 
-def resized(
-    arch: Architecture | None,
-    image_size: tuple[int | None, int | None],
-    embedding: PatchEmbedding | None,
-) -> Architecture | None:
-    """Returns an architecture for other images and another patch embedding, if there is one."""
-    changes: dict[str, Any] = {"image_size": image_size}
-    if arch is None:
-        return None
-    if isinstance(arch, VisionTransformerArchitecture) and embedding is not None:
-        options = dataclasses.replace(arch.options, crop_to_patches=embedding.crop)
-        changes |= {"patch_size": embedding.patch_size, "options": options}
-    return dataclasses.replace(arch, **changes)
-
-
 def with_boxes(
     arch: VisionTransformerArchitecture, head: str, num_classes: int, num_tokens: int
 ) -> VisionTransformerArchitecture:
@@ -297,10 +282,10 @@ def with_boxes(
 
 
 def architecture_of(model: keras.Model) -> Architecture | None:
-    """Returns the architecture that a model carries, with its present head and numerics.
+    """Returns the architecture that a model carries, with its present head, patches and numerics.
 
-    Its layers say what `weights.load` and you may have changed: the width and the activation of the
-    classifier, GELU and the epsilons. None for a model that carries no architecture.
+    Its layers say what other functions and you may have changed: the width and the activation of
+    the classifier, GELU and the epsilons. None for a model that carries no architecture.
     """
     arch = getattr(model, "architecture", None)
     if arch is None:
@@ -313,15 +298,21 @@ def architecture_of(model: keras.Model) -> Architecture | None:
     block = next((layer for layer in model.layers if isinstance(layer, EncoderBlock)), None)
     if block is None:  # such as the model of `attention_maps`
         return None
-    options = {"head_use_bias": head is None or head.use_bias}
-    options["final_norm"] = arch.options.final_norm and "encoder_norm" in layers
+    embedding = layers["embedding"]
+    options = dataclasses.replace(
+        arch.options,
+        head_use_bias=head is None or head.use_bias,
+        final_norm=arch.options.final_norm and "encoder_norm" in layers,
+        crop_to_patches=embedding.crop,
+    )
     changes: dict[str, Any] = {
         "num_classes": num_classes and num_classes - arch.options.extra_classes,
         "representation_size": None if pre_logits is None else pre_logits.units,
         "classifier_activation": None if head is None else _name_of(head.activation),
         "gelu": block.gelu,
         "layer_norm_epsilon": block.layer_norm_epsilon,
-        "options": dataclasses.replace(arch.options, **options),
+        "patch_size": embedding.patch_size,
+        "options": options,
     }
     if isinstance(arch, HybridArchitecture) and "conv_root" in layers:
         changes["standardization"] = layers["conv_root"].standardization

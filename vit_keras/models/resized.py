@@ -1,5 +1,6 @@
 """Copies of a model for other image and patch sizes."""
 
+import dataclasses
 import math
 
 import keras
@@ -11,7 +12,6 @@ from vit_keras.layers import (
     PatchEmbedding,
 )
 from vit_keras.layers.common import pair
-from vit_keras.models.architectures import resized
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import lora_layers, merge_lora
@@ -143,12 +143,11 @@ def _resized(
 
 
 def _described(copy, model):
-    """Copies the description of a model to its copy for other sizes, whose architecture it sets."""
+    """Copies the description of a model to its copy for images of another size."""
     copy_description(copy, model)
-    embedding = next((x for x in copy.layers if isinstance(x, PatchEmbedding)), None)
-    arch, size = getattr(model, "architecture", None), tuple(copy.input_shape[1:3])
-    if isinstance(copy, ImageModel):
-        copy.architecture = resized(arch, size, embedding)
+    if isinstance(copy, ImageModel) and copy.architecture is not None:
+        size = tuple(copy.input_shape[1:3])
+        copy.architecture = dataclasses.replace(copy.architecture, image_size=size)
     return copy
 
 
