@@ -3,88 +3,56 @@
 The layers of vit-keras 0.x are registered under that version's names on first use.
 """
 
-from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.blocks import (
-    EncoderBlock,
-    FeatureAdapter,
-    LayerScale,
-    MlpBlock,
-    SwiGLU,
-    WithAttentionWeights,
-)
-from vit_keras.layers.common import BlockOptions, Rope
-from vit_keras.layers.heads import MAPHead, PatchBoxes, PrototypeHead
-from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
-from vit_keras.layers.positions import (
-    AddDynamicPositions,
-    AddPositionEmbs,
-    AddPositionEmbs2D,
-    AddResizedPositions,
-    AddSinCosPositions,
-)
-from vit_keras.layers.positions_in_attention import RelativeBias2D, RelativeLogits, RotaryPositions
-from vit_keras.layers.residual import (
-    BottleneckUnit,
-    GroupNorm,
-    PreActivationUnit,
-    ResNetInput,
-    ResNetStage,
-    RootBlock,
-    StdConv,
-)
-from vit_keras.layers.text import TakeToken, TextEmbedding, TextMask
-from vit_keras.layers.tokens import (
-    ClassToken,
-    DropClassToken,
-    PatchEmbedding,
-    PatchMap,
-    RegisterTokens,
-    TakeClassToken,
-)
-from vit_keras.support.extras import lazy_names
+# ruff: noqa: F401
+from typing import TYPE_CHECKING
+
+from vit_keras.support.extras import typed_names
+
+if TYPE_CHECKING:
+    from vit_keras.layers.attention import MultiHeadDotProductAttention
+    from vit_keras.layers.blocks import (
+        EncoderBlock,
+        FeatureAdapter,
+        LayerScale,
+        MlpBlock,
+        SwiGLU,
+        WithAttentionWeights,
+    )
+    from vit_keras.layers.common import BlockOptions, Rope
+    from vit_keras.layers.heads import MAPHead, PatchBoxes, PrototypeHead
+    from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
+    from vit_keras.layers.positions import (
+        AddDynamicPositions,
+        AddPositionEmbs,
+        AddPositionEmbs2D,
+        AddResizedPositions,
+        AddSinCosPositions,
+    )
+    from vit_keras.layers.positions_in_attention import (
+        RelativeBias2D,
+        RelativeLogits,
+        RotaryPositions,
+    )
+    from vit_keras.layers.residual import (
+        BottleneckUnit,
+        GroupNorm,
+        PreActivationUnit,
+        ResNetInput,
+        ResNetStage,
+        RootBlock,
+        StdConv,
+    )
+    from vit_keras.layers.text import TakeToken, TextEmbedding, TextMask
+    from vit_keras.layers.tokens import (
+        ClassToken,
+        DropClassToken,
+        PatchEmbedding,
+        PatchMap,
+        RegisterTokens,
+        TakeClassToken,
+    )
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__ = lazy_names(__name__, {k: f"vit_keras.legacy.names:{k}" for k in OF_VERSION_0})
-
-__all__ = [
-    "AddDynamicPositions",
-    "AddPositionEmbs",
-    "AddPositionEmbs2D",
-    "AddResizedPositions",
-    "AddSinCosPositions",
-    "BlockOptions",
-    "BottleneckUnit",
-    "ClassToken",
-    "CorruptTokens",
-    "DropClassToken",
-    "EncoderBlock",
-    "FeatureAdapter",
-    "GroupNorm",
-    "LayerScale",
-    "MAPHead",
-    "MlpBlock",
-    "MultiHeadDotProductAttention",
-    "PatchBoxes",
-    "PatchDropout",
-    "PatchEmbedding",
-    "PatchMap",
-    "PreActivationUnit",
-    "PrototypeHead",
-    "RegisterTokens",
-    "RelativeBias2D",
-    "RelativeLogits",
-    "ResNetInput",
-    "ResNetStage",
-    "RestoreTokens",
-    "RootBlock",
-    "Rope",
-    "RotaryPositions",
-    "StdConv",
-    "SwiGLU",
-    "TakeClassToken",
-    "TakeToken",
-    "TakeVisible",
-    "TextEmbedding",
-    "TextMask",
-    "WithAttentionWeights",
-]
+__getattr__, __all__ = typed_names(
+    __name__, {name: f"vit_keras.legacy.names:{name}" for name in OF_VERSION_0}
+)

@@ -100,7 +100,9 @@ def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     return __getattr__
 
 
-def typed_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
+def typed_names(
+    package: str, others: Mapping[str, str] = types.MappingProxyType({})
+) -> tuple[Callable[[str], Any], list[str]]:
     """Returns the `__getattr__` and the `__all__` of a package whose names are listed only once.
 
     The names are the ones that its `__init__` imports below `if TYPE_CHECKING:`, where type
@@ -108,6 +110,7 @@ def typed_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
 
     Args:
         package: The package's `__name__`.
+        others: Names that are not in `__all__`, and their places as in `lazy_names`.
     """
     loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
     blocks = [
@@ -115,7 +118,7 @@ def typed_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
     ]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     places = {a.name: f"{node.module}:{a.name}" for node in imports for a in node.names}
-    return lazy_names(package, places), sorted(places)
+    return lazy_names(package, {**places, **others}), sorted(places)
 
 
 BACKENDS = ("tensorflow", "jax", "torch")
