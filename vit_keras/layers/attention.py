@@ -35,6 +35,13 @@ def weights_dtype(compute_dtype: str) -> str:
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
+def specs_with_weights(x, num_heads: int, keys: int | None, compute_dtype: str) -> tuple:
+    """The results of a layer that returns tokens like `x` and attention weights, without values."""
+    weights = (x.shape[0], num_heads, x.shape[1], keys)
+    tokens = keras.KerasTensor(x.shape, dtype=compute_dtype)
+    return tokens, keras.KerasTensor(weights, dtype=weights_dtype(compute_dtype))
+
+
 def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=None):
     """softmax(q kᵀ + bias) v, with (B, H) as one axis: XLA's fastest form on CPUs.
 
@@ -277,10 +284,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         return [None if bias is None else row(bias) for bias in biases]
 
     def compute_output_spec(self, q, kv=None, return_attention_weights=False, **_):
-        x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
-        if not return_attention_weights:
-            return x
-        if self.windows is not None:
+        keys = (q if kv is None else kv).shape[1]
+        specs = specs_with_weights(q, self.num_heads, keys, self.compute_dtype)
+        if return_attention_weights and self.windows is not None:
             refuse_weights(self)
-        shape = (q.shape[0], self.num_heads, q.shape[1], (q if kv is None else kv).shape[1])
-        return x, keras.KerasTensor(shape, dtype=weights_dtype(self.compute_dtype))
+        return specs if return_attention_weights else specs[0]

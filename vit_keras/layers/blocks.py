@@ -6,7 +6,11 @@ import keras
 from keras import ops
 
 from vit_keras.layers import backends
-from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
+from vit_keras.layers.attention import (
+    MultiHeadDotProductAttention,
+    specs_with_weights,
+    weights_dtype,
+)
 from vit_keras.layers.base import GELUS, Layer, Normal, SeededLayer
 from vit_keras.layers.common import (
     NORMALIZATIONS,
@@ -406,10 +410,7 @@ class EncoderBlock(SeededLayer):
         return x if layer_scale is None else layer_scale(x)
 
     def compute_output_spec(self, inputs, return_attention_weights=False, **_):
-        y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_weights:
-            return y
-        return y, self.attention.compute_output_spec(inputs, return_attention_weights=True)[1]
+        return self.attention.compute_output_spec(inputs, None, return_attention_weights)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -448,6 +449,6 @@ class WithAttentionWeights(Layer):
         return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
 
     def compute_output_spec(self, inputs, **_):
-        x, weights = self.block.compute_output_spec(inputs, return_attention_weights=True)
-        dtypes = self.compute_dtype, weights_dtype(self.compute_dtype)
-        return tuple(keras.KerasTensor(y.shape, dtype) for y, dtype in zip((x, weights), dtypes))
+        self.block.compute_output_spec(inputs, return_attention_weights=True)  # refuses windows
+        heads = self.block.num_heads
+        return specs_with_weights(inputs, heads, inputs.shape[1], self.compute_dtype)

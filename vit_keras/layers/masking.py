@@ -11,6 +11,7 @@ from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, SeededLayer
 from vit_keras.layers.common import check_kept, check_positive
+from vit_keras.layers.tokens import insert
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -37,7 +38,7 @@ class CorruptTokens(SeededLayer):
         self.mask = _mask(self, x_shape[-1])
 
     def call(self, x, source):
-        return _take(_append(x, self.mask), source)
+        return _take(insert(x, self.mask, x.shape[1]), source)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -126,7 +127,7 @@ class RestoreTokens(SeededLayer):
         is_visible = source < source.shape[1]
         rank = ops.cumsum(ops.cast(is_visible, "int32"), axis=1) - 1
         index = ops.where(is_visible, rank, self.visible)
-        patches = _take(_append(x[:, before:], self.mask), index)
+        patches = _take(insert(x[:, before:], self.mask, x.shape[1]), index)
         return ops.concatenate([x[:, :before], patches], axis=1) if before else patches
 
     def compute_output_shape(self, x_shape, source_shape):
@@ -137,12 +138,6 @@ class RestoreTokens(SeededLayer):
 def _mask(layer, width):
     initializer = Normal(0.02, layer.fold_in("mask"))
     return layer.add_weight(name="mask", shape=(1, 1, width), initializer=initializer)
-
-
-def _append(x, token):
-    """`(B, N, D)` and `(1, 1, D)` -> `(B, N + 1, D)`."""
-    token = ops.broadcast_to(token, (ops.shape(x)[0], 1, x.shape[-1]))
-    return ops.concatenate([x, token], axis=1)
 
 
 def _take(x, index):

@@ -267,6 +267,7 @@ class _Unit(SeededLayer):
     """
 
     padding, gn3_options = "same", {"gamma_initializer": "zeros"}
+    norms_after = 1  # whether each norm follows its convolution
     defaults: tuple[str, float] = ("vit", 1e-6)  # the standardization, and the norms' epsilon
 
     def __init__(
@@ -296,18 +297,17 @@ class _Unit(SeededLayer):
         epsilon, dtype = self.group_norm_epsilon, self.dtype_policy
         return GroupNorm(name=name, epsilon=epsilon, dtype=dtype, **kwargs)
 
-    def _build_convolutions(self, input_shape):
-        """Builds the convolutions and returns the shapes between them."""
-        inner = (*input_shape[:3], self.filters)
-        inner_strided = (*strided_shape(input_shape, self.strides), self.filters)
-        self.conv1.build(input_shape)
-        self.conv2.build(inner)
-        self.conv3.build(inner_strided)
+    def build(self, input_shape):
+        output = self.compute_output_shape(input_shape)
+        shapes = input_shape, (*input_shape[:3], self.filters), (*output[:3], self.filters), output
         self.projects = self.strides != 1 or input_shape[-1] != 4 * self.filters
+        for convolution, shape in zip((self.conv1, self.conv2, self.conv3), shapes):
+            convolution.build(shape)
         if self.projects:
             self.conv_proj = self._conv(4 * self.filters, 1, "conv_proj", self.strides)
             self.conv_proj.build(input_shape)
-        return inner, inner_strided
+        for norm, shape in zip((self.gn1, self.gn2, self.gn3), shapes[self.norms_after :]):
+            norm.build(shape)
 
     def compute_output_shape(self, input_shape):
         return (*strided_shape(input_shape, self.strides), 4 * self.filters)
@@ -342,10 +342,7 @@ class BottleneckUnit(_Unit):
     """
 
     def build(self, input_shape):
-        inner, inner_strided = self._build_convolutions(input_shape)
-        self.gn1.build(inner)
-        self.gn2.build(inner_strided)
-        self.gn3.build(self.compute_output_shape(input_shape))
+        super().build(input_shape)
         if self.projects:
             self.gn_proj = self._norm("gn_proj")
             self.gn_proj.build(self.compute_output_shape(input_shape))
@@ -379,14 +376,8 @@ class PreActivationUnit(_Unit):
         (None, 56, 56, 256)
     """
 
-    padding, gn3_options = "fixed", {}
+    padding, gn3_options, norms_after = "fixed", {}, 0
     defaults = ("bit", 1e-5)
-
-    def build(self, input_shape):
-        inner, inner_strided = self._build_convolutions(input_shape)
-        self.gn1.build(input_shape)
-        self.gn2.build(inner)
-        self.gn3.build(inner_strided)
 
     def call(self, x):
         y = ops.relu(self.gn1(x))

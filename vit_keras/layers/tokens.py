@@ -115,6 +115,13 @@ class PatchEmbedding(SeededLayer):
         return (input_shape[0], None if None in grid else math.prod(grid), self.hidden_size)
 
 
+def insert(x, tokens, after: int = 0):
+    """Inserts tokens `(1, T, D)` after the first ones of each image: `(B, N + T, D)`."""
+    tokens = ops.broadcast_to(tokens, (ops.shape(x)[0], *tokens.shape[1:]))
+    parts = (x[:, :after], tokens, x[:, after:])
+    return ops.concatenate([part for part in parts if part.shape[1] != 0], axis=1)
+
+
 def _more(tokens, count):
     """`tokens + count`; None for images of any size."""
     return None if tokens is None else tokens + count
@@ -139,8 +146,7 @@ class ClassToken(Layer):
         self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
 
     def call(self, x):
-        cls = ops.broadcast_to(self.cls, (ops.shape(x)[0], 1, x.shape[-1]))
-        return ops.concatenate([cls, x], axis=1)
+        return insert(x, self.cls)
 
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
@@ -258,9 +264,7 @@ class RegisterTokens(SeededLayer):
         )
 
     def call(self, x):
-        shape = (ops.shape(x)[0], self.num_registers, x.shape[-1])
-        registers = ops.broadcast_to(self.registers, shape)
-        return ops.concatenate([x[:, : self.after], registers, x[:, self.after :]], axis=1)
+        return insert(x, self.registers, self.after)
 
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape

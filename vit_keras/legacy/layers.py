@@ -6,7 +6,7 @@ New models use `EncoderBlock`. `vit_keras.legacy` builds these and converts them
 import keras
 from keras import ops
 
-from vit_keras.layers.attention import weights_dtype
+from vit_keras.layers.attention import attend, specs_with_weights
 from vit_keras.layers.base import GELUS, Dense, SeededLayer
 from vit_keras.layers.common import check_positive, check_rates, layer_norm
 
@@ -54,11 +54,10 @@ class MultiHeadSelfAttention(SeededLayer):
         self.combine_heads = self.dense(width, width, "out")
 
     def call(self, inputs):
-        projected = (dense(inputs) for dense in self.branches[:3])
-        query, key, value = map(self._heads, projected)  # (B, H, N, d)
-        logits = ops.matmul(query * self.projection_dim**-0.5, ops.transpose(key, (0, 1, 3, 2)))
-        weights = ops.softmax(ops.cast(logits, weights_dtype(self.compute_dtype)), axis=-1)
-        x = ops.transpose(ops.matmul(ops.cast(weights, value.dtype), value), (0, 2, 1, 3))
+        shape = (-1, inputs.shape[1], self.num_heads, self.projection_dim)
+        query, key, value = (ops.reshape(dense(inputs), shape) for dense in self.branches[:3])
+        query = query * self.projection_dim**-0.5
+        x, weights = attend(query, key, value, None, lambda weights: weights, self.compute_dtype)
         return self.combine_heads(ops.reshape(x, (-1, x.shape[1], self.hidden_size))), weights
 
     @property
@@ -66,13 +65,8 @@ class MultiHeadSelfAttention(SeededLayer):
         """The dense layers, in the order of computation."""
         return [self.query_dense, self.key_dense, self.value_dense, self.combine_heads]
 
-    def _heads(self, x):
-        """`(B, N, D)` -> `(B, H, N, d)`."""
-        x = ops.reshape(x, (-1, x.shape[1], self.num_heads, self.projection_dim))
-        return ops.transpose(x, (0, 2, 1, 3))
-
     def compute_output_spec(self, inputs):
-        return _two_specs(self, inputs)
+        return specs_with_weights(inputs, self.num_heads, inputs.shape[1], self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -146,14 +140,7 @@ class TransformerBlock(SeededLayer):
         return x + self.mlpblock(self.layernorm2(x), training=training), weights
 
     def compute_output_spec(self, inputs, training=None):
-        return _two_specs(self, inputs)
+        return specs_with_weights(inputs, self.num_heads, inputs.shape[1], self.compute_dtype)
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout_rate}
-
-
-def _two_specs(layer, inputs):
-    batch, tokens, _ = inputs.shape
-    shape = (batch, layer.num_heads, tokens, tokens)
-    weights = keras.KerasTensor(shape, dtype=weights_dtype(layer.compute_dtype))
-    return keras.KerasTensor(inputs.shape, dtype=layer.compute_dtype), weights

@@ -28,6 +28,8 @@ from typing import overload
 import keras
 from keras import ops
 
+from vit_keras.support.checks import fits
+
 # The modules of this package that compute an operation, by a function of the same name. The first
 # word of a module's name is its backend.
 TABLE: dict[str, tuple[str, ...]] = {
@@ -147,14 +149,16 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
             stay as they were.
     """
     rows = _rows()
-    _check_names("kernel", mapping, rows)
+    if not fits(mapping, dict[str, dict[str, bool]]):
+        raise ValueError(f"Choices must be `{{kernel: {{option: bool}}}}`. Received: {mapping!r}")
     for kernel, options in mapping.items():
-        _check_names(f"option of {kernel!r}", options, rows[kernel])
-        for name, value in options.items():
-            if not isinstance(value, bool):
-                raise ValueError(
-                    f"A choice must be true or false. Received: {kernel}.{name}={value!r}"
-                )
+        if kernel not in rows or options.keys() - rows[kernel].keys():
+            known = {kernel: list(options) for kernel, options in rows.items()}
+            raise ValueError(
+                f"Choices must be among those of the {keras.backend.backend()} backend: {known}. "
+                f"Received: {kernel!r} with {', '.join(options)}. Measure again with "
+                "`backends.measure()`"
+            )
         rows[kernel] |= options
     lookup("check", lambda rows: None)(rows)
     global _chosen
@@ -180,18 +184,6 @@ def _rows():
     """A copy of this backend's defaults."""
     defaults = DEFAULTS.get(keras.backend.backend(), {})
     return {kernel: dict(options) for kernel, options in defaults.items()}
-
-
-def _check_names(what, mapping, allowed):
-    if not isinstance(mapping, dict):
-        raise ValueError(f"Choices must be `{{kernel: {{option: bool}}}}`. Received: {mapping!r}")
-    unknown = [name for name in mapping if name not in allowed]
-    if unknown:
-        known = ", ".join(map(repr, allowed)) or "none"
-        raise ValueError(
-            f"Each {what} must be one that the {keras.backend.backend()} backend has ({known}). "
-            f"Received: {', '.join(map(repr, unknown))}. Measure again with `backends.measure()`"
-        )
 
 
 GAIN = 1.05  # a smaller gain is noise
