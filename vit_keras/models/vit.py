@@ -5,6 +5,7 @@ Its position embeddings and their placements are in Appendix D.4.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 
 import keras
@@ -24,12 +25,12 @@ from vit_keras.layers.common import (
     NORMALIZATIONS,
     BlockOptions,
     Dropout,
-    Prefix,
     ViTOptions,
     check_choice,
     check_kept,
     check_positive,
     check_rates,
+    pair,
 )
 from vit_keras.layers.positions import ADDED, POSITION_NAMES
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
@@ -135,121 +136,52 @@ def VisionTransformer(
         >>> model.count_params()
         86567656
     """
-    check_choice(classifier, CLASSIFIERS, "classifier")
-    design = ViTOptions(**options)
-    tokens = Prefix.of(classifier, design)
-    if classifier == "distilled" or design.boxes is not None:
-        _check_heads(design, tokens, representation_size, classifier_activation)
-    check_positive(num_layers=num_layers)
-    _check_global_blocks(design.global_blocks, num_layers)
-    check_positions(position_embedding, position_embedding_at)
-    check_kept(patch_keep_rate=patch_keep_rate)
-    if patch_keep_rate != 1:
-        check_dropped_patches(position_embedding, position_embedding_at, design)
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
-    mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
-    head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
-    rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
-    check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
-    block = {**head, **rates, "rematerialize": rematerialize}
-
     x = image_input(image_size, channels, input_tensor)
-    stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
-    patches = PatchEmbedding(hidden_size, patch_size, **stem, **layer("embedding"))
-    architecture = VisionTransformerArchitecture(
-        *(tuple(x.shape[1:3]), patches.patch_size, x.shape[-1]),
+    arch = VisionTransformerArchitecture(
+        *(tuple(x.shape[1:3]), pair(patch_size, "patch_size"), x.shape[-1]),
         *(hidden_size, num_layers, num_heads, mlp_dim, num_classes or None),
         *(classifier, representation_size, gelu, layer_norm_epsilon),
         position_embedding=position_embedding,
         position_embedding_at=position_embedding_at,
-        options=design,
+        options=ViTOptions(**options),
     )
+    _check(arch, classifier_activation)
+    check_kept(patch_keep_rate=patch_keep_rate)
+    if patch_keep_rate != 1:
+        _check_dropped_patches(arch)
+    rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
+    check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
+    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    kind, design = NORMALIZATIONS[arch.options.norm], arch.options
+    norm: Callable = functools.partial(kind, layer_norm_epsilon, dtype=dtype)
+
+    stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
+    patches = PatchEmbedding(hidden_size, arch.patch_size, **stem, **layer("embedding"))
     grid = patches.grid(x.shape[1:3])
-    if (relative := position_embedding.removeprefix("learned_")) in IN_ATTENTION:
-        block |= {"position_embedding": relative, "grid": grid}
-    elif design.rope is not None or design.window_size is not None:
-        block["grid"] = grid
-    positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)
-    x = add_prefix(patches(x), tokens, design.position_cover, positions[0], layer)
+    positions = _positions(arch, grid, layer)
+    x = _with_prefix(patches(x), arch, positions[0], layer)
     x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
     if patch_keep_rate != 1:
-        x = PatchDropout(patch_keep_rate, tokens.count, **layer("patch_dropout"))(x)
-    norm: Callable = functools.partial(NORMALIZATIONS[design.norm], layer_norm_epsilon, dtype=dtype)
+        x = PatchDropout(patch_keep_rate, arch.prefix.count, **layer("patch_dropout"))(x)
     x = norm("pre_norm")(x) if design.pre_norm else x
-    x = _encode(x, positions, stochastic_depth_rate, block, design, layer)
+    block = {**_numbers(arch), **rates, "rematerialize": rematerialize}
+    x = _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer)
     if design.boxes is not None and num_classes:
-        outputs = _find(x, num_classes, tokens, grid, norm, design, layer)
+        outputs = _find(x, arch, grid, norm, layer)
     else:
-        vectors = read_vectors(x, classifier, tokens, norm, head, design, layer)
         bias = head_bias if design.head_use_bias else None
-        sizes = num_classes, representation_size
-        outputs = _classify(vectors, *sizes, classifier_activation, bias, layer)
+        vectors = _read_vectors(x, arch, norm, layer)
+        outputs = _classify(vectors, num_classes, arch, classifier_activation, bias, layer)
     model = ImageModel(image_source(x), outputs, name=name)
-    model.architecture = canonical(architecture)
+    model.architecture = canonical(arch)
     return model
 
 
-def _classify(vectors, num_classes, representation_size, activation, bias, layer):
-    """Adds the classifier, or the mean of two."""
-    x, *dist = vectors
-    x = add_head(x, num_classes, representation_size, activation, layer, bias)
-    if dist and num_classes:
-        others = add_head(dist[0], num_classes, None, None, layer, bias, name="head_dist")
-        x = keras.layers.Average(dtype=others.dtype, name="logits")([x, others])
-    return x
-
-
-def _check_global_blocks(indices, num_layers):
-    if beyond := [index for index in indices if index >= num_layers]:
-        raise ValueError(
-            f"`global_blocks` must be indices from 0 to {num_layers - 1}, since the model has "
-            f"num_layers={num_layers}. Received: {', '.join(map(str, beyond))}"
-        )
-
-
-def _check_heads(design, tokens, representation_size, classifier_activation):
-    if str(design.boxes).startswith("texts") and "cls" not in tokens.names:
-        raise ValueError(
-            f"`boxes` {design.boxes!r} merge patches with the class token. Received: a model "
-            "without one; pass `class_token=True`"
-        )
-    if representation_size is not None or classifier_activation is not None:
-        raise ValueError(
-            "The heads of `classifier` 'distilled' and of `boxes` read their tokens directly and "
-            "give logits, so `representation_size` and `classifier_activation` must be None. "
-            f"Received: representation_size={representation_size}, "
-            f"classifier_activation={classifier_activation!r}"
-        )
-
-
-def _encode(x, positions, stochastic_depth_rate, block, design, layer):
-    """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
-
-    An entry is the layer that adds to the block's input, or None. The first one is already applied.
-    """
-    options = without_windows = BlockOptions.of(design)
-    if design.global_blocks:
-        without_windows = dataclasses.replace(options, window_size=None)
-    for i, add in enumerate(positions):
-        x = x if add is None or i == 0 else add(x)
-        rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
-        of_block = without_windows if i in design.global_blocks else options
-        block |= {"options": of_block, "stochastic_depth_rate": rate}
-        x = EncoderBlock(**block, **layer(f"encoderblock_{i}"))(x)
-    return x
-
-
-def _find(x, num_classes, tokens, grid, norm, design, layer):
-    """Normalizes the tokens, and adds the heads of boxes that read registers or patches."""
-    place = (tokens.count, None)
-    if design.boxes == "tokens":
-        place = (len(tokens.names), tokens.num_registers)
-    x = norm("encoder_norm")(x) if design.final_norm else x
-    return add_boxes(x, design.boxes, num_classes, place, grid, norm, layer)
-
-
-def check_positions(kind: str, place: str) -> None:
-    """Raises ValueError for an unknown kind or placement, or for an incompatible pair."""
+def _check(arch, classifier_activation):
+    """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
+    check_choice(arch.classifier, CLASSIFIERS, "classifier")
+    check_positive(num_layers=arch.num_layers)
+    design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at
     check_choice(kind, POSITION_EMBEDDINGS, "position_embedding")
     check_choice(place, POSITION_NAMES, "position_embedding_at")
     if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
@@ -259,11 +191,30 @@ def check_positions(kind: str, place: str) -> None:
             "of every block. "
             f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
         )
+    if beyond := [index for index in design.global_blocks if index >= arch.num_layers]:
+        raise ValueError(
+            f"`global_blocks` must be indices from 0 to {arch.num_layers - 1}, since the model has "
+            f"num_layers={arch.num_layers}. Received: {', '.join(map(str, beyond))}"
+        )
+    if str(design.boxes).startswith("texts") and "cls" not in arch.prefix.names:
+        raise ValueError(
+            f"`boxes` {design.boxes!r} merge patches with the class token. Received: a model "
+            "without one; pass `class_token=True`"
+        )
+    reads_directly = arch.classifier == "distilled" or design.boxes is not None
+    if reads_directly and not (arch.representation_size is classifier_activation is None):
+        raise ValueError(
+            "The heads of `classifier` 'distilled' and of `boxes` read their tokens directly and "
+            "give logits, so `representation_size` and `classifier_activation` must be None. "
+            f"Received: representation_size={arch.representation_size}, "
+            f"classifier_activation={classifier_activation!r}"
+        )
 
 
-def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
+def _check_dropped_patches(arch):
     """Raises ValueError if dropping patches would shift positions or break windows."""
-    rope, window_size, boxes = options.rope, options.window_size, getattr(options, "boxes", None)
+    rope, window_size, boxes = arch.options.rope, arch.options.window_size, arch.options.boxes
+    kind, place = arch.position_embedding, arch.position_embedding_at
     if boxes not in (None, "tokens"):
         raise ValueError(
             "`patch_keep_rate` below 1 drops patches that may have boxes, so `boxes` must be "
@@ -282,94 +233,108 @@ def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
         )
 
 
-def added_positions(kind, place, grid, num_layers, layer) -> list:
+def _numbers(arch):
+    """The arguments that blocks and the attention pool share."""
+    names = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
+    return {name: getattr(arch, name) for name in names}
+
+
+def _positions(arch, grid, layer) -> list:
     """Returns, for each block, the layer that adds to its input `(B, N, D)`, or None."""
-    if kind not in ADDED:
-        return [None] * num_layers
-    numbers = range(num_layers if place == "every" else 1)
-    layers = [ADDED[kind](grid=grid, **layer(POSITION_NAMES[place].format(i))) for i in numbers]
+    if arch.position_embedding not in ADDED:
+        return [None] * arch.num_layers
+    make, place = ADDED[arch.position_embedding], arch.position_embedding_at
+    numbers = range(arch.num_layers if place == "every" else 1)
+    layers = [make(grid=grid, **layer(POSITION_NAMES[place].format(i))) for i in numbers]
     if place == "shared":
-        return layers * num_layers
-    return layers + [None] * (num_layers - len(layers))
+        return layers * arch.num_layers
+    return layers + [None] * (arch.num_layers - len(layers))
 
 
-def add_prefix(x, prefix: Prefix, cover: str, positions, layer):
-    """Adds the prefix and positions to patches (Eq. 1).
-
-    Args:
-        x: The patches `(B, N, D)`.
-        prefix: The tokens to put before them.
-        cover: `ViTOptions.position_cover`.
-        positions: The layer that adds positions, or None.
-        layer: A function that takes a name and returns the arguments of the layer with this name.
-
-    Returns:
-        The tokens `(B, prefix.count + N, D)`.
-    """
-    add = (lambda x: x) if positions is None else positions
-    registers = (lambda x: x) if not prefix.num_registers else _registers(prefix, cover, layer)
-    if cover == "patches":
-        return _single_tokens(registers(add(x)), prefix, layer)
-    if cover == "class":
-        return registers(add(_single_tokens(x, prefix, layer)))
-    return add(_single_tokens(registers(x), prefix, layer))
-
-
-def _registers(prefix, cover, layer):
-    after = len(prefix.names) if cover == "class" else 0
-    return RegisterTokens(prefix.num_registers, after, **layer("registers"))
-
-
-def _single_tokens(x, prefix, layer):
-    for name in reversed(prefix.names):
-        x = ClassToken(dtype=layer(name)["dtype"], name=name)(x)
+def _with_prefix(x, arch, positions, layer):
+    """Adds the tokens before the patches, and positions (Eq. 1): `(B, N, D)` -> `(B, T + N, D)`."""
+    prefix, cover = arch.prefix, arch.options.position_cover
+    dtype, after = layer("")["dtype"], len(prefix.names) if cover == "class" else 0
+    added = [] if positions is None else [positions]
+    single = [ClassToken(dtype=dtype, name=name) for name in reversed(prefix.names)]
+    registers = []
+    if prefix.num_registers:
+        registers.append(RegisterTokens(prefix.num_registers, after, **layer("registers")))
+    orders = {
+        "all": (registers, single, added),
+        "class": (single, added, registers),
+        "patches": (added, registers, single),
+    }
+    for add in itertools.chain(*orders[cover]):
+        x = add(x)
     return x
 
 
-def read_vectors(
-    x, classifier: str, prefix: Prefix, norm: Callable, head: dict, options: ViTOptions, layer
-) -> list:
-    """Normalizes the tokens and reads vectors for the heads.
+def _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer):
+    """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
 
-    Args:
-        x: The tokens `(B, T + N, D)` after the last block.
-        classifier: As in `VisionTransformer`.
-        prefix: The T tokens before the patches.
-        norm: A function that takes a name and returns the normalization with this name.
-        head: The arguments of `MAPHead`.
-        options: The model's options.
-        layer: A function that takes a name and returns the arguments of the layer with this name.
+    An entry is the layer that adds to the block's input, or None. The first one is already applied.
+    """
+    options = without_windows = BlockOptions.of(arch.options)
+    if arch.options.global_blocks:
+        without_windows = dataclasses.replace(options, window_size=None)
+    if (relative := arch.position_embedding.removeprefix("learned_")) in IN_ATTENTION:
+        block |= {"position_embedding": relative, "grid": grid}
+    elif options.rope is not None or options.window_size is not None:
+        block["grid"] = grid
+    for i, add in enumerate(positions):
+        x = x if add is None or i == 0 else add(x)
+        rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
+        of_block = without_windows if i in arch.options.global_blocks else options
+        block |= {"options": of_block, "stochastic_depth_rate": rate}
+        x = EncoderBlock(**block, **layer(f"encoderblock_{i}"))(x)
+    return x
+
+
+def _find(x, arch, grid, norm, layer):
+    """Normalizes the tokens, and adds the heads of boxes that read registers or patches."""
+    place, boxes = (arch.prefix.count, None), arch.options.boxes
+    if boxes == "tokens":
+        place = (len(arch.prefix.names), arch.prefix.num_registers)
+    x = norm("encoder_norm")(x) if arch.options.final_norm else x
+    return add_boxes(x, boxes, arch.num_classes, place, grid, norm, layer)
+
+
+def _classify(vectors, num_classes, arch, activation, bias, layer):
+    """Adds the classifier, or the mean of two."""
+    x, *dist = vectors
+    x = add_head(x, num_classes, arch.representation_size, activation, layer, bias)
+    if dist and num_classes:
+        others = add_head(dist[0], num_classes, None, None, layer, bias, name="head_dist")
+        x = keras.layers.Average(dtype=others.dtype, name="logits")([x, others])
+    return x
+
+
+def _read_vectors(x, arch, norm, layer) -> list:
+    """Normalizes tokens `(B, T + N, D)` and reads vectors for the heads.
 
     Returns:
         `[(B, D)]`, or two of them for "distilled"; `[(B, 2D)]` for "token_gap".
     """
-    dtype = layer("encoder_norm")["dtype"]
-    norm = norm("encoder_norm") if options.final_norm else lambda x: x
+    dtype, design, classifier = layer("")["dtype"], arch.options, arch.classifier
+    norm = norm("encoder_norm") if design.final_norm else lambda x: x
+    patches = lambda x: x
+    if arch.prefix.count:
+        patches = DropClassToken(arch.prefix.count, dtype=dtype, name="patch_tokens")
+    mean = keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")
     if classifier == "gap_norm":
-        return [norm(_mean(_patches(x, prefix, dtype), dtype))]
+        return [norm(mean(patches(x)))]
     x = norm(x)
     if classifier == "gap":
-        return [_mean(_patches(x, prefix, dtype), dtype)]
+        return [mean(patches(x))]
     if classifier == "map":
-        sizes = {
-            "num_heads": options.map_heads or head["num_heads"],
-            "mlp_dim": options.map_mlp_dim or head["mlp_dim"],
-        }
-        x = x if options.pool_all_tokens else _patches(x, prefix, dtype)
-        return [MAPHead(**{**head, **sizes}, **layer("MAPHead_0"))(x)]
+        head, sizes = _numbers(arch), {"num_heads": design.map_heads, "mlp_dim": design.map_mlp_dim}
+        head |= {name: size for name, size in sizes.items() if size}
+        x = x if design.pool_all_tokens else patches(x)
+        return [MAPHead(**head, **layer("MAPHead_0"))(x)]
     read = {"distilled": ("token", "dist_token")}.get(classifier, ("token",))
     vectors = [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(read)]
     if classifier == "token_gap":
-        vectors.append(_mean(_patches(x, prefix, dtype), dtype))
+        vectors.append(mean(patches(x)))
         return [keras.layers.Concatenate(dtype=dtype, name="token_gap")(vectors)]
     return vectors
-
-
-def _patches(x, prefix, dtype):
-    if not prefix.count:
-        return x
-    return DropClassToken(prefix.count, dtype=dtype, name="patch_tokens")(x)
-
-
-def _mean(x, dtype):
-    return keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")(x)
