@@ -25,7 +25,7 @@ from vit_keras.layers.positions_in_attention import (
     RelativeLogits,
     RotaryPositions,
 )
-from vit_keras.layers.windows import check_build, check_sequence, refuse_weights, windows_of
+from vit_keras.layers.windows import Windows, check, refuse_weights
 
 MASKED = -3e4  # a logit whose weight is 0, within float16
 
@@ -165,9 +165,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
         self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
-        self.windows, size = None, self.options.window_size
-        if size is not None:
-            self.windows = windows_of(size, self.grid, position_embedding)
+        size = self.options.window_size
+        self.windows = None if size is None else Windows(self.grid, size)
         self._make_positions()
         self._make_norms()
         self.num_heads, self.offset = num_heads, None
@@ -226,7 +225,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         for layer in positions:
             layer.build((q_shape[0], q_shape[1], *heads))
         if self.windows is not None:
-            check_build(self, q_shape, kv_shape)
+            check(self, q_shape, kv_shape)
             self.sequence = tuple(q_shape)
 
     def call(
@@ -238,7 +237,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         attention_mask=None,
     ):
         if self.windows is not None:
-            check_sequence(self.windows, q.shape, None if kv is None else kv.shape)
+            check(self, q.shape, None if kv is None else kv.shape)
             check_tokens(self, q.shape, self.sequence)
             if return_attention_weights:
                 refuse_weights(self)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from keras import ops
 
-from vit_keras.layers.common import pair
-
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
@@ -131,62 +129,30 @@ def _flat(x):
     return ops.reshape(x, (-1, x.shape[1], math.prod(x.shape[2:])))
 
 
-def windows_of(
-    window_size: int | tuple[int, int],
-    grid: tuple[int, int] | None,
-    position_embedding: str | None = None,
-) -> Windows:
-    """Returns the windows of a block.
-
-    Args:
-        window_size: As in `BlockOptions`.
-        grid: The rows and columns of patches.
-        position_embedding: As in `MultiHeadDotProductAttention`.
-
-    Raises:
-        ValueError: If there is no grid, or if positions depend on offsets between all tokens.
-    """
-    size = pair(window_size, "window_size")
-    if grid is None:
-        raise ValueError(
-            "`window_size` needs the `grid` (rows, columns) of the patches. Received: "
-            f"window_size={size}, grid=None"
-        )
-    if position_embedding in ("relative", "relative_2d"):
-        raise ValueError(
-            "Relative positions need attention between all tokens, so `window_size` must be None. "
-            f"Received: window_size={size}, "
-            f"position_embedding={position_embedding!r}"
-        )
-    return Windows(grid, size)
-
-
-def check_build(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
-    """Raises ValueError if the windows of an attention layer cannot be built.
+def check(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
+    """Raises ValueError if the windows of an attention layer do not suit it or a sequence.
 
     Keras hides errors of a constructor while it copies a model, but not those of `build`.
     """
     windows, options = layer.windows, layer.options
-    if windows.are_padded and (layer.rotary is not None or options.qk_norm):
-        rows, columns = windows.grid
-        raise ValueError(
-            "`window_size` must divide the grid of patches if queries and keys are rotated or "
-            "normalized, since padding has no key there. Received: "
-            f"window_size={windows.size}, a grid of {rows}x{columns} patches, "
-            f"position_embedding={layer.position_embedding!r}, rope={options.rope}, "
-            f"qk_norm={options.qk_norm}"
+    if layer.grid is None:
+        rule = "needs the `grid` (rows, columns) of the patches"
+    elif layer.position_embedding in ("relative", "relative_2d"):
+        rule = "must be None with relative positions, which are between all tokens"
+    elif windows.are_padded and (layer.rotary is not None or options.qk_norm):
+        rule = (
+            "must divide the grid of patches if queries and keys are rotated or normalized, since "
+            "padding has no key there"
         )
-    check_sequence(windows, q_shape, kv_shape)
-
-
-def check_sequence(windows: Windows, q_shape: tuple, kv_shape: tuple | None) -> None:
-    """Raises ValueError unless a sequence has the patches of the grid and attends to itself."""
-    if kv_shape is not None or windows.prefix(q_shape[1]) < 0:
-        raise ValueError(
-            "Attention within windows needs a sequence that attends to itself and that ends with "
-            f"the patches of a grid of {windows.grid[0]}x{windows.grid[1]}. Received: q of shape "
-            f"{tuple(q_shape)} and kv of shape {kv_shape}. Make the layer without `window_size`"
-        )
+    elif kv_shape is not None or windows.prefix(q_shape[1]) < 0:
+        rule = "needs a sequence that attends to itself and that ends with the patches of the grid"
+    else:
+        return
+    raise ValueError(
+        f"`window_size` {rule}. Received: window_size={windows.size}, grid={layer.grid}, "
+        f"position_embedding={layer.position_embedding!r}, rope={options.rope}, "
+        f"qk_norm={options.qk_norm}, q of shape {tuple(q_shape)} and kv of shape {kv_shape}"
+    )
 
 
 def refuse_weights(layer) -> None:
