@@ -160,17 +160,18 @@ def blockwise(query, key, value, scale):
 
 
 def _forward(query, key, value, scale):
-    def of_head(tensors, sums):
+    def of_head(tensors):
         query, key, value = tensors  # (N, d)
 
-        def of_block(blocks, sums):
+        def of_block(blocks):
             weights = _weights(blocks[0] * scale, key)
-            return [tf.matmul(tf.cast(weights, value.dtype), value)], sums
+            return [tf.matmul(tf.cast(weights, value.dtype), value)]
 
-        (x,), _ = _loop(of_block, [_blocks(query)], 1)
-        return [_tokens(x, query.shape[0])], sums
+        blocks = _blocks(query)
+        return [_tokens(*_map(of_block, [blocks], blocks[0]), query.shape[0])]
 
-    (x,), _ = _loop(of_head, [_heads(y) for y in (query, key, value)], 1)
+    tensors = [_heads(y) for y in (query, key, value)]
+    (x,) = _map(of_head, tensors, tensors[0][0])
     return _ungrouped(x, query.shape[2])
 
 
@@ -180,52 +181,39 @@ def _backward(query, key, value, scale, x, gradient):
         tensors = [_heads(y) for y in (query, key, value)]
     products = tf.reduce_sum(tf.cast(gradient * x, exact), -1, keepdims=True)  # (B, N, H, 1)
 
-    def of_head(tensors, sums):
+    def of_head(tensors):
         query, key, value, *others = tensors
 
-        def of_block(blocks, sums):
+        def of_block(blocks):
             query, gradient, products = blocks
             query = query * scale
             weights = _weights(query, key)
             logits = tf.cast(tf.matmul(gradient, value, transpose_b=True), exact)
             logits = weights * (logits - products)  # their gradient
             weights, logits = tf.cast(weights, value.dtype), tf.cast(logits, key.dtype)
-            summands = (
-                tf.matmul(logits, query, transpose_a=True),
-                tf.matmul(weights, gradient, transpose_a=True),
-            )
-            sums = tuple(x + tf.cast(y, exact) for x, y in zip(sums, summands))
-            return [tf.matmul(logits, key) * scale], sums
+            return [
+                tf.matmul(logits, key) * scale,
+                tf.cast(tf.matmul(logits, query, transpose_a=True), exact),
+                tf.cast(tf.matmul(weights, gradient, transpose_a=True), exact),
+            ]
 
-        zeros = tf.zeros_like(key, exact)
-        blocks = [_blocks(y) for y in (query, *others)]
-        (query_gradient,), of_others = _loop(of_block, blocks, 1, (zeros, zeros))
-        of_others = [tf.cast(y, key.dtype) for y in of_others]
-        return [_tokens(query_gradient, query.shape[0]), *of_others], sums
+        blocks, wide = [_blocks(y) for y in (query, *others)], tf.cast(key, exact)
+        query_gradient, *parts = _map(of_block, blocks, blocks[0][0], wide, wide)
+        summed = [tf.cast(tf.reduce_sum(part, 0), key.dtype) for part in parts]
+        return [_tokens(query_gradient, query.shape[0]), *summed]
 
-    gradients, _ = _loop(of_head, [*tensors, _heads(gradient), _heads(products)], 3)
+    results = [y[0] for y in tensors]
+    gradients = _map(of_head, [*tensors, _heads(gradient), _heads(products)], *results)
     return [_ungrouped(y, query.shape[2]) for y in gradients]
 
 
-def _loop(function, tensors, count, sums=()):
-    """Calls `function(rows, sums) -> results, sums` for each index of the first axis of `tensors`.
+def _map(function, tensors, *results):
+    """Calls `function` for each index of the first axis of `tensors`, one after the other.
 
-    Returns:
-        `count` results, each shaped like the corresponding tensor, and the last sums.
+    It takes a list of tensors, and returns a list of tensors like `results`.
     """
-    rows = tf.shape(tensors[0])[0] if tensors[0].shape[0] is None else tensors[0].shape[0]
-    results = [
-        tf.TensorArray(like.dtype, rows, element_shape=like.shape[1:]) for like in tensors[:count]
-    ]
-
-    def body(i, results, sums):
-        new, sums = function([x[i] for x in tensors], sums)
-        return i + 1, [result.write(i, x) for result, x in zip(results, new)], sums
-
-    _, results, sums = tf.while_loop(
-        lambda i, *_: i < rows, body, (0, results, sums), parallel_iterations=1
-    )
-    return [result.stack() for result in results], sums
+    like = [tf.TensorSpec(result.shape, result.dtype) for result in results]
+    return tf.map_fn(function, tensors, fn_output_signature=like, parallel_iterations=1)
 
 
 def _weights(query, key):
