@@ -312,14 +312,6 @@ IN_TRAINING = {
 }
 
 
-@backends.dispatch("affine")
-def affine(rows, kernel, bias, tokens):
-    """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None; images have `tokens` tokens."""
-    y = ops.matmul(rows, kernel)
-    # TensorFlow fuses ops.add, its bias_add, into the product; it does not fuse +.
-    return y if bias is None else ops.add(y, bias)
-
-
 def sizes_of(x):
     """The shape of a tensor; sizes that TensorFlow does not know are tensors."""
     return ops.shape(x) if None in x.shape[1:] else tuple(x.shape)
@@ -348,8 +340,9 @@ def linear(x, kernel, bias, activation=None):
         kernel = ops.reshape(kernel, (size, -1))
     if bias is not None:
         bias = ops.reshape(bias, (-1,)) if len(bias.shape) > 1 else ops.convert_to_tensor(bias)
-    tokens = x.shape[1] if len(x.shape) > 2 else 1
-    y = affine(ops.reshape(x, (-1, size)), kernel, bias, tokens)
+    y = ops.matmul(ops.reshape(x, (-1, size)), kernel)
+    # TensorFlow fuses ops.add, its bias_add, into the product; it does not fuse +.
+    y = y if bias is None else ops.add(y, bias)
     return ops.reshape(y if activation is None else activation(y), shape)
 
 

@@ -36,7 +36,6 @@ TABLE: dict[str, tuple[str, ...]] = {
     # layers
     "layer_norm": ("torch", "tensorflow"),
     "linear": ("torch",),
-    "affine": ("jax",),
     "attention": ("torch", "jax", "tensorflow"),
     # layers in training
     "mlp": ("torch", "jax"),

@@ -198,14 +198,6 @@ def _written_out(query, key, value, scale):
     return _heads_first(_product("bgqn,bgnd->bgqd", weights, value))
 
 
-def affine(rows, kernel, bias, tokens: int):
-    """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None: `(R, M)`."""
-    if is_long(tokens) and on_cpus():
-        return _affine(rows, kernel, bias, None)
-    y = ops.matmul(rows, kernel)
-    return y if bias is None else ops.add(y, bias)
-
-
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis of `(…, D)`."""
     gamma, beta = ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
