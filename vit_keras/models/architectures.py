@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from vit_keras.layers import EncoderBlock
+from vit_keras.layers import EncoderBlock, PatchEmbedding
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
 from vit_keras.support.checks import check_annotated
@@ -291,14 +291,15 @@ def architecture_of(model: keras.Model) -> Architecture | None:
     if arch is None:
         return None
     layers = {layer.name: layer for layer in model.layers}
-    head, pre_logits = layers.get("head"), layers.get("pre_logits")
+    heads = (layers.get(name) for name in ("head", "pre_logits"))
+    head, pre_logits = (x if isinstance(x, keras.layers.Dense) else None for x in heads)
     num_classes = None if head is None else head.units
     if isinstance(arch, ResNetArchitecture):
         return dataclasses.replace(arch, num_classes=num_classes)
     block = next((layer for layer in model.layers if isinstance(layer, EncoderBlock)), None)
-    if block is None:  # such as the model of `attention_maps`
+    embedding = layers.get("embedding")
+    if block is None or not isinstance(embedding, PatchEmbedding):  # as in `attention_maps`
         return None
-    embedding = layers["embedding"]
     options = dataclasses.replace(
         arch.options,
         head_use_bias=head is None or head.use_bias,

@@ -81,15 +81,6 @@ def add_boxes(x, kind: str, num_classes: int, place, grid, norm, layer) -> dict:
     return outputs
 
 
-def head_layers(kind: str) -> list[str]:
-    """Returns the names of the layers with weights that `add_boxes` adds."""
-    mlp = lambda name: [*(f"{name}_mlp_{i}" for i in range(DEPTH - 1)), name]
-    if not kind.startswith("texts"):
-        return [*mlp("head_boxes"), *mlp("head")]
-    names = ["head_norm", *mlp("head_boxes"), "head", "head_shift", "head_scale"]
-    return names + (mlp("head_objectness") if kind == "texts_objectness" else [])
-
-
 def _mlp(x, activation, layer, name, units):
     width = x.shape[-1]
     for i in range(DEPTH - 1):

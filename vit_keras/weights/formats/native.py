@@ -19,6 +19,9 @@ from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.formats.tensor_names import count_blocks, guess_image_size, resnet_sizes
 
 
+LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
+
+
 @dataclasses.dataclass(frozen=True)
 class VariableLayout:
     """The variables of any model, and the grid of its patches.
@@ -74,7 +77,7 @@ def infer(shapes: dict, config: dict) -> dict:
     if "layers" in model:
         if not isinstance(model.get("architecture"), dict):
             raise ValueError("Its model was not made by a constructor of this package")
-        return with_tuples(model["architecture"])
+        return {**LEARNED, **with_tuples(model["architecture"])}
     if "root_block/conv_root/0" in shapes:
         num_classes = shapes.get("head/0", (None,))[-1]
         return resnet_sizes(shapes, "root_block/conv_root/0") | {"num_classes": num_classes}

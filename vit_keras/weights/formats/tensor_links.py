@@ -15,7 +15,6 @@ import keras
 import numpy as np
 
 from vit_keras.layers.common import QKV_BIASES
-from vit_keras.models.boxes import head_layers
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_names import LAYOUTS, PoolNames, TensorNames
 
@@ -284,9 +283,10 @@ def head_links(arch, names: TensorNames) -> list[Link]:
     if arch.num_classes is None:
         return links
     if arch.options.boxes is not None:
-        layers = head_layers(arch.options.boxes) if names.boxes else ()
+        layers = dict.fromkeys(path.rpartition("/")[0] for path in arch.paths)
         tie = lambda name: norm if name == "head_norm" else dense
-        return [link for ours in layers for link in tie(ours)(names.boxes[ours], ours)]
+        held = [ours for ours in layers if ours in names.boxes]
+        return [link for ours in held for link in tie(ours)(names.boxes[ours], ours)]
     if not arch.options.head_use_bias:
         axes = (0, 1) if names.projection_is_ours else (1, 0)  # (D, K) or (K, D)
         return [*links, transposed(names.projection, "head/kernel", axes)]
