@@ -18,7 +18,6 @@ from vit_keras.weights.formats.google import sizes
 from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.formats.tensor_names import count_blocks, guess_image_size, resnet_sizes
 
-
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 
 
