@@ -19,6 +19,9 @@ MODELS = {
     "resnet": lambda: ResNet((30, 37), (1, 2), 0.5, 5),
     "attention": lambda: attention_without_stack(VisionTransformer((12, 8), 4, **SMALL)),
     "relative": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding="relative"),
+    "token_gap": lambda: VisionTransformer((12, 8), 4, **SMALL, classifier="token_gap"),
+    "distilled": lambda: VisionTransformer((12, 8), 4, **SMALL, classifier="distilled"),
+    "every": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding_at="every"),
     "masked_patch": lambda: pretext("masked_patch"),
     "mae": lambda: pretext("mae", decoder_hidden_size=8, decoder_num_layers=1, decoder_num_heads=2),
     "dino": lambda: self_distillation(),
@@ -100,3 +103,13 @@ def test_a_shared_layer_counts_once_for_each_call_in_the_model():
     assert inspection.flops(once).macs == 8 * 8 * 3 * 3
     assert inspection.flops(twice).macs == 2 * 8 * 8 * 3 * 3
     assert inspection.flops(once).params == inspection.flops(twice).params == 3 * 3 + 3
+
+
+@pytest.mark.once
+def test_every_registered_layer_has_a_cost_rule():
+    for kind in keras.saving.get_custom_objects().values():
+        if kind.__module__.startswith("vit_keras.layers.") and issubclass(kind, keras.Layer):
+            assert {*kind.__mro__} & {*inspection.RULES}, (
+                f"{kind.__name__} has no cost rule. Add one to vit_keras.inspection.RULES; "
+                "CONTRIBUTING.md shows how, under 'A new layer'."
+            )

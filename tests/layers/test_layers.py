@@ -1,12 +1,15 @@
-"""Layers against formulas in NumPy: attention, positions, masks and dropout."""
+"""Layers against formulas in NumPy, loops, and the distributions of their initial weights."""
 
 import keras
 import numpy as np
 import pytest
 
-from tests import reference
-from tests.helpers import assert_close, randomize, to_numpy
+from tests import reference, resnet_reference
+from tests.helpers import assert_close, randomize, spread, to_numpy, weights_by_path
 from vit_keras import layers, models
+from vit_keras.layers import GroupNorm, PatchDropout, StdConv, base
+from vit_keras.layers.base import Dense, HeadsDense
+from vit_keras.models import VisionTransformer
 
 TOKENS, GRID = (2, 6, 12), (2, 3)
 IDS = np.array([[3, 9, 4, 9, 1], [2, 2, 5, 1, 1]])
@@ -117,3 +120,157 @@ def test_stochastic_depth_drops_whole_branches_and_keeps_their_mean():
     assert (y == y[:, :1, :1]).all()  # one draw an image
     assert_close(np.unique(y), [0, 1 / 0.75])
     assert abs(y.mean() - 1) < 0.04
+
+
+def kept_patches(x, seed, keep_rate, class_tokens):
+    """The layer in NumPy, from the numbers that Keras draws by `seed`."""
+    images, tokens, _ = x.shape
+    patches = tokens - class_tokens
+    numbers = to_numpy(keras.random.uniform((images, patches), dtype="float32", seed=seed))
+    count = max(1, round(patches * keep_rate))
+    places = np.sort(np.argsort(-numbers, axis=1)[:, :count], axis=1) + class_tokens
+    return np.stack([np.concatenate([i[:class_tokens], i[p]]) for i, p in zip(x, places)])
+
+
+@pytest.mark.parametrize(("keep_rate", "class_tokens"), [(0.01, 1), (0.7, 0)])
+def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tokens):
+    x = rng.normal(size=(5, 10, 3)).astype("float32")
+    layer = PatchDropout(keep_rate, class_tokens, seed=3)
+    generator = keras.random.SeedGenerator(layer.fold_in("patches"))
+    for _ in range(2):  # every step draws other patches
+        expected = kept_patches(x, generator, keep_rate, class_tokens)
+        np.testing.assert_array_equal(to_numpy(layer(x, training=True)), expected)
+    np.testing.assert_array_equal(to_numpy(layer(x)), x)
+    again = PatchDropout.from_config(layer.get_config())
+    first = kept_patches(x, layer.fold_in("patches"), keep_rate, class_tokens)
+    np.testing.assert_array_equal(to_numpy(again(x, training=True)), first)
+
+
+@spread(
+    size=[(6, 9), (7, 8)],  # odd sides show where "same" pads
+    kernel=[(1, 2), (3, 1), (7, 2)],
+    padding=["same", "fixed"],
+    standardization=["vit", "bit", "timm"],
+)
+def test_convolution_equals_loops(rng, size, kernel, padding, standardization):
+    kernel_size, strides = kernel
+    layer = StdConv(5, kernel_size, strides, padding, standardization)
+    x = rng.normal(size=(2, *size, 4)).astype("float32")
+    layer.build(x.shape)
+    # So small that the three epsilons matter, with a mean to be removed.
+    kernel = (1e-4 * (0.5 + rng.normal(size=layer.kernel.shape))).astype("float32")
+    layer.kernel.assign(kernel)
+    kernel = resnet_reference.standardize(kernel, standardization)
+    expected = resnet_reference.convolve(x.astype("float64"), kernel, strides, padding)
+    assert layer.compute_output_shape(x.shape) == expected.shape
+    assert_close(layer(x), expected)
+
+
+def test_kernel_is_standardized_at_full_precision_then_rounded(rng):
+    layer = StdConv(3, 3, dtype="mixed_bfloat16")
+    x = rng.normal(size=(1, 5, 5, 64)).astype("float32")
+    layer.build(x.shape)
+    layer.kernel.assign(100 + 0.01 * rng.normal(size=layer.kernel.shape))  # bfloat16: all 100
+    kernel = resnet_reference.standardize(to_numpy(layer.kernel.value), "vit")
+    expected = resnet_reference.convolve(x.astype("float64"), kernel)
+    y = layer(x)
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    error = to_numpy(keras.ops.cast(y, "float32")) - expected
+    assert np.abs(error).max() < 0.03 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("mean", [0, 300])
+def test_a_large_mean_costs_no_digits(rng, mean):
+    layer = GroupNorm(4, epsilon=1e-3)
+    x = (mean + rng.normal(size=(2, 5, 3, 12))).astype("float32")
+    layer.build(x.shape)
+    randomize(layer, rng)
+    weights = {"norm/gamma": to_numpy(layer.gamma), "norm/beta": to_numpy(layer.beta)}
+    expected = resnet_reference.group_norm(x.astype("float64"), weights, "norm", 1e-3, groups=4)
+    # What is left of the digits of x, when the mean is subtracted, is exact.
+    assert_close(layer(x), expected, rtol=4e-6 if mean == 0 else 5e-5)
+
+
+RANK, ALPHA = 2, 5.0
+# The layer, the shape of its input, and the equation of its product.
+CASES = {
+    "Dense": (lambda: Dense(7, "tanh"), (3, 4, 6), "...d,df->...f"),
+    "query": (
+        lambda: HeadsDense("bnd,dhk->bnhk", (None, 3, 2), bias_axes="hk"),
+        (3, 4, 6),
+        "bnd,dhk->bnhk",
+    ),
+    "out": (
+        lambda: HeadsDense("bnhk,hkd->bnd", (None, 6), bias_axes="d"),
+        (3, 4, 3, 2),
+        "bnhk,hkd->bnd",
+    ),
+}
+
+
+def adapted(name, rng):
+    """A model of one layer with random adapters, and the weights of the layer."""
+    make, shape, _ = CASES[name]
+    inputs = keras.Input(shape[1:])
+    layer = make()
+    model = keras.Model(inputs, layer(inputs))
+    layer.enable_lora(RANK, lora_alpha=ALPHA)
+    randomize(model, rng)
+    return model, layer
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_product_has_rank_r_over_all_inputs_and_outputs(rng, name, tmp_path):
+    model, layer = adapted(name, rng)
+    _, shape, equation = CASES[name]
+    x = rng.normal(size=shape).astype("float32")
+    kernel, bias, a, b = map(to_numpy, layer.weights)
+    size = int(np.prod(shape[2:]))
+    product = a.reshape(size, RANK) @ b.reshape(RANK, -1)
+    assert np.linalg.matrix_rank(product) == RANK and product.size == kernel.size
+    whole = kernel + ALPHA / RANK * product.reshape(kernel.shape)
+    expected = np.einsum(equation, x, whole) + bias
+    expected = np.tanh(expected) if name == "Dense" else expected
+    assert_close(model(x), expected)
+    assert [v.name for v in layer.trainable_variables] == ["bias", "lora_kernel_a", "lora_kernel_b"]
+
+    model.save_weights(tmp_path / "sum.weights.h5")  # Keras writes the sum
+    first = to_numpy(layer.lora_kernel_a).copy()
+    model.load_weights(tmp_path / "sum.weights.h5")
+    np.testing.assert_array_equal(to_numpy(layer.lora_kernel_a), first)  # which can still learn
+    assert not to_numpy(layer.lora_kernel_b).any()
+    assert_close(model(x), expected)
+
+
+def test_distributions_are_the_named_ones():
+    uniform = to_numpy(base.xavier_uniform(300, 100, seed=1)((200, 500)))
+    limit = np.sqrt(6 / 400)
+    assert abs(np.abs(uniform).max() - limit) < 1e-4 * limit
+    assert uniform.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)
+    lecun = to_numpy(base.lecun_normal(25, seed=2)((200, 500)))
+    assert lecun.std() == pytest.approx(1 / 5, rel=0.01)  # the truncation is made up for
+    assert np.abs(lecun).max() == pytest.approx(2 / 5 / 0.87962566, rel=0.01)
+    normal = to_numpy(base.Normal(0.02, seed=3)((200, 500)))
+    assert normal.std() == pytest.approx(0.02, rel=0.01)
+    assert np.abs(normal).max() > 0.02 * 3.5
+
+
+def test_initial_weights_are_the_published_codes():
+    model = VisionTransformer(16, 4, 64, 2, 4, 96, 10, representation_size=32, seed=5)
+    weights = weights_by_path(model)
+    block = "encoderblock_1"
+    std = {
+        "embedding/kernel": np.sqrt(1 / (4 * 4 * 3)),
+        "posembed_input/pos_embedding": 0.02,
+        f"{block}/MultiHeadDotProductAttention_1/query/kernel": np.sqrt(2 / 128),
+        f"{block}/MultiHeadDotProductAttention_1/out/kernel": np.sqrt(2 / 128),
+        f"{block}/MlpBlock_3/Dense_0/kernel": np.sqrt(2 / 160),
+        f"{block}/MlpBlock_3/Dense_1/bias": 1e-6,
+        "pre_logits/kernel": np.sqrt(1 / 64),
+    }
+    for name, expected in std.items():
+        assert weights[name].std() == pytest.approx(expected, rel=0.15), name
+    for name in ("cls/cls", "head/kernel", "head/bias", "embedding/bias", "pre_logits/bias"):
+        assert not weights[name].any(), name
+    kernels = [w for name, w in weights.items() if name.endswith("query/kernel")]
+    assert not np.array_equal(*kernels)  # each block draws its own

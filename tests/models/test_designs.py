@@ -1,13 +1,17 @@
 """Models of every family's design: the same numbers on every backend, in files and in training."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
-from tests.designs import DESIGNS, design, images_for, random_design
+from tests.designs import DESIGNS, SIZES, design, images_for, random_design
 from tests.golden.designs import FILE, measure
 from tests.helpers import assert_close, to_numpy, weights_by_path
-from vit_keras.models import intermediates
+from vit_keras import models, weights
+from vit_keras.models import VisionTransformer, intermediates
+from vit_keras.models.architectures import architecture_of, of_arguments
 
 # Together they have every option that computes; `make nightly` trains the others too.
 TRAINED = ("BEiT", "DINOv3", "PE", "ViT-22B", "ViTDet")
@@ -23,6 +27,44 @@ def test_a_saved_model_is_the_same_model(name, tmp_path):
         np.testing.assert_array_equal(weights_by_path(again)[path], value, err_msg=path)
     images = images_for(model)
     assert_close(again(images), model(images), rtol=2e-6)
+    assert architecture_of(again) == architecture_of(model) is not None
+
+
+TINY = {**SIZES, "image_size": 16}
+MADE = {
+    "another size": lambda: models.with_image_size(design("SigLIP"), (10, 21)),
+    "other patches": lambda: models.with_patch_size(design("DINOv2"), 2),
+    "tokens": lambda: models.detector(design("DeiT"), 2, num_tokens=3),
+    "boxes": lambda: models.detector(design("registers"), 2, "patches"),
+    "merged": lambda: models.merge_lora(models.add_lora(design("PE"), 2)),
+    "hybrid": lambda: models.with_image_size(
+        models.HybridViT(**{**TINY, "image_size": 32}, resnet_layers=(1,), resnet_width=0.5), 64
+    ),
+    "without classes": lambda: VisionTransformer(**{**TINY, "num_classes": 0}, classifier="map"),
+}
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("name", [*DESIGNS, *MADE])
+def test_a_model_carries_the_arguments_that_build_it(name):
+    model = MADE[name]() if name in MADE else design(name)
+    arch = architecture_of(model)
+    again = getattr(models, arch.constructor)(**arch.arguments)
+    shapes = [{(v.path, tuple(v.shape)) for v in x.weights} for x in (model, again)]
+    assert shapes[0] == shapes[1] and architecture_of(again) == arch
+    assert of_arguments(json.loads(json.dumps(arch.arguments))) == arch
+
+
+@pytest.mark.on("torch")
+def test_a_clone_carries_its_architecture_when_it_is_copied(tmp_path):
+    model = design("CLIP")
+    clone = keras.models.clone_model(model)
+    with pytest.raises(ValueError, match=r"becomes one by `models.copy_description`"):
+        weights.save(clone, tmp_path / "timm.safetensors", "timm")
+    assert architecture_of(models.copy_description(clone, model)) == architecture_of(model)
+    config = {**model.get_config(), "architecture": {"hidden_size": "wide"}}
+    with pytest.raises(ValueError, match="`hidden_size` must be of type int"):
+        type(model).from_config(config)
 
 
 @pytest.mark.parametrize(

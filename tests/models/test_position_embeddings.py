@@ -7,14 +7,7 @@ import vit_keras
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import weights
-from vit_keras.config import ModelConfig
-from vit_keras.models import (
-    VisionTransformer,
-    attention_maps,
-    from_model_config,
-    positions_of,
-    with_image_size,
-)
+from vit_keras.models import VisionTransformer, attention_maps, positions_of, with_image_size
 from vit_keras.support.resizing import resize_position_embeddings
 from vit_keras.weights.formats import registry
 
@@ -133,11 +126,3 @@ def test_another_image_size_moves_positions_with_the_grid(rng, case):
     for name, value in weights_by_path(model).items():
         if not name.startswith("posembed") or "cls_embedding" in name:
             np.testing.assert_array_equal(kept[name], value, err_msg=name)
-
-
-def test_the_configuration_chooses_positions():
-    chosen = {"position_embedding": "sincos2d", "position_embedding_at": "shared"}
-    config = ModelConfig("Ti/16", image_size=32, num_layers=2, **chosen)
-    assert positions_of(from_model_config(config, num_classes=3)) == ("sincos2d", "shared")
-    with pytest.raises(ValueError, match=r"no model\.position_embedding, model\.position_embed"):
-        ModelConfig("R50x1", **chosen).arguments()

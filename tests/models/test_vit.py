@@ -12,14 +12,20 @@ from tests.helpers import (
     GOLDEN,
     assert_close,
     randomize,
-    shapes_only,
     spread,
     to_numpy,
     weights_by_path,
 )
 from vit_keras import models
 from vit_keras.config import ModelConfig
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_model_config
+from vit_keras.layers import EncoderBlock
+from vit_keras.models import (
+    HybridViT,
+    ResNet,
+    VisionTransformer,
+    from_model_config,
+    positions_of,
+)
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5, "patch_size": 1}
@@ -156,21 +162,26 @@ def test_stochastic_depth_grows_linearly():
 
 @pytest.mark.on("torch")
 @pytest.mark.parametrize("variant", ["Ti/16", "R26+S/32", "R50x1"])
-def test_the_configured_head_bias_is_where_the_classifier_starts(variant):
-    sizes = {} if variant == "R50x1" else {"num_layers": 1, "num_heads": 2}
-    config = ModelConfig(variant, image_size=32, head_bias=-6.5, **sizes)
-    kernel, bias = from_model_config(config, num_classes=3).get_layer("head").get_weights()
+def test_a_configuration_chooses_the_arguments_that_its_variant_has(variant):
+    sizes, own = {"image_size": 32, "head_bias": -6.5}, {}
+    if variant != "R50x1":
+        sizes |= {"num_layers": 3, "num_heads": 2}
+        own = {"rematerialize": True, "position_embedding": "sincos2d"}
+    if variant == "Ti/16":
+        own["options"] = {"window_size": [1, 2], "global_blocks": [1]}  # as YAML has them
+    model = from_model_config(ModelConfig(variant, **sizes, **own), num_classes=3)
+    kernel, bias = model.get_layer("head").get_weights()
     np.testing.assert_array_equal(bias, [-6.5] * 3)
     assert not kernel.any()
-
-
-@pytest.mark.once
-def test_the_configuration_decides_about_rematerialization():
-    config = ModelConfig("Ti/16", image_size=16, num_layers=1, rematerialize=True)
-    with shapes_only():
-        assert from_model_config(config, num_classes=3).get_layer("encoderblock_0").rematerialize
-    with pytest.raises(ValueError, match=r"'R50x1' has no model\.rematerialize"):
-        ModelConfig("R50x1", rematerialize=True).arguments()
+    if own:
+        blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+        assert all(block.rematerialize for block in blocks)
+        sizes = [(1, 2), None, (1, 2)] if "options" in own else [None] * 3
+        assert [block.options.window_size for block in blocks] == sizes
+        assert positions_of(model) == ("sincos2d", "stem")
+    names = {"rematerialize": True, "position_embedding": "sincos2d"}
+    with pytest.raises(ValueError, match=r"no model\.position_embedding, model\.rematerialize"):
+        ModelConfig("R50x1", **names).arguments()
 
 
 def test_mixed_precision_ends_in_float32():

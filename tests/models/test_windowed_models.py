@@ -4,15 +4,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import vit_keras
-from tests.designs import images_for, random_design
+from tests.designs import random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.peers import peer
 from vit_keras import exporting, inspection, models, weights
-from vit_keras.config import ModelConfig
-from vit_keras.layers import EncoderBlock
 from vit_keras.models import VisionTransformer
-from vit_keras.weights.architectures import VisionTransformerArchitecture
 
 pytestmark = pytest.mark.on("torch")  # tests/layers/test_windows.py is on every backend
 
@@ -115,23 +111,6 @@ def test_another_image_size_divides_its_own_grid(rng):
     assert_close(resized(images), large(images))
     assert resized.get_layer("encoderblock_0").attention.windows.counts == (3, 3)
     assert resized.get_layer("encoderblock_2").attention.windows is None
-
-
-def test_the_options_are_read_off_a_model(tmp_path):
-    model = random_design("ViTDet", num_layers=4, global_blocks=[3, 0])
-    arguments = VisionTransformerArchitecture.from_model(model).arguments
-    assert arguments["window_size"] == (2, 2) and arguments["global_blocks"] == (0, 3)
-    model.save(tmp_path / "model.keras")
-    again = vit_keras.open(tmp_path / "model.keras")
-    images = images_for(model)
-    assert_close(again(images), model(images), rtol=2e-6)
-    assert VisionTransformerArchitecture.from_model(again).arguments == arguments
-    options = {"window_size": [2, 3], "global_blocks": [1]}  # as YAML has them
-    fields = {**SIZES, "image_size": 16, "patch_size": 4, "options": options}
-    del fields["num_classes"]
-    built = models.from_model_config(ModelConfig(**fields), num_classes=3)
-    windows = [layer.options.window_size for layer in built.layers if type(layer) is EncoderBlock]
-    assert windows == [(2, 3), None, (2, 3)]
 
 
 def test_what_needs_all_tokens_refuses_windows(tmp_path):

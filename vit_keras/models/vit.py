@@ -216,21 +216,20 @@ def _check_dropped_patches(arch):
     rope, window_size, boxes = arch.options.rope, arch.options.window_size, arch.options.boxes
     kind, place = arch.position_embedding, arch.position_embedding_at
     if boxes not in (None, "tokens"):
-        raise ValueError(
-            "`patch_keep_rate` below 1 drops patches that may have boxes, so `boxes` must be "
-            f"None or 'tokens'. Received: boxes={boxes!r}"
+        rule = "drops patches that may have boxes, so `boxes` must be None or 'tokens'"
+    elif window_size is not None:
+        rule = "drops patches from the windows, so `window_size` must be None"
+    elif kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":
+        rule = (
+            "drops tokens after the position embeddings, which must therefore be added once, "
+            "before the blocks"
         )
-    if window_size is not None:
-        raise ValueError(
-            "`patch_keep_rate` below 1 drops patches from the windows, so `window_size` must be "
-            f"None. Received: window_size={window_size}"
-        )
-    if kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":
-        raise ValueError(
-            "`patch_keep_rate` below 1 drops tokens after the position embeddings, which must "
-            "therefore be added once, before the blocks. "
-            f"Received: position_embedding={kind!r}, position_embedding_at={place!r}, rope={rope}"
-        )
+    else:
+        return
+    raise ValueError(
+        f"`patch_keep_rate` below 1 {rule}. Received: boxes={boxes!r}, window_size={window_size}, "
+        f"position_embedding={kind!r}, position_embedding_at={place!r}, rope={rope}"
+    )
 
 
 def _numbers(arch):
