@@ -422,9 +422,27 @@ def fold_in(seed: int, name: str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def layer_options(seed: int, dtype: Any, name: str) -> dict[str, Any]:
-    """Returns the arguments that every layer takes: its seed, its dtype and its name."""
-    return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
+class LayerArguments:
+    """Gives every layer of a model the arguments that all take: its seed, dtype and name.
+
+    Args:
+        seed: The model's seed; None draws one.
+        dtype: The dtype policy of all layers.
+
+    Example:
+        >>> layer = LayerArguments(seed=1, dtype="float32")
+        >>> layer("cls")["name"], layer.unseeded("cls")  # of a layer that draws nothing
+        ('cls', {'dtype': 'float32', 'name': 'cls'})
+    """
+
+    def __init__(self, seed: int | None, dtype: Any):
+        self.seed, self.dtype = default_seed() if seed is None else seed, dtype
+
+    def __call__(self, name: str) -> dict[str, Any]:
+        return {"seed": fold_in(self.seed, name), **self.unseeded(name)}
+
+    def unseeded(self, name: str) -> dict[str, Any]:
+        return {"dtype": self.dtype, "name": name}
 
 
 class Layer(Configured, keras.layers.Layer):
@@ -457,7 +475,7 @@ class SeededLayer(Layer):
 
     def sublayer(self, name: str) -> dict:
         """Returns the arguments that every sublayer takes: its seed, its dtype and its name."""
-        return layer_options(self.seed, self.dtype_policy, name)
+        return LayerArguments(self.seed, self.dtype_policy)(name)
 
     def dense(self, fan_in: int, fan_out: int, name: str, activation=None, prefix="", **changes):
         """Returns a built dense layer with its own seed, whose kernel starts Xavier uniform."""

@@ -13,7 +13,7 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications import preprocess_input
 from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
-from vit_keras.layers.base import default_seed, fold_in, layer_options, xavier_uniform
+from vit_keras.layers.base import LayerArguments, fold_in, xavier_uniform
 from vit_keras.layers.common import check_choice, layer_norm, pair
 from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.utils import load_weights_numpy
@@ -83,7 +83,7 @@ def build_model(
         model = vit.build_model((64, 32), 8, 2, 16, 4, "tiny", mlp_dim=32, classes=10)
         ```
     """
-    size, seed = pair(image_size, "image_size"), default_seed()
+    size, layer = pair(image_size, "image_size"), LayerArguments(None, None)
     if any(side % patch_size for side in size):
         raise ValueError(
             "`patch_size` must divide both sides of `image_size`. "
@@ -92,22 +92,21 @@ def build_model(
     tokens = (size[0] // patch_size) * (size[1] // patch_size)
     images = keras.Input((*size, 3))
     area = patch_size**2
-    kernel = xavier_uniform(3 * area, hidden_size * area, fold_in(seed, "embedding"))
+    kernel = xavier_uniform(3 * area, hidden_size * area, fold_in(layer.seed, "embedding"))
     embedding = {"strides": patch_size, "kernel_initializer": kernel, "name": "embedding"}
     x = keras.layers.Conv2D(hidden_size, patch_size, **embedding)(images)  # (B, h, w, D)
     x = keras.layers.Reshape((tokens, hidden_size))(x)
     x = ClassToken(name="class_token")(x)  # (B, 1 + N, D)
-    x = AddPositionEmbs(**layer_options(seed, None, "Transformer_posembed_input"))(x)
+    x = AddPositionEmbs(**layer("Transformer_posembed_input"))(x)
     block: dict[str, Any] = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dropout": dropout}
     for i in range(num_layers):
-        options = layer_options(seed, None, f"Transformer_encoderblock_{i}")
-        x, _ = TransformerBlock(**block, **options)(x)
+        x, _ = TransformerBlock(**block, **layer(f"Transformer_encoderblock_{i}"))(x)
     x = layer_norm(1e-6, "Transformer_encoder_norm")(x)
     x = TakeClassToken(name="ExtractToken")(x)  # (B, D)
     if representation_size is not None:
-        x = _dense(x, representation_size, "tanh", seed, "pre_logits")
+        x = _dense(x, representation_size, "tanh", layer.seed, "pre_logits")
     if include_top:
-        x = _dense(x, classes, activation, seed, "head")
+        x = _dense(x, classes, activation, layer.seed, "head")
     return keras.Model(images, x, name=name)
 
 

@@ -12,7 +12,7 @@ from vit_keras.layers import (
     PatchDropout,
     RegisterTokens,
 )
-from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import check_choice, check_positive, layer_norm
 from vit_keras.models.architectures import (
     VisionTransformerArchitecture,
@@ -52,12 +52,12 @@ def add_boxes(x, kind: str, num_classes: int, place, grid, norm, layer) -> dict:
     Returns:
         The outputs of the model, by name.
     """
-    dtype, of_texts = layer("")["dtype"], kind.startswith("texts")
+    of_texts = kind.startswith("texts")
     read = "detection_tokens" if kind == "tokens" else "patch_tokens"
-    tokens, x = x, DropClassToken(*place, dtype=dtype, name=read)(x)
+    tokens, x = x, DropClassToken(*place, **layer.unseeded(read))(x)
     if of_texts:
-        token = DropClassToken(0, keep=1, dtype=dtype, name="class_token")(tokens)
-        x = norm("head_norm")(keras.layers.Multiply(dtype=dtype, name="merged")([x, token]))
+        token = DropClassToken(0, keep=1, **layer.unseeded("class_token"))(tokens)
+        x = norm("head_norm")(keras.layers.Multiply(**layer.unseeded("merged"))([x, token]))
     mlp = functools.partial(_mlp, x, "gelu" if of_texts else "relu", layer)
     boxes = mlp("head_boxes", 4)
     if kind == "tokens":
@@ -91,7 +91,7 @@ def _mlp(x, activation, layer, name, units):
 def _dense(x, name, units, layer, activation=None):
     """A layer that computes in the type of its variables; the classifier starts at zero."""
     changes = {"kernel_initializer": "zeros"} if name == "head" else {}
-    dtype = variable_dtype(layer(name)["dtype"])
+    dtype = variable_dtype(layer.dtype)
     return dense(x, units, layer(name), activation, dtype=dtype, **changes)
 
 
@@ -142,7 +142,7 @@ def detector(
     block, before = blocks_of(model)[-1].layer, count_prefix(model)
     _check_backbone(model, block, head)
     dtype = block.dtype_policy
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = LayerArguments(seed, dtype)
     place = (before, num_tokens if head == "tokens" else None)
     x = _trunk(model, block, place, layer)
     norm = functools.partial(layer_norm, block.layer_norm_epsilon, dtype=dtype)

@@ -72,7 +72,7 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
         kernel_initializer="zeros",
         use_bias=bias is not None,
         bias_initializer=keras.initializers.Constant(bias or 0.0),
-        dtype=variable_dtype(layer(name)["dtype"]),
+        dtype=variable_dtype(layer.dtype),
         name=name,
     )(x)
 

@@ -1,13 +1,12 @@
 """Models that learn from a teacher, another model for the same images (arXiv 1503.02531)."""
 
-import functools
 import math
 
 import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.base import LayerArguments
 from vit_keras.models.common import dense
 from vit_keras.models.description import has_layer, preprocessing_of, task_of
 from vit_keras.models.image_model import JoinedModel
@@ -50,7 +49,7 @@ def distillation_model(
         model.fit(images, targets)  # the targets are not read
         ```
     """
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, None)
+    layer = LayerArguments(seed, None)
     if config.kind == "features":
         ours, theirs = _student_features(student, teacher, config, layer)
     else:

@@ -1,6 +1,5 @@
 """Models that train an encoder without labels: Appendix B.1.2, MAE, and DINO."""
 
-import functools
 from typing import Any
 
 import keras
@@ -14,7 +13,7 @@ from vit_keras.layers import (
     RestoreTokens,
     TakeVisible,
 )
-from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import layer_norm
 from vit_keras.models.common import dense, variable_dtype
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
@@ -70,9 +69,7 @@ def pretext_model(
             f"{type(encoder.layers[1]).__name__}"
         )
     embedding, grid = encoder.layers[1], patch_grid(encoder)
-    layer = functools.partial(
-        layer_options, default_seed() if seed is None else seed, embedding.dtype_policy
-    )
+    layer = LayerArguments(seed, embedding.dtype_policy)
     if config.is_dino:
         seed = layer("self_distillation")["seed"]
         return _self_distillation(encoder, config.dino, seed, total_steps, accumulation_steps)
@@ -83,9 +80,9 @@ def pretext_model(
     layers = _layers(encoder, embedding)
     x = predict(embedding.output, source, layers, grid, config, layer)
     if before := x.shape[1] - patches:
-        x = DropClassToken(before, dtype=layer("patches")["dtype"], name="patches")(x)
-    named = layer("prediction")  # it computes in the type of its variables, like a head
-    x = dense(x, predictions * width, named, dtype=variable_dtype(named["dtype"]))
+        x = DropClassToken(before, **layer.unseeded("patches"))(x)
+    dtype = variable_dtype(layer.dtype)  # it computes in the type of its variables, like a head
+    x = dense(x, predictions * width, layer("prediction"), dtype=dtype)
     if config.predicts_colors:
         x = keras.layers.Reshape((patches * predictions, width), name="colors")(x)
     return keras.Model([encoder.input, source], x, name=f"{encoder.name}_{config.objective}")
@@ -134,19 +131,18 @@ def _autoencoder(x, source, layers, grid, config, layer):
     _check_some_patches(blocks)
     for encoder_layer in layers:
         if encoder_layer is blocks[0]:
-            x = TakeVisible(visible, dtype=layer("visible")["dtype"], name="visible")(x, source)
+            x = TakeVisible(visible, **layer.unseeded("visible"))(x, source)
         x = encoder_layer(x)
     x = dense(x, config.decoder_hidden_size, layer("decoder_embedding"))
     x = RestoreTokens(visible, **layer("restored"))(x, source)
-    dtype = layer("decoder_posembed")["dtype"]
-    x = AddSinCosPositions(grid, dtype=dtype, name="decoder_posembed")(x)
+    x = AddSinCosPositions(grid, **layer.unseeded("decoder_posembed"))(x)
     epsilon = blocks[0].layer_norm_epsilon
     options: dict[str, Any] = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
     options |= {"rematerialize": blocks[0].rematerialize}
     num_heads, mlp_dim = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
         x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
-    return layer_norm(epsilon, "decoder_norm", dtype=dtype)(x)
+    return layer_norm(epsilon, **layer.unseeded("decoder_norm"))(x)
 
 
 def _check_some_patches(blocks):

@@ -1,11 +1,9 @@
 """BiT's ResNet-v2 (arXiv 1912.11370), and Section 3.1's hybrids, which read its maps."""
 
-import functools
-
 import keras
 
 from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, StdConv
-from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import pair
 from vit_keras.layers.residual import GROUPS
 from vit_keras.models.architectures import HybridArchitecture, ResNetArchitecture
@@ -58,7 +56,7 @@ def ResNet(
         >>> ResNet(224, (3, 4, 6, 3), 1, num_classes=1000)  # R50x1
     """
     width = root_width(resnet_layers, resnet_width)
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = LayerArguments(seed, dtype)
     x = image_input(image_size, channels, input_tensor, any_size=True)
     images, sizes = image_source(x), {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
 
@@ -157,8 +155,7 @@ def HybridViT(
         ... )  # R50+ViT-B/16
     """
     width = root_width(resnet_layers, resnet_width)
-    seed = default_seed() if seed is None else seed
-    layer = functools.partial(layer_options, seed, dtype)
+    layer = LayerArguments(seed, dtype)
     stride = stem_stride(resnet_layers)
     rows, columns = pair(patch_size, "patch_size")
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
@@ -168,7 +165,7 @@ def HybridViT(
     x = ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
     x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
-    shared = {"dtype": dtype, "seed": seed, "name": name}
+    shared = {"dtype": dtype, "seed": layer.seed, "name": name}
     model = VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
     stem = {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH, **unit}
     model.architecture = HybridArchitecture(**{**vars(model.architecture), **sizes, **stem})

@@ -1,11 +1,10 @@
 """Models that assign each pixel a class: a decoder over the blocks of an encoder."""
 
 import dataclasses
-import functools
 
 import keras
 
-from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import check_choice, check_positive, layer_norm
 from vit_keras.models.common import dense, with_kernel
 from vit_keras.models.description import has_layer, preprocessing_of, with_outputs
@@ -64,7 +63,7 @@ def segmenter(
     check_positive(num_classes=num_classes, width=width)
     blocks = blocks_of(model)
     dtype = blocks[-1].layer.dtype_policy
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = LayerArguments(seed, dtype)
     x = DECODERS[decoder](model, blocks, width, layer)
     head = {"kernel_initializer": "zeros", "name": "head", "dtype": dtype.variable_dtype}
     bias = keras.initializers.Constant(head_bias)
@@ -90,7 +89,7 @@ def _multilevel(model, blocks, width, layer):
         maps.append(dense(x, width, layer(f"decoder_projection_{number}")))
     x = maps[0]
     if len(maps) > 1:
-        x = keras.layers.Add(dtype=layer("")["dtype"], name="decoder_sum")(maps)
+        x = keras.layers.Add(**layer.unseeded("decoder_sum"))(maps)
     for number in range(_doublings(blocks[-1].stride)):
         x = _doubled(x, width, number, layer)
     return x
@@ -118,11 +117,11 @@ def _doubled(x, width, number, layer):
 
 
 def _norm(x, name, layer):
-    return layer_norm(EPSILON, name, dtype=layer(name)["dtype"])(x)
+    return layer_norm(EPSILON, **layer.unseeded(name))(x)
 
 
 def _relu(x, name, layer):
-    return keras.layers.ReLU(dtype=layer(name)["dtype"], name=name)(x)
+    return keras.layers.ReLU(**layer.unseeded(name))(x)
 
 
 def _to_pixels(x, image_size):

@@ -1,7 +1,6 @@
 """Text towers, and pairs of an image and a text tower that were trained together."""
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -9,7 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers import EncoderBlock, TakeToken, TextEmbedding, TextMask
-from vit_keras.layers.base import default_seed, layer_options, lecun_normal
+from vit_keras.layers.base import LayerArguments, default_seed, lecun_normal
 from vit_keras.layers.common import NORMALIZATIONS, BlockOptions, check_positive
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
@@ -77,7 +76,7 @@ def TextTransformer(
     """
     check_positive(num_layers=num_layers)
     design = BlockOptions(**options)
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = LayerArguments(seed, dtype)
     ids, *masks = (
         keras.Input((None,), dtype="int32", name=key)
         for key in ("input_ids", "attention_mask")[: 1 + attention_mask]

@@ -20,7 +20,7 @@ from vit_keras.layers import (
     RegisterTokens,
     TakeClassToken,
 )
-from vit_keras.layers.base import default_seed, layer_options
+from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import (
     NORMALIZATIONS,
     BlockOptions,
@@ -151,7 +151,7 @@ def VisionTransformer(
         _check_dropped_patches(arch)
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
-    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = LayerArguments(seed, dtype)
     kind, design = NORMALIZATIONS[arch.options.norm], arch.options
     norm: Callable = functools.partial(kind, layer_norm_epsilon, dtype=dtype)
 
@@ -253,9 +253,9 @@ def _positions(arch, grid, layer) -> list:
 def _with_prefix(x, arch, positions, layer):
     """Adds the tokens before the patches, and positions (Eq. 1): `(B, N, D)` -> `(B, T + N, D)`."""
     prefix, cover = arch.prefix, arch.options.position_cover
-    dtype, after = layer("")["dtype"], len(prefix.names) if cover == "class" else 0
+    after = len(prefix.names) if cover == "class" else 0
     added = [] if positions is None else [positions]
-    single = [ClassToken(dtype=dtype, name=name) for name in reversed(prefix.names)]
+    single = [ClassToken(**layer.unseeded(name)) for name in reversed(prefix.names)]
     registers = []
     if prefix.num_registers:
         registers.append(RegisterTokens(prefix.num_registers, after, **layer("registers")))
@@ -315,12 +315,12 @@ def _read_vectors(x, arch, norm, layer) -> list:
     Returns:
         `[(B, D)]`, or two of them for "distilled"; `[(B, 2D)]` for "token_gap".
     """
-    dtype, design, classifier = layer("")["dtype"], arch.options, arch.classifier
+    design, classifier = arch.options, arch.classifier
     norm = norm("encoder_norm") if design.final_norm else lambda x: x
     patches = lambda x: x
     if arch.prefix.count:
-        patches = DropClassToken(arch.prefix.count, dtype=dtype, name="patch_tokens")
-    mean = keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")
+        patches = DropClassToken(arch.prefix.count, **layer.unseeded("patch_tokens"))
+    mean = keras.layers.GlobalAveragePooling1D(**layer.unseeded("gap"))
     if classifier == "gap_norm":
         return [norm(mean(patches(x)))]
     x = norm(x)
@@ -332,8 +332,8 @@ def _read_vectors(x, arch, norm, layer) -> list:
         x = x if design.pool_all_tokens else patches(x)
         return [MAPHead(**head, **layer("MAPHead_0"))(x)]
     read = {"distilled": ("token", "dist_token")}.get(classifier, ("token",))
-    vectors = [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(read)]
+    vectors = [TakeClassToken(i, **layer.unseeded(name))(x) for i, name in enumerate(read)]
     if classifier == "token_gap":
         vectors.append(mean(patches(x)))
-        return [keras.layers.Concatenate(dtype=dtype, name="token_gap")(vectors)]
+        return [keras.layers.Concatenate(**layer.unseeded("token_gap"))(vectors)]
     return vectors
