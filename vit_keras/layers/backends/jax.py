@@ -4,8 +4,7 @@ With explicit products, XLA keeps all attention weights: a number for each head 
 Computed in blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
 and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
 2205.14135). XLA also keeps several arrays of a normalization and of GELU; for long sequences, this
-module keeps only their inputs. XLA computes the gradients of all weights last, and keeps their
-operands until then. Here the gradient of an input waits for the gradients of weights.
+module keeps only their inputs.
 """
 
 import functools
@@ -206,54 +205,32 @@ def train_layer_norm(x, gamma, beta, epsilon: float):
 
 
 def mlp(x, first, second):
-    """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`."""
+    """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
+
+    For long sequences only the activation's input is kept, not the hidden units.
+    """
     if not _is_long(x):
         return second(first(x))
     weights = first.kernel, first.bias, second.kernel, second.bias
     first_kernel, first_bias, kernel, bias = map(ops.convert_to_tensor, weights)
-    return _affine(_affine(x, first_kernel, first_bias, None), kernel, bias, first.activation)
+    return _after_activation(x @ first_kernel + first_bias, kernel, first.activation) + bias
 
 
 def _is_long(x) -> bool:
     return x.ndim == 3 and is_long(x.shape[1]) and on_cpus()
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _affine(x, kernel, bias, activation):
-    """activation(x) kernel + bias of `(…, K)`, `(K, M)` and `(M,)`, as one product of all rows."""
-    x = x if activation is None else activation(x)
-    y = _flat(x) @ kernel
-    y = y if bias is None else y + bias
-    return jnp.reshape(y, (*x.shape[:-1], kernel.shape[1]))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _after_activation(x, kernel, activation):
+    """activation(x) kernel of `(B, N, K)` and `(K, M)`; the gradient computes the units again."""
+    return activation(x) @ kernel
 
 
-def _affine_forward(x, kernel, bias, activation):
-    """Keeps only what the gradients need; a frozen kernel needs no input."""
-    needed = kernel.perturbed or activation is not None
-    kept = x.value if needed else None
-    # () marks a weight that learns and None one that does not, because JAX keeps the structure.
-    learns = (() if w is not None and w.perturbed else None for w in (kernel, bias))
-    values = (w if w is None else w.value for w in (x, kernel, bias))
-    return _affine(*values, activation), (kept, kernel.value, *learns)
-
-
-def _affine_backward(activation, kept, gradient):
-    x, kernel, kernel_learns, bias_learns = kept
-    into = jnp.reshape(_flat(gradient) @ kernel.T, (*gradient.shape[:-1], kernel.shape[0]))
-    if activation is not None:
-        x, into = by_blocks(functools.partial(_activate, activation), x, into)
-    kernel_gradient = bias_gradient = None
-    if kernel_learns is not None:
-        kernel_gradient = jnp.einsum("rk,rm->km", _flat(x), _flat(gradient))
-    if bias_learns is not None:
-        bias_gradient = jnp.sum(_flat(gradient), 0)
-    return _after(into, kernel_gradient, bias_gradient), kernel_gradient, bias_gradient
-
-
-def _after(x, *others):
-    for other in others:
-        (x,) = (x,) if other is None else wait(other, x)
-    return x
+def _after_activation_backward(activation, kept, gradient):
+    x, kernel = kept
+    activate = functools.partial(_activate, activation)
+    units, into = by_blocks(activate, x, gradient @ kernel.T)
+    return into, jnp.einsum("bnk,bnm->km", units, gradient)
 
 
 def _activate(activation, x, gradient):
@@ -262,7 +239,9 @@ def _activate(activation, x, gradient):
     return y, *pull(gradient)
 
 
-_affine.defvjp(_affine_forward, _affine_backward, symbolic_zeros=True)
+_after_activation.defvjp(
+    lambda x, kernel, activation: (activation(x) @ kernel, (x, kernel)), _after_activation_backward
+)
 
 
 def _portable_layer_norm(x, gamma, beta, epsilon):
@@ -288,8 +267,7 @@ def _layer_norm_backward(epsilon, kept, gradient):
     rows, normal = by_blocks(of_rows, x, gradient)
     gamma_gradient = jnp.sum(gradient * normal, (0, 1)).astype(gamma.dtype)
     beta_gradient = jnp.sum(gradient.astype(wide), (0, 1)).astype(beta.dtype)
-    rows = _after(rows.astype(x.dtype), gamma_gradient, beta_gradient)
-    return rows, gamma_gradient, beta_gradient
+    return rows.astype(x.dtype), gamma_gradient, beta_gradient
 
 
 _layer_norm.defvjp(
@@ -299,11 +277,6 @@ _layer_norm.defvjp(
     ),
     _layer_norm_backward,
 )
-
-
-def _flat(x):
-    """`(…, K)` -> `(R, K)`."""
-    return jnp.reshape(x, (-1, x.shape[-1]))
 
 
 def by_blocks(function, *tensors):
