@@ -127,6 +127,33 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
         pretrained_top: bool = True,
         weights: str = "imagenet21k+imagenet2012",
     ) -> keras.Model:
+        """Builds ViT-B/16, by default with published weights.
+
+        The first call downloads the weights from their publisher into the Keras cache.
+
+        Args:
+            image_size: Pixels, an int or (height, width). Position embeddings are resized.
+            classes: The number of classes of a new classifier.
+            activation: The activation of the classifier, by default none.
+            include_top: Whether the model has a classifier. Without it the outputs are `(B, D)`.
+            pretrained: Whether to load published weights.
+            pretrained_top: Whether to load the published classifier too.
+            weights: "imagenet21k+imagenet2012", which was fine-tuned on ImageNet's 1000 classes at
+                384 pixels, or "imagenet21k" with 21 843 classes and a layer `pre_logits`.
+
+        Returns:
+            A `keras.Model`.
+
+        Raises:
+            ValueError: If `weights` is unknown, or if `pretrained_top` is set without
+                `include_top` and `pretrained`.
+            FileNotFoundError, ConnectionError: If the weights cannot be downloaded.
+
+        Example:
+            ```python
+            model = vit.vit_b16(image_size=224, pretrained_top=False, classes=200)
+            ```
+        """
         check_choice(weights, WEIGHTS, "weights")
         published, count = WEIGHTS[weights]
         if pretrained_top:
@@ -150,33 +177,8 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
         return model
 
     build.__name__ = build.__qualname__ = function
-    build.__doc__ = f"""Builds ViT-{variant}, by default with published weights.
-
-    The first call downloads the weights from their publisher into the Keras cache.
-
-    Args:
-        image_size: Pixels, an int or (height, width). Position embeddings are resized.
-        classes: The number of classes of a new classifier.
-        activation: The activation of the classifier, by default none.
-        include_top: Whether the model has a classifier. Without it the outputs are `(B, D)`.
-        pretrained: Whether to load published weights.
-        pretrained_top: Whether to load the published classifier too.
-        weights: "imagenet21k+imagenet2012", which was fine-tuned on ImageNet's 1000 classes at 384
-            pixels, or "imagenet21k" with 21 843 classes and a layer `pre_logits`.
-
-    Returns:
-        A `keras.Model`.
-
-    Raises:
-        ValueError: If `weights` is unknown, or if `pretrained_top` is set without
-            `include_top` and `pretrained`.
-        FileNotFoundError, ConnectionError: If the weights cannot be downloaded.
-
-    Example:
-        ```python
-        model = vit.{function}(image_size=224, pretrained_top=False, classes=200)
-        ```
-    """
+    text = build.__doc__ or ""
+    build.__doc__ = text.replace("B/16", variant).replace("vit_b16", function)
     return build
 
 
