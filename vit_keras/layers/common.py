@@ -1,7 +1,6 @@
 """Options of blocks and models, checks of arguments, dropout and normalization."""
 
 import dataclasses
-import numbers
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.support.checks import check_choice as check_choice
-from vit_keras.support.checks import check_choices
+from vit_keras.support.checks import check_choices, is_number
 from vit_keras.support.checks import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
 
@@ -65,39 +64,33 @@ def rematerialize(function, x, dropouts):
 
 def check_positive(**sizes) -> None:
     """Raises ValueError unless every size is a positive int."""
-    _check_ints(sizes, 1, "a positive int")
+    _check(sizes, lambda size: _is_count(size) and size > 0, "a positive int")
 
 
 def check_counts(**counts) -> None:
     """Raises ValueError unless every count is an int of at least 0."""
-    _check_ints(counts, 0, "an int of at least 0")
-
-
-def _check_ints(values, least, rule):
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    _check(counts, _is_count, "an int of at least 0")
 
 
 def check_rates(**rates) -> None:
-    """Raises ValueError unless every dropout rate is at least 0 and below 1."""
-    for name, rate in rates.items():
-        if not _is_number(rate) or not 0 <= rate < 1:
-            raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={rate!r}")
+    """Raises ValueError unless every rate is at least 0 and below 1."""
+    _check(rates, lambda rate: is_number(rate) and 0 <= rate < 1, "at least 0 and below 1")
 
 
 def check_kept(**rates) -> None:
     """Raises ValueError unless every rate is above 0 and at most 1."""
-    for name, rate in rates.items():
-        if not _is_number(rate) or not 0 < rate <= 1:
-            raise ValueError(
-                f"`{name}` must be the fraction of patches to keep, above 0 and at most 1. "
-                f"Received: {name}={rate!r}"
-            )
+    rule = "the fraction of patches to keep, above 0 and at most 1"
+    _check(rates, lambda rate: is_number(rate) and 0 < rate <= 1, rule)
 
 
-def _is_number(value) -> bool:
-    return isinstance(value, numbers.Real)
+def _check(values, holds, rule):
+    for name, value in values.items():
+        if not holds(value):
+            raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
@@ -352,7 +345,7 @@ class ViTOptions(BlockOptions):
     def _check_global_blocks(self):
         blocks = self.global_blocks
         is_list = isinstance(blocks, (list, tuple))
-        if not is_list or not all(_is_index(i) for i in blocks) or len({*blocks}) < len(blocks):
+        if not is_list or not all(map(_is_count, blocks)) or len({*blocks}) < len(blocks):
             raise ValueError(
                 "`global_blocks` must be different indices of blocks, ints of at least 0. "
                 f"Received: global_blocks={blocks!r}"
@@ -383,10 +376,6 @@ def changed_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Returns arguments of `VisionTransformer` without the options that equal the paper's."""
     same = lambda name, value: name in OPTION_NAMES and value == getattr(ViTOptions, name)
     return {name: value for name, value in arguments.items() if not same(name, value)}
-
-
-def _is_index(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(ViTOptions))
