@@ -165,8 +165,9 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
         self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
-        size = self.options.window_size
-        self.windows = None if size is None else Windows(self.grid, size)
+        self.windows, size = None, self.options.window_size
+        if size is not None:  # `build` refuses windows without a grid
+            self.windows = Windows(self.grid or (0, 0), pair(size, "window_size"))
         self._make_positions()
         self._make_norms()
         self.num_heads, self.offset = num_heads, None

@@ -118,8 +118,8 @@ class PatchEmbedding(SeededLayer):
 def insert(x, tokens, after: int = 0):
     """Inserts tokens `(1, T, D)` after the first ones of each image: `(B, N + T, D)`."""
     tokens = ops.broadcast_to(tokens, (ops.shape(x)[0], *tokens.shape[1:]))
-    parts = (x[:, :after], tokens, x[:, after:])
-    return ops.concatenate([part for part in parts if part.shape[1] != 0], axis=1)
+    joined = (x[:, :after], tokens, x[:, after:])
+    return ops.concatenate([y for y in joined if y.shape[1] != 0], axis=1)
 
 
 def _more(tokens, count):

@@ -221,10 +221,11 @@ def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
     for annotated in (kind, ViTOptions):
         check_annotated(arguments, annotated)
     names = {field.name for field in dataclasses.fields(kind)}
-    fields = {name: value for name, value in with_tuples(arguments).items() if name in names}
+    arguments = with_tuples(arguments)
+    fields = {name: value for name, value in arguments.items() if name in names}
     others = {name: value for name, value in arguments.items() if name not in names}
     try:
-        return kind(**fields, **({"options": ViTOptions(**with_tuples(others))} if others else {}))
+        return kind(**fields | ({"options": ViTOptions(**others)} if others else {}))
     except TypeError as error:
         raise ValueError(f"The arguments of a model are not complete: {error}") from error
 

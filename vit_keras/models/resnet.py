@@ -1,5 +1,7 @@
 """BiT's ResNet-v2 (arXiv 1912.11370), and Section 3.1's hybrids, which read its maps."""
 
+from typing import Any
+
 import keras
 
 from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, StdConv
@@ -58,7 +60,8 @@ def ResNet(
     width = root_width(resnet_layers, resnet_width)
     layer = LayerArguments(seed, dtype)
     x = image_input(image_size, channels, input_tensor, any_size=True)
-    images, sizes = image_source(x), {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
+    images = image_source(x)
+    sizes: dict[str, Any] = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
 
     x = RootBlock(width, **layer("root_block"))(x)  # (B, H/4, W/4, 64w)
     unit = {"activation": "pre", "standardization": "bit", "group_norm_epsilon": 1e-5}
@@ -68,8 +71,9 @@ def ResNet(
     pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
     x = keras.layers.GlobalAveragePooling2D(**pool)(x)
     x = add_head(x, num_classes, None, classifier_activation, layer, head_bias)
-    model, stem = ImageModel(images, x, name=name), (tuple(resnet_layers), width / ROOT_WIDTH)
-    model.architecture = ResNetArchitecture(*sizes.values(), *stem, num_classes or None)
+    model = ImageModel(images, x, name=name)
+    sizes |= {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH}
+    model.architecture = ResNetArchitecture(**sizes, num_classes=num_classes or None)
     return model
 
 

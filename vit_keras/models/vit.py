@@ -138,9 +138,18 @@ def VisionTransformer(
     """
     x = image_input(image_size, channels, input_tensor)
     arch = VisionTransformerArchitecture(
-        *(tuple(x.shape[1:3]), pair(patch_size, "patch_size"), x.shape[-1]),
-        *(hidden_size, num_layers, num_heads, mlp_dim, num_classes or None),
-        *(classifier, representation_size, gelu, layer_norm_epsilon),
+        image_size=tuple(x.shape[1:3]),
+        patch_size=pair(patch_size, "patch_size"),
+        channels=x.shape[-1],
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        num_classes=num_classes or None,
+        classifier=classifier,
+        representation_size=representation_size,
+        gelu=gelu,
+        layer_norm_epsilon=layer_norm_epsilon,
         position_embedding=position_embedding,
         position_embedding_at=position_embedding_at,
         options=ViTOptions(**options),

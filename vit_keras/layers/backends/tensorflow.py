@@ -168,7 +168,8 @@ def _forward(query, key, value, scale):
             return [tf.matmul(tf.cast(weights, value.dtype), value)]
 
         blocks = _blocks(query)
-        return [_tokens(*_map(of_block, [blocks], blocks[0]), query.shape[0])]
+        (x,) = _map(of_block, [blocks], blocks[0])
+        return [_tokens(x, query.shape[0])]
 
     tensors = [_heads(y) for y in (query, key, value)]
     (x,) = _map(of_head, tensors, tensors[0][0])
@@ -198,8 +199,8 @@ def _backward(query, key, value, scale, x, gradient):
             ]
 
         blocks, wide = [_blocks(y) for y in (query, *others)], tf.cast(key, exact)
-        query_gradient, *parts = _map(of_block, blocks, blocks[0][0], wide, wide)
-        summed = [tf.cast(tf.reduce_sum(part, 0), key.dtype) for part in parts]
+        query_gradient, *of_blocks = _map(of_block, blocks, blocks[0][0], wide, wide)
+        summed = [tf.cast(tf.reduce_sum(y, 0), key.dtype) for y in of_blocks]
         return [_tokens(query_gradient, query.shape[0]), *summed]
 
     results = [y[0] for y in tensors]
