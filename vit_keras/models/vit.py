@@ -154,24 +154,14 @@ def VisionTransformer(
         position_embedding_at=position_embedding_at,
         options=ViTOptions(**options),
     )
-    _check(arch, classifier_activation)
-    check_kept(patch_keep_rate=patch_keep_rate)
-    if patch_keep_rate != 1:
-        _check_dropped_patches(arch)
+    _check(arch, classifier_activation, patch_keep_rate)
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
     layer = LayerArguments(seed, dtype)
     kind, design = NORMALIZATIONS[arch.options.norm], arch.options
     norm: Callable = functools.partial(kind, layer_norm_epsilon, dtype=dtype)
 
-    stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
-    patches = PatchEmbedding(hidden_size, arch.patch_size, **stem, **layer("embedding"))
-    grid = patches.grid(x.shape[1:3])
-    positions = _positions(arch, grid, layer)
-    x = _with_prefix(patches(x), arch, positions[0], layer)
-    x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
-    if patch_keep_rate != 1:
-        x = PatchDropout(patch_keep_rate, arch.prefix.count, **layer("patch_dropout"))(x)
+    x, positions, grid = _embed(x, arch, dropout_rate, patch_keep_rate, layer)
     x = norm("pre_norm")(x) if design.pre_norm else x
     block = {**_numbers(arch), **rates, "rematerialize": rematerialize}
     x = _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer)
@@ -186,7 +176,7 @@ def VisionTransformer(
     return model
 
 
-def _check(arch, classifier_activation):
+def _check(arch, classifier_activation, patch_keep_rate):
     """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
     check_choice(arch.classifier, CLASSIFIERS, "classifier")
     check_positive(num_layers=arch.num_layers)
@@ -218,6 +208,9 @@ def _check(arch, classifier_activation):
             f"Received: representation_size={arch.representation_size}, "
             f"classifier_activation={classifier_activation!r}"
         )
+    check_kept(patch_keep_rate=patch_keep_rate)
+    if patch_keep_rate != 1:
+        _check_dropped_patches(arch)
 
 
 def _check_dropped_patches(arch):
@@ -245,6 +238,24 @@ def _numbers(arch):
     """The arguments that blocks and the attention pool share."""
     names = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
     return {name: getattr(arch, name) for name in names}
+
+
+def _embed(x, arch, dropout_rate, patch_keep_rate, layer):
+    """Cuts images `(B, H, W, C)` into tokens `(B, T + N, D)`, with positions (Eq. 1).
+
+    Returns:
+        The tokens; the layers of `_positions`, the first of which is applied; and the rows and
+        columns of patches.
+    """
+    stem = {"use_bias": not arch.options.pre_norm, "crop": arch.options.crop_to_patches}
+    patches = PatchEmbedding(arch.hidden_size, arch.patch_size, **stem, **layer("embedding"))
+    grid = patches.grid(x.shape[1:3])
+    positions = _positions(arch, grid, layer)
+    x = _with_prefix(patches(x), arch, positions[0], layer)
+    x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
+    if patch_keep_rate != 1:
+        x = PatchDropout(patch_keep_rate, arch.prefix.count, **layer("patch_dropout"))(x)
+    return x, positions, grid
 
 
 def _positions(arch, grid, layer) -> list:
