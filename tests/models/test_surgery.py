@@ -1,17 +1,22 @@
-"""Models made from a model, and copies for other sizes, equal Eq. 1-4 and the published resize."""
+"""Models made from a model, its copies for other sizes, and its parts equal the formulas."""
 
 import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from vit_keras import evaluation, exporting, weights
+from vit_keras.exporting.inference_model import for_inference
 from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.models import (
     VisionTransformer,
     attention_maps,
     intermediates,
     patch_grid,
+    scale_head,
+    split_frozen,
     with_image_size,
     with_patch_size,
 )
@@ -21,6 +26,7 @@ from vit_keras.support.resizing import (
     resize_position_embeddings,
     resize_relative_table,
 )
+from vit_keras.training.optimizers import freeze
 
 pytestmark = pytest.mark.on("torch")
 
@@ -160,3 +166,103 @@ def test_a_backbone_that_does_not_read_the_images_is_named():
     both = keras.Model(images, keras.layers.Concatenate()([base(images), other(images)]))
     with pytest.raises(ValueError, match=r'several.*get_layer\("base"\).*get_layer\("other"\)'):
         attention_maps(both)
+
+
+def distilled(rng, image_size=(16, 24), **changes):
+    arguments = {**SIZES, "classifier": "distilled", **changes}
+    return randomize(VisionTransformer(image_size, 8, **arguments), rng, scale=0.2)
+
+
+@pytest.fixture
+def images(rng):
+    return rng.normal(size=(2, 16, 24, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("positions", ["learned", "rope2d"])
+def test_another_size_keeps_the_tokens_before_the_patches(rng, images, positions):
+    model = distilled(rng, position_embedding=positions)
+    larger = with_image_size(model, (32, 40))
+    assert attention_maps(larger).output_shape == (None, 3, 3, 22, 22)
+    ours, theirs = weights_by_path(model), weights_by_path(larger)
+    for name in ("cls/cls", "dist/cls", "head/kernel", "head_dist/kernel"):
+        np.testing.assert_array_equal(ours[name], theirs[name])
+    if positions == "learned":
+        path = "posembed_input/pos_embedding"
+        np.testing.assert_array_equal(ours[path][:, :2], theirs[path][:, :2])
+    assert_close(with_image_size(model, (16, 24))(images), model(images))
+
+
+def test_features_are_served_and_attention_is_of_the_patches(rng, images):
+    model = distilled(rng)
+    _, rollout = for_inference(model, with_attention=True)(images)
+    assert rollout.shape == (2, 2, 3)
+    served = exporting.serving.serving_model(model, "features", raw=True)
+    expected = to_numpy(evaluation.feature_model(model)(images))
+    assert_close(served(images), expected, rtol=2e-6)
+
+
+def test_its_file_holds_both_heads_which_are_dropped_and_scaled_together(rng, images, tmp_path):
+    model, path = distilled(rng), tmp_path / "model.keras"
+    model.save(path)
+    assert weights.describe(path)["architecture"]["classifier"] == "distilled"
+    logits = to_numpy(model(images))
+    assert_close(vit_keras.open(path)(images), logits, rtol=2e-6)
+    other = VisionTransformer((32, 24), 8, **{**SIZES, "num_classes": 7}, classifier="distilled")
+    weights.load(other, path, head="drop")
+    assert not to_numpy(other.get_layer("head_dist").kernel).any()
+    scaled = scale_head(model, [1, 2, 3, 4, 5], -0.5)
+    assert_close(scaled(images), logits * [1, 2, 3, 4, 5] - 0.5)
+
+
+CHAIN = (12, 4, 8, 2, 2, 16, 3)
+BELOW = ("embedding", "posembed_input", "encoderblock_*")
+FROZEN = {  # the arguments, the layers that are frozen, the shape of features, those that train
+    "head": ({}, ["[!h]*"], (8,), ["head"]),
+    "pre-logits": (
+        {"classifier": "gap", "representation_size": 6},
+        [*BELOW, "encoder_norm"],
+        (8,),
+        ["pre_logits", "head"],
+    ),
+    "pool": ({"classifier": "map"}, [*BELOW, "encoder_norm"], (9, 8), ["MAPHead_0", "head"]),
+    "last block": (
+        {"position_embedding_at": "every"},
+        ["embedding", "cls", "posembed_*", "encoderblock_0", "encoder_norm"],
+        (10, 8),
+        ["encoderblock_1", "head"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FROZEN)
+def test_features_and_head_give_the_logits_of_the_model(case, rng):
+    arguments, patterns, shape, trained = FROZEN[case]
+    model = randomize(VisionTransformer(*CHAIN, **arguments), rng)
+    freeze(model, patterns)
+    model.class_names = ["a", "b", "c"]
+    backbone, head = split_frozen(model)
+    images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
+    features = to_numpy(backbone(images))
+    assert features.shape == (2, *shape)
+    assert_close(head(features), model(images))
+    names = {variable.path.split("/")[0] for variable in head.trainable_variables}
+    assert names == set(trained) and head.class_names == ["a", "b", "c"]
+    assert not backbone.trainable_variables
+    # The head has copies of the weights, so that the model stays as it is.
+    before = weights_by_path(model)
+    randomize(head, rng)
+    for name, value in weights_by_path(model).items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+def test_what_cannot_be_split_is_named():
+    whole = VisionTransformer(*CHAIN)
+    with pytest.raises(ValueError, match="must be frozen.*where 'embedding' trains. Set optim"):
+        split_frozen(whole)
+    whole.trainable = False
+    with pytest.raises(ValueError, match="where no layer trains"):
+        split_frozen(whole)
+    shared = VisionTransformer(*CHAIN, position_embedding_at="shared")
+    freeze(shared, ["embedding", "cls", "encoderblock_*", "encoder_norm"])
+    with pytest.raises(ValueError, match="each layer must follow the one before. Received: 'encod"):
+        split_frozen(shared)
