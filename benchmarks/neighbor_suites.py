@@ -39,9 +39,7 @@ class Suite:
 
 
 SUITES = {
-    "Keras' `run_layer_test`": Suite(
-        ("tests/layers/test_harness.py", "tests/layers/test_registered_layers.py"), only="contract"
-    ),
+    "Keras' `run_layer_test`": Suite(("tests/layers/test_harness.py",), only="contract"),
     "Keras' applications_test": Suite(
         (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "own_function or channels_first_is"
     ),

@@ -40,6 +40,9 @@ MADE = {
     "hybrid": lambda: models.with_image_size(
         models.HybridViT(**{**TINY, "image_size": 32}, resnet_layers=(1,), resnet_width=0.5), 64
     ),
+    "positions": lambda: VisionTransformer(
+        **TINY, position_embedding="learned_2d", position_embedding_at="every", classifier="gap"
+    ),
     "without classes": lambda: VisionTransformer(**{**TINY, "num_classes": 0}, classifier="map"),
 }
 
