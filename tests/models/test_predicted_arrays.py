@@ -1,14 +1,17 @@
-"""`predict` of an array does what Keras' loop over batches does, in less time."""
+"""`predict` does what Keras' loop over batches does, and images of a wrong shape are named."""
 
 import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.helpers import assert_close, randomize
-from vit_keras.models import Preprocessing, VisionTransformer
+from tests.helpers import assert_close, randomize, to_numpy
+from vit_keras.models import Preprocessing, ResNet, VisionTransformer
 from vit_keras.retrieval import open_embedder
+
+on_torch = pytest.mark.on("torch")
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ UNPREPARED = {
 }
 
 
-@pytest.mark.on("torch")
+@on_torch
 @pytest.mark.parametrize("case", [*UNPREPARED])
 def test_unprepared_pictures_are_warned_of(rng, model, case):
     pixels = rng.random((2, 8, 8, 3)).astype("float32")
@@ -97,7 +100,7 @@ def test_unprepared_pictures_are_warned_of(rng, model, case):
         model.predict(pixels, verbose=0)
 
 
-@pytest.mark.on("torch")
+@on_torch
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -112,3 +115,54 @@ def test_faults_of_images_are_named(model, images, change, message):
     for call in (predict, model.predict_on_batch, open_embedder(model).run):
         with pytest.raises(ValueError, match=message):
             call(change(images))
+
+
+SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16, "num_classes": 2}
+LABELS = np.zeros((2, 2), "float32")
+CALLS = {
+    "call": lambda model, x: model(x),
+    "named": lambda model, x: model(inputs=x),
+    "predict": lambda model, x: model.predict(x, verbose=0),
+    "evaluate": lambda model, x: model.evaluate(x, LABELS[: len(x)], verbose=0),
+    "fit": lambda model, x: model.fit(x, LABELS[: len(x)], verbose=0),
+    "dataset": lambda model, x: model.fit(tf.data.Dataset.from_tensors((x, LABELS)), verbose=0),
+}
+
+
+def vit(channels=3, **arguments):
+    model = VisionTransformer(8, 4, channels=channels, seed=0, **SIZES, **arguments)
+    model.compile("sgd", "mse")
+    return model
+
+
+CASES = [(call, (2, 12, 8, 3)) for call in CALLS]
+CASES += [("call", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
+
+
+@on_torch
+@pytest.mark.parametrize(("call", "shape"), CASES)
+def test_a_wrong_shape_is_named_beside_the_right_one(call, shape):
+    model = vit()
+    weights = model.get_weights()
+    with pytest.raises(ValueError) as error:
+        CALLS[call](model, np.zeros(shape, "float32"))
+    message = str(error.value)
+    assert "This model takes images of (B, 8, 8, 3)" in message
+    assert f"Received: {shape}" in message
+    for before, after in zip(weights, model.get_weights()):  # the model still works
+        np.testing.assert_array_equal(before, after)
+
+
+@on_torch
+def test_grayscale_images_need_no_axis_of_channels(rng):
+    model = vit(channels=1, head_bias=0.5)
+    images = rng.normal(size=(2, 8, 8)).astype("float32")
+    np.testing.assert_array_equal(*(to_numpy(model(x)) for x in (images, images[..., None])))
+
+
+@on_torch
+def test_a_resnet_takes_any_size_and_names_what_it_does_not_take():
+    model = ResNet(None, (1,), 0.5, num_classes=None, channels=1, seed=0)
+    assert model(np.zeros((1, 36, 20, 1), "float32")).shape == (1, 128)
+    with pytest.raises(ValueError, match=r"images of \(B, \?, \?, 1\). Received: \(2, 9, 9, 3\)"):
+        model(np.zeros((2, 9, 9, 3), "float32"))
