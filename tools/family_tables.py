@@ -24,24 +24,28 @@ def table(name: str) -> str:
     family = FAMILIES[name]
     variants = ", ".join(f"`{family.variant(size)}`" for size in family.sizes)
     sides = lambda pixels: "x".join(map(str, pixels)) if isinstance(pixels, tuple) else pixels
-    pixels = "".join(f"; {size}: {sides(side)}" for size, side in family.other_pixels.items())
+    different = {size: dict(arguments) for size, arguments in family.differences.items()}
+    others = {size: x.pop("image_size") for size, x in different.items() if "image_size" in x}
+    pixels = "".join(f"; {size}: {sides(side)}" for size, side in others.items())
     rows = {
         "paper": f"[{family.title}]({family.paper})",
         "license of the weights": family.license,
         "variants": variants,
-        "image size": f"{sides(family.pixels)}{pixels}",
+        "image size": f"{sides({**PLAIN, **family.arguments}['image_size'])}{pixels}",
         "preprocessing": _values(family.preprocessing),
         "resizing": f"positions `{family.resizing[0]}`, patches `{family.resizing[1]}`",
         "arguments": _values(_changed(family.arguments)) or "the paper's",
     }
-    for size, arguments in family.differences.items():
-        rows[f"{size} besides"] = _values(arguments)
+    for size, arguments in different.items():
+        if arguments:
+            rows[f"{size} besides"] = _values(arguments)
     lines = [f"| {name} | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join(lines) + "\n"
 
 
 def _changed(arguments):
-    return {name: value for name, value in arguments.items() if PLAIN.get(name, "") != value}
+    plain = {**PLAIN, "image_size": arguments.get("image_size")}  # which has a row of its own
+    return {name: value for name, value in arguments.items() if plain.get(name, "") != value}
 
 
 def _values(arguments):

@@ -40,9 +40,9 @@ def test_every_format_holds_the_channels_or_refuses_them_by_name(rng, tmp_path, 
     row, model = registry.FORMATS[name], built(rng, name)
     images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
     folder = row.config_files and name != "vit_keras"
-    path = tmp_path / ("folder" if folder else f"a{row.suffixes[0]}")
+    path = tmp_path / ("folder" if folder else "".join(["a", *row.suffixes[:1]]))
     if name in ("open_clip", "perception_encoder", "torchvision", "open_clip_timm"):
-        with pytest.raises(ValueError, match="channels=5|can only be read"):
+        with pytest.raises(ValueError, match="channels=5|Received: format='open_clip_timm'"):
             weights.save(model, path, format=name)
         return
     for values in (1, 3, CHANNELS) if folder else [CHANNELS]:

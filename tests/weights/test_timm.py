@@ -400,7 +400,7 @@ def test_a_training_of_timms_model_goes_back_into_the_model(tmp_path):
     ("name", "arguments", "message"),
     [
         ("DINOv2", {}, "Received: classifier='token_gap'"),
-        ("ViTDet", {"classifier": "token"}, r"no place for a model with window_size=\(2, 2\)"),
+        ("ViTDet", {"classifier": "token"}, r"Received: window_size=\(2, 2\)"),
         ("DeiT", {"classifier_activation": "softmax"}, "classifier_activation='softmax'"),
     ],
 )

@@ -38,8 +38,10 @@ _CLIP = Family(
     function="CLIPViT{}",
     sizes=sized("B/32 B/16 L/14 L/14-336"),
     arguments={**_CLIP_MODEL, "gelu": "quick", "num_classes": 512},
-    differences={"L/14": {"num_classes": 768}, "L/14-336": {"num_classes": 768}},
-    other_pixels={"L/14-336": 336},
+    differences={
+        "L/14": {"num_classes": 768},
+        "L/14-336": {"num_classes": 768, "image_size": 336},
+    },
     preprocessing=_CLIP_CROP,
 )
 _OPEN_CLIP_WIDTHS = {"L/14": 768, "H/14": 1024, "g/14": 1024, "bigG/14": 1280}
@@ -59,11 +61,9 @@ _SIGLIP = Family(
     name="SigLIP",
     title="Sigmoid Loss for Language Image Pre-Training",
     paper=f"{PAPERS}2303.15343",
-    license="Apache-2.0",
     sizes=sized("B/16 L/16 So400m/14"),
     arguments={"classifier": "map", "gelu": "tanh"},
-    differences={"So400m/14": _CROP},
-    other_pixels={"L/16": 256},
+    differences={"So400m/14": _CROP, "L/16": {"image_size": 256}},
     preprocessing={**HALF, **BICUBIC},
 )
 _SIGLIP_2 = dataclasses.replace(
@@ -73,15 +73,14 @@ _SIGLIP_2 = dataclasses.replace(
     "Localization, and Dense Features",
     paper=f"{PAPERS}2502.14786",
     sizes=sized("B/32 B/16 L/16 So400m/14 So400m/16 g-opt/16"),
-    pixels=256,
-    other_pixels={"B/16": 224, "So400m/14": 224},
+    arguments={**_SIGLIP.arguments, "image_size": 256},
+    differences={"B/16": {"image_size": 224}, "So400m/14": {**_CROP, "image_size": 224}},
     preprocessing={**HALF, **BILINEAR},
 )
 _PERCEPTION_ENCODER = Family(
     name="PE-Core",
     title="Perception Encoder: The best visual embeddings are not at the output of the network",
     paper=f"{PAPERS}2504.13181",
-    license="Apache-2.0",
     function="PECore{}",
     sizes={**sized("B/16 L/14"), "G/14": Variant(14, 1536, 50, 16, 8960)},
     arguments={
@@ -94,14 +93,15 @@ _PERCEPTION_ENCODER = Family(
         "num_classes": 1024,
     },
     differences={
+        "L/14": {"image_size": 336},
         "G/14": {
             "class_token": False,
             "rope": _PE_ROPE,
             "map_mlp_dim": 6144,
             "num_classes": 1280,
-        }
+            "image_size": 448,
+        },
     },
-    other_pixels={"L/14": 336, "G/14": 448},
     preprocessing={**HALF, **BILINEAR},
     resizing=_HALF_PIXEL,
 )
@@ -111,9 +111,7 @@ _DINO = Family(
     name="DINO",
     title="Emerging Properties in Self-Supervised Vision Transformers",
     paper=f"{PAPERS}2104.14294",
-    license="Apache-2.0",
     sizes=sized("S/16 S/8 B/16 B/8"),
-    arguments={},
     preprocessing=_IMAGENET_CROP,
     resizing=_OFFSET,
 )
@@ -123,9 +121,8 @@ _DINO_V2 = dataclasses.replace(
     title="DINOv2: Learning Robust Visual Features without Supervision",
     paper=f"{PAPERS}2304.07193",
     sizes={**sized("S/14 B/14 L/14"), "g/14": Variant(14, 1536, 40, 24, 4096)},
-    arguments={"layer_scale": 1e-5},
+    arguments={"layer_scale": 1e-5, "image_size": 518},
     differences={"g/14": _SWIGLU},
-    pixels=518,
 )
 _DINO_V2_REG = dataclasses.replace(
     _DINO_V2,
@@ -133,7 +130,7 @@ _DINO_V2_REG = dataclasses.replace(
     title="Vision Transformers Need Registers",
     paper=f"{PAPERS}2309.16588",
     function="DINOv2{}Reg",
-    arguments={"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"},
+    arguments={**_DINO_V2.arguments, "num_registers": 4, "position_cover": "class"},
     resizing=_ANTIALIAS,
 )
 _DINO_V3 = Family(
@@ -163,7 +160,6 @@ _MAE = Family(
     paper=f"{PAPERS}2111.06377",
     license="CC-BY-NC-4.0",
     sizes=sized("B/16 L/16 H/14"),
-    arguments={},
     preprocessing=_IMAGENET_CROP,
 )
 _I_JEPA = dataclasses.replace(
@@ -173,13 +169,12 @@ _I_JEPA = dataclasses.replace(
     paper=f"{PAPERS}2301.08243",
     sizes=sized("H/14 H/16 g/16"),
     arguments={"classifier": "gap"},
-    other_pixels={"H/16": 448},
+    differences={"H/16": {"image_size": 448}},
 )
 _BEIT = Family(
     name="BEiT",
     title="BEiT: BERT Pre-Training of Image Transformers",
     paper=f"{PAPERS}2106.08254",
-    license="Apache-2.0",
     sizes=sized("B/16 L/16"),
     arguments={
         "classifier": "gap_norm",
@@ -213,10 +208,9 @@ _EVA_02 = Family(
         **_SWIGLU,
         "qkv_bias": "qv",
         "rope": {"base": 10000.0, "reference": (16, 16)},
+        "image_size": 336,
     },
-    differences={"B/14": {"mlp_norm": True}, "L/14": {"mlp_norm": True}},
-    pixels=336,
-    other_pixels={"B/14": 448, "L/14": 448},
+    differences={key: {"mlp_norm": True, "image_size": 448} for key in ("B/14", "L/14")},
     preprocessing=_CLIP_CROP,
     resizing=_ANTIALIAS,
 )
@@ -226,7 +220,6 @@ _DEIT = Family(
     name="DeiT",
     title="Training Data-Efficient Image Transformers & Distillation Through Attention",
     paper=f"{PAPERS}2012.12877",
-    license="Apache-2.0",
     sizes=sized("Ti/16 S/16 B/16"),
     arguments=_CLASSES,
     preprocessing=_IMAGENET_CROP,
@@ -241,7 +234,6 @@ _DEIT_III = Family(
     name="DeiTIII",
     title="DeiT III: Revenge of the ViT",
     paper=f"{PAPERS}2204.07118",
-    license="Apache-2.0",
     sizes=sized("S/16 M/16 B/16 L/16 H/14"),
     arguments={**_CLASSES, "layer_scale": 1e-4, "position_cover": "patches"},
     preprocessing={**IMAGENET, **BICUBIC, **CROP_ALL},
@@ -250,7 +242,6 @@ _REGISTERS = Family(
     name="ViT-reg4",
     title="Vision Transformers Need Registers",
     paper=f"{PAPERS}2309.16588",
-    license="Apache-2.0",
     function="ViTReg4{}",
     sizes=sized("M/16 betwixt/16 B/16 So150m/16"),
     arguments={
@@ -259,12 +250,12 @@ _REGISTERS = Family(
         "num_registers": 4,
         "position_cover": "patches",
         "layer_scale": 1e-5,
+        "image_size": 256,
     },
     differences={
         "B/16": {"layer_scale": None},
         "So150m/16": {"classifier": "map", "position_cover": "all", "layer_scale": None},
     },
-    pixels=256,
     preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.95},
     resizing=_ANTIALIAS,
 )
@@ -272,32 +263,32 @@ _FLEXIVIT = Family(
     name="FlexiViT",
     title="FlexiViT: One Model for All Patch Sizes",
     paper=f"{PAPERS}2212.08013",
-    license="Apache-2.0",
     sizes=sized("S/16 B/16 L/16"),
-    arguments={**_CLASSES, "position_cover": "patches"},
-    pixels=240,
+    arguments={**_CLASSES, "position_cover": "patches", "image_size": 240},
     preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.95},
     resizing=("bilinear_antialias", "bilinear_half_pixel"),
 )
 
 # Trained to find objects.
-_EVERY, _LARGE = {"position_embedding_at": "every"}, {"L/14": {"num_classes": 768}}
+_EVERY = {"position_embedding_at": "every"}
 _YOLOS = Family(
     name="YOLOS",
     title="You Only Look at One Sequence: Rethinking Transformer in Vision through "
     "Object Detection",
     paper=f"{PAPERS}2106.00666",
-    license="Apache-2.0",
     sizes=sized("Ti/16 S/16 B/16"),
     arguments={
         "boxes": "tokens",
         "num_registers": 100,
         "num_classes": 91,
         "layer_norm_epsilon": 1e-12,
+        "image_size": (800, 1333),
     },
-    differences={"Ti/16": _CROP, "S/16": _EVERY, "B/16": _EVERY},
-    pixels=(800, 1333),
-    other_pixels={"S/16": (512, 864), "B/16": (800, 1344)},
+    differences={
+        "Ti/16": _CROP,
+        "S/16": {**_EVERY, "image_size": (512, 864)},
+        "B/16": {**_EVERY, "image_size": (800, 1344)},
+    },
     preprocessing={**IMAGENET, **BILINEAR},
 )
 _OWL_MODEL = {"pre_norm": True, "layer_norm_epsilon": 1e-5, "gelu": "quick", "num_classes": 512}
@@ -305,12 +296,9 @@ _OWL_VIT = Family(
     name="OWLViT",
     title="Simple Open-Vocabulary Object Detection with Vision Transformers",
     paper=f"{PAPERS}2205.06230",
-    license="Apache-2.0",
     sizes=sized("B/32 B/16 L/14"),
-    arguments={**_OWL_MODEL, "boxes": "texts"},
-    differences=_LARGE,
-    pixels=768,
-    other_pixels={"L/14": 840},
+    arguments={**_OWL_MODEL, "boxes": "texts", "image_size": 768},
+    differences={"L/14": {"num_classes": 768, "image_size": 840}},
     preprocessing={**CLIP, **BICUBIC},
 )
 _OWL_V2 = dataclasses.replace(
@@ -319,9 +307,8 @@ _OWL_V2 = dataclasses.replace(
     title="Scaling Open-Vocabulary Object Detection",
     paper=f"{PAPERS}2306.09683",
     sizes=sized("B/16 L/14"),
-    arguments={**_OWL_MODEL, "boxes": "texts_objectness"},
-    pixels=960,
-    other_pixels={"L/14": 1008},
+    arguments={**_OWL_MODEL, "boxes": "texts_objectness", "image_size": 960},
+    differences={"L/14": {"num_classes": 768, "image_size": 1008}},
     preprocessing={**CLIP, **BILINEAR},
 )
 

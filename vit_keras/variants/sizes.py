@@ -53,22 +53,20 @@ class FamilyVariant(Variant):
     Attributes:
         family: The name of the family in `vit_keras.variants.families`, such as "DINOv2".
         size: The name of the size in the family, such as "S/14".
-        pixels: The side of the images that the published model takes, or their height and width.
         arguments: The other arguments of the constructor, such as `{"layer_scale": 1e-5}`.
     """
 
     family: str
     size: str
-    pixels: int | tuple[int, int]
     arguments: Mapping[str, Any] = dataclasses.field(hash=False)
 
     @property
     def image_size(self) -> int | tuple[int, int]:
-        return self.pixels
+        return self.arguments["image_size"]
 
     def constructor_arguments(self) -> dict[str, Any]:
         sizes = {field.name: getattr(self, field.name) for field in dataclasses.fields(Variant)}
-        return {"image_size": self.pixels, **sizes, **self.arguments}
+        return {**sizes, **self.arguments}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +154,7 @@ def sized(names: str) -> dict[str, Variant]:
 
 # The defaults for what a family's row leaves out.
 PLAIN = {
+    "image_size": IMAGE_SIZE,
     "num_classes": None,
     "classifier": "token",
     "position_embedding": "learned",
@@ -183,15 +182,13 @@ class Family:
         name: The beginning of the names of its variants, such as "DINOv2".
         title: The title of its paper.
         paper: The URL of the paper.
-        license: The license of the published weights.
         sizes: `{name of a size: Variant}`.
+        preprocessing: The fields of `vit_keras.models.Preprocessing`.
         arguments: The arguments of `VisionTransformer` that the models share, besides the sizes:
             the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
-            published models have `num_classes` outputs.
+            published models have `num_classes` outputs for images of `image_size` pixels.
         differences: `{name of a size: arguments that it adds or replaces}`.
-        pixels: The side of the images that the published models take, or their height and width.
-        other_pixels: `{name of a size: its pixels}`, for sizes with other images.
-        preprocessing: The fields of `vit_keras.models.Preprocessing`.
+        license: The license of the published weights.
         resizing: The rules for positions and patches, a `vit_keras.support.preprocessing.Resizing`.
         suffix: The end of the names of its variants.
         function: The names of its constructors in `vit_keras.applications`, with `{}` for the size;
@@ -206,14 +203,12 @@ class Family:
     name: str
     title: str
     paper: str
-    license: str
     sizes: Mapping[str, Variant]
-    arguments: Mapping[str, Any]
     preprocessing: Mapping[str, Any]
-    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    pixels: int | tuple[int, int] = 224
-    other_pixels: Mapping[str, int | tuple[int, int]] = dataclasses.field(default_factory=dict)
+    license: str = "Apache-2.0"
+    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
     suffix: str = ""
     function: str = ""
 
@@ -226,10 +221,8 @@ class Family:
         """Yields the name and the row of each variant."""
         for size, row in self.sizes.items():
             arguments = {**PLAIN, **self.arguments, **self.differences.get(size, {})}
-            pixels = self.other_pixels.get(size, self.pixels)
-            facts: dict[str, Any] = {"size": size, "pixels": pixels, "arguments": arguments}
-            sizes = dataclasses.asdict(row)
-            yield self.variant(size), FamilyVariant(**sizes, family=self.key, **facts)
+            variant = FamilyVariant(**vars(row), family=self.key, size=size, arguments=arguments)
+            yield self.variant(size), variant
 
     def variant(self, size: str) -> str:
         """Returns the name of a size's variant, such as "DINOv2-S/14" for "S/14"."""

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import shutil
 import tempfile
 import warnings
@@ -14,7 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import refuse_quantized
-from vit_keras.layers.common import ViTOptions, check_choice
+from vit_keras.layers.common import check_choice
 from vit_keras.models import (
     ImageText,
     Preprocessing,
@@ -25,16 +24,12 @@ from vit_keras.models import (
     task_of,
 )
 from vit_keras.support import extras
-from vit_keras.support.checks import pair
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
-from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.architectures import HybridArchitecture, Numerics
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text
-from vit_keras.weights.formats.base import check_held
-from vit_keras.weights.recognition import family_name
 from vit_keras.weights.texts import TOKENIZER_FILES
 from vit_keras.weights.weight_file import merge_configs
 
@@ -80,19 +75,17 @@ def save(
         )
     if format in (None, "vit_keras"):
         return _save_native(model, path)
-    check_choice(format, registry.FORMATS, "format")
+    check_choice(format, [name for name, row in registry.FORMATS.items() if row.suffixes], "format")
     refuse_quantized(model, f"The format {format!r}")
     model = merge_lora(model) if lora_layers(model) else model
     row = registry.FORMATS[format]
     arch = row.architecture.from_model(model)
-    check_held(row, arch)
-    row.check(arch)
     numerics = numerics_of(model, arch)
     suffix, is_folder = _target(row, path)
     configs: dict[str, dict] = {}
     if row.config_files and (is_folder or not isinstance(arch, HybridArchitecture)):
         configs = row.config_files(arch, numerics)
-        _check_read_back(model, row, arch, merge_configs(configs))
+    registry.check_held(row, arch, model, merge_configs(configs))
     configs = configs if is_folder else {}
     theirs = row.numerics(merge_configs(configs)) or numerics
     for loss in _losses(row, arch, numerics, theirs, model.input_shape[1:], is_folder):
@@ -244,52 +237,6 @@ def _save_native(model, path):
             record_digest(memory := weights_in_memory(model))
             with open(temporary, "wb") as file:
                 file.write(memory.getbuffer())
-
-
-UNNAMED = re.compile(r"|[._].*|.*\.[._].*|.*\.")  # names of what a project has no tensors for
-
-
-def _check_read_back(model, row, arch, config):
-    """Raises ValueError if the format's own reader mistakes what is written for another model."""
-    variables = {variable.path: variable for variable in model.weights}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for link in row.links(arch, None, config):
-        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
-        shapes |= {name: x.shape for name, x in zip(link.theirs, link.write(*blank))}
-    names = [name for name in shapes if not UNNAMED.fullmatch(name)]
-    try:
-        _, spelled, _ = registry.choose(names, row.name, f"the {row.name} file", None, config)
-        arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
-    except (ValueError, LookupError) as error:
-        raise ValueError(f"{_refusal(row, arch)}: {error}") from error
-    here, there = _decisive(row.as_written(arch).arguments), _decisive(arguments)
-    if others := [name for name in here if here[name] != there.get(name, here[name])]:
-        received, read = (
-            ", ".join(f"{name}={values[name]!r}" for name in others) for values in (here, there)
-        )
-        raise ValueError(
-            f"{_refusal(row, arch)}: it would be read as one with {read}. Received: {received}. "
-            "Save it as .keras or .weights.h5, or in the format of its family"
-        )
-
-
-def _refusal(row, arch):
-    kind = family_name(arch.arguments)
-    return f"The format {row.name!r} cannot hold this model{f' of family {kind}' if kind else ''}"
-
-
-def _decisive(arguments):
-    """Returns the arguments that files must agree with, in a common form."""
-    options = dataclasses.asdict(ViTOptions.among(arguments))
-    options["layer_scale"] = options["layer_scale"] is not None  # files lack its first value
-    rope = {**(options["rope"] or {}), "rounded": None}  # rounded or not, its periods are close
-    whole = {**arguments, **options, "rope": rope}
-    sides = zip(pair(whole["image_size"], "image_size"), pair(whole["patch_size"], "patch_size"))
-    whole["crop_to_patches"] &= any(size % patch for size, patch in sides)  # or nothing is cut
-    defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
-    for numerics in ("gelu", "layer_norm_epsilon", "classifier_activation"):
-        whole.pop(numerics, None)  # `_losses` compares them
-    return with_tuples({**defaults, **whole})
 
 
 def _tensors(model, row, arch, config):

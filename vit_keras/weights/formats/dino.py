@@ -14,7 +14,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, check_only
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
@@ -73,9 +73,10 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     return dataclasses.replace(numerics, resizing=Resizing(rule))
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
+def as_read(arch: VisionTransformerArchitecture) -> dict:
+    """Returns what holds for all of Meta's models."""
     cover = "class" if arch.options.num_registers else "all"
-    check_only("Meta's DINO", arch, {"classifier": "token", "position_cover": cover})
+    return {"num_classes": None, "qkv_bias": "all", "position_cover": cover}
 
 
 FORMAT = Format(
@@ -88,10 +89,9 @@ FORMAT = Format(
     links=links,
     numerics=lambda config: Numerics(preprocessing=CROPPED, resizing=Resizing("bicubic_offset")),
     refine=refine,
-    options=("layer_scale", "num_registers", "position_cover", "mlp"),
     head=("head.",),
     ignored=(MASK_TOKEN,),
-    check=check,
+    as_read=as_read,
 )
 
 
@@ -142,7 +142,8 @@ def _mask(size):
 
 def _constants(arch):
     width, options = arch.hidden_size, arch.options
-    periods = 1 / rotary_frequencies(width // arch.num_heads, options.rope)
+    rope = options.rope or Rope(centered=True)
+    periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
     links = [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
     if options.qkv_bias == "qv":
         names = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
@@ -187,13 +188,6 @@ def refine_dinov3(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     return dataclasses.replace(numerics, preprocessing=SATELLITE)
 
 
-def check_dinov3(arch: VisionTransformerArchitecture) -> None:
-    rounded = arch.options.rope is not None and arch.options.rope.rounded
-    rope = dataclasses.asdict(Rope(centered=True, rounded=rounded))
-    only = {"classifier": "token", "position_embedding": "none", "rope": rope}
-    check_only("Meta's DINOv3", arch, only)
-
-
 DINOV3_FORMAT = Format(
     name="dinov3",
     suffixes=(".pth", ".safetensors"),
@@ -202,10 +196,8 @@ DINOV3_FORMAT = Format(
     links=links_dinov3,
     numerics=lambda config: Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET),
     refine=refine_dinov3,
-    options=("layer_scale", "num_registers", "mlp", "qkv_bias", "rope"),
-    positions=("none",),
     values=(PERIODS,),
     head=("head.",),
     ignored=(MASK_TOKEN, PERIODS, LOCAL_NORM),
-    check=check_dinov3,
+    as_read=lambda arch: {"num_classes": None},
 )

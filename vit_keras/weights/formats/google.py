@@ -112,8 +112,7 @@ FORMAT = Format(
     canonical=canonical,
     head=("head/", "pre_logits/"),
     ignored=("opt/state/",),
-    classifiers=("token", "gap"),
-    hybrids=True,
+    as_read=lambda arch: {"classifier": "token" if "cls" in arch.prefix.names else "gap"},
 )
 
 
@@ -250,6 +249,13 @@ def refine_big_vision(numerics: Numerics, shapes: dict, config: dict) -> Numeric
     return numerics
 
 
+def as_read_big_vision(arch: VisionTransformerArchitecture) -> dict:
+    """Positions may lack the slot of the class token, or be missing because they are fixed."""
+    is_fixed = arch.position_embedding == "sincos2d"
+    fixed = {"position_embedding": arch.position_embedding} if is_fixed else {}
+    return {"position_cover": arch.options.position_cover, **fixed}
+
+
 PUBLISHED = Resizing(crops=True)
 NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875, rounding="none")
@@ -263,12 +269,10 @@ BIG_VISION_FORMAT = Format(
     numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING, resizing=PUBLISHED),
     refine=refine_big_vision,
     slots_optional=True,
-    options=("position_cover",),
-    positions=("learned", "sincos2d"),
     canonical=canonical_big_vision,
     head=("head/", "pre_logits/"),
     ignored=("opt/", "extra/", "txt/"),
-    classifiers=("token", "gap", "map"),
+    as_read=as_read_big_vision,
 )
 
 

@@ -19,7 +19,7 @@ from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.base import Format, check_only
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.dino import IMAGENET
 from vit_keras.weights.formats.tensor_links import Link, same, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import (
@@ -45,7 +45,6 @@ class Family:
         name: How the names of its classes begin.
         groups: How Keras begins the names of its groups.
         names: The names of its layers, with ".weight" for "/0" and ".bias" for "/1".
-        options: The options of a model that it has a place for.
         biases: Its options that leave out biases.
         epsilon: The field with the epsilon, and its default.
     """
@@ -53,7 +52,6 @@ class Family:
     name: str
     groups: str
     names: TensorNames
-    options: tuple[str, ...] = ()
     biases: tuple[str, ...] = ()
     epsilon: tuple[str, float] = ("layer_norm_epsilon", 1e-6)
 
@@ -75,12 +73,13 @@ class Family:
 
 _MHA = (
     "norm_0=ln_1 query=mha/query key=mha/key value=mha/value out=mha/attention_output norm_2=ln_2 "
-    "pre_logits=pre_logits head=predictions "
+    "head=predictions "
 )
 VIT_NAMES = TensorNames.of(
     f"{_MHA} patches=vit_patching_and_embedding/patch_embedding cls=vit_patching_and_embedding/0 "
     "positions=vit_patching_and_embedding/position_embedding/0 norm=vit_encoder/ln "
-    "block=vit_encoder/transformer_block_{}/ dense_0=mlp/dense_1 dense_1=mlp/dense_2",
+    "block=vit_encoder/transformer_block_{}/ dense_0=mlp/dense_1 dense_1=mlp/dense_2 "
+    "pre_logits=pre_logits",
     position_axes=2,
     first=1,
 )
@@ -94,7 +93,7 @@ DEIT_NAMES = TensorNames.of(
 _DINO = (
     "patches=embeddings/patch_embeddings/projection cls=embeddings/0 block=encoder/layers_{}/ "
     "norm_0=norm1 scale_0=layer_scale1.weight norm_2=norm2 scale_1=layer_scale2.weight "
-    "norm=layernorm head=predictions "
+    "norm=layernorm "
 )
 DINOV2_NAMES = TensorNames.of(
     f"{_DINO} query=attention/attention/query key=attention/attention/key "
@@ -106,13 +105,11 @@ DINOV3_NAMES = TensorNames.of(
     "out=attention/o_proj gate=mlp/gate_proj dense_0=mlp/up_proj dense_1=mlp/down_proj",
 )
 INPUTS = ("query", "key", "value")
-VIT = Family("ViT", "vi_t", VIT_NAMES, (), ("use_patch_bias", "use_mha_bias", "use_mlp_bias"))
-DEIT = Family("DeiT", "dei_t", DEIT_NAMES, ("distillation_token",), ("use_mha_bias",))
-OPTIONS = ("layer_scale", "num_registers", "mlp")
-DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES, (*OPTIONS, "position_cover"))
+VIT = Family("ViT", "vi_t", VIT_NAMES, ("use_patch_bias", "use_mha_bias", "use_mlp_bias"))
+DEIT = Family("DeiT", "dei_t", DEIT_NAMES, ("use_mha_bias",))
+DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES)
 BIASES = tuple(f"use_{name}_bias" for name in (*INPUTS, "proj", "mlp"))
-ROTARY, EPSILON = (*OPTIONS, "qkv_bias", "rope"), ("layer_norm_eps", 1e-5)
-DINOV3 = Family("DINOV3", "dinov3", DINOV3_NAMES, ROTARY, BIASES, EPSILON)
+DINOV3 = Family("DINOV3", "dinov3", DINOV3_NAMES, BIASES, ("layer_norm_eps", 1e-5))
 FAMILIES = (VIT, DEIT, DINOV2, DINOV3)
 # The classes that are read, by the JSON file of a preset that names them.
 CLASSES = {
@@ -467,16 +464,19 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
     )
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    row, options = family_of(arch), arch.options
-    square = {"patch_size": (arch.patch_size[0],) * 2}
-    only: dict[str, Any] = {"num_classes": arch.num_classes} if row.names.first else square
-    if row is VIT and arch.num_classes is not None:
-        only["representation_size"] = arch.representation_size
+def as_read(arch: VisionTransformerArchitecture) -> dict:
+    """Returns sizes that KerasHub's code rounds or makes square."""
+    row, theirs = family_of(arch), {}
+    if arch.num_classes is None:
+        theirs["representation_size"] = None
+    if not row.names.first:
+        theirs["patch_size"] = (arch.patch_size[0],) * 2
     if row is DINOV2:
-        only["image_size"] = (arch.image_size[0],) * 2
-        only["mlp_dim"] = -(-arch.mlp_dim // 8) * 8 if options.mlp == "swiglu" else arch.mlp_dim
-    check_only(f"KerasHub's {row.name}", arch, only)
+        theirs["image_size"] = (arch.image_size[0],) * 2
+        theirs["mlp_dim"] = (
+            arch.mlp_dim if arch.options.mlp == "gelu" else -(-arch.mlp_dim // 8) * 8
+        )
+    return theirs
 
 
 FORMAT = Format(
@@ -487,13 +487,10 @@ FORMAT = Format(
     links=links,
     numerics=numerics,
     refine=lambda old, shapes, config: numerics(config, family_in(shapes)),
-    options=lambda arch: family_of(arch).options,
-    positions=lambda arch: ("none",) if family_of(arch) is DINOV3 else ("learned",),
-    classifiers=("token", "gap"),
     canonical=lambda name: re.sub(rf"^.*?({BACKBONE})/", r"\1/", name),  # without the backbone's
     holds_activation=True,
     head=("predictions/", "pre_logits/"),
-    check=check,
+    as_read=as_read,
     assumption=assumption,
     config_files=config_files,
     h5_groups=h5_groups,

@@ -12,13 +12,13 @@ from collections.abc import Collection
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import OPTION_NAMES, pair
+from vit_keras.layers.common import pair
 from vit_keras.models import Preprocessing
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
-from vit_keras.weights.formats.base import Format, check_only
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, tensor_links, transposed
 from vit_keras.weights.formats.tensor_names import (
     PoolNames,
@@ -44,6 +44,8 @@ CLIP = TensorNames.of(
 TOWER = "visual."  # the prefix of the image tower's tensors in a file with both towers
 CONFIG = "open_clip_config.json"
 HEAD_WIDTH = 64
+# What OpenCLIP's and Meta's code has in any case.
+FIXED = {"channels": 3, "qkv_bias": "all", "position_cover": "all"}
 # The classifier's input, by `pool_type` and `final_ln_after_pool`.
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}
 
@@ -137,14 +139,6 @@ def preprocessing_of(source):
     )
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    if arch.num_classes is None or arch.options.head_use_bias:
-        raise ValueError(
-            "OpenCLIP's image tower must end in a projection without bias. Received: "
-            f"num_classes={arch.num_classes}, head_use_bias={arch.options.head_use_bias}"
-        )
-
-
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
     pools = {classifier: pool for pool, classifier in CLASSIFIERS.items()}
     pool_type, after_pool = pools.get(arch.classifier, (arch.classifier, False))
@@ -194,13 +188,8 @@ FORMAT = Format(
     links=links,
     numerics=numerics,
     assumption=assumption,
-    options=(
-        *("class_token", "pre_norm", "head_use_bias", "layer_scale", "qk_norm"),
-        *("attention_norm", "mlp_norm"),
-    ),
-    channels=3,
     head=("proj",),
-    check=check,
+    as_read=lambda arch: {**FIXED, "head_use_bias": False, "final_norm": True},
     config_files=config_files,
     folder_name="open_clip_model.safetensors",
 )
@@ -249,27 +238,17 @@ def numerics_timm(config: dict) -> Numerics:
     return dataclasses.replace(theirs, preprocessing=preprocessing_of(source))
 
 
-def check_timm(arch) -> None:
-    raise ValueError(
-        "Towers of timm inside OpenCLIP's files can only be read. Received: a model to write; give "
-        'format="timm", or "open_clip" for a CLIP'
-    )
-
-
 TIMM_FORMAT = Format(
     name="open_clip_timm",
-    suffixes=(".safetensors", ".bin"),
+    suffixes=(),
     detect=timm.detect,
     infer=infer_timm,
     links=links_timm,
     numerics=numerics_timm,
     refine=lambda old, shapes, config: timm.refine(old, shapes, timm_config(config)),
     canonical=canonical_timm,
-    options=OPTION_NAMES,
-    positions=timm.FORMAT.positions,
     head=("head.",),
     ignored=(*timm.FORMAT.ignored, BESIDE),
-    check=check_timm,
 )
 
 
@@ -279,6 +258,7 @@ TIMM_FORMAT = Format(
 # published widths, and `config.json` may give `heads` and `attn_pooler_heads`.
 PE_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 16}
 POOL_HEADS = 8
+PE = CLIP.replaced("query_norm= key_norm= attention_norm= mlp_norm=")
 PE_NUMERICS = Numerics(
     layer_norm_epsilon=1e-5,
     preprocessing=Preprocessing(antialias=True, rounding="torchvision"),
@@ -296,8 +276,8 @@ def detect_pe(names: set[str]) -> bool:
 def infer_pe(shapes: dict, config: dict) -> dict:
     has_class_token, pools = CLIP.cls in shapes, "attn_pool.probe" in shapes
     classifier = "map" if pools else "token" if has_class_token else "gap"
-    arguments = tensor_sizes(CLIP, shapes, classifier)
-    arguments["rope"] = _rope(has_class_token)
+    arguments = tensor_sizes(PE, shapes, classifier)
+    arguments["rope"] = dataclasses.asdict(Rope(base=10000.0, offset=float(has_class_token)))
     heads = config.get("heads", PE_HEADS.get(arguments["hidden_size"]))
     arguments |= {} if heads is None else {"num_heads": heads}
     if pools:
@@ -308,35 +288,13 @@ def infer_pe(shapes: dict, config: dict) -> dict:
     return arguments | covered_positions(arguments, shapes[CLIP.positions][0])
 
 
-def _rope(has_class_token):
-    return dataclasses.asdict(Rope(base=10000.0, offset=float(has_class_token)))
-
-
-def check_pe(arch: VisionTransformerArchitecture) -> None:
-    pools, has_class_token = arch.classifier == "map", "cls" in arch.prefix.names
-    only = {
-        "num_classes": arch.num_classes,
-        "pre_norm": True,
-        "rope": _rope(has_class_token),
-        "final_norm": pools,
-        "head_use_bias": arch.num_classes is None,
-        **({"pool_all_tokens": True} if pools and has_class_token else {}),
-    }
-    check_only("Meta's Perception Encoder", arch, only)
-
-
 PE_FORMAT = Format(
     name="perception_encoder",
     suffixes=(".pt", ".safetensors"),
     detect=detect_pe,
     infer=infer_pe,
-    links=lambda arch, names=None, config=None: tensor_links(arch, CLIP),
+    links=lambda arch, names=None, config=None: tensor_links(arch, PE),
     numerics=lambda config: PE_NUMERICS,
-    options=(
-        *("class_token", "pre_norm", "rope", "pool_all_tokens", "map_heads", "map_mlp_dim"),
-        *("final_norm", "head_use_bias", "layer_scale"),
-    ),
-    channels=3,
     head=("proj",),
-    check=check_pe,
+    as_read=lambda arch: {**FIXED, "pre_norm": True, "map_heads": arch.options.map_heads},
 )

@@ -1,17 +1,23 @@
-"""The table of formats, and the detection of a file's format."""
+"""The table of formats, the detection of a file's format, and the check that a format fits."""
 
 import bisect
+import dataclasses
 import functools
 import importlib
 import itertools
 import os
 import re
 
-from vit_keras.layers.common import check_choice
+import numpy as np
+
+from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions, check_choice, pair
+from vit_keras.support.preprocessing import with_tuples
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel, some
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface.config import is_part
+from vit_keras.weights.recognition import family_name
 
 
 def _row(file: str) -> Format:
@@ -221,3 +227,71 @@ def _take_head(row, spelled, beside):
             leaf = re.split("[.:]", name)[-1]
             spelled[f"{ours}.{leaf}" if linear else f"{OTHER_HEAD}{old}"] = old
     return [f"has its classifier in {some(outer.values())}"] if linear and outer else []
+
+
+UNNAMED = re.compile(r"|[._/].*|.*\.[._].*|.*\.")  # names of what a project has no tensors for
+NUMERICS = ("gelu", "layer_norm_epsilon", "classifier_activation")  # `save` warns of others
+
+
+def check_held(row: Format, arch, model, config: dict) -> None:
+    """Checks that a format can hold a model: it must be read as the same model.
+
+    Args:
+        row: The format.
+        arch: The architecture of the model.
+        model: The model.
+        config: The configuration that is written beside the weights.
+
+    Raises:
+        ValueError: The format's reader refuses what is written, or takes it for another model.
+    """
+    if not isinstance(arch, VisionTransformerArchitecture):
+        return
+    kind = family_name(arch.arguments)
+    refusal = (
+        f"The format {row.name!r} cannot hold this model{f' of family {kind}' if kind else ''}"
+    )
+    try:
+        read = _read_back(row, arch, model, config) | row.as_read(arch)
+    except (ValueError, LookupError) as error:
+        raise ValueError(f"{refusal}: {error}") from error
+    here, there = _decisive(arch.arguments), _decisive({"classifier": arch.classifier, **read})
+    names = [name for name in here if name in row.as_read(arch) or name not in NUMERICS]
+    if others := [name for name in names if here[name] != there.get(name, here[name])]:
+        received, read_as = (
+            ", ".join(f"{name}={values[name]!r}" for name in others) for values in (here, there)
+        )
+        raise ValueError(
+            f"{refusal}: it would be read as one with {read_as}. Received: {received}. "
+            "Save it as .keras or .weights.h5, or in the format of its family"
+        )
+
+
+def _read_back(row, arch, model, config):
+    """Returns the arguments that a format's reader infers from what is written."""
+    variables = {variable.path: variable for variable in model.weights}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for link in row.links(arch, None, config):
+        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
+        shapes |= {name: x.shape for name, x in zip(link.theirs, link.write(*blank))}
+    names = [name for name in shapes if not UNNAMED.fullmatch(name)]
+    _, spelled, _ = choose(names, row.name, f"the {row.name} file", None, config)
+    arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
+    told = () if config else ("image_size", "num_heads")  # by whoever builds the project's model
+    sizes = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
+    return sizes | {name: value for name, value in arguments.items() if name not in told}
+
+
+def _decisive(arguments):
+    """Returns the arguments that files must agree with, in a common form."""
+    options, classifier = ViTOptions.among(arguments), arguments["classifier"]
+    prefix, values = Prefix.of(classifier, options), dataclasses.asdict(options)
+    values["class_token"] &= classifier not in READ_CLASS_TOKEN
+    values["distillation_token"] &= classifier != "distilled"
+    values["pool_all_tokens"] &= prefix.count > 0
+    values["layer_scale"] = options.layer_scale is not None  # files lack its first value
+    values["rope"] = {**(values["rope"] or {}), "rounded": None}  # its periods are close to others
+    sides = zip(*(pair(arguments[name], name) for name in ("image_size", "patch_size")))
+    values["crop_to_patches"] &= any(size % patch for size, patch in sides)  # or nothing is cut
+    defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
+    return with_tuples({**defaults, "resnet_layers": None, **arguments, **values})

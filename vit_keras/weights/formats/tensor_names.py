@@ -135,6 +135,7 @@ class TensorNames(Names):
             `(1, h, w, D)`.
         linear_patches: Whether the projection of patches is a matrix of flat patches.
         first: The number of the first block in `block`.
+        rms: Whether the project's code also normalizes by the root mean square.
     """
 
     patches: str
@@ -185,6 +186,7 @@ class TensorNames(Names):
     position_axes: int = 3
     linear_patches: bool = False
     first: int = 0
+    rms: bool = False
 
     def of_block(self, number: int, name: str) -> str:
         """Returns the full name of a block's tensor or layer."""
@@ -269,7 +271,7 @@ def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
         "attention_norm": has(names.attention_norm, ".weight"),
         "mlp": "swiglu" if _is_gated(names, shapes, has) else "gelu",
         "mlp_norm": has(names.mlp_norm, ".weight"),
-        "norm": "layer" if f"{norm_0}.bias" in shapes else "rms",
+        "norm": "rms" if names.rms and f"{norm_0}.bias" not in shapes else "layer",
         "layer_scale": LAYER_SCALE if has(names.scale_0) else None,
         "parallel": bool(names.parallel_in),
         "num_registers": shapes[names.registers][1] if names.registers in shapes else 0,

@@ -15,7 +15,7 @@ from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import clip
-from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, gelu_of
+from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
 from vit_keras.weights.formats.tensor_links import Link, block_links, dense, norm, same, transposed
 from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks, tensor_options
 
@@ -133,11 +133,7 @@ def infer(shapes: dict, config: dict) -> dict:
     sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
     fields.setdefault("projection_size", sizes["hidden_size"])
     projection = "projection_dim" if is_clip else "projection_size"
-    faults = [
-        f"{field} is {fields[field]} in config.json, {sizes[name]} in the tensors"
-        for field, name in {**SIZES, projection: "projection_dim"}.items()
-        if fields.get(field) not in (None, sizes[name])
-    ]
+    faults = faults_of(fields, {**SIZES, projection: "projection_dim"}, sizes)
     end = fields["eos_token_id"] if is_clip else None
     if is_clip and type(end) is not int:
         faults.append(f"eos_token_id is {end} instead of one whole number")

@@ -40,7 +40,6 @@ FORMAT = Format(
         preprocessing=PREPROCESSING, resizing=Resizing("bicubic_aligned", "bicubic")
     ),
     canonical=canonical,
-    channels=3,
     head=("heads.head.", "heads.pre_logits."),
-    classifiers=("token",),
+    as_read=lambda arch: {"channels": 3, "qkv_bias": "all"},
 )

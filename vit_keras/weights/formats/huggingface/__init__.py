@@ -189,6 +189,8 @@ def infer(shapes: dict, config: dict) -> dict:
     channels = tower_config(config).get("num_channels", 3)
     arguments = tensor_sizes(tensors, shapes, design["classifier"], channels=channels)
     arguments |= design
+    if tensors.positions and not row.names.relative:  # which only BEiT may lack
+        arguments["position_embedding"] = "learned"
     if arguments.get("boxes") in WITH_NO_OBJECT:
         arguments["num_classes"] -= 1
     if arguments["num_classes"] is not None:
@@ -197,12 +199,12 @@ def infer(shapes: dict, config: dict) -> dict:
         check_sizes(config, arguments)
         fields = fields_of(row, config)
         _check_pooler(arguments, fields)
-        arguments |= {"num_heads": fields["num_attention_heads"], **row.says(fields)}
+        arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
     arguments |= _image_size(arguments, tensors, shapes, config, row.covers)
-    if arguments.get("position_embedding") == "learned":
-        del arguments["position_embedding"]
+    defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
+    arguments = {k: v for k, v in arguments.items() if v != defaults.get(k, ...)}
     return changed_options(arguments)
 
 
@@ -271,9 +273,6 @@ FORMAT = Format(
     numerics=numerics,
     refine=refine,
     canonical=canonical,
-    options=lambda arch: (*type_for(arch).holds, "crop_to_patches"),
-    positions=lambda arch: type_for(arch).positions,
-    positions_at=("stem", "every"),
     head=HEADS,
     ignored=IGNORED,
     wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,

@@ -83,13 +83,11 @@ SIGLIP_TYPE = ModelType(
     classes={("map", ""): "SiglipVisionModel"},
     fields={**COMMON, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
     design=_siglip,
-    says=lambda fields: {},
-    holds=(),
+    says=lambda fields: {"qkv_bias": "all", "map_mlp_dim": None},
     processor="SiglipImageProcessor",
     base="vision_model.",
     whole="siglip",
     square=True,
-    write=lambda arch: {"vision_use_head": True},
 )
 CLIP_TYPE = ModelType(
     name="clip_vision_model",
@@ -102,8 +100,7 @@ CLIP_TYPE = ModelType(
     },
     fields={**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
     design=_clip,
-    says=lambda fields: {"pre_norm": True},
-    holds=("pre_norm", "class_token", "final_norm", "head_use_bias"),
+    says=lambda fields: {"qkv_bias": "all", "pre_norm": True},
     processor="CLIPImageProcessor",
     base="vision_model.",
     outside=("classifier.", "visual_projection."),
@@ -138,6 +135,6 @@ TYPES = (
         rule=lambda fields: "bilinear_antialias",
         processor="Siglip2ImageProcessor",
         whole="siglip2",
-        write=lambda arch: {"vision_use_head": True, "num_patches": arch.num_positions},
+        write=lambda arch: {"num_patches": arch.num_positions},
     ),
 )

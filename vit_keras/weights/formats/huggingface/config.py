@@ -165,14 +165,26 @@ def image_size_of(config: dict) -> tuple[int, int] | None:
     return None if size is None else pair(size, "image_size")
 
 
+def faults_of(fields: dict, names: dict[str, str], arguments: dict) -> list[str]:
+    """Describes the fields of a configuration that contradict a file's tensors.
+
+    Args:
+        fields: The configuration.
+        names: `{name of a field: name of the argument that it must equal}`.
+        arguments: The arguments that follow from the tensors.
+    """
+    return [
+        f"{field} is {fields[field]} in config.json, {arguments[name]} in the tensors"
+        for field, name in names.items()
+        if fields.get(field) not in (None, arguments[name])
+    ]
+
+
 def check_sizes(config: dict, arguments: dict) -> None:
     """Raises ValueError with a line for each number of a configuration that tensors contradict."""
-    tower, faults = tower_config(config), []
-    for field, name in SIZES.items():
-        value, held = tower.get(field), arguments[name]
-        value = pair(value, field) if value is not None and field == "patch_size" else value
-        if value is not None and value != held:
-            faults.append(f"{field} is {value} in config.json, {held} in the tensors")
+    tower = tower_config(config)
+    patch = {k: pair(tower[k], k) for k in ("patch_size",) if tower.get(k) is not None}
+    faults = faults_of({**tower, **patch}, SIZES, arguments)
     labels = len(tower.get("id2label") or ())
     of_texts = str(arguments.get("boxes")).startswith("texts")
     has_classes = arguments.get("head_use_bias", True) and not of_texts
@@ -217,19 +229,14 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         )
     config = {
         "model_type": row.name,
-        "hidden_size": arch.hidden_size,
-        "num_hidden_layers": arch.num_layers,
+        **{field: getattr(arch, name) for field, name in SIZES.items()},
         "num_attention_heads": arch.num_heads,
-        "intermediate_size": arch.mlp_dim,
         "hidden_act": WRITTEN_GELU[arch.gelu],
         "layer_norm_eps": arch.layer_norm_epsilon,
         "image_size": _side(arch.image_size, row),
         "patch_size": _side(arch.patch_size, row),
-        "num_channels": arch.channels,
-        **row.write(arch),
+        **row.written(arch),
     }
-    if not row.whole:
-        config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     if arch.representation_size is not None:
         config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
     outer = config

@@ -8,10 +8,19 @@ import numpy as np
 
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
 # Defaults that most of the configuration classes share.
-COMMON = {"num_attention_heads": 12, "hidden_act": "gelu", "qkv_bias": True}
+COMMON = {"num_attention_heads": 12, "hidden_act": "gelu"}
+# Fields that are true or false: the argument of `VisionTransformer`, and its value for each.
+SWITCHES = {
+    "qkv_bias": ("qkv_bias", ("none", "all")),
+    "use_swiglu_ffn": ("mlp", ("gelu", "swiglu")),
+    "use_gated_mlp": ("mlp", ("gelu", "swiglu")),
+    "use_mid_position_embeddings": ("position_embedding_at", ("stem", "every")),
+}
+COUNTS = {"num_register_tokens", "num_detection_tokens"}  # both are `num_registers`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +33,11 @@ class ModelType:
         names: The names of its tensors.
         classes: Maps the classifier's input and kind ("", "classifier" or "projection") to the name
             of the class for such a model.
-        fields: The defaults of the fields of its configuration.
+        fields: The defaults of the fields of its configuration; those in `SWITCHES` and `COUNTS`
+            need nothing else.
         design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
             that the type or the presence of tensors decides.
-        says: Takes the fields of the configuration; returns the arguments that they determine.
-        holds: The options that its files can hold. Others must have their defaults.
-        positions: The kinds of position embeddings.
+        says: Takes the fields of the configuration; returns the arguments that others determine.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         rule: Takes the fields of the configuration; returns the rule for resizing positions.
         processor: The name of its image processor.
@@ -38,7 +46,7 @@ class ModelType:
         whole: The model type of a configuration with this one as `vision_config`.
         square: Whether its configuration has one side for images and one for patches.
         spelling: Takes `names` and the names in a file; returns the row for the file's spelling.
-        write: Takes an architecture; returns the type's special fields of the configuration.
+        write: Takes an architecture; returns the type's other fields of the configuration.
         fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
             although they have no effect.
     """
@@ -49,10 +57,8 @@ class ModelType:
     classes: Mapping[tuple[str, str], str]
     fields: Mapping[str, Any]
     design: Callable[[set[str]], dict]
-    says: Callable[[dict], dict]
-    holds: tuple[str, ...]
     processor: str
-    positions: tuple[str, ...] = ("learned",)
+    says: Callable[[dict], dict] = lambda fields: {}
     covers: tuple[str, ...] = ("all",)
     rule: Callable[[dict], str] = lambda fields: "bicubic"
     base: str = ""
@@ -62,6 +68,36 @@ class ModelType:
     spelling: Callable[[TensorNames, set[str]], TensorNames] = lambda names, held: names
     write: Callable[[Any], dict] = lambda arch: {}
     fillers: Callable[[Any], dict] = lambda arch: {}
+
+    def arguments(self, fields: dict) -> dict[str, Any]:
+        """Returns the arguments that the fields of a configuration determine."""
+        arguments: dict[str, Any] = {
+            name: values[bool(fields[field])]
+            for field, (name, values) in SWITCHES.items()
+            if field in self.fields
+        }
+        for field in self.fields.keys() & COUNTS:
+            arguments["num_registers"] = fields[field]
+        return arguments | self.says(fields)
+
+    def written(self, arch: VisionTransformerArchitecture) -> dict[str, Any]:
+        """Returns the fields of the configuration of a model, besides its sizes."""
+        held = {"position_embedding_at": arch.position_embedding_at, **vars(arch.options)}
+        fields: dict[str, Any] = {
+            field: held[name] == values[True]
+            for field, (name, values) in SWITCHES.items()
+            if field in self.fields
+        }
+        fields |= dict.fromkeys(self.fields.keys() & COUNTS, arch.options.num_registers)
+        return fields | self.write(arch)
+
+
+def _classes(prefix, token="token", of_classes=None):
+    """Returns the usual `ModelType.classes`."""
+    return {
+        (token, ""): f"{prefix}Model",
+        (of_classes or token, "classifier"): f"{prefix}ForImageClassification",
+    }
 
 
 NAMES = TensorNames.of(
@@ -98,25 +134,12 @@ YOLOS = dataclasses.replace(
     },
 )
 FIRST = ("encoder.layer.0.layernorm_before.weight",)
-FIELDS = {**COMMON, "layer_norm_eps": 1e-12}
-
-
-def _biased(fields):
-    return {"qkv_bias": "all" if fields["qkv_bias"] else "none"}
-
-
-def _write_biased(arch):
-    return {"qkv_bias": arch.options.qkv_bias == "all"}
+FIELDS = {**COMMON, "qkv_bias": True, "layer_norm_eps": 1e-12}
 
 
 def _yolos(names):
     detects = f"{YOLOS.head}.weight" in names
     return {"classifier": "token", "boxes": "tokens" if detects else None}
-
-
-def _yolos_says(fields):
-    at = {"position_embedding_at": "every"} if fields["use_mid_position_embeddings"] else {}
-    return {**_biased(fields), **at}
 
 
 def _write_yolos(arch):
@@ -132,12 +155,7 @@ def _write_yolos(arch):
             f"patch_size={arch.patch_size}, image_size={arch.image_size}, "
             f"num_layers={arch.num_layers}, representation_size={arch.representation_size}"
         )
-    return {
-        **_write_biased(arch),
-        "image_size": list(arch.image_size),
-        "num_detection_tokens": arch.options.num_registers,
-        "use_mid_position_embeddings": every,
-    }
+    return {"image_size": list(arch.image_size)}
 
 
 def _deit(names):
@@ -183,9 +201,7 @@ def _beit_spelling(row, names):
 def _write_beit(arch):
     return {
         "use_relative_position_bias": arch.position_embedding.endswith("relative_2d"),
-        "use_shared_relative_position_bias": False,
         "use_absolute_position_embeddings": arch.position_embedding.startswith("learned"),
-        "use_mask_token": False,
         "use_mean_pooling": arch.classifier == "gap_norm",
         "layer_scale_init_value": arch.options.layer_scale or 0.0,
         "drop_path_rate": 0.0,
@@ -196,14 +212,11 @@ VIT = ModelType(
     name="vit",
     marks=FIRST,
     names=NAMES,
-    classes={("token", ""): "ViTModel", ("token", "classifier"): "ViTForImageClassification"},
+    classes=_classes("ViT"),
     fields=FIELDS,
     design=lambda names: {"classifier": "token"},
-    says=_biased,
-    holds=("qkv_bias",),
     processor="ViTImageProcessor",
     base="vit.",
-    write=_write_biased,
 )
 VIT_TYPES = (
     dataclasses.replace(
@@ -212,10 +225,8 @@ VIT_TYPES = (
         marks=(*FIRST, YOLOS.registers),
         names=YOLOS,
         classes={("token", ""): "YolosModel", ("token", "classifier"): "YolosForObjectDetection"},
-        fields={**FIELDS, "use_mid_position_embeddings": True},
+        fields={**FIELDS, "use_mid_position_embeddings": True, "num_detection_tokens": 100},
         design=_yolos,
-        says=_yolos_says,
-        holds=(*VIT.holds, "num_registers", "boxes"),
         processor="YolosImageProcessor",
         outside=("class_labels_classifier.", "bbox_predictor."),
         write=_write_yolos,
@@ -226,12 +237,10 @@ VIT_TYPES = (
         marks=(*FIRST, DEIT.dist),
         names=DEIT,
         classes={
-            ("token", ""): "DeiTModel",
-            ("token", "classifier"): "DeiTForImageClassification",
+            **_classes("DeiT"),
             ("distilled", "classifier"): "DeiTForImageClassificationWithTeacher",
         },
         design=_deit,
-        holds=(*VIT.holds, "distillation_token"),
         processor="DeiTImageProcessor",
         base="deit.",
         outside=("classifier.", "cls_classifier.", "distillation_classifier."),
@@ -242,14 +251,10 @@ VIT_TYPES = (
         name="beit",
         marks=(*FIRST, BEIT.of_block(0, BEIT.scale_0)),
         names=BEIT,
-        classes={
-            ("token", ""): "BeitModel",
-            ("gap_norm", ""): "BeitModel",
-            ("token", "classifier"): "BeitForImageClassification",
-            ("gap_norm", "classifier"): "BeitForImageClassification",
-        },
+        classes=_classes("Beit") | _classes("Beit", "gap_norm"),
         fields={
-            **FIELDS,
+            **COMMON,
+            "layer_norm_eps": 1e-12,
             "use_relative_position_bias": False,
             "use_shared_relative_position_bias": False,
             "use_absolute_position_embeddings": False,
@@ -257,8 +262,6 @@ VIT_TYPES = (
         },
         design=_beit,
         says=_beit_says,
-        holds=("qkv_bias", "layer_scale", "class_token"),
-        positions=("relative_2d", "learned", "learned_relative_2d", "none"),
         rule=lambda f: (
             "bicubic" if f["use_absolute_position_embeddings"] else "bilinear_half_pixel"
         ),
@@ -272,7 +275,7 @@ VIT_TYPES = (
     dataclasses.replace(
         VIT,
         name="ijepa",
-        classes={("gap", ""): "IJepaModel", ("gap", "classifier"): "IJepaForImageClassification"},
+        classes=_classes("IJepa", "gap"),
         design=lambda names: {"classifier": "gap"},
         base="ijepa.",
     ),
@@ -281,46 +284,33 @@ VIT_TYPES = (
         VIT,
         name="vit_msn",
         fields={**FIELDS, "layer_norm_eps": 1e-6},
-        classes={
-            ("token", ""): "ViTMSNModel",
-            ("token", "classifier"): "ViTMSNForImageClassification",
-        },
+        classes=_classes("ViTMSN"),
     ),
 )
 
 
 DINOV2 = NAMES.replaced(
-    "registers=embeddings.register_tokens norm_0=norm1 scale_0=layer_scale1.lambda1 "
+    "norm_0=norm1 scale_0=layer_scale1.lambda1 "
     "norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 packed=mlp.weights_in "
     "scale_1=layer_scale2.lambda1 pre_logits="
 )
-# The names of the last layer of SwiGLU on disk, and of all three layers in memory.
-PACKED = dataclasses.replace(DINOV2, dense_1="mlp.weights_out")
-IN_MEMORY = dataclasses.replace(
-    DINOV2, packed="", gate="mlp.gate_proj", dense_0="mlp.up_proj", dense_1="mlp.down_proj"
-)
-DINO_FIRST = ("encoder.layer.0.norm1.weight",)
+# The names of SwiGLU's last layer on disk, and of its three layers in memory, by a layer's.
+SWIGLU = {
+    "mlp.weights_in": "dense_1=mlp.weights_out",
+    "mlp.gate_proj": "packed= gate=mlp.gate_proj dense_0=mlp.up_proj dense_1=mlp.down_proj",
+}
+DINO_FIRST, REGISTER_TOKENS = ("encoder.layer.0.norm1.weight",), "embeddings.register_tokens"
 
 
 def _spelling(row, names):
-    for swiglu, mark in ((PACKED, PACKED.packed), (IN_MEMORY, IN_MEMORY.gate)):
-        if row.of_block(0, f"{mark}.weight") in names:
-            return swiglu
-    return row
+    held = (name for name in SWIGLU if row.of_block(0, f"{name}.weight") in names)
+    return row.replaced(SWIGLU.get(next(held, ""), ""))
 
 
 def _design(names):
     """Returns a classifier on the class token and, with a head, the mean of the patches."""
     classifier = "token_gap" if f"{DINOV2.head}.weight" in names else "token"
     return {"classifier": classifier, "layer_scale": LAYER_SCALE}
-
-
-def _says(fields):
-    return {
-        "qkv_bias": "all" if fields["qkv_bias"] else "none",
-        "mlp": "swiglu" if fields["use_swiglu_ffn"] else "gelu",
-        "num_registers": fields["num_register_tokens"],
-    }
 
 
 def _write(arch):
@@ -334,15 +324,7 @@ def _write(arch):
             f"two thirds, rounded up to a multiple of 8. Received: hidden_size={arch.hidden_size}, "
             f"mlp_dim={arch.mlp_dim}, mlp={arch.options.mlp!r}. Save it as .keras or .weights.h5"
         )
-    fields = {
-        "mlp_ratio": 4 if 4 in ratios else ratios[0],
-        "use_swiglu_ffn": swiglu,
-        "qkv_bias": arch.options.qkv_bias == "all",
-        "drop_path_rate": 0.0,
-    }
-    if arch.options.num_registers:
-        fields["num_register_tokens"] = arch.options.num_registers
-    return fields
+    return {"mlp_ratio": 4 if 4 in ratios else ratios[0]}
 
 
 def _fillers(arch):
@@ -353,14 +335,9 @@ WITHOUT = ModelType(
     name="dinov2",
     marks=DINO_FIRST,
     names=DINOV2,
-    classes={
-        ("token", ""): "Dinov2Model",
-        ("token_gap", "classifier"): "Dinov2ForImageClassification",
-    },
-    fields={**COMMON, "layer_norm_eps": 1e-6, "use_swiglu_ffn": False, "num_register_tokens": 0},
+    classes=_classes("Dinov2", of_classes="token_gap"),
+    fields={**COMMON, "qkv_bias": True, "layer_norm_eps": 1e-6, "use_swiglu_ffn": False},
     design=_design,
-    says=lambda fields: _says({**fields, "num_register_tokens": 0}),
-    holds=("qkv_bias", "mlp", "layer_scale"),
     processor="BitImageProcessor",
     base="dinov2.",
     square=True,
@@ -371,14 +348,10 @@ WITHOUT = ModelType(
 REGISTERS = dataclasses.replace(
     WITHOUT,
     name="dinov2_with_registers",
-    marks=(*DINO_FIRST, DINOV2.registers),
-    classes={
-        ("token", ""): "Dinov2WithRegistersModel",
-        ("token_gap", "classifier"): "Dinov2WithRegistersForImageClassification",
-    },
+    marks=(*DINO_FIRST, REGISTER_TOKENS),
+    names=dataclasses.replace(DINOV2, registers=REGISTER_TOKENS),
+    classes=_classes("Dinov2WithRegisters", of_classes="token_gap"),
     fields={**WITHOUT.fields, "num_register_tokens": 4},
-    says=_says,
-    holds=(*WITHOUT.holds, "num_registers", "position_cover"),
     covers=("class",),
     rule=lambda fields: "bicubic_antialias",
     base="dinov2_with_registers.",
@@ -409,24 +382,16 @@ def _says_dinov3(fields):
         )
     return {
         "qkv_bias": kinds[held],
-        "mlp": "swiglu" if fields["use_gated_mlp"] else "gelu",
-        "num_registers": fields["num_register_tokens"],
         "rope": Rope(base=fields["rope_theta"], centered=True),
     }
 
 
 def _write_dinov3(arch):
     held = QKV_BIASES[arch.options.qkv_bias]
-    gated = arch.options.mlp == "swiglu"
     return {
         **{name: name.removesuffix("_bias") in held for name in BIASES},
-        **({"hidden_act": "silu"} if gated else {}),
-        "use_gated_mlp": gated,
-        "num_register_tokens": arch.options.num_registers,
+        **({"hidden_act": "silu"} if arch.options.mlp == "swiglu" else {}),
         "rope_theta": arch.options.rope.base,
-        "proj_bias": True,
-        "mlp_bias": True,
-        "drop_path_rate": 0.0,
     }
 
 
@@ -456,8 +421,6 @@ DINOV3 = ModelType(
     },
     design=_design_dinov3,
     says=_says_dinov3,
-    holds=("qkv_bias", "mlp", "layer_scale", "num_registers", "rope"),
-    positions=("none",),
     processor="DINOv3ViTImageProcessor",
     write=_write_dinov3,
     fillers=_fillers_dinov3,

@@ -77,7 +77,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     result = tensor_links(_as_written(arch), row)
     if arch.num_classes is not None and not arch.options.head_use_bias:
         result = _without_bias(result, row, arch.num_classes)
-    if arch.options.position_cover == "class" and arch.options.num_registers:
+    if _folds(arch):
         result = _folded(result, row)
     if isinstance(arch, HybridArchitecture):
         return stem_links(arch) + result
@@ -88,10 +88,13 @@ def _is_linear(config):
     return timm_arguments(config or {}).get("embed_proj_type", "linear") == "linear"
 
 
+def _folds(arch):
+    return arch.options.position_cover == "class" and arch.options.num_registers
+
+
 def _as_written(arch):
     """Returns the equivalent architecture in timm: a bias in the head, folded positions."""
-    folds = arch.options.position_cover == "class" and arch.options.num_registers
-    cover = "patches" if folds else arch.options.position_cover
+    cover = "patches" if _folds(arch) else arch.options.position_cover
     options = dataclasses.replace(arch.options, head_use_bias=True, position_cover=cover)
     return dataclasses.replace(arch, options=options)
 
@@ -349,25 +352,8 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
     return {"config.json": {**config, **({} if names is None else {"label_names": list(names)})}}
 
 
-COMMON = ("crop_to_patches", "qkv_bias", "qk_norm", "attention_norm", "mlp_norm", "layer_scale")
-PARALLEL = (
-    *("class_token", "num_registers", "position_cover", "pre_norm", "final_norm"),
-    *("pool_all_tokens", "head_use_bias", "crop_to_patches", "qkv_bias", "qk_norm", "layer_scale"),
-)
-WHOLE = (*PARALLEL, "attention_norm", "mlp", "mlp_norm")
-BEIT = ("class_token", "crop_to_patches", "qkv_bias", "mlp", "mlp_norm", "layer_scale")
-# The options that each class has.
-HOLDS: dict[str, tuple[str, ...]] = {
-    "VisionTransformer": (*WHOLE, "norm"),
-    "ParallelScalingBlock": (*PARALLEL, "norm", "parallel"),
-    "VisionTransformerDistilled": ("distillation_token", *COMMON),
-    "Eva": (*WHOLE, "map_heads", "map_mlp_dim", "rope"),
-    "Beit": (*BEIT, "head_use_bias"),
-}
-
-
 def timm_class(arch: VisionTransformerArchitecture) -> str:
-    """Returns the name of the class to write a model for, a key of `HOLDS`."""
+    """Returns the name of timm's class, or block, to write a model for."""
     if arch.position_embedding == "relative_2d":
         return "Beit"
     if arch.options.parallel:
@@ -377,19 +363,20 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
     return "Eva" if is_eva(arch) else "VisionTransformer"
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    """Raises ValueError for what a class computes differently without a trace in its files."""
-    name, options, prefix = timm_class(arch), arch.options, arch.prefix
-    wrong = {
-        "gelu": name in ("Eva", "Beit") and arch.gelu != "exact",
-        "class_token": name == "Beit" and "cls" not in prefix.names,
-        "pool_all_tokens": name == "Eva" and arch.classifier == "map" and prefix.count > 0,
-    }
-    wrong["pool_all_tokens"] &= not options.pool_all_tokens
-    if any(wrong.values()):
-        values = {**vars(options), "gelu": arch.gelu}
-        received = ", ".join(f"{key}={values[key]!r}" for key in wrong if wrong[key])
-        raise ValueError(f"timm's class {name} has no place for a model with {received}")
+# What a class computes in any case.
+FIXED: dict[str, dict[str, Any]] = {
+    "Eva": {"gelu": "exact", "norm": "layer"},
+    "Beit": {"gelu": "exact", "norm": "layer", "class_token": True},
+    "VisionTransformerDistilled": {"position_cover": "all"},
+    "ParallelScalingBlock": {"map_mlp_dim": None},
+}
+
+
+def as_read(arch: VisionTransformerArchitecture) -> dict:
+    """Returns what `links` writes in another form, and what the class has in any case."""
+    folded = {"position_cover": "class"} if _folds(arch) else {}
+    bias = {"head_use_bias": arch.options.head_use_bias}  # of zero
+    return {**bias, **folded, **FIXED.get(timm_class(arch), {})}
 
 
 FORMAT = Format(
@@ -401,12 +388,8 @@ FORMAT = Format(
     numerics=numerics,
     refine=refine,
     canonical=canonical,
-    options=lambda arch: HOLDS[timm_class(arch)],
-    positions=("learned", "none", "relative_2d"),
-    hybrids=True,
     head=("head.", "head_dist.", "pre_logits."),
     ignored=(BUFFERS,),
-    check=check,
-    as_written=_as_written,
+    as_read=as_read,
     config_files=config_files,
 )

@@ -15,7 +15,7 @@ POOL = PoolNames.of(
     "probe=attn_pool.latent query=attn_pool.q kv=attn_pool.kv out=attn_pool.proj "
     "norm=attn_pool.norm dense_0=attn_pool.mlp.fc1 dense_1=attn_pool.mlp.fc2",
 )
-# Class VisionTransformer, and DeiT's with two tokens.
+# Class VisionTransformer.
 PLAIN = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token dist=dist_token registers=reg_token "
     "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv "
@@ -24,7 +24,10 @@ PLAIN = TensorNames.of(
     "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
     "head_dist=head_dist head=head",
     pool=POOL,
+    rms=True,
 )
+# DeiT's class with two tokens
+DISTILLED = PLAIN.replaced("registers= packed=")
 # The block ParallelScalingBlock, of ViT-22B.
 PARALLEL = PLAIN.replaced(
     "norm_0=in_norm qkv= norm_2= parallel_in=in_proj parallel_bias=mlp_bias query_norm=q_norm "
@@ -34,8 +37,10 @@ PARALLEL = PLAIN.replaced(
 # Classes Eva and Beit: another LayerScale, and separate biases for queries and values.
 EVA = PLAIN.replaced(
     "scale_0=gamma_1 scale_1=gamma_2 frequencies=rope.freqs "
-    "relative=attn.relative_position_bias_table"
+    "relative=attn.relative_position_bias_table dist=",
+    rms=False,
 )
+BEIT = EVA.replaced("registers= pre_norm= query_norm= key_norm= attention_norm=", pool=None)
 QV_BIAS = pairs("query_bias=attn.q_bias value_bias=attn.v_bias")
 SEPARATE = pairs("qkv= query=attn.q_proj key=attn.k_proj value=attn.v_proj")
 GATE = pairs("gate=mlp.fc1_g dense_0=mlp.fc1_x packed=")
@@ -56,10 +61,10 @@ def names_in(tensors: Container[str]) -> TensorNames:
     is_eva = any(map(held, ("gamma_1", "attn.q_bias", "attn.q_proj.weight", "mlp.fc1_g.weight")))
     row = EVA if is_eva or "rope.freqs" in tensors else PLAIN
     if held("attn.relative_position_bias_table"):
-        row = EVA
+        row = BEIT
     changes: dict[str, Any] = SEPARATE if held("attn.q_proj.weight") else {}
     changes = changes | (GATE if held("mlp.fc1_g.weight") else {})
-    if row is EVA and not changes.get("query") and not held("attn.qkv.bias"):
+    if row is not PLAIN and not changes.get("query") and not held("attn.qkv.bias"):
         changes = changes | QV_BIAS
     if "embeds.proj.weight" in tensors:
         changes = changes | NAFLEX
@@ -76,15 +81,15 @@ def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
     """Returns the row of the class to write a model for."""
     options = arch.options
     if options.parallel or not is_eva(arch):
-        return (PARALLEL if options.parallel else PLAIN).replaced("pre_logits=")
+        plain = DISTILLED if "dist" in arch.prefix.names else PLAIN
+        return (PARALLEL if options.parallel else plain).replaced("pre_logits=")
     is_beit = arch.position_embedding == "relative_2d"
     changes: dict[str, Any] = dict(QV_BIAS) if options.qkv_bias != "all" or is_beit else {}
-    changes |= {"pool": None} if is_beit else {}
     if options.mlp == "swiglu" and (options.mlp_norm or is_centered(options.rope) or is_beit):
         changes = changes | GATE
     if options.mlp == "swiglu" and options.mlp_norm and not is_beit:  # as in EVA-02
         changes = {**GATE, **SEPARATE}
-    return dataclasses.replace(EVA, **changes, pre_logits="", dist="")
+    return dataclasses.replace(BEIT if is_beit else EVA, **changes, pre_logits="")
 
 
 def is_eva(arch: VisionTransformerArchitecture) -> bool:
