@@ -129,8 +129,8 @@ def test_what_transformers_cannot_compute_is_refused(rng, tmp_path):
         size, patch, 24, depth, 3, 40, **{**sizes, **changes}
     )
     cases = (
-        (build(16, (4, 8)), "huggingface", "square patches"),
-        (build(18, 4, crop_to_patches=True, **every), "huggingface", "images of whole patches"),
+        (build(16, (4, 8)), "huggingface", r"patch_size is \(4, 4\) in"),
+        (build(18, 4, crop_to_patches=True, **every), "huggingface", "position_embedding_at='stem'"),
         (build(16, 4, layer_scale=0.1), "huggingface", "Received: layer_scale=True"),
         (build(16, 4, boxes=None), "huggingface", "id2label names 3 classes"),
         (build(16, 4, boxes="patches"), "huggingface", "boxes='patches'"),

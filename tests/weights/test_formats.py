@@ -146,7 +146,7 @@ REFUSED = [
     ("huggingface", {"layer_scale": 1e-5}, "'dinov2' has Dinov2Model, .*classifier='token', num_"),
     ("huggingface", {**SQUARE, "classifier": "map"}, "'siglip_vision_model'.*num_classes=5"),
     ("huggingface", {"classifier": "map", "num_classes": None}, r"Images of \(16, 16\) pixels"),
-    ("huggingface", {**SCALED, "classifier": "token_gap"}, "whole multiple"),
+    ("huggingface", {**SCALED, "classifier": "token_gap"}, "Received: mlp_dim=50"),
     ("huggingface", {**SQUARE, "pre_norm": True}, "'clip_vision_model' has CLIP.*num_classes=5"),
     ("huggingface", {**SQUARE, "pre_norm": True, "classifier": "gap"}, "after 1 other tokens"),
     ("huggingface", ROTARY, UNCENTERED),

@@ -27,8 +27,8 @@ def test_new_models_average_pixels_and_published_weights_keep_their_resize(rng, 
         weights.save(model, tmp_path / "model.npz", format="google")
     read = vit_keras.open(tmp_path / "model.npz")
     assert not read.preprocessing.antialias  # as Google prepares pictures
-    assert not registry.FORMATS["google"].numerics({}).preprocessing.antialias
-    assert not registry.FORMATS["bit"].numerics({}).preprocessing.antialias
+    assert not registry.FORMATS["google"].numerics({}, {}).preprocessing.antialias
+    assert not registry.FORMATS["bit"].numerics({}, {}).preprocessing.antialias
 
 
 def test_what_does_not_say_its_resize_has_the_published_one(rng, tmp_path):
@@ -54,12 +54,12 @@ ROUNDED = ("timm", "torchvision", "open_clip", "open_clip_timm", "dino", "percep
 
 def test_projects_round_as_their_code_does():
     """What is read without our own note, as published files are."""
-    said = {name: row.numerics({}) for name, row in registry.FORMATS.items()}
+    said = {name: row.numerics({}, {}) for name, row in registry.FORMATS.items()}
     rounding = {name: says.preprocessing.rounding for name, says in said.items() if says}
     expected = dict.fromkeys(rounding, "none") | dict.fromkeys(ROUNDED, "torchvision")
     assert rounding == expected | {"huggingface": "transformers"}
     dino = {"preprocessor_config.json": {"image_processor_type": "DINOv3ViTImageProcessorFast"}}
-    read = registry.FORMATS["huggingface"].numerics(dino).preprocessing
+    read = registry.FORMATS["huggingface"].numerics({}, dino).preprocessing
     assert read.rounding == "none"  # its processor resizes floats
 
 

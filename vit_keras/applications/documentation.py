@@ -13,11 +13,14 @@ PREFERRED = ("augreg-imagenet", "imagenet", "augreg-imagenet-384")  # in example
 
 _TEMPLATE = """Instantiates the {model}.
 
-{reference}
+Reference:
+- [{title}](
+    {paper})
 
 {summary}
 
-{preprocessing}
+Each Keras application expects its own preprocessing of images. For this one, call
+`vit_keras.applications.preprocess_input(images, model=model)` on images with pixels in [0, 255].
 
 Args:
 {arguments}
@@ -27,9 +30,24 @@ Returns:
     `(B, classes)`, or to features.
 
 Raises:
-{errors}
+    ValueError: If `weights` is neither a file nor a published name, if `classes` or
+        `classifier_activation` contradicts the published weights, if `pooling` is unknown, if
+        the numbers of `class_names` and classes differ, if `class_names` come with
+        `include_top=False`, or if `input_shape` is not allowed.
+    FileNotFoundError: If the server does not have the published weights.
+    ConnectionError: If the published weights cannot be downloaded.
 
-{examples}
+Example:
+    ```python
+    model = vit_keras.applications.{function}(
+        {example}
+    )
+    image = keras.utils.load_img(
+        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
+    )
+    batch = keras.utils.img_to_array(image)[None]
+    outputs = model(vit_keras.applications.preprocess_input(batch, model=model))  # {shape}
+    ```
 """
 _ARGUMENTS = {
     "include_top": """Whether to include the classifier at the top of the network. Without it, the
@@ -42,9 +60,8 @@ _ARGUMENTS = {
     "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is
         `({pixels}, 3)`, or the size of the images that the published weights were trained
         on last.""",
-    "pooling": """Optional pooling of the features when `include_top` is `False`. `None` means that
-        the output is {all_features}. `"avg"` and `"max"` mean that the output `(B, {width})` is the
-        average or the maximum over {pooled}.""",
+    "pooling": """Optional pooling of the features when `include_top` is `False`. `None` keeps all
+        of them. `"avg"` and `"max"` give their average or maximum `(B, {width})` over {pooled}.""",
     "classes": """Optional number of classes to classify images into, if `include_top` is `True`.
         The default is 1000, or the number of classes of the published weights, which allow no
         other.""",
@@ -56,147 +73,66 @@ _ARGUMENTS = {
         sets `classes` to its length, and `model.class_names`, which `decode_predictions` and
         `vit-keras predict` use.""",
 }
-_ERRORS = {
-    "ValueError": """If `weights` is neither a file nor a published name, if `classes` or
-        `classifier_activation` contradicts the published weights, if `pooling` is unknown, if
-        the numbers of `class_names` and classes differ, if `class_names` come with
-        `include_top=False`, or if `input_shape` is not {valid_shape}.""",
-    "FileNotFoundError": "If the server does not have the published weights.",
-    "ConnectionError": "If the published weights cannot be downloaded.",
-}
-_LOAD = """    image = keras.utils.load_img(
-        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
-    )
-    batch = keras.utils.img_to_array(image)[None]
-"""
-_WITH_WEIGHTS = """Examples:
-    Classify an image with published weights:
-
-    ```python
-    model = vit_keras.applications.{function}(weights="{weights}")
-{load}    probabilities = model(vit_keras.applications.preprocess_input(batch))  # (1, {classes})
-    ```
-
-    Build a model for your own 10 classes on the published features:
-
-    ```python
-    base = vit_keras.applications.{function}(
-        include_top=False, weights="{weights}", pooling="avg"
-    )
-    outputs = keras.layers.Dense(10, activation="softmax")(base.output)
-    model = keras.Model(base.input, outputs)
-    ```"""
-_WITHOUT_WEIGHTS = """Example:
-    ```python
-    model = vit_keras.applications.{function}(class_names=["cat", "dog"])
-    images = np.zeros((1, {pixels}, 3))
-    probabilities = model(vit_keras.applications.preprocess_input(images{scaled}))  # (1, 2)
-    ```"""
-_FEATURES = """Example:
-    Read features with published weights:
-
-    ```python
-    model = vit_keras.applications.{function}(
-        include_top=False, weights="{weights}", pooling="avg"
-    )
-{load}    features = model(vit_keras.applications.preprocess_input(batch, model=model))
-    ```"""
-_OWN = "Each Keras application expects its own preprocessing of images. "
-_SCALED = """For this one, call `vit_keras.applications.preprocess_input` on images with pixels in
-[0, 255]; it scales them to [-1, 1]."""
-_NORMALIZED = """For this one, call `vit_keras.applications.preprocess_input(images, model=model)`
-on images with pixels in [0, 255]; it scales them as the publisher does."""
-_TRANSFORMER = {
-    "preprocessing": _SCALED,
-    "features": "the normalized tokens `(B, 1 + N, {width})`, the class token before N patches",
-    "sides": "Height and width must be multiples of {stride} pixels.",
-    "all_features": "all tokens",
-    "pooled": "the tokens of the patches",
-    "valid_shape": "static and a multiple of {stride} pixels",
-}
-_RESNET = {
-    "preprocessing": _SCALED,
-    "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
-    "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
-    "all_features": "the map",
-    "pooled": "the cells of the map",
-    "valid_shape": "static, or has None for more than the sides of features",
-}
-_CROPPED = "Pixels at the right and bottom that do not fill a patch are left out."
-_VIT_PAPER = """Reference:
-- [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
-    https://arxiv.org/abs/2010.11929) (ICLR 2021)"""
-_BIT_PAPER = """Reference:
-- [Big Transfer (BiT): General Visual Representation Learning](
-    https://arxiv.org/abs/1912.11370) (ECCV 2020)"""
-_FAMILY_PAPER = """Reference:
-- [{family.title}](
-    {family.paper})"""
-_BLOCKS = (
+_VIT = {
+    "title": "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
+    "paper": "https://arxiv.org/abs/2010.11929",
+    "model": "Vision Transformer ViT-{variant}",
+    "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} pixels, "
     "which go through {row.num_layers} transformer blocks of width {row.hidden_size} with "
-    "{row.num_heads} attention heads."
-)
+    "{row.num_heads} attention heads.",
+    "features": "the normalized tokens `(B, T + N, {width})`, T tokens before N patches",
+    "sides": "Height and width must be multiples of {stride} pixels.",
+    "pooled": "the tokens of the patches",
+}
 _KINDS = {
-    variants.Variant: {
-        "model": "Vision Transformer ViT-{variant}",
-        "reference": _VIT_PAPER,
-        "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} "
-        "pixels, " + _BLOCKS,
-        **_TRANSFORMER,
-    },
+    variants.Variant: _VIT,
     variants.FamilyVariant: {
-        **_TRANSFORMER,
+        **_VIT,
+        "title": "{family.title}",
+        "paper": "{family.paper}",
         "model": "Vision Transformer {variant}",
-        "reference": _FAMILY_PAPER,
-        "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} "
-        "pixels, " + _BLOCKS + " The published weights are under this license: {family.license}.",
-        "preprocessing": _NORMALIZED,
-        "features": "the normalized tokens `(B, T + N, {width})`, T tokens before N patches",
+        "summary": _VIT["summary"]
+        + " The published weights are under this license: {family.license}.",
     },
     variants.HybridVariant: {
+        **_VIT,
         "model": "hybrid {variant} of a ResNet and a Vision Transformer",
-        "reference": _VIT_PAPER,
         "summary": "The model's ResNet turns an image into tokens, one for each "
-        "{row.stride}x{row.stride} pixels, " + _BLOCKS,
-        **_TRANSFORMER,
+        "{row.stride}x{row.stride} pixels, " + _VIT["summary"].split("pixels, ")[1],
     },
     variants.ResNetVariant: {
+        "title": "Big Transfer (BiT): General Visual Representation Learning",
+        "paper": "https://arxiv.org/abs/1912.11370",
         "model": "BiT ResNet-v2 {variant}",
-        "reference": _BIT_PAPER,
         "summary": "This ResNet with group normalization and weight standardization is the "
         "baseline of the Vision Transformer's paper (arXiv 2010.11929).",
-        **_RESNET,
+        "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
+        "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
+        "pooled": "the cells of the map",
     },
 }
+_CROPPED = "Pixels at the right and bottom that do not fill a patch are left out."
 
 
 def documentation(variant: str, function: str) -> str:
     """Returns the docstring of the constructor `function` of a variant."""
-    row = variants.get(variant)
-    facts: dict[str, Any] = {"variant": variant, "row": row}
+    row, published = variants.get(variant), names(variant)
+    facts: dict[str, Any] = {"variant": variant, "row": row, "function": function}
     facts |= {"stride": row.stride, "width": row.feature_size, "pixels": _sides(row)}
     if isinstance(row, variants.FamilyVariant):
         facts["family"] = families.family_of(row)
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
     if row.constructor_arguments().get("crop_to_patches"):
-        facts |= {"sides": _CROPPED, "valid_shape": "static"}
-    published = names(variant)
-    facts["published"] = (
-        "Published weights are" if published else "None are published for this variant."
-    )
+        facts["sides"] = _CROPPED
+    none = "None are published for this variant."
+    facts["published"] = "Published weights are" if published else none
     arguments = {name: _entry(name, text, facts) for name, text in _ARGUMENTS.items()}
     if published:
         arguments["weights"] += ":\n" + "\n".join(_bullet(variant, name) for name in published)
-    text = _TEMPLATE.format(
-        model=facts["model"],
-        reference=facts["reference"],
-        summary=textwrap.fill(facts["summary"], WIDTH),
-        preprocessing=textwrap.fill(_OWN + facts["preprocessing"], WIDTH),
-        arguments="\n".join(arguments.values()),
-        errors="\n".join(_entry(name, text, facts) for name, text in _ERRORS.items()),
-        examples=_examples(variant, function, published, row),
-    )
-    return textwrap.indent(text, "    ").lstrip()
+    facts["arguments"] = "\n".join(arguments.values())
+    facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
+    facts |= _example(variant, published, "family" in facts, row.feature_size)
+    return textwrap.indent(_TEMPLATE.format(**facts), "    ").lstrip()
 
 
 def _sides(row):
@@ -221,11 +157,13 @@ def _bullet(variant, name):
     return f'        - `"{name}"`: {size}, {classes}{accuracy}.'
 
 
-def _examples(variant, function, published, row):
-    of_family = isinstance(row, variants.FamilyVariant)
-    facts = {"function": function, "pixels": _sides(row)}
+def _example(variant, published, of_family, width):
+    """Returns the arguments in the example of a call, and the shape of the result."""
     if not published:
-        return _WITHOUT_WEIGHTS.format(**facts, scaled=", model=model" if of_family else "")
+        return {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
     weights = next((name for name in PREFERRED if name in published), published[0])
-    facts |= {"weights": weights, "classes": lookup(variant, weights).num_classes, "load": _LOAD}
-    return (_FEATURES if of_family else _WITH_WEIGHTS).format(**facts)
+    if of_family:
+        features = f'include_top=False, weights="{weights}", pooling="avg"'
+        return {"example": features, "shape": f"(1, {width})"}
+    shape = f"(1, {lookup(variant, weights).num_classes})"
+    return {"example": f'weights="{weights}"', "shape": shape}

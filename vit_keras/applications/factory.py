@@ -96,10 +96,14 @@ def application(variant: str, name: str, function: str):
     ):
         _check(variant, input_shape, None if include_top else pooling, include_top)
         row = _published(variant, weights)
-        classes = _named_classes(row, class_names, classes, include_top)
-        if isinstance(classes, _Default) and _finds_objects(variant):
-            classes = _Default(variants.architecture(variant)["num_classes"])
-        classes = _classes(row, classes, include_top, classifier_activation)
+        if class_names is not None and not include_top:
+            raise ValueError(
+                "`class_names` need the classifier that they describe. Received: class_names with "
+                "include_top=False; leave them out"
+            )
+        if include_top:
+            _check_published(row, classes, classifier_activation)
+            classes = _classes(variant, row, class_names, classes)
         size = row.resolution if row else variants.get(variant).image_size
         model = from_variant(
             variant,
@@ -156,30 +160,10 @@ def _published(variant, weights):
     return weight_files.lookup(variant, weights)
 
 
-def _named_classes(row, class_names, classes, include_top):
-    """Returns `classes`, after checking that the number of names, if any, matches."""
-    if class_names is None:
-        return classes
-    if not include_top:
-        raise ValueError(
-            "`class_names` need the classifier that they describe. Received: class_names with "
-            "include_top=False; leave them out"
-        )
-    if isinstance(classes, _Default):
-        classes = (row and row.num_classes) or len(class_names)
-    check_class_names(class_names, classes)
-    return classes
-
-
-def _classes(row, classes, include_top, activation):
-    """Returns the number of classes, which published weights determine for their classifier."""
-    if include_top and (not isinstance(classes, int) or classes < 1):
-        raise ValueError(
-            "`classes` must be a positive int with include_top=True; include_top=False gives "
-            f"features. Received: classes={classes!r}"
-        )
-    if row is None or not include_top:
-        return int(classes) if isinstance(classes, _Default) else classes
+def _check_published(row, classes, activation):
+    """Checks that the classifier of published weights, if any, is the one asked for."""
+    if row is None:
+        return
     if row.num_classes is None:
         raise ValueError(
             f"The weights {row.weights!r} have no classifier. Received: include_top=True; use "
@@ -196,7 +180,21 @@ def _classes(row, classes, include_top, activation):
             '`classifier_activation` must be None or "softmax" with published weights and '
             f"include_top=True. Received: classifier_activation={activation!r}"
         )
-    return row.num_classes
+
+
+def _classes(variant, row, class_names, classes):
+    """Returns the number of classes: the argument, or that of the weights, names or variant."""
+    if isinstance(classes, _Default):
+        own = variants.architecture(variant)["num_classes"] if _finds_objects(variant) else classes
+        classes = row.num_classes if row else own if class_names is None else len(class_names)
+    if not isinstance(classes, int) or classes < 1:
+        raise ValueError(
+            "`classes` must be a positive int with include_top=True; include_top=False gives "
+            f"features. Received: classes={classes!r}"
+        )
+    if class_names is not None:
+        check_class_names(class_names, classes)
+    return int(classes)
 
 
 def _form(variant, row, include_top, activation):

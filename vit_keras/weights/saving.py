@@ -87,7 +87,7 @@ def save(
         configs = row.config_files(arch, numerics)
     registry.check_held(row, arch, model, merge_configs(configs))
     configs = configs if is_folder else {}
-    theirs = row.numerics(merge_configs(configs)) or numerics
+    theirs = row.numerics({}, merge_configs(configs)) or numerics
     for loss in _losses(row, arch, numerics, theirs, model.input_shape[1:], is_folder):
         warnings.warn(f"{row.name} {loss}", stacklevel=2)
     tensors = _tensors(model, row, arch, merge_configs(configs))

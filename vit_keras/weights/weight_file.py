@@ -140,9 +140,7 @@ class WeightFile:
         apply only if they differ from the defaults; otherwise those of the format apply.
         """
         with named_errors(self.path):
-            numerics = self.format.numerics(self.config)
-            if numerics is not None:
-                numerics = self.format.refine(numerics, self.shapes, self.config)
+            numerics = self.format.numerics(self.shapes, self.config)
         fields = self.note.get("numerics")
         if fields is None:
             return numerics

@@ -23,9 +23,8 @@ class Format:
             arguments that they determine.
         links: Takes an architecture, the canonical names of a file to read (None to write), and the
             configuration beside it; returns the links.
-        numerics: Takes the configuration; returns the numerics of the project's code.
-        refine: Takes these numerics, `{canonical name: shape}` and the configuration; returns
-            numerics corrected by the tensors.
+        numerics: Takes `{canonical name: shape}`, which may be empty, and the configuration;
+            returns the numerics of the project's code.
         assumption: Takes `{canonical name: shape}`, the configuration and the user's arguments;
             returns what is assumed about an incomplete file, for a message, or an empty text.
         slots_optional: Whether files may have positions for only the patches, without slots for the
@@ -53,8 +52,7 @@ class Format:
     detect: Callable[[set[str]], bool]
     infer: Callable[[dict[str, tuple[int, ...]], dict], dict[str, Any]]
     links: Callable[..., Iterable[Link]]
-    numerics: Callable[[dict], Numerics | None]
-    refine: Callable[..., Numerics] = lambda old, shapes, config: old
+    numerics: Callable[[dict[str, tuple[int, ...]], dict], Numerics | None]
     slots_optional: bool = False
     assumption: Callable[..., str] = lambda shapes, config, overrides: ""
     canonical: Callable[[str], str] = str

@@ -68,9 +68,9 @@ def infer(shapes: dict, config: dict) -> dict:
     return arguments | covered_positions(arguments, shapes[row.positions][1])
 
 
-def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
+def numerics(shapes: dict, config: dict) -> Numerics:
     rule = "bicubic_antialias" if "register_tokens" in shapes else "bicubic_offset"
-    return dataclasses.replace(numerics, resizing=Resizing(rule))
+    return Numerics(preprocessing=CROPPED, resizing=Resizing(rule))
 
 
 def as_read(arch: VisionTransformerArchitecture) -> dict:
@@ -87,8 +87,7 @@ FORMAT = Format(
     file_names=r"dino_|head\.(mlp|last_layer)\.",
     infer=infer,
     links=links,
-    numerics=lambda config: Numerics(preprocessing=CROPPED, resizing=Resizing("bicubic_offset")),
-    refine=refine,
+    numerics=numerics,
     head=("head.",),
     ignored=(MASK_TOKEN,),
     as_read=as_read,
@@ -179,13 +178,11 @@ def _rope(periods, head_size):
     )
 
 
-def refine_dinov3(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
+def numerics_dinov3(shapes: dict, config: dict) -> Numerics:
     """Recognizes satellite models by their norm for local crops, which the other 7B has too."""
-    if f"{LOCAL_NORM}weight" not in shapes:
-        return numerics
-    if shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B:
-        return numerics
-    return dataclasses.replace(numerics, preprocessing=SATELLITE)
+    is_other = f"{LOCAL_NORM}weight" not in shapes
+    is_other = is_other or shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B
+    return Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET if is_other else SATELLITE)
 
 
 DINOV3_FORMAT = Format(
@@ -194,8 +191,7 @@ DINOV3_FORMAT = Format(
     detect=detect_dinov3,
     infer=infer_dinov3,
     links=links_dinov3,
-    numerics=lambda config: Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET),
-    refine=refine_dinov3,
+    numerics=numerics_dinov3,
     values=(PERIODS,),
     head=("head.",),
     ignored=(MASK_TOKEN, PERIODS, LOCAL_NORM),

@@ -6,7 +6,6 @@ class, and training states have the prefix `opt/target/`; both can be read. File
 the original names.
 """
 
-import dataclasses
 import math
 import re
 
@@ -108,7 +107,7 @@ FORMAT = Format(
     detect=lambda names: {POSITIONS, "embedding/kernel"} <= names,
     infer=infer,
     links=links,
-    numerics=lambda config: NUMERICS,
+    numerics=lambda shapes, config: NUMERICS,
     canonical=canonical,
     head=("head/", "pre_logits/"),
     ignored=("opt/state/",),
@@ -238,15 +237,13 @@ def infer_big_vision(shapes: dict, config: dict) -> dict:
     return arguments | guess_image_size(positions, patch_size, slot)
 
 
-def refine_big_vision(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Drops the crop for SigLIP with its text tower and for NaFlex, which take whole pictures."""
+def numerics_big_vision(shapes: dict, config: dict) -> Numerics:
+    """SigLIP with its text tower, and NaFlex, take whole pictures; the others crop them."""
     naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
-    if naflex:
-        numerics = dataclasses.replace(numerics, resizing=NAFLEX)
-    if naflex or any(name.startswith("txt/") for name in shapes):
-        pixels = dataclasses.replace(numerics.preprocessing, crop_fraction=None)
-        numerics = dataclasses.replace(numerics, preprocessing=pixels)
-    return numerics
+    is_whole = naflex or any(name.startswith("txt/") for name in shapes)
+    crop = None if is_whole else 0.875
+    pixels = Preprocessing(antialias=True, crop_fraction=crop, rounding="none")
+    return Numerics(gelu="tanh", preprocessing=pixels, resizing=NAFLEX if naflex else PUBLISHED)
 
 
 def as_read_big_vision(arch: VisionTransformerArchitecture) -> dict:
@@ -258,7 +255,6 @@ def as_read_big_vision(arch: VisionTransformerArchitecture) -> dict:
 
 PUBLISHED = Resizing(crops=True)
 NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
-PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875, rounding="none")
 
 BIG_VISION_FORMAT = Format(
     name="big_vision",
@@ -266,8 +262,7 @@ BIG_VISION_FORMAT = Format(
     detect=lambda names: {KERNEL, "Transformer/encoder_norm/scale"} <= names,
     infer=infer_big_vision,
     links=links_big_vision,
-    numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING, resizing=PUBLISHED),
-    refine=refine_big_vision,
+    numerics=numerics_big_vision,
     slots_optional=True,
     canonical=canonical_big_vision,
     head=("head/", "pre_logits/"),
@@ -348,7 +343,7 @@ BIT_FORMAT = Format(
     detect=lambda names: {STEM_OF_BIT, "block1/unit01/conv1/kernel"} <= names,
     infer=infer_bit,
     links=links_bit,
-    numerics=lambda config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),
+    numerics=lambda shapes, config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),
     canonical=canonical_bit,
     head=("head/",),
     architecture=ResNetArchitecture,

@@ -21,7 +21,7 @@ from vit_keras.weights.architectures import Numerics, VisionTransformerArchitect
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.dino import IMAGENET
-from vit_keras.weights.formats.tensor_links import Link, same, tensor_links, zeros
+from vit_keras.weights.formats.tensor_links import Link, beside, same, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import (
     LAYER_SCALE,
     TensorNames,
@@ -255,9 +255,9 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         _check_pooling(_task(config).get("pooling", arch.classifier), token)
         _check_reads(arch, token)
     registers = fields.get("num_register_tokens", arch.options.num_registers)
-    spelled, beside = _spelled(row, names, registers, arch.options.mlp == "swiglu")
+    spelled, others = _spelled(row, names, registers, arch.options.mlp == "swiglu")
     result = [_in_keras(row, link) for link in tensor_links(arch, spelled) if link.theirs]
-    result = [_with(link, *beside.get(link.ours[0], ())) for link in result]
+    result = [beside(link, *others.get(link.ours[0], ((), None))) for link in result]
     if names is None:
         return result
     biased = {_option(row, name) for name in names} | {o for o in fields if fields[o] is True}
@@ -290,20 +290,13 @@ def _spelled(row, names, registers, gated=False):
         gated = f"{row.names.of_block(0, row.names.packed)}/0" in names
     if gated and row is DINOV2:
         changes["dense_1"] = "mlp/weights_out"
-    beside = {}
+    others = {}
     if "mask" in numbers:
-        beside["cls/cls"] = numbers["mask"], lambda cls: np.zeros_like(cls[0] if tables else cls)
+        blank = lambda cls: [np.zeros_like(cls[0] if tables else cls)]
+        others["cls/cls"] = [numbers["mask"]], blank
     if tables:
-        beside[POSITIONS] = numbers["resized"], lambda positions: positions
-    return dataclasses.replace(row.names, **changes), beside
-
-
-def _with(link, name="", write=None):
-    """Adds a tensor that is ignored on reading, and written from the link's first one."""
-    if not name:
-        return link
-    both = lambda *x: (*(theirs := link.write(*x)), write(theirs[0]))
-    return Link((*link.theirs, name), link.ours, lambda *x: link.read(*x[:-1]), both)
+        others[POSITIONS] = [numbers["resized"]], lambda positions: [positions]
+    return dataclasses.replace(row.names, **changes), others
 
 
 def _in_keras(row, link):
@@ -325,7 +318,7 @@ def infer(shapes: dict, config: dict) -> dict:
     second = shapes.get("embeddings/1", ())  # registers, or a mask token of (1, D) or (1, 1, D)
     several = len(second) == 3 and (row is DINOV2 or second[1] > 1)
     registers = fields.get("num_register_tokens", several)
-    names, beside = _spelled(row, shapes, registers)
+    names, others = _spelled(row, shapes, registers)
     token = row is not VIT or names.cls in shapes
     arguments = tensor_sizes(names, _in_pytorch(shapes), "token" if token else "gap")
     if "predictions/0" in shapes:
@@ -343,7 +336,7 @@ def infer(shapes: dict, config: dict) -> dict:
         arguments["num_heads"] = shapes[f"{names.of_block(0, names.query)}/0"][1]
         arguments |= {"distillation_token": True} if row is DEIT else {}
         arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
-        table = beside.get(POSITIONS, [names.positions])[0]
+        (table,) = others.get(POSITIONS, ([names.positions],))[0]
         slots = 2 if row is DEIT else int(token)
         arguments |= guess_image_size(shapes[table][-2], arguments["patch_size"], slots)
     if image_shape := fields.get("image_shape"):
@@ -425,8 +418,9 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
     return text and f"a model with {text}, which it does not say; pass what is otherwise"
 
 
-def numerics(config: dict, row: Family | None = None) -> Numerics:
-    row = row or CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
+def numerics(shapes: dict, config: dict) -> Numerics:
+    said = CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
+    row = family_in(shapes) if shapes else said
     backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
     converter = preprocessor.get("config", {}).get("image_converter")
     default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
@@ -486,7 +480,6 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
-    refine=lambda old, shapes, config: numerics(config, family_in(shapes)),
     canonical=lambda name: re.sub(rf"^.*?({BACKBONE})/", r"\1/", name),  # without the backbone's
     holds_activation=True,
     head=("predictions/", "pre_logits/"),

@@ -105,7 +105,7 @@ def _count_positions(shapes):
     return shape[1]
 
 
-def numerics(config: dict) -> Numerics | None:
+def numerics(shapes: dict, config: dict) -> Numerics | None:
     """Reads the numerics in a `.keras` file's configuration; None for a `.weights.h5`."""
     model = config.get(KERAS_CONFIG, {})
     if "preprocessing" not in model:

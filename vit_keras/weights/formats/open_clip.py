@@ -102,7 +102,7 @@ def _vision(config):
     return config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
 
 
-def numerics(config: dict) -> Numerics:
+def numerics(shapes: dict, config: dict) -> Numerics:
     return Numerics(
         **computation_of(config, _vision(config)),
         preprocessing=preprocessing_of(config.get(CONFIG, {}).get("preprocess_cfg", {})),
@@ -232,9 +232,9 @@ def infer_timm(shapes: dict, config: dict) -> dict:
     return arguments
 
 
-def numerics_timm(config: dict) -> Numerics:
+def numerics_timm(shapes: dict, config: dict) -> Numerics:
     source = config.get(CONFIG, {}).get("preprocess_cfg", {})
-    theirs = timm.numerics(timm_config(config))
+    theirs = timm.numerics(shapes, timm_config(config))
     return dataclasses.replace(theirs, preprocessing=preprocessing_of(source))
 
 
@@ -245,7 +245,6 @@ TIMM_FORMAT = Format(
     infer=infer_timm,
     links=links_timm,
     numerics=numerics_timm,
-    refine=lambda old, shapes, config: timm.refine(old, shapes, timm_config(config)),
     canonical=canonical_timm,
     head=("head.",),
     ignored=(*timm.FORMAT.ignored, BESIDE),
@@ -294,7 +293,7 @@ PE_FORMAT = Format(
     detect=detect_pe,
     infer=infer_pe,
     links=lambda arch, names=None, config=None: tensor_links(arch, PE),
-    numerics=lambda config: PE_NUMERICS,
+    numerics=lambda shapes, config: PE_NUMERICS,
     head=("proj",),
     as_read=lambda arch: {**FIXED, "pre_norm": True, "map_heads": arch.options.map_heads},
 )

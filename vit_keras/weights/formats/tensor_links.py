@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -126,6 +126,15 @@ def zeros(ours: str) -> Link:
 def constant(name: str, value) -> Link:
     """Writes a tensor that the project's code needs but models do not have."""
     return Link((name,), (), lambda x: (), lambda: (np.asarray(value, "float32"),))
+
+
+def beside(link: Link, names: Sequence[str], write: Callable[..., Iterable]) -> Link:
+    """Adds tensors that reading ignores; `write` makes them of the first one of the link."""
+    if not names:
+        return link
+    both = lambda *x: (*(theirs := link.write(*x)), *write(theirs[0]))
+    read = lambda *x: link.read(*x[: len(link.theirs)])
+    return Link((*link.theirs, *names), link.ours, read, both)
 
 
 def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
@@ -300,15 +309,7 @@ PROJECTIONS = ("query", "key", "value")
 
 
 def tensor_links(arch: VisionTransformerArchitecture, names: TensorNames) -> list[Link]:
-    """Links all variables of a model to the tensors of a project.
-
-    Args:
-        arch: The architecture of the model.
-        names: The project's names for the tensors.
-
-    Returns:
-        The links, in the order of the model's layers.
-    """
+    """Links all variables of a model, in the order of its layers, to the tensors of a project."""
     links = [*_stem(arch, names), *_prefix(arch, names)]
     if arch.options.pre_norm:
         links += norm(names.pre_norm, "pre_norm", arch.options.norm)
@@ -444,26 +445,24 @@ def _projections(arch, names, its, ours):
 
 def _parallel(arch, names, its, ours):
     """Links the fused input projection of a parallel block, `(M + 3D, D)`."""
-    size = arch.mlp_dim
     kernels, biases = fused("", "", ours, PROJECTIONS, arch.num_heads)
     dense = ours.replace("MultiHeadDotProductAttention_1", "MlpBlock_3/Dense_0")
-    links = [
-        Link(
-            (its(f"{names.parallel_in}.weight"),),
-            (f"{dense}/kernel", *kernels.ours),
-            lambda w: (w[:size].T, *kernels.read(w[size:])),
-            lambda k, *rest: (np.concatenate([k.T, *kernels.write(*rest)]),),
-        )
-    ]
+    kernel = transposed("", f"{dense}/kernel", (1, 0))
+    links = [_stacked(its(f"{names.parallel_in}.weight"), arch.mlp_dim, kernel, kernels)]
     if arch.options.qkv_bias == "none":
         return [*links, same(its(names.parallel_bias), f"{dense}/bias")]
-    bias = Link(
-        (its(f"{names.parallel_in}.bias"),),
-        (f"{dense}/bias", *biases.ours),
-        lambda b: (b[:size], *biases.read(b[size:])),
-        lambda b, *rest: (np.concatenate([b, *biases.write(*rest)]),),
+    bias = same("", f"{dense}/bias")
+    return [*links, _stacked(its(f"{names.parallel_in}.bias"), arch.mlp_dim, bias, biases)]
+
+
+def _stacked(theirs, rows, first, second):
+    """Links a tensor whose first `rows` belong to one link, and the others to a second one."""
+    return Link(
+        (theirs,),
+        first.ours + second.ours,
+        lambda x: (*first.read(x[:rows]), *second.read(x[rows:])),
+        lambda x, *others: (np.concatenate([*first.write(x), *second.write(*others)]),),
     )
-    return [*links, bias]
 
 
 def _mlp(arch, names, its, ours):

@@ -232,7 +232,7 @@ def _row(names: TensorNames, project: str, infer, ignored: str) -> Format:
         detect=lambda held: f"{names.patches}.weight" in held,
         infer=infer,
         links=lambda arch, held=None, config=None: _links(names, arch),
-        numerics=lambda config: None,
+        numerics=lambda shapes, config: None,
         ignored=("logit_scale", "logit_bias", *ignored.split()),
         architecture=TextArchitecture,
     )

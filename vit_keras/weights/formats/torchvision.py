@@ -36,7 +36,7 @@ FORMAT = Format(
     detect=lambda names: {"conv_proj.weight", NAMES.positions} <= names,
     infer=infer,
     links=lambda arch, names=None, config=None: tensor_links(arch, NAMES),
-    numerics=lambda config: Numerics(
+    numerics=lambda shapes, config: Numerics(
         preprocessing=PREPROCESSING, resizing=Resizing("bicubic_aligned", "bicubic")
     ),
     canonical=canonical,

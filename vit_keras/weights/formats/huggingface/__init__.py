@@ -33,7 +33,7 @@ from vit_keras.weights.formats.huggingface.config import (
     write_processor,
 )
 from vit_keras.weights.formats.huggingface.vit import ModelType
-from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links, zeros
+from vit_keras.weights.formats.tensor_links import Link, beside, constant, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 
 # The prefixes of backbones in classes with a head.
@@ -109,7 +109,9 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if size is not None and size[0] != size[1]:
         result = [_transposed_table(link, arch, size) for link in result]
     unused, shapes = _unused(arch, row, names)
-    return [_beside(link, unused, shapes) for link in result] if unused else result
+    extra = [np.zeros(shape, "float32") for shape in shapes]
+    first = ("encoderblock_0/LayerNorm_0/gamma",)  # is read with what is not used
+    return [beside(k, unused, lambda x: extra) if k.ours == first else k for k in result]
 
 
 def _unused(arch, row, names):
@@ -125,14 +127,6 @@ def _unused(arch, row, names):
         prefixes += [] if arch.options.final_norm else ["post_layernorm."]
         unused += [name for name in names if name.startswith(tuple(prefixes))]
     return unused, shapes
-
-
-def _beside(link, unused, shapes):
-    """Reads unused tensors together with the first normalization of the first block."""
-    if link.ours != ("encoderblock_0/LayerNorm_0/gamma",):
-        return link
-    extra = [np.zeros(shape, "float32") for shape in shapes]
-    return Link((*link.theirs, *unused), link.ours, lambda x, *_: (x,), lambda x: (x, *extra))
 
 
 def _without_bias(link, absent):
@@ -228,12 +222,11 @@ def _image_size(arguments, tensors, shapes, config, covers):
     return covered_positions(arguments, count, size, covers) if count or size else {}
 
 
-def numerics(config: dict) -> Numerics:
+def numerics(shapes: dict, config: dict) -> Numerics:
+    """Takes the model type from the tensors' names if there is no configuration."""
     named = "model_type" in tower_config(config)
-    return _numerics(model_type_of(config, set()) if named else MODEL_TYPES["vit"], config)
-
-
-def _numerics(row, config):
+    names = set() if named else set(shapes)
+    row = model_type_of(config, names) if named or names else MODEL_TYPES["vit"]
     fields = fields_of(row, config)
     rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
     patches = half_pixel if rule == NAFLEX else "bicubic"
@@ -246,13 +239,6 @@ def _numerics(row, config):
         class_names=class_names_of(config),
         task=task_of(config),
     )
-
-
-def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Takes the model type from the tensors' names if there is no configuration."""
-    if "model_type" in tower_config(config):
-        return numerics
-    return _numerics(model_type_of(config, set(shapes)), config)
 
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
@@ -271,10 +257,10 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
-    refine=refine,
     canonical=canonical,
     head=HEADS,
     ignored=IGNORED,
+    as_read=lambda arch: type_for(arch).as_read(arch),
     wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,
     config_files=config_files,
 )

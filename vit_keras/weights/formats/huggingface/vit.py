@@ -49,6 +49,7 @@ class ModelType:
         write: Takes an architecture; returns the type's other fields of the configuration.
         fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
             although they have no effect.
+        as_read: As in `Format`.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ModelType:
     spelling: Callable[[TensorNames, set[str]], TensorNames] = lambda names, held: names
     write: Callable[[Any], dict] = lambda arch: {}
     fillers: Callable[[Any], dict] = lambda arch: {}
+    as_read: Callable[[Any], dict] = lambda arch: {}
 
     def arguments(self, fields: dict) -> dict[str, Any]:
         """Returns the arguments that the fields of a configuration determine."""
@@ -142,20 +144,15 @@ def _yolos(names):
     return {"classifier": "token", "boxes": "tokens" if detects else None}
 
 
-def _write_yolos(arch):
-    """Returns the special fields, after checking that transformers supports the sizes."""
-    (height, width), (side, other) = arch.image_size, arch.patch_size
-    every = arch.position_embedding_at == "every"
-    is_whole = height * width // side**2 == arch.grid[0] * arch.grid[1]
-    pooler = arch.representation_size in (None, arch.hidden_size)
-    if side != other or not pooler or (every and (arch.num_layers == 1 or not is_whole)):
-        raise ValueError(
-            "transformers' YOLOS has square patches, a pooler as wide as the tokens and, with "
-            "position_embedding_at='every', several blocks and images of whole patches. Received: "
-            f"patch_size={arch.patch_size}, image_size={arch.image_size}, "
-            f"num_layers={arch.num_layers}, representation_size={arch.representation_size}"
-        )
-    return {"image_size": list(arch.image_size)}
+def _yolos_as_read(arch):
+    """Returns the pooler's width, and where positions are added, in transformers' code."""
+    (height, width), side, every = arch.image_size, arch.patch_size[0], arch.num_layers > 1
+    every = every and height * width // side**2 == arch.grid[0] * arch.grid[1]
+    pools = arch.representation_size is not None
+    return {
+        **({} if every else {"position_embedding_at": "stem"}),
+        **({"representation_size": arch.hidden_size} if pools else {}),
+    }
 
 
 def _deit(names):
@@ -229,7 +226,9 @@ VIT_TYPES = (
         design=_yolos,
         processor="YolosImageProcessor",
         outside=("class_labels_classifier.", "bbox_predictor."),
-        write=_write_yolos,
+        square=True,
+        write=lambda arch: {"image_size": list(arch.image_size)},
+        as_read=_yolos_as_read,
     ),
     dataclasses.replace(
         VIT,
@@ -313,18 +312,16 @@ def _design(names):
     return {"classifier": classifier, "layer_scale": LAYER_SCALE}
 
 
-def _write(arch):
-    swiglu = arch.options.mlp == "swiglu"
-    units = lambda ratio: ratio * arch.hidden_size
-    gated = lambda ratio: (int(units(ratio) * 2 / 3) + 7) // 8 * 8
-    ratios = [r for r in range(1, 65) if (gated if swiglu else units)(r) == arch.mlp_dim]
-    if not ratios:
-        raise ValueError(
-            "DINOv2's `mlp_dim` must be a whole multiple of `hidden_size`, of which SwiGLU takes "
-            f"two thirds, rounded up to a multiple of 8. Received: hidden_size={arch.hidden_size}, "
-            f"mlp_dim={arch.mlp_dim}, mlp={arch.options.mlp!r}. Save it as .keras or .weights.h5"
-        )
-    return {"mlp_ratio": 4 if 4 in ratios else ratios[0]}
+def _units(arch, ratio):
+    """The width of the MLP that DINOv2's code makes of a ratio."""
+    units = ratio * arch.hidden_size
+    return units if arch.options.mlp == "gelu" else (int(units * 2 / 3) + 7) // 8 * 8
+
+
+def _ratio(arch):
+    return min(
+        range(1, 65), key=lambda ratio: (abs(_units(arch, ratio) - arch.mlp_dim), ratio != 4)
+    )
 
 
 def _fillers(arch):
@@ -342,8 +339,9 @@ WITHOUT = ModelType(
     base="dinov2.",
     square=True,
     spelling=_spelling,
-    write=_write,
+    write=lambda arch: {"mlp_ratio": _ratio(arch)},
     fillers=_fillers,
+    as_read=lambda arch: {"mlp_dim": _units(arch, _ratio(arch))},
 )
 REGISTERS = dataclasses.replace(
     WITHOUT,

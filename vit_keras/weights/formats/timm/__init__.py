@@ -39,7 +39,6 @@ from vit_keras.weights.formats.timm.reading import (
     infer,
     license_of,
     numerics,
-    refine,
     timm_arguments,
 )
 
@@ -386,7 +385,6 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
-    refine=refine,
     canonical=canonical,
     head=("head.", "head_dist.", "pre_logits."),
     ignored=(BUFFERS,),

@@ -349,9 +349,20 @@ def _said_size(theirs, config):
 GELUS = {"gelu": "exact", "gelu_tanh": "tanh", "gelu_pytorch_tanh": "tanh", "quick_gelu": "quick"}
 
 
-def numerics(config: dict) -> Numerics:
-    """Returns how timm computes and prepares images, from a configuration."""
-    source = pretrained_of(config)
+def numerics(shapes: dict, config: dict) -> Numerics:
+    """Returns how timm computes and prepares images.
+
+    Raises:
+        ValueError: The MLP has an activation that `VisionTransformer` does not have.
+    """
+    theirs, source = arguments_of(config, shapes), pretrained_of(config)
+    act = theirs["act_layer"]
+    is_gated = "blocks.0.mlp.fc1_g.weight" in shapes or is_packed(shapes)
+    if act not in GELUS and not is_gated:
+        raise ValueError(
+            f"The activation of timm's MLPs must be one of {', '.join(map(repr, GELUS))}. "
+            f"Received: act_layer={act!r}"
+        )
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
         mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
@@ -367,33 +378,10 @@ def numerics(config: dict) -> Numerics:
         standardization="timm",
         group_norm_epsilon=1e-5,
         class_names=None if labels is None else tuple(labels),
-        **_computation(timm_arguments(config)),
+        gelu=GELUS.get(act, "exact"),
+        layer_norm_epsilon=theirs["norm_eps"],
+        resizing=_resizing(theirs),
     )
-
-
-def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    """Corrects numerics by the tensors if no architecture is known.
-
-    Raises:
-        ValueError: The MLP has an activation that `VisionTransformer` does not have.
-    """
-    theirs = arguments_of(config, shapes)
-    act = theirs["act_layer"]
-    is_gated = "blocks.0.mlp.fc1_g.weight" in shapes or is_packed(shapes)
-    if act not in GELUS and not is_gated:
-        raise ValueError(
-            f"The activation of timm's MLPs must be one of {', '.join(map(repr, GELUS))}. "
-            f"Received: act_layer={act!r}"
-        )
-    return dataclasses.replace(numerics, **_computation(theirs))
-
-
-def _computation(theirs) -> dict[str, Any]:
-    return {
-        "gelu": GELUS.get(theirs["act_layer"], "exact"),
-        "layer_norm_epsilon": theirs["norm_eps"],
-        "resizing": _resizing(theirs),
-    }
 
 
 def _resizing(theirs):
