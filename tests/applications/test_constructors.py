@@ -58,11 +58,6 @@ def count_of_bit(depth, width):
     return total + 2 * last + 1000 * (last + 1)
 
 
-def test_the_formula_gives_the_published_counts_of_bit():
-    published = {(50, 1): 25_549_352, (101, 1): 44_541_480, (152, 4): 936_533_224}
-    assert {size: count_of_bit(*size) for size in published} == published
-
-
 BITS = {f"BiT{v}": (v, count_of_bit(*map(int, v[1:].split("x")))) for v in variants.RESNETS}
 
 

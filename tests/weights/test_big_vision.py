@@ -7,17 +7,12 @@ import pytest
 
 import vit_keras
 from tests.helpers import assert_close, to_numpy, weights_by_path
-from tests.weights.builds import SMALL, assert_equal_weights, build
+from tests.weights.builds import SMALL, arrays_of, assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.layers.positions import sincos_2d
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 TANH = {"gelu": "tanh", "image_size": 16}
-
-
-def arrays_of(path):
-    with np.load(path) as file:
-        return dict(file)
 
 
 @pytest.fixture
@@ -125,13 +120,7 @@ def test_file_without_positions_gets_sin_cos_positions(published, tmp_path):
     del arrays["params/pos_embedding"]
     read = weights_by_path(loaded(tmp_path, arrays))["posembed_input/pos_embedding"]
     np.testing.assert_array_equal(read[:, 0], np.zeros((1, 24)))
-    for row in range(2):
-        for column in range(2):
-            token = read[0, 1 + 2 * row + column]
-            for k in range(6):
-                angle = np.array([column, row]) / 10_000 ** (k / 5)
-                x_y = np.concatenate([np.sin(angle), np.cos(angle)])
-                assert_close(token[[k, 12 + k, 6 + k, 18 + k]], x_y, rtol=1e-6)
+    np.testing.assert_array_equal(read, sincos_2d(2, 2, 24, 1))
     with pytest.raises(ValueError, match="do not give `image_size`"):
         vit_keras.open(tmp_path / "changed.npz")
     with pytest.raises(ValueError, match=r"4 must divide `hidden_size`.*hidden_size=6"):
@@ -148,16 +137,3 @@ def test_fixed_positions_are_written_as_none(rng, tmp_path, classifier):
     images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
     assert_close(opened.predict_on_batch(images), model.predict_on_batch(images))
     assert_equal_weights(model, weights.load(build(rng, **fixed), tmp_path / "a.npz"))
-
-
-def test_positions_of_patches_alone_are_those_of_pool_type_tok(rng, tmp_path):
-    """big_vision adds positions to the patches, and the class token comes before them."""
-    model = build(rng, **TANH, position_cover="patches")
-    weights.save(model, tmp_path / "a.npz", format="big_vision")
-    arrays, ours = arrays_of(tmp_path / "a.npz"), weights_by_path(model)
-    positions = ours["posembed_input/pos_embedding"]
-    np.testing.assert_array_equal(arrays["params/pos_embedding"], positions)
-    np.testing.assert_array_equal(arrays["params/cls"], ours["cls/cls"])
-    images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
-    opened = vit_keras.open(tmp_path / "a.npz")
-    assert_close(opened.predict_on_batch(images), model.predict_on_batch(images))

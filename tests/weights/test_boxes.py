@@ -6,7 +6,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import GOLDEN, assert_close
-from tests.weights.builds import channels_first
+from tests.weights.builds import arrays_of, channels_first
 from tests.weights.transformers_models import WITH_MLP, build_theirs, open_strictly, tower
 from vit_keras import models, weights
 from vit_keras.models import VisionTransformer
@@ -58,8 +58,7 @@ def assert_same(model, images, expected, rtol=4e-6):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_golden_folders_give_what_transformers_computes(name, tmp_path):
     model = vit_keras.open(GOLDEN / "boxes" / name)
-    with np.load(GOLDEN / "boxes" / name / "io.npz") as file:
-        io = dict(file)
+    io = arrays_of(GOLDEN / "boxes" / name / "io.npz")
     if "text_embeds" in io:
         assert_close(model(io["images"])["embeddings"], io["class_embeds"])
         texts = weights.TextEmbeddings(("cat", "dog", "owl"), io["text_embeds"][0], scale=1.0)
@@ -130,7 +129,11 @@ def test_what_transformers_cannot_compute_is_refused(rng, tmp_path):
     )
     cases = (
         (build(16, (4, 8)), "huggingface", r"patch_size is \(4, 4\) in"),
-        (build(18, 4, crop_to_patches=True, **every), "huggingface", "position_embedding_at='stem'"),
+        (
+            build(18, 4, crop_to_patches=True, **every),
+            "huggingface",
+            "position_embedding_at='stem'",
+        ),
         (build(16, 4, layer_scale=0.1), "huggingface", "Received: layer_scale=True"),
         (build(16, 4, boxes=None), "huggingface", "id2label names 3 classes"),
         (build(16, 4, boxes="patches"), "huggingface", "boxes='patches'"),

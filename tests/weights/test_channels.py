@@ -11,7 +11,7 @@ from tests.designs import DESIGNS
 from tests.helpers import assert_close, randomize
 from tests.weights.builds import build
 from vit_keras import weights
-from vit_keras.models import Preprocessing, ResNet, from_variant
+from vit_keras.models import Preprocessing, ResNet
 from vit_keras.weights.formats import registry
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*pictures")]
@@ -73,12 +73,3 @@ def test_files_of_three_channels_are_read_for_others(rng, tmp_path, project, cha
     pixels = config["pretrained_cfg"] if project == "timm" else config
     pair = ("mean", "std") if project == "timm" else ("image_mean", "image_std")
     assert [len(pixels[field]) for field in pair] == [channels, channels]
-
-
-def test_models_of_a_family_have_statistics_for_their_channels(tmp_path):
-    sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24, "image_size": 28}
-    model = from_variant("DINOv2-S/14", **sizes, channels=4)
-    pixels = np.full((1, 28, 28, 4), 127.5, "float32")
-    assert model.preprocessing.normalize(pixels).shape == (1, *model.input_shape[1:])
-    model.save(tmp_path / "a.keras")
-    assert vit_keras.open(tmp_path / "a.keras").preprocessing == model.preprocessing

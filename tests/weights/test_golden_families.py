@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 
 import vit_keras
 from tests.designs import SIZES, random_design
 from tests.helpers import GOLDEN, assert_close
+from tests.weights.builds import arrays_of
 from vit_keras import models, variants, weights
 from vit_keras.variants.families import FAMILIES
 from vit_keras.weights.recognition import family_name, variant_name
@@ -103,8 +103,7 @@ def computed(model, images):
 @pytest.mark.parametrize("name", MARKED)
 def test_outputs_equal_the_publishers_code(name):
     model = opened(name)
-    with np.load(FOLDER / name / "io.npz") as file:
-        io = dict(file)
+    io = arrays_of(FOLDER / name / "io.npz")
     ends = [key.removeprefix("images") for key in io if key.startswith("images")]
     if keras.backend.backend() != "torch":
         del ends[1:]  # positions are resized in NumPy
@@ -183,5 +182,5 @@ def test_a_folded_class_position_is_unfolded_into_a_model_with_a_slot_for_it():
     name = "timm_dinov2_giant_reg4"
     slot = opened(name, position_cover="class")
     assert slot.count_params() == opened(name).count_params() + 18
-    with np.load(FOLDER / name / "io.npz") as io:
-        assert_close(slot(io["images"]), io["pooled"], rtol=1e-5)
+    io = arrays_of(FOLDER / name / "io.npz")
+    assert_close(slot(io["images"]), io["pooled"], rtol=1e-5)

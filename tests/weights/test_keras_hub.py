@@ -125,12 +125,6 @@ def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path, pooling):
         vit_keras.open(preset)
 
 
-def test_a_model_that_reads_other_tokens_is_refused(rng, tmp_path):
-    classifier(rng, backbone(rng, use_class_token=False), pooling="gap").save_to_preset(tmp_path)
-    with pytest.raises(ValueError, match='classifier "token" or "gap".*\'gap_norm\''):
-        weights.load(build(classifier="gap_norm"), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("given", "assumed"),
     [

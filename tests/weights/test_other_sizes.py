@@ -7,7 +7,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import GOLDEN, assert_close, weights_by_path
-from tests.weights.builds import assert_equal_weights, build
+from tests.weights.builds import arrays_of, assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import intermediates, with_image_size, with_patch_size
 from vit_keras.support.preprocessing import Resizing
@@ -26,11 +26,6 @@ def assert_golden(model, io, end, image_end):
     outputs = intermediates(model)(io[f"images{image_end}"])
     for layer, name in (("encoder_norm", "tokens"), (model.layers[-1].name, vector)):
         assert_close(outputs[layer], io[f"{name}{end}"], rtol=1e-5, name=name)
-
-
-def arrays_of(path):
-    with np.load(path) as file:
-        return dict(file)
 
 
 @pytest.mark.parametrize("patch_size", [4, 6])

@@ -71,19 +71,16 @@ CROP, COLORS = {"crop_fraction": 0.8}, {"interpolation": "bicubic", **IMAGENET}
     ("format", "fields", "message"),
     [
         ("huggingface", {"antialias": False}, f"prepares pictures with {BEFORE}"),
-        ("timm", {"antialias": False}, f"prepares pictures with {BEFORE}"),
         ("keras_hub", {"antialias": False, "rounding": "none"}, None),
         ("keras_hub", {"crop_fraction": 0.5, "rounding": "none"}, "crop_fraction=1.0 and .*=0.5"),
         ("timm", {**CROP, **COLORS}, None),
         ("huggingface", COLORS, None),
-        ("timm", {**CROP, "rounding": "torchvision"}, None),
         ("huggingface", {**CROP, "rounding": "transformers"}, None),
         ("huggingface", {"rounding": "torchvision"}, None),  # which differs in crops alone
         ("keras_hub", {}, "rounding='none' and .*'torchvision'"),
         ("timm", {"rounding": "none"}, None),  # whose probabilities differ by less than 1e-3
         ("huggingface", {"rounding": "none"}, None),
         ("huggingface", {**CROP, "rounding": "none"}, "rounds the corner of a crop down"),
-        ("huggingface", {**CROP, "rounding": "torchvision"}, "rounds the corner of a crop down"),
         ("timm", {**CROP, "rounding": "transformers"}, "the corner of a crop to the even side"),
         ("timm", {"crop_fraction": 0.9, "rounding": "none"}, "rounds the 17.8 pixels of the sho"),
     ],

@@ -5,7 +5,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import GOLDEN, assert_close, randomize, to_numpy, weights_by_path
-from tests.weights.builds import SMALL, assert_equal_weights
+from tests.weights.builds import SMALL, arrays_of, assert_equal_weights
 from vit_keras import weights
 from vit_keras.models import HybridViT, ResNet
 
@@ -23,11 +23,6 @@ def hybrid(rng=None, image_size=(16, 24), patch_size=1, **changes):
 def bit(rng=None, **changes):
     model = ResNet(**{"image_size": 24, **STEM, "num_classes": 5, **changes})
     return model if rng is None else randomize(model, rng, scale=0.2)
-
-
-def arrays_of(path):
-    with np.load(path) as file:
-        return dict(file)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -81,17 +76,15 @@ NAMES = {  # in the files of timm
 
 
 def test_stem_has_the_names_of_timm(rng, tmp_path):
-    from safetensors.numpy import load_file
-
     model = hybrid(rng)
     weights.save(model, tmp_path / "a.safetensors", format="timm")
-    theirs, ours = load_file(tmp_path / "a.safetensors"), weights_by_path(model)
+    theirs, ours = arrays_of(tmp_path / "a.safetensors"), weights_by_path(model)
     for name, path in NAMES.items():
         tensor = theirs[f"patch_embed.backbone.{name}"]
         tensor = tensor.transpose(2, 3, 1, 0) if tensor.ndim == 4 else tensor
         np.testing.assert_array_equal(tensor, ours[path])
     weights.save(hybrid(rng, resnet_layers=()), tmp_path / "b.safetensors", format="timm")
-    assert "patch_embed.backbone.conv.weight" in load_file(tmp_path / "b.safetensors")
+    assert "patch_embed.backbone.conv.weight" in arrays_of(tmp_path / "b.safetensors")
 
 
 def test_a_stem_computes_as_its_source(rng, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import GOLDEN, assert_close, randomize, to_numpy
 from tests.peers import peer
-from tests.weights.builds import assert_equal_weights
+from tests.weights.builds import arrays_of, assert_equal_weights, channels_first
 from tests.weights.transformers_models import build_theirs, open_strictly, patches_of
 from vit_keras import exporting, models, weights
 
@@ -18,8 +18,7 @@ FOLDERS = sorted(folder.name for folder in (GOLDEN / "words").iterdir())
 @pytest.mark.parametrize("name", FOLDERS)
 def test_golden_towers_are_computed_saved_and_loaded(tmp_path, name):
     folder = GOLDEN / "words" / name
-    with np.load(folder / "io.npz") as file:
-        io = dict(file)
+    io = arrays_of(folder / "io.npz")
     masks = [io["attention_mask"]] if "attention_mask" in io else []
     towers = weights.image_text(folder, attention_mask=bool(masks))
     ids = [io["input_ids"], *masks] if masks else io["input_ids"]
@@ -150,8 +149,7 @@ def open_clip_logits(model, images, ids):
     import torch
 
     with torch.no_grad():
-        pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
-        return model.get_logits(pixels, torch.from_numpy(ids))[0].numpy()
+        return model.get_logits(channels_first(images), torch.from_numpy(ids))[0].numpy()
 
 
 def write_open_clip(model, config, folder):
@@ -228,9 +226,9 @@ CHANGES = [
 @pytest.mark.once
 @pytest.mark.parametrize(("change", "message"), CHANGES)
 def test_towers_are_read_whole_or_refused(tmp_path, change, message):
-    from safetensors.numpy import load_file, save_file
+    from safetensors.numpy import save_file
 
-    tensors = load_file(GOLDEN / "words/hf_clip/model.safetensors")
+    tensors = arrays_of(GOLDEN / "words/hf_clip/model.safetensors")
     content = json.loads((GOLDEN / "words/hf_clip/config.json").read_text())
     for name, value in ({} if callable(change) else change).items():
         content[name] = {**content[name], **value} if isinstance(value, dict) else value

@@ -6,7 +6,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import assert_close
-from tests.weights.builds import assert_equal_weights, build, channels_first
+from tests.weights.builds import assert_equal_weights, channels_first
 from tests.weights.transformers_models import (
     NAFLEX,
     SIZES,
@@ -260,13 +260,6 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name,
     write_config(tmp_path, {**read_config(tmp_path), **changes})
     with pytest.raises(ValueError, match="(?s)" + message):
         vit_keras.open(tmp_path)
-
-
-def test_a_pool_without_a_classifier_is_not_left_out(tmp_path):
-    written(tmp_path, "siglip")
-    model = build(image_size=16, patch_size=4, classifier="gap", num_classes=None)
-    with pytest.raises(ValueError, match="(?s)not in the model: head.probe"):
-        weights.load(model, tmp_path)
 
 
 def test_labels_are_in_the_configuration_that_holds_both_towers(tmp_path):
