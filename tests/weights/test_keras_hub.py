@@ -23,11 +23,14 @@ pytestmark = [
 ]
 keras_hub = pytest.importorskip("keras_hub")
 models = keras_hub.models
+DINO = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 SIZES = {"patch_size": 8, "num_layers": 2, "num_heads": 3, "hidden_dim": 24, "mlp_dim": 40}
 
 
-def backbone(rng, image_shape=(16, 24, 3), **changes):
-    return randomize(models.ViTBackbone(image_shape, **{**SIZES, **changes}), rng, scale=0.2)
+def backbone(rng, image_shape=(16, 24, 3), kind="ViT", **changes):
+    sizes = SIZES if kind == "ViT" else {"patch_size": 8, **DINO}
+    make = getattr(models, f"{kind}Backbone")
+    return randomize(make(image_shape=image_shape, **{**sizes, **changes}), rng, scale=0.2)
 
 
 def classifier(rng, backbone, kind="ViT", converter=None, **options):
@@ -55,46 +58,47 @@ def edit(folder, name, change):
     (folder / name).write_text(json.dumps(content))
 
 
-MHA = ("use_mha_bias", "use_patch_bias")
+MHA = {"use_mha_bias": False, "use_patch_bias": False}
+GAP, MLP = {"use_class_token": False}, {"use_mlp_bias": False}
 WIDE, FLAT = ((8, 32), 8), ((12, 24), (6, 8))  # images and patches
+HEADS = [  # a family, fields of its backbone, its images and patches, and what its head has
+    ("ViT", {}, WIDE, {}),
+    ("ViT", {"layer_norm_epsilon": 1e-3, **MLP}, FLAT, {"activation": "sigmoid"}),
+    ("ViT", {"layer_norm_epsilon": 1e-3, **MHA}, FLAT, {"intermediate_dim": 6}),
+    ("ViT", {**GAP, **MHA}, WIDE, {"activation": "sigmoid", "intermediate_dim": 6}),
+    ("ViT", {**GAP, "layer_norm_epsilon": 1e-3, **MLP}, WIDE, {}),
+    ("DeiT", {"layer_norm_epsilon": 1e-3}, ((16, 24), 8), {"activation": "softmax"}),
+]
 
 
-@pytest.mark.parametrize(
-    ("pooling", "activation", "layer_norm_epsilon", "biases", "sizes", "intermediate_dim"),
-    [
-        ("token", None, 1e-6, (), WIDE, None),
-        ("token", "sigmoid", 1e-3, ("use_mlp_bias",), FLAT, 6),
-        ("token", None, 1e-3, MHA, FLAT, None),
-        ("gap", "sigmoid", 1e-6, MHA, WIDE, 6),
-        ("gap", None, 1e-3, ("use_mlp_bias",), WIDE, None),
-        ("gap", "sigmoid", 1e-3, (), FLAT, None),
-    ],
-)
+@pytest.mark.parametrize(("kind", "fields", "sizes", "head"), HEADS)
 def test_every_option_of_a_classifier_agrees_in_both_directions(
-    rng, tmp_path, pooling, activation, layer_norm_epsilon, biases, sizes, intermediate_dim
+    rng, tmp_path, kind, fields, sizes, head
 ):
     size, patch_size = sizes
-    head = {"pooling": pooling, "activation": activation, "intermediate_dim": intermediate_dim}
-    options = {"use_class_token": pooling == "token", "layer_norm_epsilon": layer_norm_epsilon}
-    options |= {"patch_size": patch_size, **dict.fromkeys(biases, False)}
-    theirs = classifier(rng, backbone(rng, (*size, 3), **options), **head)
+    head = {"pooling": "gap" if GAP.items() <= fields.items() else "token", **head}
+    theirs = backbone(rng, (*size, 3), kind, patch_size=patch_size, **fields)
+    theirs = classifier(rng, theirs, kind, {"scale": 1 / 51, "offset": -2.0}, **head)
     preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
     theirs.save_to_preset(preset)
     theirs.save_weights(bare)
     with pytest.raises(ValueError, match="do not give .*`classifier`.*classifier=") as asked:
         vit_keras.open(bare)
     assert not isinstance(asked.value, DamagedFile)
-    said = {"classifier": pooling, "classifier_activation": activation, "image_size": size}
+    said = {"classifier": head["pooling"], "classifier_activation": head.get("activation")}
+    epsilon = fields.get("layer_norm_epsilon", 1e-6)
     images = images_for(rng, size)
-    opened = vit_keras.open(bare, **said, layer_norm_epsilon=layer_norm_epsilon)
+    opened = vit_keras.open(bare, **said, image_size=size, layer_norm_epsilon=epsilon)
     assert_agrees(opened, theirs, images)
     model = vit_keras.open(preset)
     assert_agrees(model, theirs, images)
     assert_agrees(weights.load(randomize(opened, rng), bare), theirs, images)
     randomize(model, rng, scale=0.2)
     weights.save(model, tmp_path / "back", format="keras_hub")
-    back = models.ViTImageClassifier.from_preset(str(tmp_path / "back"))
+    back = getattr(models, f"{kind}ImageClassifier").from_preset(str(tmp_path / "back"))
     assert_agrees(model, back, images)
+    pixels = rng.integers(0, 256, (1, *size, 3)).astype("uint8")
+    assert_close(to_numpy(back.preprocessor(pixels)), pixels / 51 - 2)
     weights.save(model, tmp_path / "back.weights.h5", format="keras_hub")
     randomize(back, rng).load_weights(tmp_path / "back.weights.h5")
     assert_agrees(model, back, images)
@@ -184,15 +188,9 @@ def test_half_types_are_read_exactly(rng, tmp_path, dtype):
 def test_presets_of_earlier_versions_are_read(rng, tmp_path):
     theirs = classifier(rng, backbone(rng))
     theirs.save_to_preset(tmp_path)
-    for name in ("config.json", "task.json"):
-        for added in (
-            "use_class_token",
-            "use_patch_bias",
-            "use_mha_bias",
-            "use_mlp_bias",
-            "pooling",
-        ):
-            edit(tmp_path, name, lambda config, added=added: config.pop(added, None))
+    added = ("use_class_token", "use_patch_bias", "use_mha_bias", "use_mlp_bias", "pooling")
+    for name, field in itertools.product(("config.json", "task.json"), added):
+        edit(tmp_path, name, lambda config, field=field: config.pop(field, None))
     assert_agrees(vit_keras.open(tmp_path), theirs, images_for(rng))
 
 
@@ -236,7 +234,6 @@ def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path):
         opened(pad_to_aspect_ratio=True)
 
 
-DINO = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 VIT = {"patch_size": 8, "image_shape": (16, 16, 3)}
 WINDOWS = {"global_attention_layer_indices": [0], "num_output_channels": 4, "window_size": 2}
 DET = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16}
@@ -321,26 +318,6 @@ def test_backbones_give_their_tokens_and_go_back(rng, tmp_path, name):
     if name == "deit":
         known["layer_norm_epsilon"] = 1e-3
     assert_same_tokens(vit_keras.open(tmp_path / "bare.weights.h5", **known), theirs, images)
-
-
-def test_deit_classifier_gives_its_logits_and_goes_back(rng, tmp_path):
-    theirs = models.DeiTBackbone(**DINO, **BACKBONES["deit"][1])
-    pixels = {"scale": 1 / 51, "offset": -2.0}
-    theirs = classifier(rng, theirs, "DeiT", pixels, activation="softmax")
-    theirs.save_to_preset(tmp_path / "theirs")
-    theirs.save_weights(tmp_path / "bare.weights.h5")
-    ours, images = vit_keras.open(tmp_path / "theirs"), images_for(rng)
-    assert_agrees(ours, theirs, images)
-    weights.save(ours, tmp_path / "ours", format="keras_hub")
-    back = models.DeiTImageClassifier.from_preset(str(tmp_path / "ours"))
-    assert_agrees(ours, back, images)
-    pixels = rng.integers(0, 256, (1, 16, 24, 3)).astype("uint8")
-    assert_close(to_numpy(back.preprocessor(pixels)), pixels / 51 - 2)
-    other = randomize(vit_keras.open(tmp_path / "ours"), rng)
-    assert_equal_weights(ours, weights.load(other, tmp_path / "bare.weights.h5"))
-    weights.save(ours, tmp_path / "ours.weights.h5", format="keras_hub")
-    randomize(back, rng).load_weights(tmp_path / "ours.weights.h5")
-    assert_agrees(ours, back, images)
 
 
 OURS = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2}
