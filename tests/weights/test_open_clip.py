@@ -10,12 +10,10 @@ import vit_keras
 from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights, channels_first
+from tests.weights.open_clip_models import randomized, two_towers, written
 from vit_keras import weights
 
 pytestmark = pytest.mark.on("torch")
-
-VISION = {"image_size": 16, "layers": 2, "width": 32, "patch_size": 8, "head_width": 8}
-TEXT = {"context_length": 8, "vocab_size": 24, "width": 8, "heads": 2, "layers": 1}
 TOWERS = {
     "quick": ({}, {"quick_gelu": True}),
     "exact": ({"mlp_ratio": 3.0}, {}),
@@ -25,32 +23,6 @@ TOWERS = {
     "norms": ({"qk_norm": True, "scale_attn_inner": True, "scale_fc": True}, {}),
     "tanh": ({"act_kwargs": {"approximate": "tanh"}}, {}),
 }
-
-
-def two_towers(vision, others):
-    """A CLIP of open_clip with random weights, and its configuration."""
-    config = {"embed_dim": 6, "vision_cfg": {**VISION, **vision}, "text_cfg": TEXT, **others}
-    return randomized(peer("open_clip").model.CLIP(**config)), config
-
-
-def randomized(model):
-    import torch
-
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.eval()
-
-
-def written(folder, model, config):
-    """A folder as open_clip writes it."""
-    from safetensors.torch import save_file
-
-    state = {name: x.contiguous() for name, x in model.state_dict().items()}
-    save_file(state, folder / "open_clip_model.safetensors")
-    content = {"model_cfg": config, "preprocess_cfg": {"resize_mode": "squash"}}
-    (folder / "open_clip_config.json").write_text(json.dumps(content))
-    return folder
 
 
 def seen(model, images):

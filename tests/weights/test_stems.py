@@ -103,40 +103,30 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
         weights.save(source, tmp_path / "a.npz", format="google")
 
 
-def big_transfer_names(arrays):
-    """The names in the published files, with the suffixes that some of them have."""
-    letters = {"1": "a", "2": "b", "3": "c"}
-    out = {}
-    for name, array in arrays.items():
-        name = name.replace("scale", "gamma").replace("bias", "beta")
-        if name == "root_block/conv_root/kernel":
-            name = "root_block/standardized_conv2d/kernel"
-        elif name.startswith("norm-pre-head/"):
-            name = name.replace("norm-pre-head", "group_norm")
-        elif name.startswith("head/"):
-            name = name.replace("head", "head/conv2d").replace("beta", "bias")
-            array = array[None, None] if name.endswith("kernel") else array
-        elif "conv_proj" in name:
-            name = name.replace("conv_proj", "a/proj/standardized_conv2d")
-        else:
-            block, unit, layer, leaf = name.split("/")
-            kind = "standardized_conv2d_17" if layer.startswith("conv") else "group_norm"
-            name = f"{block}/{unit}/{letters[layer[-1]]}/{kind}/{leaf}"
-        out[f"resnet/{name}"] = array
-    return out
+OF_BIT = {  # in the published files of BiT
+    "root_block/standardized_conv2d/kernel": "root_block/conv_root/kernel",
+    "block1/unit01/a/proj/standardized_conv2d/kernel": "block1/unit01/conv_proj/kernel",
+    "block2/unit01/a/standardized_conv2d/kernel": "block2/unit01/conv1/kernel",
+    "block2/unit02/c/group_norm/gamma": "block2/unit02/gn3/gamma",
+    "group_norm/beta": "norm-pre-head/beta",
+    "head/conv2d/bias": "head/bias",
+}
 
 
-def test_both_namings_of_bit_give_the_same_model(rng, tmp_path):
+def test_all_namings_of_bit_give_the_same_model(rng, tmp_path):
     model = bit(rng)
-    ours = weights_by_path(model)
+    weights.save(model, tmp_path / "a.npz", format="bit")
+    written, ours = arrays_of(tmp_path / "a.npz"), weights_by_path(model)
+    for name, path in OF_BIT.items():
+        np.testing.assert_array_equal(written[f"resnet/{name}"], ours[path])
+    head = written["resnet/head/conv2d/kernel"]
+    np.testing.assert_array_equal(head, ours["head/kernel"][None, None])
+    numbered = {
+        k.replace("standardized_conv2d", "standardized_conv2d_17"): written[k] for k in written
+    }
+    np.savez(tmp_path / "numbered.npz", **numbered)
     flax = {k.replace("gamma", "scale").replace("beta", "bias"): v for k, v in ours.items()}
     np.savez(tmp_path / "flax.npz", **{f"params/{name}": array for name, array in flax.items()})
-    np.savez(tmp_path / "legacy.npz", **big_transfer_names(flax))
-    for name in ("flax", "legacy"):
+    for name in ("a", "numbered", "flax"):
         assert_equal_weights(model, weights.load(bit(), tmp_path / f"{name}.npz"))
         assert_equal_weights(model, vit_keras.open(tmp_path / f"{name}.npz"))
-    weights.save(model, tmp_path / "a.npz", format="bit")
-    expected = {k.replace("_17", ""): v for k, v in big_transfer_names(flax).items()}
-    written = arrays_of(tmp_path / "a.npz")
-    assert written.keys() == expected.keys()
-    assert all(np.array_equal(written[name], array) for name, array in expected.items())

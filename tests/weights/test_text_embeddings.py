@@ -10,7 +10,9 @@ from PIL import Image
 import vit_keras
 from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
-from tests.weights.test_text_towers import OTHERS, open_clip_model, write_open_clip
+from tests.weights.builds import channels_first
+from tests.weights.open_clip_models import two_towers, written
+from tests.weights.test_text_towers import OTHERS
 from tests.weights.test_text_towers import build as build_towers
 from vit_keras import commands, weights
 from vit_keras.evaluation import open_predictor
@@ -66,8 +68,8 @@ def computed(kind, folder, images, texts):
         texts, return_tensors="pt", padding=padding, max_length=12
     )
     masks = {} if kind == "sigmoid" else {"attention_mask": tokens["attention_mask"]}
-    pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
     with torch.no_grad():
+        pixels = channels_first(images)
         output = model(input_ids=tokens["input_ids"], pixel_values=pixels, **masks)
     logits = output.logits_per_image
     values = logits.softmax(-1) if kind == "softmax" else logits.sigmoid()
@@ -129,8 +131,8 @@ def test_labels_of_open_clip_are_embedded_as_it_does(rng, tmp_path, case):
     text, vision, fields = OTHERS[case]
     named = {"hf_tokenizer_name": "any", "vocab_size": len(WORDS)}
     named |= {"tokenizer_kwargs": {"clean": "canonicalize"}} if clean else {}
-    theirs, config = open_clip_model({**text, **named}, vision, fields)
-    write_open_clip(theirs, config, tmp_path)
+    theirs, config = two_towers(vision, fields, {**text, **named})
+    written(tmp_path, theirs, config)
     tokenizer(peer("transformers")).save_pretrained(tmp_path)
     templates = ["a photo of a {} .", "the_small , {}!"] if clean else ["a  photo of a {} ."]
     labels = ["Cat", "dog"] if clean else LABELS
@@ -145,14 +147,13 @@ def test_labels_of_open_clip_are_embedded_as_it_does(rng, tmp_path, case):
     with torch.no_grad():
         rows = [theirs.encode_text(tokenize(each), normalize=True).mean(dim=0) for each in texts]
         expected = torch.nn.functional.normalize(torch.stack(rows), dim=1)
-        pixels = torch.from_numpy(photo.transpose(0, 3, 1, 2).copy())
-        products = theirs.encode_image(pixels, normalize=True) @ expected.T
+        products = theirs.encode_image(channels_first(photo), normalize=True) @ expected.T
         logits = theirs.logit_scale.exp() * products + (theirs.logit_bias or 0)
     file = str(tmp_path / "pets.npz")
     commands.run(["labels", *templates, *labels, "--weights", str(tmp_path), "--out", file])
-    written = read_text_embeddings(file)
-    assert_close(written.embeddings, expected.numpy(), rtol=1e-5)
-    assert written.kind == ("sigmoid" if clean else "softmax")
+    texts = read_text_embeddings(file)
+    assert_close(texts.embeddings, expected.numpy(), rtol=1e-5)
+    assert texts.kind == ("sigmoid" if clean else "softmax")
     model = weights.with_text_head(vit_keras.open(tmp_path), file)
     assert_close(model(photo), logits.numpy(), rtol=1e-5)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import GOLDEN, assert_close, randomize, to_numpy
-from tests.peers import peer
 from tests.weights.builds import arrays_of, assert_equal_weights, channels_first
+from tests.weights.open_clip_models import two_towers, written
 from tests.weights.transformers_models import build_theirs, open_strictly, patches_of
 from vit_keras import exporting, models, weights
 
@@ -108,8 +108,6 @@ def test_towers_equal_transformers_and_go_back(rng, tmp_path, case):
     assert (again.logit_scale, again.logit_bias) == (plain.logit_scale, plain.logit_bias)
 
 
-OPEN_CLIP = {"context_length": 9, "vocab_size": 30, "width": 16, "heads": 4, "layers": 2}
-SEEN = {"image_size": 16, "layers": 1, "width": 24, "patch_size": 8, "head_width": 8}
 OTHERS = {
     "argmax": ({}, {}, {"quick_gelu": True}),
     "eos": ({"pool_type": "eos", "eos_id": 5, "mlp_ratio": 3.0}, {}, {"embed_dim": 5}),
@@ -131,20 +129,6 @@ OTHERS = {
 }
 
 
-def open_clip_model(text, vision, fields):
-    torch, open_clip = pytest.importorskip("torch"), peer("open_clip")
-    fields = dict(fields)
-    made = open_clip.model.CustomTextCLIP if fields.pop("custom", False) else open_clip.model.CLIP
-    towers = {"vision_cfg": {**SEEN, **vision}, "text_cfg": {**OPEN_CLIP, **text}}
-    config = {"embed_dim": 6, **towers, **fields}
-    torch.manual_seed(0)
-    model = made(**config).eval()
-    for name, parameter in model.named_parameters():
-        if not name.startswith("logit_"):
-            torch.nn.init.normal_(parameter, std=0.3)
-    return model, config
-
-
 def open_clip_logits(model, images, ids):
     import torch
 
@@ -152,20 +136,12 @@ def open_clip_logits(model, images, ids):
         return model.get_logits(channels_first(images), torch.from_numpy(ids))[0].numpy()
 
 
-def write_open_clip(model, config, folder):
-    from safetensors.torch import save_file
-
-    state = {name: x.contiguous() for name, x in model.state_dict().items()}
-    save_file(state, folder / "open_clip_model.safetensors")
-    content = json.dumps({"model_cfg": config, "preprocess_cfg": {}})
-    (folder / "open_clip_config.json").write_text(content)
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("case", OTHERS)
 def test_towers_equal_open_clip(rng, tmp_path, case):
-    theirs, config = open_clip_model(*OTHERS[case])
-    write_open_clip(theirs, config, tmp_path)
+    text, *others = OTHERS[case]
+    theirs, config = two_towers(*others, text)
+    written(tmp_path, theirs, config)
     towers = weights.image_text(tmp_path)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     ids = rng.integers(6, 29, (3, 9))
@@ -184,9 +160,8 @@ def test_towers_equal_open_clip(rng, tmp_path, case):
 def test_openais_state_dict_has_both_towers(rng, tmp_path):
     import torch
 
-    theirs, _ = open_clip_model(
-        {"width": 128, "heads": 2}, {"width": 128, "head_width": 64}, {"quick_gelu": True}
-    )
+    vision, text = {"width": 128, "head_width": 64}, {"width": 128, "heads": 2}
+    theirs, _ = two_towers(vision, {"quick_gelu": True}, text)
     sizes = {"input_resolution": 16, "context_length": 9, "vocab_size": 30}
     sizes = {name: torch.tensor(size) for name, size in sizes.items()}
     torch.save({**theirs.state_dict(), **sizes}, tmp_path / "ViT-B-32.pt")
