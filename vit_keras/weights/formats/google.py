@@ -272,52 +272,44 @@ BIG_VISION_FORMAT = Format(
 
 
 # BiT's `.npz` (arXiv 1912.11370) with big_transfer's names; big_vision's names are also read.
-NUMBERS = {"a": "1", "b": "2", "c": "3"}
-LETTERS = {number: letter for letter, number in NUMBERS.items()}
-STEM_OF_BIT = "root_block/conv_root/kernel"
-UNIT = re.compile(r"^(block\d+/unit\d+)/([abc])/(.*)$")
+ROOT_OF_BIT = "root_block/{}/kernel"
+LETTERS = {"1": "a", "2": "b", "3": "c"}  # of the convolutions of a unit
+OURS = ("conv_root", "norm-pre-head/", "head/")
+THEIRS = ("standardized_conv2d", "group_norm/", "head/conv2d/")
 
 
 def canonical_bit(name: str) -> str:
-    """Translates a tensor's name to big_vision's."""
+    """Removes prefixes and the numbers of layers."""
     name = re.sub(r"^(params/|opt/target/)?(resnet/)?", "", name)
-    name = re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
-    unit = UNIT.match(name)
-    if unit:
-        return f"{unit[1]}/{_unit_name(NUMBERS[unit[2]], unit[3])}"
-    name = name.replace("root_block/standardized_conv2d/", "root_block/conv_root/")
-    name = re.sub(r"^group_norm/", "norm-pre-head/", name).replace("head/conv2d/", "head/")
-    return flax_norm(name)
-
-
-def _unit_name(number, rest):
-    rest = re.sub(r"^proj/standardized_conv2d", "conv_proj", rest)
-    rest = re.sub(r"^standardized_conv2d", f"conv{number}", rest)
-    return flax_norm(re.sub(r"^group_norm", f"gn{number}", rest))
+    return re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
 
 
 def big_transfer_name(path: str) -> str:
-    """Returns big_transfer's name for the variable with this path."""
+    """Returns big_transfer's name, without "resnet/", for the variable with this path."""
     unit, _, part = path.rpartition("/unit")
     if not unit:
-        path = path.replace("root_block/conv_root/", "root_block/standardized_conv2d/")
-        path = path.replace("norm-pre-head/", "group_norm/").replace("head/", "head/conv2d/")
-        return f"resnet/{path}"
+        for ours, theirs in zip(OURS, THEIRS):
+            path = path.replace(ours, theirs)
+        return path
     number, layer, leaf = part.split("/")
     if layer == "conv_proj":
-        return f"resnet/{unit}/unit{number}/a/proj/standardized_conv2d/{leaf}"
+        return f"{unit}/unit{number}/a/proj/standardized_conv2d/{leaf}"
     kind = "standardized_conv2d" if layer.startswith("conv") else "group_norm"
-    return f"resnet/{unit}/unit{number}/{LETTERS[layer[-1]]}/{kind}/{leaf}"
+    return f"{unit}/unit{number}/{LETTERS[layer[-1]]}/{kind}/{leaf}"
+
+
+def _root(names):
+    """The name of the first kernel, in one of the two projects' files."""
+    return next((n for n in map(ROOT_OF_BIT.format, (OURS[0], THEIRS[0])) if n in names), "")
 
 
 def links_bit(arch: ResNetArchitecture, names=None, config=None) -> list[Link]:
-    name = big_transfer_name if names is None else flax_norm
+    is_ours, prefix = OURS[0] in _root(names or ()), "resnet/" if names is None else ""
     result = []
     for path in arch.paths:
-        if path == "head/kernel":
-            result.append(_head(name(path), path))
-        else:
-            result.append((unpadded if "/gn" in path else same)(name(path), path))
+        name = flax_norm(path) if is_ours else prefix + big_transfer_name(path)
+        kind = _head if path == "head/kernel" else unpadded if "/gn" in path else same
+        result.append(kind(name, path))
     return result
 
 
@@ -333,14 +325,16 @@ def _head(theirs, ours):
 
 
 def infer_bit(shapes: dict, config: dict) -> dict:
-    num_classes = shapes.get("head/kernel", (None,))[-1]
-    return {**resnet_sizes(shapes, STEM_OF_BIT), "num_classes": num_classes}
+    root = _root(shapes)
+    head, unit = ("head", "conv1") if OURS[0] in root else ("head/conv2d", f"a/{THEIRS[0]}")
+    num_classes = shapes.get(f"{head}/kernel", (None,))[-1]
+    return {**resnet_sizes(shapes, root, unit), "num_classes": num_classes}
 
 
 BIT_FORMAT = Format(
     name="bit",
     suffixes=(".npz",),
-    detect=lambda names: {STEM_OF_BIT, "block1/unit01/conv1/kernel"} <= names,
+    detect=lambda names: bool(_root(names)),
     infer=infer_bit,
     links=links_bit,
     numerics=lambda shapes, config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),

@@ -374,11 +374,13 @@ def count_units(names, pattern: str) -> tuple[int, ...]:
     return tuple(len(units[stage]) for stage in sorted(units))
 
 
-def resnet_sizes(shapes: Mapping[str, tuple[int, ...]], root: str) -> dict[str, Any]:
+def resnet_sizes(
+    shapes: Mapping[str, tuple[int, ...]], root: str, first: str = "conv1"
+) -> dict[str, Any]:
     """Returns a ResNet's arguments from the names and shapes of its convolutions."""
     *_, channels, width = shapes[root]
     return {
-        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
+        "resnet_layers": count_units(shapes, rf"^block(\d+)/unit(\d+)/{first}/"),
         "resnet_width": width / variants.ROOT_WIDTH,
         "channels": channels,
     }
