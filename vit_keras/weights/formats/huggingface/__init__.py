@@ -152,7 +152,7 @@ def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[
     tensors = row.spelling(row.names, _written(arch, row))
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = row.base if kind_of_head(arch) else ""
-    prefixed = lambda name: name if name.startswith(row.outside) else f"{base}{name}"
+    prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
         for link in [*tensor_links(arch, tensors), *fillers]

@@ -86,7 +86,6 @@ SIGLIP_TYPE = ModelType(
     says=lambda fields: {"qkv_bias": "all", "map_mlp_dim": None},
     processor="SiglipImageProcessor",
     base="vision_model.",
-    whole="siglip",
     square=True,
 )
 CLIP_TYPE = ModelType(
@@ -103,8 +102,6 @@ CLIP_TYPE = ModelType(
     says=lambda fields: {"qkv_bias": "all", "pre_norm": True},
     processor="CLIPImageProcessor",
     base="vision_model.",
-    outside=("classifier.", "visual_projection."),
-    whole="clip",
     square=True,
     write=_write_clip,
     fillers=_clip_fillers,
@@ -118,13 +115,10 @@ OWL_TYPE = dataclasses.replace(
     design=_owl,
     spelling=_owl_spelling,
     processor="OwlViTImageProcessor",
-    whole="owlvit",
 )
 TYPES = (
     OWL_TYPE,
-    dataclasses.replace(
-        OWL_TYPE, name="owlv2_vision_model", processor="Owlv2ImageProcessor", whole="owlv2"
-    ),
+    dataclasses.replace(OWL_TYPE, name="owlv2_vision_model", processor="Owlv2ImageProcessor"),
     CLIP_TYPE,
     SIGLIP_TYPE,
     dataclasses.replace(
@@ -134,7 +128,6 @@ TYPES = (
         classes={("map", ""): "Siglip2VisionModel"},
         rule=lambda fields: "bilinear_antialias",
         processor="Siglip2ImageProcessor",
-        whole="siglip2",
         write=lambda arch: {"num_patches": arch.num_positions},
     ),
 )

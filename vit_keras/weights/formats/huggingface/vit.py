@@ -42,8 +42,6 @@ class ModelType:
         rule: Takes the fields of the configuration; returns the rule for resizing positions.
         processor: The name of its image processor.
         base: The prefix of tensors in classes with a head.
-        outside: The prefixes of tensors without `base`.
-        whole: The model type of a configuration with this one as `vision_config`.
         square: Whether its configuration has one side for images and one for patches.
         spelling: Takes `names` and the names in a file; returns the row for the file's spelling.
         write: Takes an architecture; returns the type's other fields of the configuration.
@@ -63,13 +61,17 @@ class ModelType:
     covers: tuple[str, ...] = ("all",)
     rule: Callable[[dict], str] = lambda fields: "bicubic"
     base: str = ""
-    outside: tuple[str, ...] = ("classifier.",)
-    whole: str = ""
     square: bool = False
     spelling: Callable[[TensorNames, set[str]], TensorNames] = lambda names, held: names
     write: Callable[[Any], dict] = lambda arch: {}
     fillers: Callable[[Any], dict] = lambda arch: {}
     as_read: Callable[[Any], dict] = lambda arch: {}
+
+    @property
+    def whole(self) -> str:
+        """The model type of two towers with this one as `vision_config`; empty without any."""
+        start, end, _ = self.name.partition("_vision_model")
+        return start if end else ""
 
     def arguments(self, fields: dict) -> dict[str, Any]:
         """Returns the arguments that the fields of a configuration determine."""
@@ -225,7 +227,6 @@ VIT_TYPES = (
         fields={**FIELDS, "use_mid_position_embeddings": True, "num_detection_tokens": 100},
         design=_yolos,
         processor="YolosImageProcessor",
-        outside=("class_labels_classifier.", "bbox_predictor."),
         square=True,
         write=lambda arch: {"image_size": list(arch.image_size)},
         as_read=_yolos_as_read,
@@ -242,7 +243,6 @@ VIT_TYPES = (
         design=_deit,
         processor="DeiTImageProcessor",
         base="deit.",
-        outside=("classifier.", "cls_classifier.", "distillation_classifier."),
         spelling=_deit_spelling,
     ),
     dataclasses.replace(
