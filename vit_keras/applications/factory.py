@@ -185,8 +185,10 @@ def _check_published(row, classes, activation):
 def _classes(variant, row, class_names, classes):
     """Returns the number of classes: the argument, or that of the weights, names or variant."""
     if isinstance(classes, _Default):
-        own = variants.architecture(variant)["num_classes"] if _finds_objects(variant) else classes
-        classes = row.num_classes if row else own if class_names is None else len(class_names)
+        usual = (
+            variants.architecture(variant)["num_classes"] if _finds_objects(variant) else classes
+        )
+        classes = row.num_classes if row else usual if class_names is None else len(class_names)
     if not isinstance(classes, int) or classes < 1:
         raise ValueError(
             "`classes` must be a positive int with include_top=True; include_top=False gives "

@@ -419,8 +419,8 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
 
 
 def numerics(shapes: dict, config: dict) -> Numerics:
-    said = CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
-    row = family_in(shapes) if shapes else said
+    named = CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
+    row = family_in(shapes) if shapes else named
     backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
     converter = preprocessor.get("config", {}).get("image_converter")
     default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
@@ -460,7 +460,8 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
 
 def as_read(arch: VisionTransformerArchitecture) -> dict:
     """Returns sizes that KerasHub's code rounds or makes square."""
-    row, theirs = family_of(arch), {}
+    row = family_of(arch)
+    theirs: dict[str, Any] = {}
     if arch.num_classes is None:
         theirs["representation_size"] = None
     if not row.names.first:
