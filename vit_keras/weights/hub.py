@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection
 
 from vit_keras.support import extras
+from vit_keras.support.checks import listed
 from vit_keras.support.files import (
     COMMIT,
     MAIN,
@@ -27,7 +28,6 @@ from vit_keras.support.files import (
     sha256,
 )
 from vit_keras.weights.containers import DamagedFile, shards_of
-from vit_keras.weights.containers.checks import some
 
 HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")  # SHA-256 of large files, git's hash of others
 REFUSED = (401, 403)
@@ -90,41 +90,53 @@ def pinned_address(path: str) -> str:
 
 def _hf_path(address):
     hub, errors = _packages("huggingface_hub", "huggingface_hub.errors")
-    unreachable = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.FileMetadataError)
+    broken = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError)
     try:
-        info = hub.HfApi().model_info(address.repository, revision=address.revision)
-        named = COMMIT.fullmatch(address.revision)
-        if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
-            rule = "that commit" if named else "a commit of 40 digits"
-            raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
-        names = [file.rfilename for file in info.siblings or ()]
-        path = _download(hub, address, info.sha, names)
-        return path if address.file in names else os.path.dirname(path)
-    except (*unreachable, errors.LocalEntryNotFoundError) as error:
-        answered = (status_of(error) or 500) < 500
-        path = None if answered else _cached(hub, errors, address)
-        if path is None:
-            page = f"huggingface.co/{address.repository}"
-            login = f"accept the license at {page} if it asks for one, and run `hf auth login`"
-            missing = "Check the revision and the file, or run `hf auth login`"
-            raise _failure(address, error, missing, f"{login} or set HF_TOKEN") from error
-        return path
+        return _download(hub, address, *_listed(hub, address))
+    except (*broken, errors.FileMetadataError) as error:
+        page = f"huggingface.co/{address.repository}"
+        login = f"accept the license at {page} if it asks for one, and run `hf auth login`"
+        missing = "Check the revision and the file, or run `hf auth login`"
+        told = _failure(address, error, missing, f"{login} or set HF_TOKEN")
+        if not isinstance(told, ConnectionError):
+            raise told from error
+        where = {"revision": address.revision, "local_files_only": True}
+        try:
+            folder = pathlib.Path(hub.snapshot_download(address.repository, **where))
+            files = filter(pathlib.Path.is_file, folder.rglob("*"))
+            names = [path.relative_to(folder).as_posix() for path in files]
+            return _download(hub, address, None, names)
+        except FileNotFoundError:
+            raise told from error
+
+
+def _listed(hub, address):
+    """Returns the commit of an address, and the names of its files."""
+    info = hub.HfApi().model_info(address.repository, revision=address.revision)
+    named = COMMIT.fullmatch(address.revision)
+    if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
+        rule = "that commit" if named else "a commit of 40 digits"
+        raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
+    return info.sha, [file.rfilename for file in info.siblings or ()]
 
 
 def _download(hub, address, commit, names):
-    """Downloads the files of a model, the weights last; returns the path of the weights."""
+    """Downloads the files of a model, the weights last; returns the path of the file or folder.
+
+    Without a commit, they must be in the cache.
+    """
     *configs, weights = _choose(address, names)
     for name in configs:
         _file(hub, address, commit, name)
     path = _file(hub, address, commit, weights)
     shards = [f"{os.path.dirname(weights)}/{name}".lstrip("/") for name in shards_of(path)]
-    if absent := [name for name in shards if name not in names]:
+    if commit and (absent := [name for name in shards if name not in names]):
         raise DamagedFile(
-            f"{address} must hold the shards that its {weights} names. Missing: {some(absent)}"
+            f"{address} must hold the shards that its {weights} names. Missing: {listed(absent)}"
         )
     for name in shards:
         _file(hub, address, commit, name)
-    return path
+    return path if address.file in names else os.path.dirname(path)
 
 
 def _choose(address: HubAddress, names: list[str]) -> list[str]:
@@ -147,7 +159,8 @@ def _choose(address: HubAddress, names: list[str]) -> list[str]:
 
 def _file(hub, address, commit, name):
     """Downloads a file of a commit unless it is in the cache, and checks its hash."""
-    if not isinstance(hub.try_to_load_from_cache(address.repository, name, revision=commit), str):
+    cached = hub.try_to_load_from_cache(address.repository, name, revision=commit)
+    if commit and not isinstance(cached, str):
         url = hub.hf_hub_url(address.repository, name, revision=commit)
         said = hub.get_hf_file_metadata(url)  # its values become file names in the cache
         if said.commit_hash != commit or not HASH.fullmatch(said.etag or ""):
@@ -156,29 +169,11 @@ def _file(hub, address, commit, name):
                 f"Received: commit {said.commit_hash!r}, hash {said.etag!r}"
             )
     # By its revision, so that the cache records the commit of a branch.
-    path = hub.hf_hub_download(address.repository, name, revision=address.revision)
-    if commit not in pathlib.Path(path).parts:
+    where = {"revision": address.revision, "local_files_only": commit is None}
+    path = hub.hf_hub_download(address.repository, name, **where)
+    if commit not in (None, *pathlib.Path(path).parts):
         raise ConnectionError(f"{address} was changed while it was downloaded. Try again")
     _verify(path, address)
-    return path
-
-
-def _cached(hub, errors, address: HubAddress) -> str | None:
-    """Returns the path of a model in the cache; None unless it is complete."""
-    where = {"revision": address.revision, "local_files_only": True}
-    try:
-        folder = hub.snapshot_download(address.repository, **where)
-    except errors.LocalEntryNotFoundError:
-        return None
-    path = os.path.join(folder, address.file).rstrip(os.sep)
-    folder = os.path.dirname(path) if os.path.isfile(path) else path
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    weights = os.path.basename(path) if os.path.isfile(path) else weights_among(names)
-    if weights is None or not {*shards_of(os.path.join(folder, weights))} <= {*names}:
-        return None  # the download was interrupted
-    for name in names:
-        if os.path.isfile(os.path.join(folder, name)):
-            _verify(os.path.join(folder, name), address)
     return path
 
 
