@@ -141,7 +141,7 @@ SAVES = {
     "predictions .csv": Save(functools.partial(_predictions, "a.csv"), "a.csv"),
     "predictions .parquet": Save(functools.partial(_predictions, "a.parquet"), "a.parquet"),
     "embeddings": Save(_embeddings, "table.parquet", stays=(".parts",)),
-    "download": Save(_download, "ViT-B_16.npz", stays=(".part", ".part.tag", ".lock")),
+    "download": Save(_download, "ViT-B_16.npz"),
 }
 
 

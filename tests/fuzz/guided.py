@@ -29,7 +29,7 @@ from tests.fuzz.cases import BELOW, REFUSALS
 def read(path: pathlib.Path) -> None:
     """Reads all tensors of a file, and what it says of its model, which is not built."""
     with weight_file.open_weight_file(path) as file:
-        check_tensors(file.path, file.tensors, ())
+        check_tensors(file.tensors, ())
         _ = file.arguments, file.numerics
 
 

@@ -58,7 +58,7 @@ POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
         (
             NPZ,
             "entry twice",
-            r"hold each name once. Received: '.*a\.npz', which holds .* 2 times",
+            r"hold each name once. Received: '.*a\.npz', which holds .* twice",
         ),
         (NPZ, "encrypted", "must be stored or deflated, and not encrypted"),
         (PTH, "runs code", "holds Python objects, which loading would run as code"),
@@ -135,7 +135,7 @@ def test_a_model_that_the_file_cannot_hold_is_refused(tmp_path, field, value, mo
     model = VisionTransformer(16, 8, **SIZES)
     held = model.count_params()
     message = f"describes {held + more} weights, and it holds {held}"
-    with pytest.raises(ValueError, match=f"a.keras' cannot be read as a Keras model: .*{message}"):
+    with pytest.raises(ValueError, match=f"a.keras': .*{message}"):
         opened_with(tmp_path / "a.keras", model, field, value)
 
 

@@ -112,7 +112,7 @@ def test_hash_of_the_table_is_enforced_on_what_arrives_and_on_the_cached_file(se
 @pytest.mark.parametrize("size_mib", [len(BODY) / 2**20, None])
 def test_page_of_a_proxy_is_refused(serve, target, size_mib):
     serve(files={"/" + ROW.path: b"<html>Please log in</html>"})
-    fault = r"the published file has 0\.18\d+ MiB" if size_mib else r"is not a NumPy archive"
+    fault = r"the published file has 0\.18\d+ MiB" if size_mib else "is a web page. Download"
     refused(ValueError, fault, target, dataclasses.replace(ROW, size_mib=size_mib))
 
 

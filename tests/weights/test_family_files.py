@@ -28,7 +28,7 @@ def test_rows_are_in_the_table_and_well_formed():
 
 def test_weights_that_their_license_keeps_at_the_publishers_are_not_published():
     assert not [row for row in published.PUBLISHED_FILES.values() if "DINOv3" in row.variant]
-    with pytest.raises(ValueError, match="no checkpoint of variant 'DINOv3-S/16' is published"):
+    with pytest.raises(ValueError, match="of variant 'DINOv3-S/16': none is published"):
         applications.DINOv3S16(weights="lvd1689m", include_top=False)
 
 

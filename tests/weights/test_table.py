@@ -79,7 +79,7 @@ def test_unknown_weights_name_the_nearest():
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         published.lookup("B/32", "imagnet-384")
-    with pytest.raises(ValueError, match="no checkpoint of variant 'b/32' is published"):
+    with pytest.raises(ValueError, match="of variant 'b/32': none is published"):
         published.lookup("b/32", "imagenet")
 
 

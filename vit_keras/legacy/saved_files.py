@@ -22,7 +22,7 @@ from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
 from vit_keras.support import extras
 from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import DamagedFile, check_claim, parse_json, readable
-from vit_keras.weights.containers.keras_h5 import read_names
+from vit_keras.weights.containers.keras_h5 import check_names
 
 MODELS = {"Functional": keras.Model, "Model": keras.Model, "Sequential": keras.Sequential}
 CONFIG, VERSION, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
@@ -100,7 +100,7 @@ def _check_hdf5(path, label):
             larger than the file.
     """
     h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
-    read_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
+    check_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
     with readable(fault), h5py.File(path) as file:
         check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
     return h5py

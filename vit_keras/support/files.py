@@ -56,7 +56,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
 
     The temporary file has the name of `path` and lies in a hidden folder beside it, where libraries
     may put their own temporary files. After an error, `path` is unchanged and the hidden folder is
-    removed. Other writers of `path` wait.
+    removed. Other writers of `path` wait. Missing parents are made.
 
     Raises:
         OSError: If `path` is a folder, or the disk cannot hold the file. The error names `path`.
@@ -66,9 +66,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
             model.save(temporary)
     """
     path = pathlib.Path(path).absolute()
-    if path.is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder, not a file. Delete or rename it")
-    with _hidden_folder(path) as hidden:
+    with reserved(path) as hidden:
         yield str(temporary := hidden / path.name)
         _share(temporary, hidden)
         _flush(temporary)  # otherwise a power failure could leave an empty file under the new name
@@ -160,8 +158,7 @@ def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[
         raise NotADirectoryError(
             f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file. Delete it"
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _hidden_folder(folder) as hidden:
+    with reserved(folder) as hidden:
         (new := hidden / folder.name).mkdir()
         yield new
         for path in filter(pathlib.Path.is_file, new.rglob("*")):
@@ -191,7 +188,7 @@ def remove_folder(folder: str | os.PathLike) -> None:
     Files that another process has open may stay under a hidden name until `recover`.
     """
     folder = pathlib.Path(folder).absolute()
-    with _hidden_folder(folder) as hidden:
+    with reserved(folder) as hidden:
         os.replace(folder, hidden / folder.name)
 
 
@@ -203,7 +200,7 @@ def recover(parent: str | os.PathLike) -> None:
 
 def remove_remains(path: str | os.PathLike) -> None:
     """Does the same as `recover`, but only for `path`, unless a live process writes it."""
-    with contextlib.suppress(OSError), _hidden_folder(pathlib.Path(path).absolute(), _give_up):
+    with contextlib.suppress(OSError), reserved(pathlib.Path(path).absolute(), _give_up):
         pass
 
 
@@ -212,16 +209,45 @@ def _give_up():
 
 
 @contextlib.contextmanager
-def _hidden_folder(path, on_wait=lambda: None):
-    """Yields an empty folder beside `path`, reserved for this process, and removes it."""
+def reserved(
+    path: pathlib.Path, on_wait: Callable[[], None] = lambda: None
+) -> Iterator[pathlib.Path]:
+    """Yields an empty hidden folder beside `path`, which only this process uses, and removes it.
+
+    Missing parents are made.
+
+    Args:
+        path: The file or folder that the block writes.
+        on_wait: As in `exclusive_lock`.
+
+    Raises:
+        OSError: The disk cannot hold the file. The error names `path` instead of hidden names, and
+            has the cause's number and text, such as "No space left on device", also if a library
+            raised an error of its own. Errors from other files pass unchanged.
+    """
     hidden = path.with_name(PARTIAL + path.name)
-    with naming(path, hidden), exclusive_lock(f"{hidden}{LOCK}", on_wait):
-        _clear(hidden, path)
-        try:
-            hidden.mkdir(exist_ok=True)
-            yield hidden
-        finally:
+    try:
+        hidden.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(f"{hidden}{LOCK}", on_wait):
             _clear(hidden, path)
+            try:
+                hidden.mkdir(exist_ok=True)
+                yield hidden
+            finally:
+                _clear(hidden, path)
+    except Exception as error:
+        if (cause := _cause(error, path, str(hidden))) is None:
+            raise
+        raise OSError(cause, os.strerror(cause), str(path)) from error
+
+
+def _cause(error, path, hidden):
+    """The number of the disk error behind `error`; None if it has another cause."""
+    if isinstance(error, OSError) and error.filename is not None:
+        names = str(error.filename), str(error.filename2)
+        is_ours = pathlib.Path(names[0]) in path.parents or any(n.startswith(hidden) for n in names)
+        return error.errno if is_ours else None
+    return next((number for number in CAUSES if os.strerror(number) in str(error)), None)
 
 
 def _clear(hidden, path):
@@ -262,37 +288,6 @@ def _flush(path):
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def naming(path: str | os.PathLike, *temporaries: str | os.PathLike) -> Iterator[None]:
-    """Turns disk errors in the block into an OSError that names `path`.
-
-    Errors from other files, and errors with other causes, pass unchanged.
-
-    Args:
-        path: The file or folder that the block writes.
-        temporaries: The temporary names that the block writes.
-
-    Raises:
-        OSError: With `path`, and the cause's number and text, such as "No space left on device".
-    """
-    try:
-        yield
-    except Exception as error:
-        hidden = tuple(os.fspath(name) for name in temporaries)
-        if (cause := _cause(error, os.fspath(path), hidden)) is None:
-            raise
-        raise OSError(cause, os.strerror(cause), os.fspath(path)) from error
-
-
-def _cause(error, path, hidden):
-    """The number of the disk error behind `error`; None if it has another cause."""
-    if isinstance(error, OSError) and error.filename is not None:
-        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-        ours = any(name.startswith(hidden) for name in names) or names == [os.path.dirname(path)]
-        return error.errno if ours else None
-    return next((number for number in CAUSES if os.strerror(number) in str(error)), None)
 
 
 LOCK = ".lock"

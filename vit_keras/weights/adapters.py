@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import json
+import math
 import os
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from vit_keras.layers.common import ViTOptions
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
-from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, fault
+from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, differences, fault
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
@@ -26,10 +26,12 @@ from vit_keras.weights.containers.checks import (
     SafetensorsTensors,
     check_fit,
     check_tensors,
+    digest,
     named_errors,
     parse_json,
     write_safetensors,
 )
+from vit_keras.weights.formats.tensor_links import misfits, same
 from vit_keras.weights.strict_copy import sizes_of
 
 SUFFIX = ".safetensors"
@@ -73,20 +75,6 @@ class AdapterNote(TypedDict):
     architecture: dict
 
 
-class AdapterFile(NamedTuple):
-    """An open file of adapters.
-
-    Attributes:
-        path: The path of the file.
-        note: Its metadata; see `describe_adapters`.
-        tensors: The reader of its tensors; their names are the paths of the model's variables.
-    """
-
-    path: str
-    note: dict[str, Any]
-    tensors: SafetensorsTensors
-
-
 def describe_adapters(path: str | os.PathLike) -> dict[str, Any] | None:
     """Describes a file of adapters.
 
@@ -106,14 +94,15 @@ def describe_adapters(path: str | os.PathLike) -> dict[str, Any] | None:
     if not path.endswith(SUFFIX) or not os.path.isfile(path):
         return None
     try:
-        file = open_adapters(path)
+        note, tensors = open_adapters(path)
     except ValueError:
         return None
-    sizes = [int(np.prod(shape)) for shape in file.tensors.shapes.values()]
-    return {**file.note, "parameters": sum(sizes), "bytes": os.path.getsize(path)}
+    parameters = sum(map(math.prod, tensors.shapes.values()))
+    return {**note, "parameters": parameters, "bytes": os.path.getsize(path)}
 
 
-def open_adapters(path) -> AdapterFile:
+def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], SafetensorsTensors]:
+    """Returns the metadata of a file of adapters, and its tensors by the variables' paths."""
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no file of adapters at {path!r}.")
@@ -129,7 +118,7 @@ def open_adapters(path) -> AdapterFile:
         for annotated in (constructor_for(note["architecture"]), ViTOptions):
             check_annotated(note["architecture"], annotated)
         Task(**with_tuples(note["task"]))
-    return AdapterFile(path, note, tensors)
+    return note, tensors
 
 
 # The largest ratio of the adapted model's weights to the base's, since images may be larger.
@@ -200,30 +189,28 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
         vit_keras.weights.load_adapters(model, "pets.safetensors")
         ```
     """
-    file = open_adapters(path)
+    note, tensors = open_adapters(path)
     present = lora_layers(model)
-    if present and (settings := _settings(model)) != {key: file.note[key] for key in SETTINGS}:
+    if present and (others := differences(note, _settings(model), SETTINGS)):
         raise ValueError(
-            f"The adapters of model {model.name!r} must match those of {file.path!r}: "
-            + ", ".join(f"{key}={file.note[key]}" for key in SETTINGS)
-            + f". Received: {', '.join(f'{key}={settings[key]}' for key in SETTINGS)}"
+            f"The adapters of model {model.name!r} must match those in {tensors.path!r}. "
+            f"Received: {', '.join(others)}"
         )
-    _check_tensors(model, file)
-    _check_base(model, file)
-    with contextlib.closing(file.tensors):
-        check_tensors(file.path, file.tensors)
-        arrays = file.tensors.read_all(file.tensors.shapes)
+    _check_tensors(model, note, tensors)
+    _check_base(model, note, tensors)
+    with contextlib.closing(tensors):
+        check_tensors(tensors)
+        arrays = tensors.read_all(tensors.shapes)
     types = {variable.path: variable.dtype for variable in model.weights}
-    check_fit(((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(file.path))
+    check_fit(((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(tensors.path))
     if not present:
-        settings = {key: file.note[key] for key in SETTINGS}
-        add_lora(model, **settings, train=file.note["train"])
+        add_lora(model, **{key: note[key] for key in SETTINGS}, train=note["train"])
     variables = {variable.path: variable for variable in model.weights}
     for name, array in arrays.items():
         variables[name].assign(array)
     if isinstance(model, ImageModel):
-        model.class_names = file.note["class_names"]
-        model.task = Task(**with_tuples(file.note["task"]))
+        model.class_names = note["class_names"]
+        model.task = Task(**with_tuples(note["task"]))
     return model
 
 
@@ -260,50 +247,40 @@ def _checksum(model, names: set[str]) -> str:
         names: The names of the variables in the file.
     """
     owners = {name.split("/")[0] for name in names if name.endswith(LORA)}
-    digest = hashlib.sha256()
-    for variable in model.weights:
-        if variable.path.split("/")[0] in owners and variable.path not in names:
-            digest.update(variable.path.encode())
-            digest.update(_array(variable).astype("<f4").tobytes())
-    return digest.hexdigest()
+    variables = [v for v in model.weights if v.path.split("/")[0] in owners and v.path not in names]
+    return digest((variable.path, _array(variable)) for variable in variables)
 
 
 def _array(variable) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable), "float32")
 
 
-def _check_tensors(model, file: AdapterFile) -> None:
+def _check_tensors(model, note, tensors):
     """Raises a ValueError with one line per difference."""
-    rank, layers = file.note["rank"], adaptable_layers(model, file.note["layers"])
-    expected = {
+    shapes = {
         f"{layer.path}/{name}": shape
-        for layer in layers
-        for name, shape in zip(LORA, lora_shapes(layer, rank))
+        for layer in adaptable_layers(model, note["layers"])
+        for name, shape in zip(LORA, lora_shapes(layer, note["rank"]))
     }
     for layer in model.layers:
-        if layer.name in file.note["train"]:
-            expected |= {v.path: tuple(v.shape) for v in layer.weights}
-    shapes = file.tensors.shapes
-    faults = [f"missing in the file: {name}" for name in expected if name not in shapes]
-    faults += [f"not in the model: {name}" for name in shapes if name not in expected]
-    faults += [
-        f"{name} is {shapes[name]} in the file, {shape} in the model"
-        for name, shape in expected.items()
-        if shapes.get(name, shape) != shape
-    ]
+        if layer.name in note["train"]:
+            shapes |= {v.path: tuple(v.shape) for v in layer.weights}
+    expected = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
+    faults = misfits(map(same, expected, expected), tensors.shapes, expected)
+    faults += [f"not in the model: {name}" for name in tensors.shapes if name not in expected]
     if faults:
         raise ValueError(
-            f"The adapters in {file.path!r} do not fit model {model.name!r}; "
+            f"The adapters in {tensors.path!r} do not fit model {model.name!r}; "
             "`vit_keras.open(BASE, adapters=FILE)` builds one that they fit:\n  "
             + "\n  ".join(faults)
         )
 
 
-def _check_base(model, file: AdapterFile) -> None:
-    base, checksum = file.note["base"], _checksum(model, {*file.tensors.shapes})
+def _check_base(model, note, tensors):
+    base, checksum = note["base"], _checksum(model, {*tensors.shapes})
     if checksum != base["sha256"]:
         raise ValueError(
-            f"Adapters fit the weights that they were trained on: {file.path!r} fits those called "
-            f"{base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. Received: "
-            f"model {model.name!r}, whose blocks have {checksum[:12]}…. Give that base"
+            f"Adapters fit the weights that they were trained on: {tensors.path!r} fits those "
+            f"called {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
+            f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Give that base"
         )

@@ -64,7 +64,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     with open_weight_file(path, source) as file:
         model = _model(file)
         format_name, paths = file.format.name, file.paths
-        check_tensors(file.path, file.tensors, ())
+        check_tensors(file.tensors, ())
         digests = file.tensors.digests
     files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
@@ -80,12 +80,8 @@ def _plain(value):
 
 def _model(file):
     """Describes the model of a file."""
-    arguments, numerics, ignored = _arguments(file), file.numerics, file.format.ignored
-    architecture, said = class_for(arguments), arguments
-    if numerics is not None and arguments:
-        fields = {field: getattr(numerics, field) for field in architecture.numerics_fields}
-        fields = {field: value for field, value in fields.items() if value is not None}
-        arguments = {**fields, **arguments}
+    said, numerics, ignored = _arguments(file), file.numerics, file.format.ignored
+    architecture, arguments = class_for(said), file.all_arguments if said else {}
     required = (*architecture.required, *architecture.numerics_fields[:1])
     pixels = None if numerics is None else dataclasses.asdict(numerics.preprocessing)
     shapes = [shape for name, shape in file.shapes.items() if not name.startswith(ignored)]
@@ -138,17 +134,8 @@ def _file(path):
 
 
 def _origin(file, format_name, num_classes):
-    matched_by, rows = identify(file["path"], file["sha256"], num_classes)
-    candidates = [
-        {
-            "variant": row.variant,
-            "weights": row.weights,
-            "url": row.url,
-            "license": row.license,
-            "resolution": row.resolution,
-            "accuracies": [dataclasses.asdict(accuracy) for accuracy in row.accuracies],
-        }
-        for row in rows
-        if row.format == format_name
-    ]
+    matched_by, rows = identify(file["path"], num_classes)
+    fields = ("variant", "weights", "url", "license", "resolution", "accuracies")
+    rows = [row for row in rows if row.format == format_name]
+    candidates = [{name: getattr(row, name) for name in fields} for row in rows]
     return {"matched_by": matched_by, "candidates": candidates} if candidates else None

@@ -23,7 +23,7 @@ import urllib.request
 
 import keras
 
-from vit_keras.support.files import exclusive_lock, naming, sha256
+from vit_keras.support.files import reserved, sha256
 from vit_keras.weights.containers import READERS
 from vit_keras.weights.containers.checks import check_tensors, parse_json
 from vit_keras.weights.published import BASE_URL, HUGGING_FACE, SIZE_TOLERANCE, fits_size, lookup
@@ -95,33 +95,28 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         path = f"{row.path.rpartition('/')[0]}/{name}"
         alone = dataclasses.replace(row, path=path, beside=(), sha256=None, size_mib=None)
         fetch(alone, cache_dir, timeout, retries)
-    target, url = cached_path(row, cache_dir), _url(row)
-    part, lock = f"{target}.part", f"{target}.lock"
-    if not os.path.isfile(target):
-        with naming(target, *pathlib.Path(target).parents):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-        waiting = lambda: _say(f"Waiting for the process that downloads {url}")
-        with naming(target, part, lock), exclusive_lock(lock, waiting):
-            if not os.path.isfile(target):  # unless another process has just downloaded it
+    target, url = pathlib.Path(cached_path(row, cache_dir)), _url(row)
+    waiting = lambda: _say(f"Waiting for the process that downloads {url}")
+    if not target.is_file():
+        with reserved(target, waiting) as hidden:
+            if not target.is_file():  # unless another process has just downloaded it
                 _say(f"Downloading {url}")
                 timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
-                try:
-                    _download(url, part, target, timeout, retries, largest(row))
-                    if fault := _fault(row, part) or _fault_in_content(row, part):
-                        raise ValueError(
-                            f"{url} is not the published file: what arrived {fault}. It was "
-                            "removed. If this persists, the server or a proxy sends another file"
-                        )
-                    os.replace(part, target)
-                    return target
-                finally:
-                    pathlib.Path(part).unlink(missing_ok=True)
+                part = hidden / target.name
+                _download(url, part, target, timeout, retries, largest(row))
+                if fault := _fault(row, part) or _fault_in_content(row, part):
+                    raise ValueError(
+                        f"{url} is not the published file: what arrived {fault}. It was removed. "
+                        "If this persists, the server or a proxy sends another file"
+                    )
+                os.replace(part, target)
+                return str(target)
     if fault := _fault(row, target):
         raise ValueError(
-            f"{target!r} is not the published file: it {fault}. Remove it, and it will be "
+            f"{str(target)!r} is not the published file: it {fault}. Remove it, and it will be "
             "downloaded again"
         )
-    return target
+    return str(target)
 
 
 def cached_path(row, cache_dir=None) -> str:
@@ -173,7 +168,7 @@ def _download(url, part, target, timeout, retries, most):
     raise kind(
         f"{url} cannot be downloaded: {fault}. Check the network and the URL in a browser, set "
         "VIT_KERAS_MIRROR to the URL of a mirror (HF_ENDPOINT for huggingface.co), or put the file "
-        f"at {target!r}, where it will be used."
+        f"at {str(target)!r}, where it will be used."
     )
 
 
@@ -213,19 +208,17 @@ def _fault(row, path):
 
 
 def _fault_in_content(row, path):
-    """Reads all of a file without a published SHA-256; returns what is wrong with it, or None."""
-    if row.sha256 is not None:
-        return None
+    """Reads all of a file; returns what is wrong with it, or None."""
     try:
-        if row.path.endswith(".json"):
-            parse_json(pathlib.Path(path).read_bytes(), "it")
-            return None
-        with contextlib.closing(READERS[os.path.splitext(row.path)[1]](path)) as tensors:
-            check_tensors(path, tensors, integers=True)
+        if path.suffix == ".json":
+            parse_json(path.read_bytes(), "it")
+        else:
+            with contextlib.closing(READERS[path.suffix](str(path))) as tensors:
+                check_tensors(tensors, integers=True)
     except ValueError as error:
         return f"is damaged ({error})"
     except ImportError:  # it cannot be loaded either
-        return None
+        pass
     return None
 
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import inspect
+import json
 import math
 import os
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -15,12 +17,17 @@ from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models import ResNet, VisionTransformer, lora_layers, with_image_size
 from vit_keras.models.common import build_without_values
 from vit_keras.support.checks import pair
-from vit_keras.support.files import check_arrived, is_zip
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
-from vit_keras.weights.architectures import Numerics, class_for, constructor_for, grid_of
-from vit_keras.weights.containers.checks import check_fit, check_tensors, named_errors, parse_json
+from vit_keras.weights.architectures import class_for, constructor_for, grid_of
+from vit_keras.weights.containers.checks import (
+    check_fit,
+    check_tensors,
+    named_errors,
+    parse_json,
+    readable,
+)
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.strict_copy import inferred, set_computation
@@ -93,30 +100,20 @@ def _keras_model(path):
     """Loads the model in a `.keras` file with Keras."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
-    check_arrived(path)
-    if is_zip(path):
+    fault = "it is damaged, or needs layers that are not imported"
+    with readable(f"{path!r} cannot be read as a Keras model: {fault}"):
         _verify_keras(path)
-    try:
         model = keras.saving.load_model(path, compile=False)
-        numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
-        check_fit(numbers, "a file of finite numbers")
-        return model
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason}). If it belongs to a run, run its command again"
-        ) from error
+    numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
+    check_fit(numbers, repr(path))
+    return model
 
 
 def _verify_keras(path):
     """Checks all contents of a `.keras` archive before Keras reads it."""
-    try:
-        with named_errors(path), contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
-            check_tensors(path, tensors, integers=True)
-            check_described_size(tensors.metadata["config"], tensors.shapes)
-    except ValueError as error:
-        raise ValueError(f"{path!r} cannot be read as a Keras model: {error}") from error
+    with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
+        check_tensors(tensors, integers=True)
+        check_described_size(tensors.metadata["config"], tensors.shapes)
 
 
 SLACK = 10**6  # weights that a small file may describe but not contain
@@ -136,7 +133,8 @@ def check_described_size(config: str, shapes: Mapping[str, tuple[int, ...]]) -> 
         ValueError: The model has far more weights, or units of a ResNet, than the file.
     """
     described = {**parse_json(config, "config.json"), "compile_config": None}
-    if (units := max(_units(described), default=0)) > len(shapes):
+    units = max(map(int, re.findall(r'"num_units": (\d+)', json.dumps(described))), default=0)
+    if units > len(shapes):
         raise ValueError(
             f"its configuration has num_units {units}, and it holds {len(shapes)} tensors"
         )
@@ -152,17 +150,6 @@ def _count(described):
     except Exception:
         return 0
     return sum(math.prod(weight.shape) for weight in model.weights)
-
-
-def _units(part: Any) -> Iterator[int]:
-    """Yields the numbers of units of the layers in a configuration that build several."""
-    if isinstance(part, dict):
-        if isinstance(part.get("num_units"), int):
-            yield part["num_units"]
-        part = list(part.values())
-    if isinstance(part, list):
-        for inner in part:
-            yield from _units(inner)
 
 
 _AS_IN_THE_FILE = object()
@@ -249,14 +236,12 @@ def build(
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source, which) as file:
-        inferred = file.arguments
-        numerics = file.numerics
+        num_classes = file.arguments.get("num_classes")
         with named_errors(file.path):
-            model = _build(inferred, numerics, overrides, file)
-        num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
-        head = _head(inferred.get("num_classes"), num_classes)
+            model = _build(file, overrides)
+        head = _head(num_classes, overrides.get("num_classes", _AS_IN_THE_FILE))
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
-        if numerics is None:  # such a file has no preprocessing either
+        if file.numerics is None:  # such a file has no preprocessing either
             model.preprocessing = PUBLISHED_PREPROCESSING
         assumed = "" if file.note else file.format.assumption(file.shapes, file.config, overrides)
     if assumed:
@@ -264,26 +249,27 @@ def build(
     return model
 
 
-def _build(inferred, numerics, overrides, file):
+def _build(file, overrides):
     """Builds a model with random weights."""
-    architecture, constructor = class_for(inferred), constructor_for(inferred)
+    architecture, constructor = class_for(file.arguments), constructor_for(file.arguments)
     known = _argument_names(constructor)
     unknown = [name for name in overrides if name not in known]
     if unknown:
         raise ValueError(
             f"Overrides must be arguments of {constructor.__name__}. Received: {', '.join(unknown)}"
         )
-    check_plausible(inferred, file)
-    required, computation = architecture.required, architecture.numerics_fields
-    if numerics is None:  # a `.weights.h5` of this package does not record the GELU
-        required, numerics = (*required, *computation[:1]), Numerics()
-        computation = computation[1:]
-    said = {key: getattr(numerics, key) for key in computation}
-    said = {key: value for key, value in said.items() if value is not None}
-    arguments = {**architecture.defaults, **inferred, **said, **overrides}
-    _check_complete(arguments, required, file)
+    check_plausible(file.arguments, file)
+    arguments = {**architecture.defaults, **file.all_arguments, **overrides}
+    required = (*architecture.required, *architecture.numerics_fields[:1])
+    if missing := [name for name in required if name not in arguments]:
+        examples = ", ".join(f"{name}=..." for name in missing)
+        raise ValueError(
+            f"{file.path!r} ({file.format.name}) and the files beside it do not give "
+            f"{' and '.join(f'`{name}`' for name in missing)}; pass "
+            f"vit_keras.open(path, {examples})"
+        )
     if overrides.get("image_size") and "crop_to_patches" not in overrides:
-        arguments |= _crop(arguments, numerics.resizing)
+        arguments |= _crop(arguments, file.numerics)
     return constructor(**{key: arguments[key] for key in arguments if key in known})
 
 
@@ -295,22 +281,12 @@ def _argument_names(constructor):
     return names
 
 
-def _crop(arguments, resizing):
+def _crop(arguments, numerics):
     """Returns the option for a size that patches do not divide, if the publisher crops."""
     sizes = (pair(arguments[name], name) for name in ("image_size", "patch_size"))
-    crops = arguments.get("resnet_layers") is None and resizing.crop_to_patches(*sizes)
+    is_plain = numerics is not None and arguments.get("resnet_layers") is None
+    crops = is_plain and numerics.resizing.crop_to_patches(*sizes)
     return {"crop_to_patches": True} if crops else {}
-
-
-def _check_complete(arguments, required, file):
-    missing = [name for name in required if name not in arguments]
-    if missing:
-        examples = ", ".join(f"{name}=..." for name in missing)
-        raise ValueError(
-            f"{file.path!r} ({file.format.name}) and the files beside it do not give "
-            f"{' and '.join(f'`{name}`' for name in missing)}; pass "
-            f"vit_keras.open(path, {examples})"
-        )
 
 
 def _head(classes_in_file, classes_in_model):
@@ -322,9 +298,9 @@ def _head(classes_in_file, classes_in_model):
 
 def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
     """Builds the base model of a file of adapters, and adds the adapters."""
-    file = open_adapters(path)
-    sizes = with_tuples(file.note["architecture"])
-    with named_errors(file.path):
+    note, tensors = open_adapters(path)
+    sizes = with_tuples(note["architecture"])
+    with named_errors(tensors.path):
         with open_weight_file(base) as weights:
             check_plausible(sizes, weights, times=LARGEST_GROWTH)
         model = build(base, **sizes)
@@ -344,7 +320,9 @@ def check_plausible(sizes: dict, file, times: int = 1) -> None:
     Raises:
         ValueError: If the model would have far more weights than the file.
     """
-    _check_counts(sizes, file)
+    depth = sizes.get("num_layers", 0) + sum(sizes.get("resnet_layers") or ())
+    if depth > len(file.shapes):
+        raise ValueError(f"{file.path!r} has fewer tensors than a model of {depth} blocks")
     held = sum(math.prod(shape) for shape in file.shapes.values())
     claimed = _least_parameters({"image_size": (0, 0), **sizes})
     if claimed > times * held + 10**6:
@@ -354,42 +332,17 @@ def check_plausible(sizes: dict, file, times: int = 1) -> None:
         )
 
 
-# The arguments that are counts, or pairs of counts.
-COUNTS = (
-    *("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes", "channels"),
-    *("representation_size", "patch_size", "num_registers", "map_heads", "map_mlp_dim"),
-)
-
-
-def _check_counts(sizes, file):
-    """Raises ValueError for counts below their minimum, or for more blocks than tensors."""
-    for name in COUNTS:
-        value, least = sizes.get(name), int(name not in ("num_classes", "num_registers"))
-        if (
-            value is not None
-            and min(value if isinstance(value, (tuple, list)) else [value]) < least
-        ):
-            raise ValueError(
-                f"`{name}` must be a whole number of at least {least}. Received: {value!r}, as "
-                f"{file.path!r} and the configuration beside it state"
-            )
-    depth = sizes.get("num_layers", 0) + sum(sizes.get("resnet_layers") or ())
-    if depth > len(file.shapes):
-        raise ValueError(f"{file.path!r} has fewer tensors than a model of {depth} blocks")
-
-
 def _least_parameters(sizes):
     """Returns a lower bound: the number of weights in the large kernels."""
-    root = int(variants.ROOT_WIDTH * sizes.get("resnet_width", 0))
-    stages = sizes.get("resnet_layers") or ()
-    total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
+    size = lambda name: abs(sizes.get(name) or 0)  # the constructor refuses negative sizes
+    root, stages = int(variants.ROOT_WIDTH * size("resnet_width")), sizes.get("resnet_layers") or ()
+    total = sum(17 * (root * 2**s) ** 2 * abs(units) for s, units in enumerate(stages))
     if "hidden_size" in sizes:
-        width, patch, layers = (sizes[k] for k in ("hidden_size", "patch_size", "num_layers"))
-        hidden = sizes.get("representation_size") or 0
-        channels = sizes.get("channels") or 0 if not stages else 0
-        rows, columns = grid_of(sizes)
-        total += width * (math.prod(patch) * channels + rows * columns + hidden)
-        total += (hidden or width) * (sizes.get("num_classes") or 0)
-        total += width * ((sizes.get("num_registers") or 0) + (sizes.get("map_mlp_dim") or 0))
-        total += layers * (width * (4 * width + 2 * sizes["mlp_dim"]) + sizes["mlp_dim"])
+        width, mlp, hidden = map(size, ("hidden_size", "mlp_dim", "representation_size"))
+        patch = pair(sizes["patch_size"], "patch_size")
+        pixels = math.prod(patch) * (0 if stages else size("channels"))
+        tokens = math.prod(grid_of(sizes)) + size("num_registers")
+        total += width * (pixels + tokens + hidden + size("map_mlp_dim"))
+        total += (hidden or width) * size("num_classes")
+        total += size("num_layers") * (width * (4 * width + 2 * mlp) + mlp)
     return total

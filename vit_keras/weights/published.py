@@ -436,36 +436,28 @@ def lookup(variant: str, weights: str) -> PublishedFile:
     if (variant, weights) in PUBLISHED_FILES:
         return PUBLISHED_FILES[variant, weights]
     known = names(variant)
-    if not known:
-        raise ValueError(
-            "`weights` must be None or the path of an existing file, because no checkpoint of "
-            f"variant {variant!r} is published. Received: weights={weights!r}"
-        )
     near = difflib.get_close_matches(str(weights), known, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = f". Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ValueError(
         "`weights` must be None, the path of an existing file, or a published checkpoint of "
-        f"variant {variant!r}: {', '.join(map(repr, known))}. Received: weights={weights!r}.{hint}"
+        f"variant {variant!r}: {', '.join(map(repr, known)) or 'none is published'}. "
+        f"Received: weights={weights!r}{hint}"
     )
 
 
-def identify(path: str, sha256: str, num_classes: int | None) -> tuple[str, list[PublishedFile]]:
+def identify(path: str, num_classes: int | None) -> tuple[str, list[PublishedFile]]:
     """Finds the published files that a local file may be.
 
     Args:
         path: The local file.
-        sha256: Its SHA-256.
         num_classes: The number of classes of its head, or None without a head.
 
     Returns:
-        How the rows were matched, and the rows. "sha256" and "path" (folder and file name, as in
-        the Keras cache) identify one published file. A bare file "name" may match several; those
-        with other sizes or numbers of classes are left out.
+        How the rows were matched, and the rows. "path" (folder and file name, as in the Keras
+        cache) identifies one published file. A bare file "name" may match several; those with other
+        sizes or numbers of classes are left out.
     """
     rows = list(PUBLISHED_FILES.values())
-    by_hash = [row for row in rows if row.sha256 == sha256]
-    if by_hash:
-        return "sha256", by_hash
     local = os.path.abspath(path).replace(os.sep, "/")
     by_path = [row for row in rows if local.endswith(f"/{row.path}") and fits_size(row, path)]
     if by_path:

@@ -95,8 +95,8 @@ def save(
         tensors, configs["config.json"] = _both(towers, tensors, configs["config.json"])
     note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
     if not is_folder:
-        _write(row, path, suffix, tensors, note)
-        return None
+        with replacing(path) as temporary:
+            return _write(row, temporary, suffix, tensors, note)
     with replacing_folder(path, keep=True) as new:  # weights and their config change together
         file = new / (row.folder_name or FOLDER_NAMES[suffix])
         _write(row, os.fspath(file), suffix, tensors, note, is_folder=True)
@@ -135,8 +135,7 @@ def _write(row, path, suffix, tensors, note, is_folder=False):
         for name, groups in row.h5_groups(list(arrays), is_folder).items():
             write_h5(os.path.join(folder, name) if is_folder else path, groups, arrays)
     else:
-        with replacing(path) as temporary:
-            WRITERS[suffix](temporary, tensors, note)
+        WRITERS[suffix](path, tensors, note)
 
 
 def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":

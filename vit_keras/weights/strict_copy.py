@@ -1,6 +1,5 @@
 """Copies a whole file of weights into a model, or nothing."""
 
-import itertools
 import math
 import os
 import re
@@ -54,116 +53,95 @@ def copy_weights(
     numerics = file.numerics
     resizing = resizing_of(model) if numerics is None else numerics.resizing
     resizing = resizing.replaced(interpolation, patch_interpolation)
-    plan = _Plan(model, file, head, resizing)
-    plan.check()
-    largest = check_tensors(file.path, file.tensors, plan.tensors())
-    types = {variable.dtype for variable in plan.variables.values()}
+    variables = {variable.path: variable for variable in model.weights}
+    links, resized = _matched(model, variables, file, head == "keep", resizing)
+    used = dict.fromkeys(file.names[name] for link in links for name in link.theirs)
+    largest = check_tensors(file.tensors, used)
+    types = {variable.dtype for variable in variables.values()}
     if not all(fits(np.array(MARGIN * largest), dtype) for dtype in types):
-        check_fit(plan.arrays(), repr(file.path))
-    assign(plan.links, file, plan.resized, plan.variables)
+        arrays = (
+            (f"{', '.join(link.theirs)} -> {path}", array, variables[path].dtype)
+            for link, path, array in read_links(links, file, resized)
+        )
+        check_fit(arrays, repr(file.path))
+    assign(links, file, resized, variables)
     if head == "reset":
-        for path, variable in plan.variables.items():
-            if _is_head(path):
-                variable.assign(np.zeros(variable.shape, "float32"))
-    if numerics is not None:
+        for path in filter(_is_head, variables):
+            variables[path].assign(np.zeros(variables[path].shape, "float32"))
+    if numerics is not None and isinstance(model, ImageModel):
         _describe(model, numerics, resizing, numerics.task if head == "keep" else CLASSES)
     if head == "keep":
-        _warn_of_zero_head(plan.variables, file)
+        _warn_of_zero_head(variables, file)
     for remark in file.remarks:
         warnings.warn(remark, stacklevel=4)
-    if file.format.name != "vit_keras":
-        warn_of_license(file.path, inferred(file))
+    if file.format.name != "vit_keras" and (note := license_note(inferred(file))):
+        folder, name = os.path.split(file.path)
+        place = f"{os.path.basename(folder)}/{name}"
+        warnings.warn(f"{place} holds a DINOv3 model. {note}", stacklevel=4)
 
 
-class _Plan:
-    """The assignment of tensors to variables, checked before anything changes."""
+def _matched(model, variables, file, keep_head, resizing):
+    """Returns the links to assign, and the arrays of those whose size changes.
 
-    def __init__(self, model, file, head, resizing):
-        self.model, self.file = model, file
-        self.keep_head, self.resizing = head == "keep", resizing
-        self.arch = file.format.architecture.from_model(model)
-        self.variables = {variable.path: variable for variable in model.weights}
-        if len(self.variables) != len(model.weights):
-            raise ValueError(
-                f"The variables of model {model.name!r} must have different paths. Received: two "
-                "with the same path; rename a layer"
-            )
-        links = file.format.links(self.arch, set(file.names), file.config)
-        self.links = [k for k in links if self.keep_head or not _is_head(k.ours[0])]
-        self.shapes, self.resized = file.shapes, {}
-
-    def check(self):
-        """Raises a ValueError with one line per difference."""
-        sized = {link.ours[0]: link for link in self.links if has_sizes(link.ours[0])}
-        faults = misfits(self.links, self.shapes, self.variables, sized)
-        for path, link in sized.items():
-            if all(name in self.shapes for name in link.theirs):
-                try:
-                    self.resized[path] = self._resize(link)
-                except ValueError as error:
-                    faults.append(f"{', '.join(link.theirs)} -> {path}: {error}")
-        faults += [
-            f"not in the model: {self.file.names[name]}, {self.shapes[name]}"
-            for name in self._unused()
-        ]
-        linked = {path for link in self.links for path in link.ours}
-        faults += [
-            f"missing in the file: {path}, {tuple(variable.shape)} in the model"
-            for path, variable in self.variables.items()
-            if path not in linked and (self.keep_head or not _is_head(path))
-        ]
-        if faults:
-            raise ValueError(self._title() + "\n  " + "\n  ".join(faults))
-
-    def tensors(self) -> list[str]:
-        """Returns the names in the file of the tensors to assign."""
-        names = dict.fromkeys(name for link in self.links for name in link.theirs)
-        return [self.file.names[name] for name in names]
-
-    def arrays(self):
-        """Yields each tensor's name, its variable's new value, and the variable's type."""
-        for link, path, array in read_links(self.links, self.file, self.resized):
-            yield f"{', '.join(link.theirs)} -> {path}", array, self.variables[path].dtype
-
-    def _resize(self, link):
-        """Reads the tensors of a link in the model's sizes."""
-        arrays = read_links([link], self.file)
-        if not link.theirs:  # made for the model's grid
-            return tuple(array for *_, array in arrays)
-        grid = getattr(self.arch, "grid", None)  # a ResNet has none
-        shape_of = lambda path: tuple(self.variables[path].shape)
-        return tuple(
-            resize(path, array, shape_of(path), grid, self.file, self.resizing)
-            for _, path, array in arrays
+    Raises:
+        ValueError: The file does not fit. The message has one line per difference.
+    """
+    if len(variables) != len(model.weights):
+        raise ValueError(
+            f"The variables of model {model.name!r} must have different paths. Received: two with "
+            "the same path; rename a layer"
         )
+    row, shapes, resized = file.format, file.shapes, {}
+    arch = row.architecture.from_model(model)
+    links = row.links(arch, set(file.names), file.config)
+    links = [link for link in links if keep_head or not _is_head(link.ours[0])]
+    sized = {link.ours[0]: link for link in links if has_sizes(link.ours[0])}
+    faults = misfits(links, shapes, variables, sized)
+    grid = getattr(arch, "grid", None)  # a ResNet has none
+    for path, link in sized.items():
+        if shapes.keys() >= {*link.theirs}:
+            try:
+                resized[path] = _resized(link, variables, grid, file, resizing)
+            except ValueError as error:
+                faults.append(f"{', '.join(link.theirs)} -> {path}: {error}")
+    used = {name for link in links for name in link.theirs}
+    ignored = row.ignored + (() if keep_head else (*row.head, OTHER_HEAD))
+    unused = [name for name in shapes if name not in used and not name.startswith(ignored)]
+    faults += [f"not in the model: {file.names[name]}, {shapes[name]}" for name in unused]
+    linked = {path for link in links for path in link.ours}
+    faults += [
+        f"missing in the file: {path}, {tuple(variable.shape)} in the model"
+        for path, variable in variables.items()
+        if path not in linked and (keep_head or not _is_head(path))
+    ]
+    if faults:
+        raise ValueError("\n  ".join([_title(model, file, keep_head and unused), *faults]))
+    return links, resized
 
-    def _unused(self):
-        used = {name for link in self.links for name in link.theirs}
-        row = self.file.format
-        ignored = row.ignored + (() if self.keep_head else (*row.head, OTHER_HEAD))
-        return [name for name in self.shapes if name not in used and not name.startswith(ignored)]
 
-    def _title(self):
-        title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
-        title += f"{self.model.name!r}"
-        title += f": {foreign}" if (foreign := self.file.foreign) else ""
-        theirs = variant_name(inferred(self.file))
-        ours = variant_name(sizes_of(self.model))
-        if theirs != ours and theirs and ours:
-            title += f": the file is for {theirs}, the model is {ours}"
-        elif (family := family_name(inferred(self.file))) != family_name(sizes_of(self.model)):
-            title += f": the file has a model of family {family}" if family else ""
-        hint = '; head="drop" leaves the model\'s head as it is' if self._only_head() else ""
-        return title + hint + ":"
+def _resized(link, variables, grid, file, resizing):
+    """Reads the tensors of a link in the model's sizes."""
+    values = read_links([link], file)
+    if not link.theirs:  # made for the model's grid
+        return tuple(array for *_, array in values)
+    return tuple(
+        resize(path, array, tuple(variables[path].shape), grid, file, resizing)
+        for _, path, array in values
+    )
 
-    def _only_head(self):
-        """Whether only the classifier of the file has no place in the model."""
-        names = self._unused()
-        return (
-            self.keep_head
-            and names
-            and all(n.startswith((*self.file.format.head, OTHER_HEAD)) for n in names)
-        )
+
+def _title(model, file, unused):
+    title = f"{file.path!r} ({file.format.name}) does not fit model {model.name!r}"
+    title += f": {foreign}" if (foreign := file.foreign) else ""
+    theirs, ours = inferred(file), sizes_of(model)
+    names = variant_name(theirs), variant_name(ours)
+    if all(names) and names[0] != names[1]:
+        title += f": the file is for {names[0]}, the model is {names[1]}"
+    elif (family := family_name(theirs)) and family != family_name(ours):
+        title += f": the file has a model of family {family}"
+    if unused and all(name.startswith((*file.format.head, OTHER_HEAD)) for name in unused):
+        title += '; head="drop" leaves the model\'s head as it is'
+    return f"{title}:"
 
 
 def _is_head(path):
@@ -265,14 +243,15 @@ def _grid_in_file(count, slots, grid, file):
     is_bare = file.path.endswith(".weights.h5") and "config" not in file.config
     if count == slots + math.prod(grid) and is_bare:
         return grid, slots  # Keras loads a `.weights.h5` into the same model that wrote it
-    said, sides = _configured(file), {n: square_side(count - n) for n in (slots, 0)}
-    grids = {n: (said, (side, side) if side else None, grid) for n, side in sides.items()}
-    order = list(itertools.product((slots, 0), range(3)))
+    said = _configured(file)
+    pairs = []
+    for prefix in (slots, 0):
+        side = square_side(count - prefix)
+        pairs += [(said, prefix), (side and (side, side), prefix), (grid, prefix)]
     if file.format.slots_optional:  # otherwise the slots of the model come first
-        order.sort(key=lambda pair: pair[1])
-    for prefix, source in order:
-        old_grid = grids[prefix][source]
-        if old_grid is not None and math.prod(old_grid) == count - prefix:
+        pairs = [*pairs[::3], *pairs[1::3], *pairs[2::3]]
+    for old_grid, prefix in pairs:
+        if old_grid and math.prod(old_grid) == count - prefix:
             return old_grid, prefix
     raise ValueError(
         f"the file has {count} positions of a grid that is not square and that no "
@@ -335,26 +314,17 @@ def license_note(arguments: dict) -> str | None:
     )
 
 
-def warn_of_license(path: str, arguments: dict) -> None:
-    """Warns once per file about the license of its weights, if there is a note about it."""
-    note = license_note(arguments)
-    if note is not None:
-        name = os.path.basename(os.path.dirname(path)) + "/" + os.path.basename(path)
-        warnings.warn(f"{name} holds a DINOv3 model. {note}", stacklevel=5)
-
-
 NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
 
 
 def _describe(model, numerics, resizing, task):
     """Makes a model prepare images and resize like the source of its weights."""
-    if isinstance(model, ImageModel):
-        model.preprocessing, model.resizing = numerics.preprocessing, resizing
-        names = numerics.class_names
-        if names is not None and len(names) == count_classes(model):
-            model.class_names = tuple(names)
-        if task != CLASSES:
-            model.task = task
+    model.preprocessing, model.resizing = numerics.preprocessing, resizing
+    names = numerics.class_names
+    if names is not None and len(names) == count_classes(model):
+        model.class_names = tuple(names)
+    if task != CLASSES:
+        model.task = task
 
 
 NORMS = ("pre_norm", "encoder_norm", "head_norm")

@@ -19,8 +19,8 @@ from vit_keras.support.checks import (
     check_annotated,
     fault_inside,
 )
-from vit_keras.support.files import check_arrived, is_zip
-from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, constructor_for
+from vit_keras.support.files import is_zip
+from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, class_for, constructor_for
 from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
@@ -120,13 +120,7 @@ class WeightFile:
         with named_errors(self.path):
             if self.foreign:
                 raise UnreadModel(self.foreign)
-            try:
-                arguments = self.format.infer(self.shapes, self.config)
-            except (KeyError, IndexError) as error:
-                raise ValueError(
-                    f"{self.path!r} is not a complete {self.format.name} checkpoint: its "
-                    f"architecture cannot be read without {error}"
-                ) from error
+            arguments = self.format.infer(self.shapes, self.config)
             arguments |= self.note.get("architecture", {})
             for annotated in (constructor_for(arguments), ViTOptions):
                 check_annotated(arguments, annotated)
@@ -141,17 +135,20 @@ class WeightFile:
         """
         with named_errors(self.path):
             numerics = self.format.numerics(self.shapes, self.config)
-        fields = self.note.get("numerics")
-        if fields is None:
-            return numerics
-        try:
+            if (fields := self.note.get("numerics")) is None:
+                return numerics
             check_annotated(fields, Numerics)
             noted = Numerics.from_json(fields)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedFile(f"The note in {self.path!r} is damaged: {error}") from error
         if numerics is None or noted.resizing != PUBLISHED_RESIZING:
             return noted
         return dataclasses.replace(noted, resizing=numerics.resizing)
+
+    @property
+    def all_arguments(self) -> dict:
+        """`arguments`, and those in `numerics` that say how the model computes."""
+        names = class_for(self.arguments).numerics_fields
+        said = {name: getattr(self.numerics, name, None) for name in names}
+        return {**self.arguments, **{k: v for k, v in said.items() if v is not None}}
 
 
 @contextlib.contextmanager
@@ -231,14 +228,12 @@ def _refuse_foreign(path, names):
 def locate(path: str) -> tuple[str, str]:
     """Returns the file of weights at `path` and the folder of its configuration."""
     if os.path.isfile(path):
-        check_arrived(path)
         _refuse_foreign(os.path.dirname(path), [os.path.basename(path)])
         return path, os.path.dirname(path)
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
         file = weights_among(names)
         if file and not file.startswith("adapter_"):
-            check_arrived(os.path.join(path, file))
             return os.path.join(path, file), path
         _refuse_foreign(path, names)
         has_shards = any(map(SHARD.fullmatch, names))

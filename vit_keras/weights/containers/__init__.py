@@ -9,8 +9,8 @@ import os
 
 import numpy as np
 
-from vit_keras.support.checks import is_text, short
-from vit_keras.support.files import check_arrived, is_plain
+from vit_keras.support.checks import is_text, listed, short
+from vit_keras.support.files import is_plain
 from vit_keras.weights.containers.archives import (
     NpzTensors,
     TorchTensors,
@@ -23,7 +23,6 @@ from vit_keras.weights.containers.checks import (
     Reader,
     SafetensorsTensors,
     parse_json,
-    some,
     write_safetensors,
 )
 from vit_keras.weights.containers.keras_h5 import KerasTensors
@@ -71,49 +70,33 @@ class ShardedTensors(Reader):
     Each tensor must be in the shard that the index names, and in no other one.
     """
 
-    def __init__(self, path: str):
-        super().__init__(path)
-        index = read_index(path)
-        folder = os.path.dirname(path)
-        self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index.items()}
-        self.readers: dict[str, Reader] = {}
-        self._check_files()
-        reader = SHARD_READERS[_suffix(path)]
-        with contextlib.ExitStack() as opened:
-            opened.callback(self.close)
-            for shard in dict.fromkeys(self.elsewhere.values()):
-                self.readers[shard] = reader(shard)
-            self._check_names()
-            opened.pop_all()
-        for tensors in self.readers.values():
-            self.shapes |= tensors.shapes
-            self.digests |= tensors.digests
-
-    def _check_files(self):
+    def _open(self):
+        folder = os.path.dirname(self.path)
+        index = read_index(self.path).items()
+        self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index}
         shards = sorted({*self.elsewhere.values()})
         missing = [os.path.basename(shard) for shard in shards if not os.path.isfile(shard)]
         if missing:
             raise FileNotFoundError(
                 f"The {len(shards)} shards that {self.path!r} names must be in its folder. "
-                f"Missing: {some(missing)}. Copy or download them too"
+                f"Missing: {listed(missing)}. Copy or download them too"
             )
+        self.readers: dict[str, Reader] = {}
         for shard in shards:
-            check_arrived(shard)
-
-    def _check_names(self):
-        held = [(name, shard) for shard, tensors in self.readers.items() for name in tensors.shapes]
+            tensors = SHARD_READERS[_suffix(self.path)](shard)
+            self.readers[shard] = self.stack.enter_context(contextlib.closing(tensors))
+        held = [(name, shard) for shard in shards for name in self.readers[shard].shapes]
         if faults := sorted(name for name, _ in {*held} ^ {*self.elsewhere.items()}):
             raise DamagedFile(
                 f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
-                f"Others: {some(faults)}. Download the index and its shards again"
+                f"Others: {listed(faults)}. Download the index and its shards again"
             )
+        for tensors in self.readers.values():
+            self.shapes |= tensors.shapes
+            self.digests |= tensors.digests
 
     def raw(self, name: str) -> np.ndarray:
         return self.readers[self.elsewhere[name]].raw(name)
-
-    def close(self) -> None:
-        for tensors in self.readers.values():
-            tensors.close()
 
 
 def _suffix(path):

@@ -1,15 +1,14 @@
 """ZIP archives with a model: NumPy's `.npz`, and PyTorch's state dicts `.pth`, `.pt` and `.bin`."""
 
 import argparse
+import collections
 import contextlib
 import io
 import math
 import os
 import re
-import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,16 +17,15 @@ from vit_keras.support import extras
 from vit_keras.support.checks import short
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers.checks import (
-    LARGEST_HEADER_BYTES,
+    LARGEST_JSON_BYTES,
     DamagedFile,
     Reader,
     UnreadModel,
-    check_directory,
+    check_claim,
     readable,
 )
 
 CHUNK_BYTES = 2**20
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a member: signature, lengths of name and extra
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
 ENCRYPTED = 1  # a bit of the flags
 
@@ -35,7 +33,7 @@ ENCRYPTED = 1  # a bit of the flags
 class _Limited(io.FileIO):
     """A file that limits the bytes of one read while its directory is opened."""
 
-    limit: int | None = LARGEST_HEADER_BYTES
+    limit: int | None = LARGEST_JSON_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
         size = -1 if size is None else size
@@ -64,8 +62,14 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         file = stack.enter_context(_Limited(path))
         archive = stack.enter_context(zipfile.ZipFile(file))
         file.limit = None
-        check_directory(path, archive)
+        check_claim(path, sum(entry.file_size for entry in archive.infolist()))
+        counts = collections.Counter(archive.namelist())
         for entry in archive.infolist():
+            if counts[entry.filename] > 1:  # readers disagree on which one to take
+                raise DamagedFile(
+                    f"An archive must hold each name once. Received: {path!r}, which holds "
+                    f"{short(entry.filename)} twice; write it again"
+                )
             if entry.compress_type not in METHODS or entry.flag_bits & ENCRYPTED:
                 raise DamagedFile(
                     f"The members of {path!r} must be stored or deflated, and not encrypted. "
@@ -77,48 +81,11 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
 def verify_members(path: str, archive: zipfile.ZipFile) -> None:
     """Reads all members once; raises DamagedFile if one does not match its checksum."""
     for entry in archive.infolist():
+        if not entry.CRC:  # the writer computed none
+            continue
         with readable(f"{entry.filename!r} in {path!r} is damaged"), archive.open(entry) as file:
             while file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
                 pass
-
-
-class StoredMember(io.RawIOBase):
-    """An uncompressed member as a file that seeks at no cost.
-
-    `zipfile` rereads the member from its start to seek backward.
-    """
-
-    def __init__(self, path: str, entry: zipfile.ZipInfo):
-        self.file = open(path, "rb")  # noqa: SIM115 (closed by `close`)
-        self.file.seek(entry.header_offset)
-        header = self.file.read(_LOCAL_HEADER.size)
-        if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
-            self.close()
-            raise zipfile.BadZipFile(f"no header of {entry.filename!r}")
-        _, name, extras = _LOCAL_HEADER.unpack(header)
-        self.start, self.size = entry.header_offset + len(header) + name + extras, entry.file_size
-        self.seek(0)
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}[whence]
-        return self.file.seek(self.start + max(base + offset, 0)) - self.start
-
-    def tell(self):
-        return self.file.tell() - self.start
-
-    def readinto(self, buffer):
-        left = max(self.size - self.tell(), 0)
-        return self.file.readinto(memoryview(buffer)[:left])
-
-    def close(self):
-        self.file.close()
-        super().close()
 
 
 MOST_AXES = 32
@@ -130,23 +97,15 @@ class NpzTensors(Reader):
     Loading object arrays would unpickle them, so the reader refuses them by their headers.
     """
 
-    def __init__(self, path: str):
-        super().__init__(path)
-        self.stack = contextlib.ExitStack()
-        try:
-            self.zip = self.stack.enter_context(opened(path, "NumPy archive"))
-            self.entries = {
-                entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()
-            }
-            if len(self.entries) < len(names := self.zip.namelist()):
-                raise DamagedFile(
-                    f"{path!r} holds a tensor twice, with and without .npy: "
-                    f"{short(sorted({*names} & {*self.entries}))}"
-                )
-            self.shapes = {name: self._shape(name) for name in self.entries}
-        except BaseException:
-            self.close()
-            raise
+    def _open(self):
+        self.zip = self.stack.enter_context(opened(self.path, "NumPy archive"))
+        self.entries = {entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()}
+        if len(self.entries) < len(names := self.zip.namelist()):
+            raise DamagedFile(
+                f"{self.path!r} holds a tensor twice, with and without .npy: "
+                f"{short(sorted({*names} & {*self.entries}))}"
+            )
+        self.shapes = {name: self._shape(name) for name in self.entries}
 
     def _shape(self, name):
         entry = self.entries[name]
@@ -173,9 +132,6 @@ class NpzTensors(Reader):
             shape, fortran_order, dtype = npy_header(file, name)
             data = bytearray(file.read())  # zipfile compares the checksum at the end
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
-
-    def close(self):
-        self.stack.close()
 
 
 def npy_header(file, label: str):
@@ -213,10 +169,6 @@ def write_npz(path: str, tensors, note: str) -> None:
 MAPPED_BYTES = 2**22
 
 
-def _torch(purpose):
-    return extras.require("torch", extra="torch", purpose=purpose)
-
-
 class TorchTensors(Reader):
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
@@ -225,37 +177,34 @@ class TorchTensors(Reader):
     format are not archives and cannot be mapped, so they are loaded whole.
     """
 
-    def __init__(self, path: str):
-        self.torch = _torch("Reading PyTorch files")
-        super().__init__(path)
-        self.zipped = is_zip(path)
-        self.checksums: set[tuple[int, int]] = set()  # sizes and checksums of the storages
-        self.compared: set[int] = set()  # where storages begin in the file
-        with readable(f"{path!r} is not a state dict of tensors"):
+    def _open(self):
+        self.torch = extras.require("torch", extra="torch", purpose="Reading PyTorch files")
+        self.zipped = is_zip(self.path)
+        with readable(f"{self.path!r} is not a state dict of tensors"):
             if self.zipped:
-                self._read_directory()
-            self._open()
+                with opened(self.path, "state dict of tensors") as archive:
+                    _refuse_programs(self.path, archive)
+                    _refuse_compression(self.path, archive)
+                    verify_members(self.path, archive)
+                    entries = archive.infolist()
+                    sizes = [entry.file_size for entry in entries if "/data/" in entry.filename]
+            self._map()
+            if self.zipped and collections.Counter(self._storage_sizes()) - collections.Counter(
+                sizes
+            ):
+                raise DamagedFile(f"{self.path!r} is damaged: a record is shorter than its tensor")
             self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
 
-    def _read_directory(self):
-        """Checks the checksums of the small members, and keeps those of the storages."""
-        with opened(self.path, "state dict of tensors") as archive:
-            _refuse_programs(self.path, archive)
-            _refuse_compression(self.path, archive)
-            for entry in archive.infolist():
-                member = entry.filename.partition("/")[2]
-                if member.startswith("data/"):
-                    self.checksums.add((entry.file_size, entry.CRC))
-                elif entry.CRC:  # 0 where the writer computed none
-                    archive.read(entry)  # zipfile checks it
-
-    def _open(self):
+    def _map(self):
         """Maps the file, and renews the map once enough has been read."""
         self.held = {}  # the old map is closed before a new one opens
         self.held = self._checked(self._load())
         self.left = MAPPED_BYTES
-        storages = [tensor.untyped_storage() for tensor in self.held.values() if _is_plain(tensor)]
-        self.start = min((storage.data_ptr() for storage in storages), default=0)
+
+    def _storage_sizes(self):
+        strided = [x for x in self.held.values() if x.layout == self.torch.strided]
+        storages = [tensor.untyped_storage() for tensor in strided]
+        return {storage.data_ptr(): storage.nbytes() for storage in storages}.values()
 
     def _load(self):
         try:
@@ -284,12 +233,11 @@ class TorchTensors(Reader):
             )
         tensors = dict(self._flat(state))
         for name, tensor in tensors.items():
-            if not _is_plain(tensor):
-                continue
-            if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            is_strided = tensor.layout == self.torch.strided  # `raw` refuses others
+            if is_strided and tensor.nbytes > (held := tensor.untyped_storage().nbytes()):
                 raise DamagedFile(
                     f"{name!r} in {self.path!r} claims shape {tuple(tensor.shape)} but has "
-                    f"{tensor.untyped_storage().nbytes()} bytes"
+                    f"{held} bytes"
                 )
         return tensors
 
@@ -303,48 +251,21 @@ class TorchTensors(Reader):
 
     def raw(self, name):
         if self.zipped and self.left <= 0:
-            self._open()
+            self._map()
         tensor = self.held[name]
-        if not _is_plain(tensor):
-            raise self._refused(name, tensor)
         self.left -= tensor.numel() * tensor.element_size()
-        if self.zipped:
-            self._compare(name, tensor.untyped_storage())
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
         try:
             return tensor.detach().numpy()
-        except (TypeError, RuntimeError, NotImplementedError) as error:  # float8, …
-            raise self._refused(name, tensor) from error
-
-    def _refused(self, name, tensor):
-        kind = tensor.dtype if tensor.layout == self.torch.strided else tensor.layout
-        return DamagedFile(
-            f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
-        )
-
-    def _compare(self, name, storage):
-        """Checks a storage against the archive's checksums when it is first read."""
-        place = storage.data_ptr() - self.start
-        if place in self.compared:
-            return
-        content = self.torch.empty(0, dtype=self.torch.uint8).set_(storage).numpy()
-        checksum = zlib.crc32(content)
-        # 0 means that the writer computed none.
-        if not self.checksums & {(len(content), checksum), (len(content), 0)}:
+        except (TypeError, RuntimeError, NotImplementedError) as error:  # float8, sparse, …
+            kind = tensor.dtype if tensor.layout == self.torch.strided else tensor.layout
             raise DamagedFile(
-                f"{name!r} in {self.path!r} is damaged: no record of the archive has the checksum "
-                "of its bytes"
-            )
-        self.compared.add(place)
+                f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
+            ) from error
 
     def close(self):
         self.held = {}
-
-
-def _is_plain(tensor):
-    """Whether a tensor's elements are contiguous in its storage."""
-    return str(tensor.layout) == "torch.strided" and not (tensor.is_quantized or tensor.is_meta)
 
 
 def _refuse_programs(path, archive):
@@ -368,7 +289,7 @@ def _refuse_compression(path, archive):
 
 def write_torch(path: str, tensors, note: str) -> None:
     """Writes (name, array) pairs as a state dict; the format has no place for `note`."""
-    torch = _torch("Writing PyTorch files")
+    torch = extras.require("torch", extra="torch", purpose="Writing PyTorch files")
     with open(path, "wb") as file:
         try:
             state = {name: torch.from_numpy(np.array(array)) for name, array in tensors}

@@ -1,26 +1,22 @@
 """The base of all readers and what they check; safetensors files, which need nothing else."""
 
-import collections
 import contextlib
 import hashlib
 import os
-import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from vit_keras.support import extras
-from vit_keras.support.checks import load_once
+from vit_keras.support.checks import listed, load_once
+from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers.h5_names import DIGEST as KEY
 
 # A file may claim this many times its size, since zeros compress well.
 LARGEST_EXPANSION = 4
 # Claims up to this many bytes are allowed for any file size.
 ALWAYS_ALLOWED_BYTES = 2**26
-# A parsed header or directory takes up to 25 times its bytes. Those of the largest
-# published files have 200 kB.
-LARGEST_HEADER_BYTES = 2**23
 
 
 class DamagedFile(ValueError):
@@ -43,22 +39,6 @@ def check_claim(path: str, claimed_bytes: int) -> None:
             f"Weights may take at most {LARGEST_EXPANSION} times the bytes of their file. "
             f"Received: {path!r}, {size} bytes that claim {claimed_bytes} bytes of tensors; no "
             "such file is opened"
-        )
-
-
-def check_directory(path: str, archive: zipfile.ZipFile) -> None:
-    """Checks the sizes in a ZIP archive's directory, and that each name occurs once.
-
-    Raises:
-        DamagedFile: If the members would take far more memory than the file, as in `check_claim`,
-            or if two of them have the same name, since readers disagree on which one to take.
-    """
-    check_claim(path, sum(entry.file_size for entry in archive.infolist()))
-    counts = collections.Counter(archive.namelist())
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise DamagedFile(
-            f"An archive must hold each name once. Received: {path!r}, which holds "
-            f"{twice[0][:200]!r} {counts[twice[0]]} times; write it again"
         )
 
 
@@ -109,7 +89,8 @@ def fits(array: np.ndarray, dtype: str) -> bool:
         return bool(np.isfinite(np.asarray(array).astype(dtype)).all())
 
 
-# Names and numbers of 100,000 classes take less. Objects in memory take up to 25 times the text.
+# Names and numbers of 100,000 classes take less, and so do the headers and directories of published
+# files. Objects in memory take up to 25 times the text.
 LARGEST_JSON_BYTES = 2**23
 
 
@@ -151,19 +132,16 @@ def named_errors(path: str | os.PathLike) -> Iterator[None]:
     except UnreadModel as error:
         raise UnreadModel(f"{name!r}: {error}") from error
     except ValueError as error:
-        message = str(error)
-        is_plain = not isinstance(error, UnicodeError)
-        if is_plain and name in message:
+        if name in str(error) and not isinstance(error, UnicodeError):
             raise
-        raise DamagedFile(f"{name!r}: {message}") from error
+        raise DamagedFile(f"{name!r}: {error}") from error
     except FORM as error:
         raise DamagedFile(
-            f"{name!r} or a file beside it has a field of a type that no project writes "
-            f"({type(error).__name__}: {error})"
+            f"{name!r} or a file beside it is incomplete, or has a field of a type that no project "
+            f"writes ({type(error).__name__}: {error})"
         ) from error
 
 
-MOST_NAMES = 5  # to list in a message
 REMEDY = (
     "Restore it from a copy. If another program changed it on purpose, it must leave out what is "
     f"called {KEY!r} in the file"
@@ -190,7 +168,7 @@ def _add(result, name, array):
 
 
 class Reader:
-    """An open file of tensors.
+    """An open file of tensors; a subclass opens it in `_open`, and puts what to close on `stack`.
 
     Attributes:
         shapes: The shape of each tensor, by name.
@@ -206,6 +184,16 @@ class Reader:
         self.metadata: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         self.digests: dict[str, tuple[str, str]] = {}
+        self.stack = contextlib.ExitStack()
+        check_arrived(path)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        raise NotImplementedError
 
     @property
     def config(self) -> dict:
@@ -230,16 +218,16 @@ class Reader:
 
     def close(self) -> None:
         """Closes the file."""
+        self.stack.close()
 
 
 def check_tensors(
-    path: str, tensors: Reader, used: Collection[str] | None = None, integers: bool = False
+    tensors: Reader, used: Collection[str] | None = None, integers: bool = False
 ) -> float:
     """Reads each tensor once, and checks the checksums, the SHA-256, types and numbers.
 
     Args:
-        path: The path of the file.
-        tensors: Its reader.
+        tensors: The open file.
         used: The names of the tensors that must be finite floating-point numbers; None for all.
         integers: Whether those in `used` may also be integers.
 
@@ -250,7 +238,7 @@ def check_tensors(
         DamagedFile: If a tensor or a file is damaged, or if a tensor has another type.
         ValueError: If a number is not finite.
     """
-    used = dict.fromkeys(tensors.shapes if used is None else used)
+    path, used = tensors.path, dict.fromkeys(tensors.shapes if used is None else used)
     hashed = {file: hashlib.sha256(note.encode()) for file, (_, note) in tensors.digests.items()}
     infinite, largest = [], 0.0
     for name in sorted(tensors.shapes) if hashed else used:
@@ -259,9 +247,8 @@ def check_tensors(
             _add(hashed[file], name, array)
         if name in used and not (integers and array.dtype.kind in "iub"):
             bound = _largest(as_float(array, name, path))
-            infinite += (
-                [] if np.isfinite(bound) else [name if file == path else f"{name} in {file!r}"]
-            )
+            if not np.isfinite(bound):
+                infinite.append(name if file == path else f"{name} in {file!r}")
             largest = max(largest, bound)
         del array  # otherwise it keeps the last memory map open
     for file, result in hashed.items():
@@ -272,7 +259,7 @@ def check_tensors(
     if infinite:
         raise ValueError(
             f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "
-            f"infinity: {some(infinite)}. The training that wrote them may have diverged"
+            f"infinity: {listed(infinite)}. The training that wrote them may have diverged"
         )
     return largest
 
@@ -295,14 +282,8 @@ def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> Non
     if large := [f"{name} as {dtype}" for name, array, dtype in arrays if not fits(array, dtype)]:
         raise ValueError(
             "Weights must be finite in the types of the model's variables. Received: "
-            f"{source}, where these are too large: {some(large)}"
+            f"{source}, where these are too large: {listed(large)}"
         )
-
-
-def some(names: Collection[str]) -> str:
-    """Lists the first names, and counts the others."""
-    first = ", ".join(list(names)[:MOST_NAMES])
-    return first if len(names) <= MOST_NAMES else f"{first} and {len(names) - MOST_NAMES} others"
 
 
 NO_FILE = "{!r} is not a safetensors file"
@@ -320,28 +301,28 @@ class SafetensorsTensors(Reader):
     Pages that a map has read stay in memory until it is closed, so maps are renewed.
     """
 
-    def __init__(self, path: str):
+    file: Any = None
+    left = 0  # bytes to read before the map is renewed
+
+    def _open(self):
         self.library = _require("safetensors", "Reading safetensors")
         _require("ml_dtypes", "Reading safetensors")  # teaches NumPy bfloat16
-        super().__init__(path)
-        self.file: Any = None
-        self.left = 0
-        _check_header(path)
-        with self._opened() as file:
+        _check_header(self.path)
+        with self._mapped() as file:
             self.metadata = file.metadata() or {}
             names = file.keys()
             self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
         if KEY in self.metadata:
-            self.digests[path] = self.metadata[KEY], self.metadata.get(NOTE_KEY, "")
+            self.digests[self.path] = self.metadata[KEY], self.metadata.get(NOTE_KEY, "")
 
-    def _opened(self):
+    def _mapped(self):
         with readable(NO_FILE.format(self.path)):
             return self.library.safe_open(self.path, framework="np")
 
     def raw(self, name):
         if self.left <= 0:
             self.close()  # before opening another map
-            self.file, self.left = self._opened(), MAPPED_BYTES
+            self.file, self.left = self._mapped(), MAPPED_BYTES
         try:
             array = self.file.get_tensor(name)
         except (AttributeError, KeyError, TypeError, self.library.SafetensorError) as error:
@@ -363,10 +344,8 @@ def _check_header(path):
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > os.path.getsize(path) - 8:
             raise DamagedFile(f"{NO_FILE.format(path)}: it is shorter than its header states")
-        if not isinstance(
-            parse_json(file.read(min(length, LARGEST_JSON_BYTES + 1)), f"The header of {path!r}"),
-            dict,
-        ):
+        text = file.read(min(length, LARGEST_JSON_BYTES + 1))
+        if not isinstance(parse_json(text, f"The header of {path!r}"), dict):
             raise DamagedFile(f"{NO_FILE.format(path)}: its header is not an object")
 
 

@@ -1,10 +1,9 @@
-"""Lists the variables in Keras' HDF5 files; a separate program that `keras_h5` runs.
+"""Lists the variables in Keras' HDF5 files; also a separate program that `keras_h5` runs.
 
-HDF5's library may crash or loop on the texts of a damaged file, so another process reads them. It
-imports nothing from this package, since that would import Keras.
+HDF5's library may crash or loop on the texts of a damaged file, so another process reads them
+first. It imports nothing from this package, since that would import Keras.
 """
 
-import json
 import signal
 import sys
 from typing import Any
@@ -81,7 +80,7 @@ def _layer_name(variables):
 
 
 def main(path: str) -> None:
-    """Reads all attributes of a file, and prints its `names` or the `fault` as JSON."""
+    """Reads all attributes of a file and its `names`, and prints what is wrong with them."""
     import h5py
 
     if hasattr(signal, "alarm"):
@@ -89,10 +88,9 @@ def main(path: str) -> None:
     try:
         with h5py.File(path, "r") as file:
             file.visititems(lambda name, item: dict(item.attrs) and None)
-            said = names(file)
+            names(file)
     except Exception as error:
-        said = {"fault": str(error).strip().partition("\n")[0][:200] or type(error).__name__}
-    json.dump(said, sys.stdout)
+        print(str(error).strip().partition("\n")[0][:200] or type(error).__name__)
 
 
 if __name__ == "__main__":

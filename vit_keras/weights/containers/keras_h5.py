@@ -5,18 +5,14 @@ groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read as
 `encoderblock_1/MlpBlock_3/Dense_0/0`.
 """
 
-import contextlib
 import io
-import json
 import math
 import os
 import subprocess
 import sys
-import zipfile
 from typing import Any
 
 from vit_keras.support import extras
-from vit_keras.support.files import replacing
 from vit_keras.weights.containers import archives, h5_names
 from vit_keras.weights.containers.checks import (
     KEY,
@@ -30,78 +26,46 @@ from vit_keras.weights.containers.checks import (
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
 NO_FILE = "{!r} is not a Keras file, or is damaged"
-QUANTIZED = ("int8", "uint8")  # the types of the kernels that Keras quantizes
-
-
-def _h5py(purpose):
-    return extras.require("h5py", extra="weights", purpose=purpose)
 
 
 class KerasTensors(Reader):
-    """Reads the variables of a model's layers; leaves out those of optimizers and metrics.
+    """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
-    Args:
-        path: A `.weights.h5` or `.keras` file.
-        quantized: Whether to read kernels that Keras quantized, too.
-    """
-
-    def __init__(self, path: str, quantized: bool = False):
-        self.h5py = _h5py("Reading Keras files")
-        super().__init__(path)
-        self.stack = contextlib.ExitStack()
-        self.types = QUANTIZED if quantized else ()
-        self.archive: zipfile.ZipFile | None = None
+    def _open(self):
+        self.h5py = extras.require("h5py", extra="weights", purpose="Reading Keras files")
         self.data: dict[str, Any] = {}
-        try:
-            source, self.metadata = self._source(path)
-            self._open(source, path)
-            for head in head_beside(path):
-                self.elsewhere |= dict.fromkeys(self._open(head, head), head)
-            check_claim(path, sum(map(_claimed_bytes, self.data.values())))
-        except BaseException:
-            self.stack.close()
-            raise
+        source: Any = self.path
+        if self.path.endswith(".keras"):
+            with archives.opened(self.path, "Keras file") as archive:  # compares the checksums
+                self.metadata["config"] = archive.read("config.json").decode()
+                source = io.BytesIO(archive.read("model.weights.h5"))
+        self._add(source, self.path)
+        for head in head_beside(self.path):
+            self.elsewhere |= dict.fromkeys(self._add(head, head), head)
+        check_claim(self.path, sum(map(_claimed_bytes, self.data.values())))
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
 
-    def _source(self, path):
-        """Returns the source for h5py, and the text of a `.keras` file's `config.json`."""
-        if not path.endswith(".keras"):
-            return path, {}
-        with readable(NO_FILE.format(path)):
-            return self._in_archive(path)
-
-    def _in_archive(self, path):
-        self.archive = self.stack.enter_context(archives.opened(path, "Keras file"))
-        archives.verify_members(path, self.archive)  # HDF5's library may crash on damaged members
-        config = self.archive.read("config.json").decode()
-        entry = self.archive.getinfo("model.weights.h5")
-        stored = entry.compress_type == zipfile.ZIP_STORED
-        member: Any = archives.StoredMember(path, entry) if stored else self.archive.open(entry)
-        return self.stack.enter_context(member), {"config": config}
-
-    def _open(self, source, path):
+    def _add(self, source, path):
         """Opens an HDF5 file; returns the names of its variables."""
-        said = read_names(path, NO_FILE.format(path)) if isinstance(source, str) else None
+        if isinstance(source, str):
+            check_names(path, NO_FILE.format(path))
         with readable(NO_FILE.format(path)):
             file = self.stack.enter_context(self.h5py.File(source, "r"))
-            said = h5_names.names(file) if said is None else said
+            said = h5_names.names(file)
             datasets = {name: file[place] for name, place in said["variables"].items()}
             self.metadata.setdefault("model", said["model"])
             for dataset in datasets.values():
-                self._check(dataset, path)
+                kind = dataset.dtype  # `read` refuses integers
+                is_number = kind.kind in "fiub" or kind == "V2"
+                if dataset.external or dataset.is_virtual or not is_number:
+                    raise DamagedFile(
+                        "Weights must be floating-point and in their file. Received: "
+                        f"{dataset.name} of {kind} in {path!r}"
+                    )
         if said["digest"] is not None:
             self.digests[path] = said["digest"], ""
         self.data |= datasets
         return list(datasets)
-
-    def _check(self, dataset, path):
-        elsewhere, kind = dataset.external or dataset.is_virtual, dataset.dtype
-        is_number = kind.kind in "fiub" and kind.name not in QUANTIZED  # `read` refuses integers
-        if elsewhere or not (is_number or kind == "V2" or kind.name in self.types):
-            raise DamagedFile(
-                f"Weights must be floating-point and in their file. Received: {dataset.name} of "
-                f"{kind} in {path!r}"
-            )
 
     @property
     def config(self) -> dict:
@@ -118,32 +82,24 @@ class KerasTensors(Reader):
         with readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
             return self.data[name][()]
 
-    def close(self):
-        self.stack.close()
 
-
-def read_names(path: str, fault: str) -> dict[str, Any]:
+def check_names(path: str, fault: str) -> None:
     """Reads the texts of an HDF5 file in a process that HDF5's library may crash.
 
     Args:
         path: The file.
         fault: The message for a damaged file.
 
-    Returns:
-        As `h5_names.names`.
-
     Raises:
         DamagedFile: The file is damaged, or holds anything but a model's variables.
     """
     command = [sys.executable, "-P", h5_names.__file__, path]
     with readable(fault):
-        done = subprocess.run(command, capture_output=True, timeout=h5_names.LONGEST_SECONDS)
-        if done.returncode:
-            raise DamagedFile(f"{fault} (HDF5's library ended with {done.returncode})")
-        said = json.loads(done.stdout)
-    if "fault" in said:
-        raise DamagedFile(f"{fault} ({said['fault']})")
-    return said
+        seconds = h5_names.LONGEST_SECONDS
+        done = subprocess.run(command, capture_output=True, timeout=seconds, text=True)
+        if done.returncode or done.stdout:
+            reason = done.stdout.strip() or f"HDF5's library ended with {done.returncode}"
+            raise DamagedFile(f"{fault} ({reason})")
 
 
 def _claimed_bytes(dataset):
@@ -155,7 +111,7 @@ def _claimed_bytes(dataset):
 
 def record_digest(memory: io.BytesIO) -> None:
     """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
-    h5py = _h5py("Writing Keras files")
+    h5py = extras.require("h5py", extra="weights", purpose="Writing Keras files")
     with h5py.File(memory, "r+") as file:
         places = sorted(h5_names.names(file)["variables"].items())
         file.attrs[KEY] = digest((name, file[place][()]) for name, place in places)
@@ -176,7 +132,7 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
         groups: `{name of a tensor: [(group, name of its layer or None), …]}`.
         tensors: `{name: array}`; the last part of a name is the number of the variable.
     """
-    h5py = _h5py("Writing Keras files")
+    h5py = extras.require("h5py", extra="weights", purpose="Writing Keras files")
     memory = io.BytesIO()  # a full disk ends HDF5, see `keras_internals.weights_in_memory`
     with h5py.File(memory, "w") as file:
         for name, nested in groups.items():
@@ -188,5 +144,5 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
             group["vars"][name.rpartition("/")[2]] = tensors[name]
         file.require_group("vars")
     record_digest(memory)
-    with replacing(path) as temporary, open(temporary, "wb") as written:
+    with open(path, "wb") as written:
         written.write(memory.getbuffer())

@@ -11,9 +11,10 @@ import re
 import numpy as np
 
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions, check_choice, pair
+from vit_keras.support.checks import listed
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.containers.checks import UnreadModel, some
+from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface.config import is_part
@@ -206,7 +207,7 @@ def _leave_out(row, spelled, beside, apart):
             if kinds and not (ignored and kinds != ["decoder"]):
                 left.setdefault(kinds[0], []).append(held[name] if ignored else held.pop(name))
     said = {what: names for what, names in left.items() if apart or what != "text tower"}
-    return [f"is read without its {what}: {some(names)}" for what, names in said.items()]
+    return [f"is read without its {what}: {listed(names)}" for what, names in said.items()]
 
 
 def _take_head(row, spelled, beside):
@@ -226,7 +227,7 @@ def _take_head(row, spelled, beside):
             del held[name]
             leaf = re.split("[.:]", name)[-1]
             spelled[f"{ours}.{leaf}" if linear else f"{OTHER_HEAD}{old}"] = old
-    return [f"has its classifier in {some(outer.values())}"] if linear and outer else []
+    return [f"has its classifier in {listed(outer.values())}"] if linear and outer else []
 
 
 UNNAMED = re.compile(r"|[._/].*|.*\.[._].*|.*\.")  # names of what a project has no tensors for
