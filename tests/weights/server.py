@@ -68,9 +68,3 @@ class Handler(QuietHandler):
         if self.server.etag:
             self.send_header("ETag", self.server.etag)
         self.end_headers()
-
-
-def beside(target):
-    """The files beside `target` in the cache, without the lock, which stays there."""
-    names = {p.name.removeprefix(target.name) for p in target.parent.iterdir()}
-    return names - {".lock"}

@@ -1,34 +1,39 @@
-"""Files that would run code, or whose content contradicts itself, change nothing in a model.
+"""Files that would run code, contradict themselves or overflow, change nothing in a model.
 
 `tests/fuzz/test_hostile_files.py` has the damage to each kind of container.
 """
 
 import json
-import zipfile
 
 import keras
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import vit_keras
-from tests.helpers import weights_by_path
-from tests.weights.builds import build, other_numerics
-from vit_keras import weights
-from vit_keras.weights.architectures import Numerics
+from tests.fuzz.damage import put_text, texts_of
+from tests.helpers import to_numpy, weights_by_path
+from tests.weights.builds import build
+from vit_keras import models, weights
+from vit_keras.weights.containers.checks import NOTE_KEY
 from vit_keras.weights.weight_file import open_weight_file
 
-pytestmark = pytest.mark.once
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore:.*computes with", "ignore:.*pictures"),
+]
 
 
-def load_and_keep(model, path, message):
-    """Loads a file that is refused, and compares the model's weights before and after."""
+def assert_refused(model, path, message, **options):
+    """Loading raises, and the model's weights and epsilon are as before."""
     before, epsilon = weights_by_path(model), model.get_layer("encoder_norm").epsilon
     with pytest.raises(ValueError, match=message):
-        weights.load(model, path)
-    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+        weights.load(model, path, **options)
+    after = weights_by_path(model)
+    assert all(before[key].tobytes() == after[key].tobytes() for key in before)
     assert model.get_layer("encoder_norm").epsilon == epsilon
 
 
@@ -47,13 +52,8 @@ def test_a_last_tensor_that_is_no_weight_changes_nothing(rng, tmp_path, suffix, 
     with open_weight_file(path) as file:
         tensors = {name: torch.tensor(np.array(file.read(name))) for name in file.names}
     tensors["head.weight"] = change(tensors["head.weight"])
-    if suffix == ".pth":
-        torch.save(tensors, path)
-    else:
-        import safetensors.torch
-
-        safetensors.torch.save_file(tensors, path)
-    load_and_keep(build(rng), path, message)
+    (torch.save if suffix == ".pth" else safetensors.torch.save_file)(tensors, path)
+    assert_refused(build(rng), path, message)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_note_of_absurd_values_builds_and_changes_no_model(rng, tmp_path, fiel
     with pytest.raises(ValueError, match=message):
         vit_keras.open(path)
     if part == "numerics":
-        load_and_keep(build(rng), path, message)
+        assert_refused(build(rng), path, message)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,7 @@ def test_a_note_of_absurd_values_builds_and_changes_no_model(rng, tmp_path, fiel
     ],
 )
 def test_shapes_that_contradict_each_other_build_no_model(tmp_path, changes):
-    with other_numerics(), pytest.warns(UserWarning, match="prepares"):
-        weights.save(build(image_size=16), tmp_path / "a.npz", format="google")
+    weights.save(build(image_size=16), tmp_path / "a.npz", format="google")
     arrays = dict(np.load(tmp_path / "a.npz"))
     for name, shape in changes.items():
         name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel" if name == "mlp" else name
@@ -103,39 +102,114 @@ def test_shapes_that_contradict_each_other_build_no_model(tmp_path, changes):
 
 def test_code_in_keras_files_is_refused(tmp_path):
     images, trap = keras.Input((4,)), tmp_path / "trap"
-    place = str(trap)
+    place, module = str(trap), tmp_path / "module.keras"
     touch = keras.layers.Lambda(lambda x: (open(place, "w").close(), x)[1], output_shape=(4,))
     keras.Model(images, touch(images)).save(tmp_path / "lambda.keras")
     trap.unlink(missing_ok=True)  # which building the model has made
-    keras.Model(images, keras.layers.Dense(3)(images)).save(tmp_path / "plain.keras")
-    with zipfile.ZipFile(tmp_path / "plain.keras") as plain:
-        files = {name: plain.read(name) for name in plain.namelist()}
+    keras.Model(images, keras.layers.Dense(3)(images)).save(module)
+    config = json.loads(texts_of(module)["config.json"])
     named = {"module": "os", "class_name": "mkdir", "config": {"path": place}}
-    config = json.loads(files["config.json"])
     config["config"]["layers"][1] |= {**named, "registered_name": "mkdir"}
-    with zipfile.ZipFile(tmp_path / "module.keras", "w") as archive:
-        for name, content in (files | {"config.json": json.dumps(config)}).items():
-            archive.writestr(name, content)
+    put_text(module, "config.json", json.dumps(config))
     for name in ("lambda", "module"):
         with pytest.raises(ValueError, match=rf"{name}\.keras' cannot be read.*deserializ"):
             vit_keras.open(tmp_path / f"{name}.keras")
     assert not trap.exists()
 
 
-def test_a_note_in_a_file_of_a_format_that_says_no_numerics(tmp_path):
-    weights.save(build(), tmp_path / "a.weights.h5")
-    with open_weight_file(tmp_path / "a.weights.h5") as file:
-        tensors = {name: np.array(file.read(name)) for name in file.names}
-    note = {"architecture": {}, "numerics": Numerics(gelu="tanh").to_json()}
-    save_file(tensors, tmp_path / "a.safetensors", metadata={"vit_keras": json.dumps(note)})
-    with open_weight_file(tmp_path / "a.safetensors") as file:
-        assert file.format.name == "vit_keras" and file.numerics.gelu == "tanh"
+HEAD = "head/bias"
+FILES = {"a.npz": "google", "a.safetensors": "timm", "a.pth": "torchvision", "a": "keras_hub"}
 
 
-def test_a_pointer_in_the_place_of_a_shard_is_named(tmp_path):
-    name = "model-00001-of-00001.safetensors"
-    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-    path = tmp_path / "model.safetensors.index.json"
-    path.write_text(json.dumps({"weight_map": {"cls_token": name}}))
-    with pytest.raises(ValueError, match=rf"{name}' is a pointer of Git LFS\. Run `git lfs pull`"):
+def with_last(model, number):
+    """A model whose last number of the head's bias is `number`."""
+    bias = model.get_layer("head").bias
+    bias.assign(np.append(to_numpy(bias)[:-1], number))
+    return model
+
+
+SMALL = [(name, -1e5, "float16") for name in (*FILES, "a.weights.h5", "a.keras")]
+
+
+@pytest.mark.parametrize(("name", "number", "dtype"), [*SMALL, ("a.npz", 3.4e38, "bfloat16")])
+def test_numbers_too_large_for_the_model_are_refused_and_nothing_changes(
+    rng, tmp_path, name, number, dtype
+):
+    sizes = {"image_size": 16, "gelu": "tanh" if name == "a.npz" else "exact"}
+    source = with_last(build(rng, **sizes), number)
+    weights.save(source, tmp_path / name, format=FILES.get(name))
+    model = build(np.random.default_rng(1), **sizes, dtype=dtype)
+    message = rf"must be finite in the types of the model.* too large: .*{HEAD} as {dtype}"
+    assert_refused(model, tmp_path / name, message)
+
+
+def test_float64_and_the_largest_number_of_a_type(rng, tmp_path):
+    weights.save(build(rng, gelu="tanh"), path := tmp_path / "a.npz", format="google")
+    arrays = dict(np.load(path))
+    bias = arrays[HEAD].astype("float64")
+    bias[-1] = 1e300
+    np.savez(path, **{**arrays, HEAD: bias})
+    assert_refused(build(rng), path, f"too large: .*{HEAD} as float32")
+    bias[-1] = 65519.0  # which fits, as it is rounded
+    for dtype in ("float64", "float16"):
+        np.savez(path, **{**arrays, HEAD: bias.astype(dtype)})
+        assert weights_by_path(weights.load(build(dtype="float16"), path))[HEAD][-1] == 65504
+
+
+def test_a_keras_file_of_float16_is_refused(rng, tmp_path):
+    weights.save(with_last(build(rng), 1e5), path := tmp_path / "a.keras")
+    text = texts_of(path)["config.json"]
+    put_text(path, "config.json", text.replace('"float32"', '"float16"'))
+    with pytest.raises(ValueError, match=f"too large: {HEAD} as float16"):
         vit_keras.open(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("embedding/kernel", {"channels": 1}),  # the sum of three colors
+        ("posembed_input/pos_embedding", {"image_size": (24, 40)}),  # which overshoots
+    ],
+)
+def test_numbers_that_overflow_as_they_are_adapted_are_refused(rng, tmp_path, name, sizes):
+    source = build(rng)
+    variable = next(v for v in source.weights if v.path == name)
+    sign = np.ones(variable.shape) if "kernel" in name else np.sign(to_numpy(variable))
+    variable.assign(6e4 * sign)  # each of which float16 holds
+    weights.save(source, tmp_path / "a.safetensors", format="huggingface")
+    message = f"too large: .* -> {name} as float16"
+    model = build(**sizes, dtype="float16")
+    assert_refused(model, tmp_path / "a.safetensors", message, interpolation="bicubic")
+
+
+def test_adapters_too_large_are_refused_and_none_is_added(rng, tmp_path):
+    base, path = build(rng), tmp_path / "a.safetensors"
+    tuned = models.add_lora(keras.models.clone_model(base), 2)
+    tuned.set_weights([rng.normal(size=w.shape) for w in tuned.get_weights()])
+    weights.save_adapters(tuned, path)
+    arrays = load_file(path)
+    with safe_open(path, "np") as file:
+        note = {NOTE_KEY: file.metadata()[NOTE_KEY]}
+    name = next(key for key in arrays if key.endswith("lora_kernel_b"))
+    arrays[name] = np.full(arrays[name].shape, 1e300)
+    save_file(arrays, path, note)
+    model = keras.models.clone_model(base)
+    for variable in model.weights:
+        variable.assign(next(v for v in tuned.weights if v.path == variable.path))
+    with pytest.raises(ValueError, match=f"too large: {name} as float32"):
+        weights.load_adapters(model, path)
+    assert not models.lora_layers(model)
+
+
+def test_kernels_that_overflow_with_their_adapters_are_not_merged(rng):
+    model = models.add_lora(build(rng), 2)
+    for layer in models.lora_layers(model)[-1:]:
+        layer.lora_kernel_a.assign(np.full(layer.lora_kernel_a.shape, 1e30))
+        layer.lora_kernel_b.assign(np.full(layer.lora_kernel_b.shape, 1e30))
+    with pytest.raises(ValueError, match=f"must stay finite .*Received: {layer.path}/kernel"):
+        models.merge_lora(model)
+
+
+def test_embeddings_of_texts_are_finite_as_float32():
+    with pytest.raises(ValueError, match="must be finite as float32"):
+        weights.TextEmbeddings(("a", "b"), np.full((2, 3), 1e300), scale=1.0)

@@ -1,15 +1,18 @@
 """Loading copies everything or nothing, and lists what does not fit."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomize, weights_by_path
+from tests.helpers import ROOT, assert_close, randomize, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, with_image_size
 from vit_keras.variants import architecture
+from vit_keras.weights.formats import registry
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
 
@@ -63,14 +66,6 @@ def test_native_files_say_their_variant(tmp_path):
         weights.load(tiny, tmp_path / "own.weights.h5")
 
 
-def test_a_file_opens_without_its_head(tmp_path, rng):
-    source = build(rng)
-    weights.save(source, tmp_path / "own.weights.h5")
-    known = {"image_size": source.input_shape[1:3], "gelu": "exact", "num_classes": 0}
-    opened = vit_keras.open(tmp_path / "own.weights.h5", **known)
-    assert_equal_weights(keras.Model(source.input, source.get_layer("head").input), opened)
-
-
 def test_a_head_can_be_kept_dropped_or_reset(rng, published):
     source, path = published
     other = build(rng, num_classes=7)
@@ -79,6 +74,9 @@ def test_a_head_can_be_kept_dropped_or_reset(rng, published):
         weights.load(other, path)
     weights.load(other, path, head="drop")
     np.testing.assert_array_equal(weights_by_path(other)["head/kernel"], head)
+    zeros = {"head/kernel": np.zeros((24, 5), "float32")}
+    with pytest.warns(UserWarning, match="classifier in 'published.npz' is all zero"):
+        weights.load(build(), rewritten(path, lambda arrays: arrays.update(zeros)))
     weights.load(other, path, head="reset")
     assert not weights_by_path(other)["head/kernel"].any()
     assert not weights_by_path(other)["head/bias"].any()
@@ -102,16 +100,11 @@ def test_dropping_a_head_drops_its_hidden_layer(rng, tmp_path):
     assert weights_by_path(opened)["pre_logits/kernel"].any()
 
 
-def test_head_of_zeros_is_warned_of(published):
-    _, path = published
-    rewritten(path, lambda arrays: arrays.update({"head/kernel": np.zeros((24, 5), "float32")}))
-    with pytest.warns(UserWarning, match="classifier in 'published.npz' is all zero"):
-        weights.load(build(), path)
-
-
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
-def test_native_files_are_as_strict(rng, tmp_path, suffix):
+def test_native_files_of_a_trained_model_are_as_strict(rng, tmp_path, suffix):
     source, path = build(rng), str(tmp_path / f"own{suffix}")
+    source.compile(loss="mse", optimizer="adam")
+    source.fit(np.zeros((2, 16, 24, 3)), np.ones((2, 5)), verbose=0)
     weights.save(source, path)
     assert_equal_weights(source, weights.load(build(), path))
     model = build(rng, num_layers=3)
@@ -132,14 +125,6 @@ def test_keras_file_says_the_grid_of_its_positions(rng, tmp_path):
     kept = weights_by_path(source)
     assert not other["head/kernel"].any()
     assert all(np.array_equal(other[path], kept[path]) for path in kept if "head/" not in path)
-
-
-def test_weights_of_a_compiled_and_trained_model_load(rng, tmp_path):
-    source = build(rng)
-    source.compile(loss="mse", optimizer="adam")
-    source.fit(np.zeros((2, 16, 24, 3)), np.ones((2, 5)), verbose=0)
-    source.save_weights(tmp_path / "own.weights.h5")
-    assert_equal_weights(source, weights.load(build(), tmp_path / "own.weights.h5"))
 
 
 def test_other_models_load_native_files(rng, tmp_path):
@@ -182,6 +167,8 @@ def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
     opened = vit_keras.open(path, **said)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     assert_close(opened(images), source(images), rtol=2e-6)
+    features = keras.Model(source.input, source.layers[-2].output)
+    assert_equal_weights(features, vit_keras.open(path, **said, num_classes=0))
 
 
 def test_other_channels_sum_those_of_the_file(rng, published):
@@ -189,3 +176,14 @@ def test_other_channels_sum_those_of_the_file(rng, published):
     gray = vit_keras.open(path, channels=1, gelu="exact", image_size=(16, 24))
     image = rng.uniform(-1, 1, (2, 16, 24, 1)).astype("float32")
     assert_close(gray(image), source(np.repeat(image, 3, axis=-1)))
+
+
+def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## A new format is one file and")[1]
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], defined := {})
+    monkeypatch.setitem(registry.FORMATS, "example", defined["FORMAT"])
+    source = build(rng, image_size=16, gelu="tanh")
+    weights.save(source, tmp_path / "a.npz", format="example")
+    with np.load(tmp_path / "a.npz") as file:
+        assert "encoderblock_1.LayerNorm_2.gamma" in file.files
+    assert_equal_weights(source, vit_keras.open(tmp_path / "a.npz", num_heads=3))
