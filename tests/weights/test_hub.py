@@ -43,25 +43,22 @@ def answer(path):
 expected_of = functools.cache(answer)
 
 
-def split(folder, write=save_file, names=SHARDS):
+def split(folder, stem="model", suffix="safetensors"):
     """Writes the golden model in two shards, as transformers does."""
     folder.mkdir()
     for name in ("config.json", "preprocessor_config.json"):
         shutil.copy(DINO / name, folder)
-    tensors, shards = load_file(DINO / "model.safetensors"), {}
-    for name, start in zip(names, (0, 1)):
-        half = dict(list(tensors.items())[start::2])
-        write(half, folder / name)
-        shards |= dict.fromkeys(half, name)
-    size = sum(array.nbytes for array in tensors.values())
-    stem, suffix = names[0].partition("-")[0], os.path.splitext(names[0])[1]
-    index = {"metadata": {"total_size": size}, "weight_map": shards}
-    (folder / f"{stem}{suffix}.index.json").write_text(json.dumps(index))
+    tensors, index = load_file(DINO / "model.safetensors"), {}
+    for number in (1, 2):
+        name = f"{stem}-0000{number}-of-00002.{suffix}"
+        half = dict(list(tensors.items())[number - 1 :: 2])
+        if suffix == "bin":
+            torch.save({name: torch.from_numpy(x) for name, x in half.items()}, folder / name)
+        else:
+            save_file(half, folder / name)
+        index |= dict.fromkeys(half, name)
+    (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": index}))
     return folder
-
-
-def write_bin(tensors, path):
-    torch.save({name: torch.from_numpy(array) for name, array in tensors.items()}, path)
 
 
 @pytest.fixture
@@ -77,10 +74,9 @@ def change(folder, **shards):
     (folder / INDEX).write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
-def test_shards_answer_as_the_whole_file(tmp_path, suffix):
-    names = [f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)]
-    folder = split(tmp_path / "a") if suffix != "bin" else split(tmp_path / "a", write_bin, names)
+@pytest.mark.parametrize("kind", [("model", "safetensors"), ("pytorch_model", "bin")])
+def test_shards_answer_as_the_whole_file(tmp_path, kind):
+    folder = split(tmp_path / "a", *kind)
     np.testing.assert_array_equal(answer(folder), expected_of(DINO))
     described = weights.describe(folder)
     assert described["parameters"] == weights.describe(DINO)["parameters"]
@@ -246,18 +242,17 @@ def test_shards_of_a_hub_are_downloaded_and_used_offline(serve_hub, shards, monk
     assert weights.local_path(f"{ADDRESS}/{INDEX}") == os.path.join(offline, INDEX)
 
 
-@pytest.mark.parametrize("file", ["", f"/{INDEX}", "model.safetensors"])
+@pytest.mark.parametrize("case", ["shards", "index", "whole"])
 def test_an_interrupted_download_is_no_model_and_can_be_repeated(
-    serve_hub, shards, monkeypatch, file
+    serve_hub, shards, monkeypatch, case
 ):
-    is_whole, address = file == "model.safetensors", ADDRESS + ("" if "/" not in file else file)
-    server = serve_hub(contents(DINO if is_whole else shards))
-    server.status, server.cut = ({}, 2000) if is_whole else ({SECOND: 503}, None)
-    with pytest.raises(ConnectionError, match="hf://ann/pets.* cannot be downloaded"):
-        weights.local_path(address)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConnectionError, match="is not in the cache.*HF_HUB_OFFLINE"):
-        weights.local_path(address)
+    address = f"{ADDRESS}/{INDEX}" if case == "index" else ADDRESS
+    server = serve_hub(contents(DINO if case == "whole" else shards))
+    server.status, server.cut = ({}, 2000) if case == "whole" else ({SECOND: 503}, None)
+    for offline, message in ((False, "cannot be downloaded"), (True, "in the cache.*HF_HUB_OFFL")):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        with pytest.raises(ConnectionError, match=f"hf://ann/pets.* {message}"):
+            weights.local_path(address)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     server.status, server.cut = {}, None
     np.testing.assert_array_equal(answer(address), expected_of(DINO))
