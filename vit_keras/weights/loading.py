@@ -7,7 +7,6 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -113,32 +112,30 @@ def _verify_keras(path):
     """Checks all contents of a `.keras` archive before Keras reads it."""
     with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
         check_tensors(tensors, integers=True)
-        check_described_size(tensors.metadata["config"], tensors.shapes)
+        check_described_size(tensors)
 
 
 SLACK = 10**6  # weights that a small file may describe but not contain
 
 
-def check_described_size(config: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_described_size(tensors: KerasTensors) -> None:
     """Checks that a configuration describes no more weights than its file can hold.
 
     Otherwise a small file could make Keras take any amount of memory. The check builds the model
     without values. If it cannot be built, loading reports why.
 
     Args:
-        config: The text of `config.json`.
-        shapes: The shapes of the file's tensors. Two four-bit weights may share one number.
+        tensors: An open `.keras` file. Two of its four-bit weights may share one number.
 
     Raises:
         ValueError: The model has far more weights, or units of a ResNet, than the file.
     """
-    described = {**parse_json(config, "config.json"), "compile_config": None}
+    label = f"The configuration in {tensors.path!r}"
+    described = {**parse_json(tensors.metadata["config"], label), "compile_config": None}
     units = max(map(int, re.findall(r'"num_units": (\d+)', json.dumps(described))), default=0)
-    if units > len(shapes):
-        raise ValueError(
-            f"its configuration has num_units {units}, and it holds {len(shapes)} tensors"
-        )
-    held = sum(map(math.prod, shapes.values()))
+    if units > (count := len(tensors.shapes)):
+        raise ValueError(f"its configuration has num_units {units}, and it holds {count} tensors")
+    held = sum(map(math.prod, tensors.shapes.values()))
     if (count := _count(described)) > 2 * held + SLACK:
         raise ValueError(f"its configuration describes {count} weights, and it holds {held}")
 
