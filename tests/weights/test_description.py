@@ -13,12 +13,10 @@ from vit_keras.weights.architectures import ResNetArchitecture, VisionTransforme
 
 pytestmark = pytest.mark.on("torch")
 
-TOLD_BY_NO_SHAPE = {
-    "timm": {"num_heads"},
+TOLD_BY_NO_SHAPE = {  # a safetensors file has this package's note, which says all
     "torchvision": {"num_heads"},
-    "huggingface": {"num_heads"},
     "keras_hub": {"classifier"},
-    "vit_keras": {"classifier", "gelu"},
+    "vit_keras": {"gelu"},
 }
 
 
@@ -34,21 +32,18 @@ def test_every_format_is_described(tmp_path, source, classifier):
     described = weights.describe(path)
     expected = as_json(VisionTransformerArchitecture.from_model(model).arguments)
     expected["gelu"] = "tanh" if source in ("google", "big_vision") else expected["gelu"]
-    assert described["format"] == source
     silent = TOLD_BY_NO_SHAPE.get(source, set())
-    if SUFFIX[source] == ".safetensors":  # has this package's note, which says all
-        silent = set()
-    elif source == "vit_keras" and classifier in ("token", "map", "distilled"):
-        silent = silent - {"classifier"}
-    assert set(described["missing"]) == silent
+    if source == "vit_keras" and classifier.startswith("gap"):
+        silent = silent | {"classifier"}
+    assert described["format"] == source and set(described["missing"]) == silent
     said = described["architecture"]
     assert said == {name: expected[name] for name in said}
     assert set(expected) - set(said) <= {*silent, "layer_norm_epsilon"}
     assert described["parameters"] == model.count_params()
-    has_hash = path.name.endswith((".safetensors", ".h5"))
     file = {"path": str(path), "bytes": path.stat().st_size}
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    file |= {"sha256": digest, "hashes": "verified" if has_hash else None}
+    file |= {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "hashes": None}
+    if path.suffix in (".safetensors", ".h5"):
+        file["hashes"] = "verified"
     assert described["files"] == [file]
     assert as_json(described) == described
     assert described["origin"] is None
@@ -81,10 +76,10 @@ def test_keras_file_says_everything(tmp_path, classifier, positions):
     model.class_names = tuple("abcde")
     weights.save_model(model, tmp_path / "a.keras")
     described = weights.describe(tmp_path / "a.keras")
-    arguments = described["architecture"]
-    assert (arguments["classifier"], arguments["position_embedding"]) == (classifier, positions)
-    assert (arguments["image_size"], arguments["gelu"]) == ([16, 24], "tanh")
-    assert described["missing"] == [] and described["class_names"] == list("abcde")
+    said = described["architecture"]
+    assert (said["classifier"], said["position_embedding"]) == (classifier, positions)
+    assert (said["image_size"], said["gelu"], described["missing"]) == ([16, 24], "tanh", [])
+    assert described["class_names"] == list("abcde")
     assert described["parameters"] == model.count_params()
 
 

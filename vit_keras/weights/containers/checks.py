@@ -70,8 +70,7 @@ def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
         DamagedFile: If the array has another type.
     """
     if array.dtype == np.dtype("V2"):
-        bits = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16
-        return bits.view(np.float32)
+        array = array.view("bfloat16")  # which ml_dtypes, a part of Keras, teaches NumPy
     if array.dtype.name in ("float16", "bfloat16"):
         return array.astype(np.float32)
     if array.dtype not in (np.float32, np.float64):
@@ -291,10 +290,6 @@ NOTE_KEY = "vit_keras"  # the metadata entry with this package's note
 MAPPED_BYTES = 2**22  # a map is renewed after reading so much, since read pages stay in memory
 
 
-def _require(module, purpose):
-    return extras.require(module, extra="weights", purpose=purpose)
-
-
 class SafetensorsTensors(Reader):
     """Reads safetensors files from memory maps; the library checks the header against the file.
 
@@ -305,8 +300,8 @@ class SafetensorsTensors(Reader):
     left = 0  # bytes to read before the map is renewed
 
     def _open(self):
-        self.library = _require("safetensors", "Reading safetensors")
-        _require("ml_dtypes", "Reading safetensors")  # teaches NumPy bfloat16
+        purpose = "Reading safetensors"
+        self.library = extras.require("safetensors", extra="weights", purpose=purpose)
         _check_header(self.path)
         with self._mapped() as file:
             self.metadata = file.metadata() or {}
@@ -351,7 +346,8 @@ def _check_header(path):
 
 def write_safetensors(path: str, tensors, note: str) -> None:
     """Writes (name, array) pairs, with `note` and the SHA-256 in the metadata."""
-    library = _require("safetensors.numpy", "Writing safetensors")
+    purpose = "Writing safetensors"
+    library = extras.require("safetensors.numpy", extra="weights", purpose=purpose)
     arrays = dict(tensors)
     metadata = {"format": "pt", NOTE_KEY: note, KEY: digest(sorted(arrays.items()), note)}
     library.save_file(arrays, path, metadata=metadata)
