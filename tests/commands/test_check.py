@@ -234,4 +234,4 @@ def test_numbers_are_described(check_table):
         for split in ("train", "test")
     ]
     printed = check_table(columns, form="text")
-    assert "test dose: 0.5 / 0.5 / 0.5 (least / median / most), known of 8" in printed
+    assert "test dose: known 8, min 0.5, median 0.5, max 0.5" in printed

@@ -275,7 +275,7 @@ def test_the_survey_names_depth_range_and_channels(tmp_path, rng):
     dataset = data.load(f"folder:{tmp_path}", 6)
     for picture in data.survey_pictures(dataset, dataset.splits):
         pixels = tifffile.imread(picture.name)
-        assert picture.error is None and picture.kind == "16 bits of 6 channels"
+        assert picture.error is None and picture.kind == "uint16 of 6 channels"
         assert picture.levels == (pixels.min(), pixels.max())
     shallow = {name: split.read_as(255) for name, split in dataset.splits.items()}
     for picture in data.survey_pictures(dataset, shallow):

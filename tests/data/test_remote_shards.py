@@ -51,7 +51,7 @@ def write_tars(folder, count):
 
 
 def copies_in(shard_cache):
-    files = [path for path in (shard_cache / "copies").iterdir() if path.suffix != ".lock"]
+    files = [path for path in (shard_cache / "copies").glob("*") if path.suffix != ".lock"]
     return {path.name.partition("-")[2]: path for path in files}
 
 

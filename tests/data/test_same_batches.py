@@ -146,7 +146,8 @@ def expected(root):
 
 @pytest.fixture(scope="module")
 def names(root, expected):
-    encoded = [expected[0].split("train").encoded(i) for i in range(COUNT)]
+    train = expected[0].split("train")
+    encoded = [(train.encoded(i), train.labels[i]) for i in range(COUNT)]
     write = lambda source: SOURCES[source](root / source.replace(" ", "_"), encoded)
     return {source: write(source) for source in SOURCES} | {"folder": expected[0].name}
 

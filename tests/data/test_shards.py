@@ -159,7 +159,7 @@ def test_pictures_are_reduced_once(tmp_path, rng):
     data.pack_shards(folder, tmp_path / "shards", format="parquet", image_size=20)
     reduced = load(tmp_path / "shards", test_percent=0).split("train")
     for i, path in enumerate(map(folder.split("train").name, range(3))):
-        (encoded, _), size = reduced.encoded(i), sizes[path[-7:]][1]
+        encoded, size = reduced.encoded(i), sizes[path[-7:]][1]
         if size is None:
             assert encoded == pathlib.Path(path).read_bytes()
             continue

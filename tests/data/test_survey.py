@@ -35,12 +35,12 @@ def test_every_picture_is_described(tmp_path, rng):
     files = {
         "a/rgb.jpg": (picture, {}, "RGB"),
         "a/turned.jpg": (picture, {"exif": upright}, "RGB"),
-        "a/gray.png": (picture.convert("L"), {}, "grayscale"),
-        "a/deep.png": (deep, {}, "16 bits of gray"),
-        "a/deep.tiff": (deep, {}, "16 bits of gray"),
-        "b/alpha.png": (picture.convert("RGBA"), {}, "with transparency"),
-        "b/key.png": (picture.convert("P"), {"transparency": 3}, "with transparency"),
-        "b/palette.gif": (picture.convert("P"), {}, "with a palette"),
+        "a/gray.png": (picture.convert("L"), {}, "L"),
+        "a/deep.png": (deep, {}, "uint16 of 1 channels"),
+        "a/deep.tiff": (deep, {}, "uint16 of 1 channels"),
+        "b/alpha.png": (picture.convert("RGBA"), {}, "RGBA, transparent"),
+        "b/key.png": (picture.convert("P"), {"transparency": 3}, "P, transparent"),
+        "b/palette.gif": (picture.convert("P"), {}, "P"),
         "b/cmyk.jpg": (picture.convert("CMYK"), {}, "CMYK"),
         "b/phone.heic": (picture, {}, "RGB"),
     }

@@ -196,7 +196,7 @@ BROKEN = {
     "no training": ("path,label,split\n{0},a,test\n{1},b,test\n", {}, r"needs pictures in the split train. Received: \['test'\]"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
     "one class": ("path,label\n{0},a\n{1},a\n", {}, "at least two classes"),
-    "no rows": ("path,label\n", {}, r"needs rows below its header.*\['path', 'label'\] and no row"),
+    "no rows": ("path,label\n", {}, r"needs pictures in the split train. Received: \[\]"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "two open quotes": ('path,label\n{0},"a\n{1},b"\n{2},a\n{3},b\n', {}, r"text on one line. Received: \['a\\n07.png,b'\].*quote that is not closed"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, and the header 2\).*data.separator"),

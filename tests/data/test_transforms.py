@@ -8,8 +8,8 @@ from scipy import stats
 from tests.helpers import assert_close
 from tests.peers import peer
 from vit_keras import data
+from vit_keras.data import from_arrays
 from vit_keras.data.batches import generator
-from vit_keras.data.dataset import Split
 from vit_keras.data.transforms import ASPECT, INCEPTION_AREA, bit_crop, random_window
 from vit_keras.models import Preprocessing
 
@@ -38,7 +38,7 @@ def picture_of(pixels):
 def compare(pictures, size, theirs, **options):
     """Compares the pixels that a model of a size sees of each picture."""
     levels = Preprocessing(mean=(0.0,), std=(1 / 255,), **options)  # the model's input is pixels
-    split = Split(np.zeros(len(pictures), int), pictures.__getitem__)
+    split = from_arrays(pictures, np.zeros(len(pictures), int))
     made = data.eval_batches(split, image_size=size, preprocessing=levels, batch=8)
     images = np.concatenate([images for images, _ in made])
     assert np.abs(images - images.round()).max() < 1e-3

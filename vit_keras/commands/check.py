@@ -15,6 +15,8 @@ EXAMPLES = (
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
+# Facts that the text gives as they are.
+PRINTED = ("imbalance", "width", "height", "aspect", "levels", "white", "kinds", "not_pictures")
 SHOWN = 40  # classes to print counts of
 SIDE = 112  # pixels on the sheet: smaller images are enlarged by a whole factor
 
@@ -140,7 +142,7 @@ def _add_label_issues(options, dataset, splits, review, page):
     review.facts["label_issues"] = []
     for issue in evaluation.find_label_issues(shares, labels):
         (split_name, split, i), (likely, low) = places[issue.number], issue.probabilities
-        name = split.name(i) if split.name else f"{split_name}[{i}]"
+        name = split.name(i)
         label, suggested = names[issue.label], names[issue.suggested]
         facts = {"picture": name, "split": split_name, "label": label, "suggested": suggested}
         review.facts["label_issues"].append({**facts, "probabilities": [likely, low]})
@@ -161,29 +163,14 @@ def _add_label_issues(options, dataset, splits, review, page):
 def _lines(report):
     """Yields the lines of a report as text."""
     yield report["dataset"]
-    kind = KINDS[report.get("kind", "classes")]
     if "pictures" in report:
-        yield from _table(report["pictures"], kind, report["images"])
+        yield from _table(report["pictures"], KINDS[report["kind"]], report["images"])
     for split, numbers in report.get("numbers", {}).items():
-        for name, row in numbers.items():
-            text = f"{_spread(row)} (least / median / most)" if row["known"] else "unknown"
-            yield f"{split} {name}: {text}, known of {row['known']:,}"
+        yield from (f"{split} {name}: {_text(row)}" for name, row in numbers.items())
     yield from report.get("notes", ())
-    if ratio := report.get("imbalance"):
-        times = f"the largest {kind.one} has {ratio:.1f} times the pictures of the smallest"
-        yield f"balance: {f'the {kind.several} have equal sizes' if ratio == 1 else times}"
-    if "width" in report:
-        yield f"width: {_spread(report['width'])} pixels (least / median / most)"
-        yield f"height: {_spread(report['height'])} pixels"
-        yield f"width / height: {_spread(report['aspect'])}"
-        low, high = (f"{level:g}" for level in report["levels"])
-        yield f"levels: {low} to {high}, of which data.levels makes {report['white']} white"
-        yield "kinds: " + ", ".join(f"{n:,} {name}" for name, n in report["kinds"].items())
-    if others := report.get("not_pictures"):
-        counts = ", ".join(f"{n:,} {suffix}" for suffix, n in others.items())
-        yield f"files that are not pictures: {counts}"
-    yield from (f"warning: {text}" for text in report["warnings"])
-    yield from (f"problem: {text}" for text in report["problems"])
+    yield from (f"{name}: {_text(report[name])}" for name in PRINTED if report.get(name))
+    for one in ("warning", "problem"):
+        yield from (f"{one}: {text}" for text in report[f"{one}s"])
     if not report["problems"]:
         hint = "; see the warnings above" if report["warnings"] else ""
         yield f"It can be trained on{hint}."
@@ -191,8 +178,12 @@ def _lines(report):
         yield f"written: {report['page']}"
 
 
-def _spread(row):
-    return " / ".join(f"{row[name]:g}" for name in ("min", "median", "max"))
+def _text(fact) -> str:
+    if isinstance(fact, dict):
+        return ", ".join(f"{name} {_text(value)}" for name, value in fact.items())
+    if isinstance(fact, list):
+        return " to ".join(map(_text, fact))
+    return f"{fact:g}" if isinstance(fact, float) else str(fact)
 
 
 def _table(counts, kind, images):

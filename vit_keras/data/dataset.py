@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vit_keras.data.depth import at_levels, choose_channels
+from vit_keras.data.labels import Labels
 from vit_keras.data.pillow_images import decode, unreadable_message
-from vit_keras.data.transforms import Picture, as_array, as_picture, sides_of
+from vit_keras.data.transforms import Picture, as_array, sides_of
 from vit_keras.support.files import read_text
 
 
@@ -110,30 +110,72 @@ def read_file(path: str) -> bytes:
         return file.read()
 
 
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The N pictures of a data set, as a folder, a table, shards or a hub hold them.
+
+    Attributes:
+        name: The name of the data set, as `load` takes it.
+        labels: The labels of the pictures.
+        read: Returns the bytes of the picture at an index, or its pixels `(H, W, C)`.
+        splits: The indices of each split's pictures, in order.
+        name_of: Maps an index to the name of a picture, such as its path.
+        label_of: Returns a mask or boxes at an index, given the picture's height and width; None
+            if a label is a row of `labels.values`.
+        files: Returns the name and the path of each file behind some indices; None in memory.
+        groups: The group of each picture, such as a patient, or an empty text; None without groups.
+        sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
+            ones; None without annotations.
+        keys: Texts that decide which pictures are held out; None for the pictures' numbers.
+        lacks: What the source lacks without a held-out split, such as "no folder test".
+        notes: What was found or guessed, one sentence each.
+        warnings: What may spoil a result, one sentence each.
+    """
+
+    name: str
+    labels: Labels
+    read: Callable[[int], Any]
+    splits: dict[str, np.ndarray]
+    name_of: Callable[[int], str] = "picture {}".format
+    label_of: Callable[[int, tuple[int, int]], np.ndarray] | None = None
+    files: Callable[[Sequence[int]], list[tuple[str, str]]] | None = None
+    groups: Sequence[str] | None = None
+    sides: np.ndarray | None = None
+    keys: Sequence[str] | None = None
+    lacks: str = "no held-out split"
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        """The values of the labels, which masks are read for when they are first needed."""
+        values = self.labels.values
+        return values() if callable(values) else values
+
+
+def in_sequence(name: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """Returns `splits` and `name_of` of a source whose splits follow each other."""
+    ends = np.cumsum([*sizes.values()])
+    starts = dict(zip(sizes, (ends - [*sizes.values()]).tolist()))
+
+    def name_of(index):
+        split = [*sizes][np.searchsorted(ends, index, side="right")]
+        return f"{name} {split}[{index - starts[split]}]"
+
+    splits = {split: np.arange(start, start + sizes[split]) for split, start in starts.items()}
+    return {"splits": splits, "name_of": name_of}
+
+
 class Split:
     """Labeled images in a fixed order.
 
     Args:
-        labels: `(N,)` integers, `(N, K)` floats with NaN for unknown ones, or a function that
-            returns integers, called when they are first needed.
-        read: Returns the image at an index, `(H, W, C)` of uint8, uint16, or floats.
-        encoded: Replaces `read` for encoded pictures, which may be unreadable; returns the bytes
-            and the label at an index.
-        name: Maps an index to the name of an image, such as its path; None if images have no names.
-        files: Returns the name and the path of each file of encoded pictures.
-        size: N, if `labels` is a function.
-        mask: Makes the label a mask: decodes what `encoded` returns as the label to `(H, W)` uint8,
-            given the index, the bytes, and the picture's height and width. `labels` then gives the
-            classes that each mask has, `(N, K)`.
-        groups: The group of each image, such as a patient; no group is split. Empty for an image
-            without a group; None without groups.
-        sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
-            ones; None without annotations.
+        source: All pictures of a data set.
+        indices: The indices of the split's pictures among them, `(N,)`.
 
     Attributes:
         channels: The number of channels of encoded pictures; None keeps all channels of each file.
         levels, bands: As in `read_as`.
-        pixel_scale: The factor that brings the stored pixels to [0, 255].
         unreadable: Collects the images that cannot be read.
 
     Example:
@@ -143,34 +185,15 @@ class Split:
         (360, 3)
     """
 
-    def __init__(
-        self,
-        labels,
-        read=None,
-        *,
-        encoded=None,
-        name=None,
-        files=None,
-        size=None,
-        mask=None,
-        groups=None,
-        sides=None,
-    ):
-        self.labels_are_known = not callable(labels)
-        self._labels = labels if callable(labels) else as_labels(labels)
-        self._size = len(labels) if size is None else size
-        self._read, self._encoded, self._mask = read, encoded, mask
-        self.name: Any = name
-        self.files: Any = files
-        self.groups: Sequence[str] | None = groups
-        self.sides: np.ndarray | None = sides
+    def __init__(self, source: Source, indices: Sequence[int] | np.ndarray):
+        self.source, self.indices = source, np.asarray(indices, "int64")
         self.channels: int | None = None
         self.levels: float | None = None
         self.bands: tuple[int, ...] = ()
-        self.pixel_scale, self.unreadable = 1, UnreadableImages()
+        self.unreadable = UnreadableImages()
 
     def __len__(self):
-        return self._size
+        return len(self.indices)
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
@@ -178,12 +201,32 @@ class Split:
 
         For masks and boxes, the classes in each picture, `(N, K)`.
         """
-        return self._labels() if callable(self._labels) else self._labels
+        return self.source.values[self.indices]
 
     @property
-    def has_masks(self) -> bool:
-        """Whether the labels are masks."""
-        return self._mask is not None
+    def labels_are_known(self) -> bool:
+        """Whether `labels` are known without reading the files of masks."""
+        return not callable(self.source.labels.values)
+
+    @property
+    def groups(self) -> list[str] | None:
+        """The group of each image; no group is split. None without groups."""
+        groups = self.source.groups
+        return groups and [groups[i] for i in self.indices]
+
+    @property
+    def sides(self) -> np.ndarray | None:
+        """The height and width in annotations, `(N, 2)`; None without annotations."""
+        return None if self.source.sides is None else self.source.sides[self.indices]
+
+    @property
+    def files(self) -> list[tuple[str, str]] | None:
+        """The name and the path of each file; None for images in memory."""
+        return self.source.files and self.source.files(self.indices.tolist())
+
+    def name(self, index: int) -> str:
+        """Returns the name of the picture at an index, such as its path."""
+        return self.source.name_of(int(self.indices[index]))
 
     def read_as(self, levels: float | None, bands: Sequence[int] = ()) -> "Split":
         """Returns the same images with a model's levels and channels.
@@ -205,9 +248,14 @@ class Split:
         """Returns the image at an index, `(H, W, C)`."""
         return self.example(index)[0]
 
-    def encoded(self, index: int) -> tuple[bytes, np.ndarray] | None:
-        """Returns the bytes of the picture at an index and its label; None for images in memory."""
-        return None if self._encoded is None else self._encoded(index)
+    def encoded(self, index: int) -> bytes | np.ndarray:
+        """Returns the bytes of the picture at an index; for an image in memory, its pixels."""
+        return self.source.read(int(self.indices[index]))
+
+    def label(self, index: int, sides: tuple[int, int]) -> np.ndarray:
+        """Returns the label of the picture at an index, which has these sides."""
+        number, label_of = int(self.indices[index]), self.source.label_of
+        return label_of(number, sides) if label_of else self.source.values[number]
 
     def example(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns an image and its label; the next readable image replaces an unreadable one.
@@ -224,11 +272,6 @@ class Split:
 
     def picture(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `example` does, but returns the image as a picture of `transforms`."""
-        if self._encoded is None:
-            pixels = self._read(index)
-            if self.bands:
-                pixels = choose_channels(pixels, pixels.shape[-1], len(self.bands), self.bands)
-            return as_picture(as_array(at_levels(pixels, self.levels))), self.labels[index]
         while True:
             try:
                 return self.decoded(index)
@@ -239,37 +282,14 @@ class Split:
 
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `picture` does, but raises errors for unreadable images."""
-        data, label = self._encoded(index)
-        if self.pixel_scale == 1:
-            picture = decode(data, self.channels, self.levels, self.bands)
-        else:
-            picture = decode(data, self.channels, None, self.bands)
-            picture = at_levels(picture.point(lambda level: level * self.pixel_scale), self.levels)
-        if self._mask is None:
-            return picture, label
-        return picture, self._mask(index, label, sides_of(picture))
+        picture = decode(self.encoded(index), self.channels, self.levels, self.bands)
+        return picture, self.label(index, sides_of(picture))
 
-    def part(self, indices: np.ndarray) -> "Split":
+    def part(self, indices: Sequence[int] | np.ndarray) -> "Split":
         """Returns the images at `indices`, in that order, without copying."""
-        indices = np.asarray(indices, "int64")
-        labels = lambda: self.labels[indices]
-        chosen = lambda function: function and (lambda i, *more: function(int(indices[i]), *more))
-        split = self._with(
-            labels() if self.labels_are_known else labels,
-            len(indices),
-            lambda field: chosen(getattr(self, field)),
-        )
-        split.groups = self.groups and [self.groups[i] for i in indices]
-        split.sides = None if self.sides is None else self.sides[indices]
-        return split
-
-    def _with(self, labels, size, function_of: Callable[[str], Any]) -> "Split":
-        """Returns a copy with other images; `function_of` gives a field's function of an index."""
         split = copy.copy(self)
         split.__dict__.pop("labels", None)  # what the cached property keeps
-        split.labels_are_known, split._labels, split._size = not callable(labels), labels, size
-        for field in ("_read", "_encoded", "_mask", "name"):
-            setattr(split, field, function_of(field))
+        split.indices = self.indices[np.asarray(indices, "int64")]
         return split
 
     def fault(self, index: int, error: Exception) -> str:
@@ -294,28 +314,19 @@ class Split:
         return (index + 1) % len(self)
 
 
+def joined(first: Split, second: Split) -> Split:
+    """Joins two splits of one source, one after the other."""
+    if first.source is not second.source:
+        raise ValueError("Only splits of one data set can be joined. Join the arrays first")
+    split = first.part([])
+    split.indices = np.concatenate([first.indices, second.indices])
+    return split
+
+
 def as_labels(labels) -> np.ndarray:
     """Returns classes `(N,)` as int32, and labels or numbers `(N, K)` as float32."""
     labels = np.asarray(labels)
     return labels.astype("int32" if labels.ndim == 1 else "float32")
-
-
-def joined(first: Split, second: Split) -> Split:
-    """Joins two splits of one data set, one after the other."""
-    count = len(first)
-
-    def either(field):
-        one, two = getattr(first, field), getattr(second, field)
-        if one is None:
-            return None
-        return lambda i, *more: one(i, *more) if i < count else two(i - count, *more)
-
-    labels = lambda: np.concatenate([first.labels, second.labels])
-    split = first._with(labels, count + len(second), either)
-    split.files = first.files and (lambda: [*first.files(), *second.files()])
-    split.groups = first.groups and [*first.groups, *(second.groups or [""] * len(second))]
-    split.sides = None if first.sides is None else np.concatenate([first.sides, second.sides])
-    return split
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
@@ -330,7 +341,9 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
         >>> from_arrays(images, [0, 1, 0, 1, 0, 1]).part([1, 2]).labels
         array([1, 0], dtype=int32)
     """
-    return Split(labels, lambda index: images[index])
+    known = Labels("classes", (), as_labels(labels))
+    source = Source("arrays", known, lambda i: np.asarray(images[i]), {})
+    return Split(source, np.arange(len(labels)))
 
 
 VALIDATION = ("validation", "val", "valid", "dev")  # names of the same split

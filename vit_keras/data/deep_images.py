@@ -141,8 +141,8 @@ class Samples(NamedTuple):
     colors: int
 
 
-def read_deep(data: bytes) -> Samples | None:
-    """Reads a TIFF that Pillow cannot read fully, or a NumPy array.
+def read_deep(data: bytes | np.ndarray) -> Samples | None:
+    """Reads a TIFF that Pillow cannot read fully, or a NumPy array, which may be in memory.
 
     The first page of a TIFF is the picture, unless the file states that pages are channels. An
     array that tifffile wrote without axes has its channels along the shortest axis. NumPy arrays
@@ -150,7 +150,7 @@ def read_deep(data: bytes) -> Samples | None:
     file.
 
     Args:
-        data: The bytes of a file.
+        data: The bytes of a file, or pixels `(H, W, C)`.
 
     Returns:
         The upright picture; None for a picture that Pillow reads.
@@ -159,8 +159,8 @@ def read_deep(data: bytes) -> Samples | None:
         ValueError, or another Exception of a library: If the file is damaged or asks for too much.
         ImportError: If tifffile or imagecodecs is needed and not installed.
     """
-    if data.startswith(NPY):
-        pixels = _read_npy(data)
+    if isinstance(data, np.ndarray) or data.startswith(NPY):
+        pixels = data if isinstance(data, np.ndarray) else _read_npy(data)
         return Samples(pixels, pixels.shape[-1])
     return _read_tiff(data) if data.startswith(TIFF) and not _is_plain(_tags(data)) else None
 
@@ -170,10 +170,11 @@ def is_deep_png(data: bytes) -> bool:
     return data.startswith(PNG) and data[24:25] == b"\x10"
 
 
-def type_in_header(data: bytes) -> str:
-    """Returns the pixel type from a file's header: uint8, uint16, or float32."""
-    if data.startswith(NPY):
-        kind = _npy_header(io.BytesIO(data))[2]
+def type_in_header(data: bytes | np.ndarray) -> str:
+    """Returns the pixel type from a file's header, or of an array: uint8, uint16, or float32."""
+    if isinstance(data, np.ndarray) or data.startswith(NPY):
+        is_array = isinstance(data, np.ndarray)
+        kind = data.dtype if is_array else _npy_header(io.BytesIO(data))[2]
         is_float, bits = kind.kind == "f", 8 * kind.itemsize
     elif data.startswith(TIFF):
         tags = _tags(data)

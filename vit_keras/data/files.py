@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import Annotated, Boxes, clean, holds_boxes, read_boxes
+from vit_keras.data.boxes import Annotated, clean, holds_boxes, read_boxes
 from vit_keras.data.dataset import (
     HELD_OUT,
     SPLITS,
     Dataset,
-    Split,
+    Source,
     as_labels,
     read_file,
     split_name,
 )
-from vit_keras.data.held_out import hold_out, path_hash
-from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, Labels, no_labels
-from vit_keras.data.masks import MaskCode, find_masks, holds_masks, mask_code, mask_split
+from vit_keras.data.held_out import open_source, path_hash
+from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
+from vit_keras.data.masks import find_masks, holds_masks, levels_in, mask_code, mask_reader
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
@@ -30,50 +30,35 @@ from vit_keras.support import extras
 HEIC = (".heic", ".heif")
 
 
-@dataclasses.dataclass
-class Rows:
-    """N pictures in files, and what is known about each.
+def file_source(
+    name: str, root: str, files: Sequence[str], labels: Labels, splits: Sequence[str], **known: Any
+) -> Source:
+    """Makes the source of N picture files.
 
-    Attributes:
+    Args:
         name: The name of the data set, as `load` takes it.
         root: The folder that the files are relative to.
-        files: The N files.
-        labels: Their labels; for masks, only the names of the classes.
-        splits: The split of each, `(N,)` strings; "train" if the source has none.
-        lacks: What the source lacks if all are "train", such as "no folder test".
-        groups: The group of each picture, empty for a picture without one; None without groups.
-        masks: The mask of each picture, relative to `root`.
-        mask_code: Decodes the bytes of a file to a mask `(H, W)` uint8.
-        boxes: The boxes of the pictures.
-        notes: What was found or guessed, one sentence each.
-        warnings: What may spoil a result, one sentence each.
+        files: The N files, which decide which ones are held out.
+        labels: Their labels.
+        splits: The split of each, `(N,)`.
+        **known: More fields of a `Source`.
     """
-
-    name: str
-    root: str
-    files: list[str]
-    labels: Labels
-    splits: np.ndarray
-    lacks: str
-    groups: list[str] | None = None
-    masks: list[str] | None = None
-    mask_code: MaskCode | None = None
-    boxes: Boxes | None = None
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def part(self, rows: np.ndarray) -> "Rows":
-        """Returns the rows with the given numbers."""
-        take = lambda values: values and [values[i] for i in rows]
-        return dataclasses.replace(
-            self,
-            files=take(self.files),
-            labels=self.labels._replace(values=self.labels.values[rows]),
-            splits=self.splits[rows],
-            groups=take(self.groups),
-            masks=take(self.masks),
-            boxes=self.boxes and self.boxes.part(rows),
-        )
+    if any(path.lower().endswith(HEIC) for path in files):
+        extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
+    places, names = [os.path.join(root, path) for path in files], np.array(splits)
+    if known.get("groups") is None and len({*files}) < len(files):
+        known["groups"] = files  # several rows may share a picture
+    order = sorted({*map(str, splits)}, key=lambda split: (split != "train", split))
+    return Source(
+        name,
+        labels,
+        lambda i: read_file(places[i]),
+        {split: np.flatnonzero(names == split) for split in order},
+        name_of=places.__getitem__,
+        files=lambda indices: [(files[i], places[i]) for i in indices],
+        keys=files,
+        **known,
+    )
 
 
 def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
@@ -99,56 +84,53 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     return Labels("classes", tuple(names), np.searchsorted(names, texts).astype("int32"))
 
 
-def with_masks(rows: Rows, masks: list[str], config: DataConfig) -> Rows:
-    """Adds the mask of each row, relative to the root, and the meaning of its pixels."""
-    train = [os.path.join(rows.root, masks[i]) for i in np.flatnonzero(rows.splits == "train")]
-    code = mask_code(rows.root, train, config)
-    labels = no_labels(len(masks), "masks")._replace(names=code.names)
-    return dataclasses.replace(rows, masks=masks, mask_code=code, labels=labels)
-
-
-def with_boxes(rows: Rows, pictures: Sequence[Annotated], names: Sequence[str] = ()) -> Rows:
-    """Adds the boxes of each row, and the names of their classes."""
-    read = lambda i: read_file(os.path.join(rows.root, rows.files[i]))
-    boxes, names, notes, warnings = clean(pictures, read, names)
+def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
+    """Adds the mask of each picture, relative to the root, and the meaning of its pixels."""
+    places = [os.path.join(root, mask) for mask in masks]
+    code = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
+    values = lambda: levels_in(places, code)[:, : len(code.names)]
+    pictures: Any = source.files
     return dataclasses.replace(
-        rows,
-        boxes=boxes,
-        labels=Labels("boxes", names, boxes.present(len(names))),
-        notes=(*rows.notes, *notes),
-        warnings=(*rows.warnings, *warnings),
+        source,
+        labels=Labels("masks", code.names, values),
+        label_of=mask_reader(source.name_of, places, code),
+        files=lambda indices: [*pictures(indices), *((masks[i], places[i]) for i in indices)],
     )
 
 
-def open_rows(rows: Rows, config: DataConfig) -> Dataset:
-    """Opens rows as a data set, and holds out `config.test_percent` if nothing is held out.
+def with_boxes(
+    source: Source,
+    root: str,
+    pictures: Sequence[Annotated],
+    names: Sequence[str] = (),
+    is_sure: bool = True,
+) -> Source:
+    """Adds the boxes of each picture, and the names of their classes: see `clean`."""
+    boxes, names, notes, warnings = clean(pictures, source.read, names, is_sure)
+    sources = filter(None, dict.fromkeys(boxes.sources))
+    annotations = [(file, os.path.join(root, file)) for file in sources]
+    files: Any = source.files
+    return dataclasses.replace(
+        source,
+        labels=Labels("boxes", names, boxes.present(len(names))),
+        label_of=lambda i, sides: boxes[i],
+        files=lambda indices: [*files(indices), *annotations],
+        sides=boxes.sides,
+        notes=(*source.notes, *notes),
+        warnings=(*source.warnings, *warnings),
+    )
+
+
+def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Dataset:
+    """Opens picture files as a data set: see `open_source`.
 
     Raises:
         ValueError: If there are no training images, or none with some class or label.
     """
-    if rows.labels.kind == "classes":
-        rows = rows.part(np.flatnonzero(rows.labels.values != NO_CLASS))
-    if rows.groups is None and len({*rows.files}) < len(rows.files):
-        rows = dataclasses.replace(rows, groups=rows.files)  # several rows may share a picture
-    names = sorted({*rows.splits.tolist()}, key=lambda name: (name != "train", name))
-    if "train" not in names:
-        raise ValueError(f"{rows.name!r} needs pictures in the split train. Received: {names}")
-    of_split = {name: rows.part(np.flatnonzero(rows.splits == name)) for name in names}
-    dataset = Dataset(
-        rows.name,
-        {name: _open(part) for name, part in of_split.items()},
-        rows.labels.names,
-        kind=rows.labels.kind,
-        notes=rows.notes,
-        warnings=rows.warnings,
-    )
-    dataset = hold_out(dataset, rows.lacks, config, of_split["train"].files)
-    _check_trained(dataset)
-    return dataset
-
-
-def _check_trained(dataset):
-    """Raises ValueError unless the split train has all classes or labels."""
+    dataset = open_source(source, config, labeled)
+    if "train" not in dataset.splits:
+        names = [*dataset.splits]
+        raise ValueError(f"{source.name!r} needs pictures in the split train. Received: {names}")
     names, kind = dataset.class_names, dataset.kind
     if broken := [name for name in names if not is_one_line(name) or not name]:
         raise ValueError(
@@ -156,7 +138,7 @@ def _check_trained(dataset):
             f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
         )
     if kind in ("masks", "boxes") or not names:
-        return
+        return dataset
     count = LABEL_KINDS[kind].counts
     train, *others = (count(split.labels, names) for split in dataset.splits.values())
     if untrained := [name for name in names if not train[name]]:
@@ -166,29 +148,12 @@ def _check_trained(dataset):
             f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave it out, or "
             "add training images"
         )
+    return dataset
 
 
 def is_one_line(name: str) -> bool:
     """Whether a name is text without line breaks and control characters."""
     return not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in name)
-
-
-def _open(rows: Rows) -> Split:
-    """Makes a split of rows."""
-    if any(path.lower().endswith(HEIC) for path in rows.files):
-        extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
-    places = [os.path.join(rows.root, path) for path in rows.files]
-    masks = [os.path.join(rows.root, path) for path in rows.masks or ()]
-    sources = [*dict.fromkeys(rows.boxes.sources if rows.boxes else ())]
-    beside = [*zip(sources, (os.path.join(rows.root, path) for path in sources))]
-    files = lambda: [*zip(rows.files, places), *zip(rows.masks or (), masks), *beside]
-    options: dict[str, Any] = {"name": places.__getitem__, "files": files, "groups": rows.groups}
-    if rows.mask_code:
-        return mask_split(places, masks, rows.mask_code, **options)
-    values = rows.labels.values
-    labels = rows.boxes or values
-    options |= {"sides": rows.boxes and rows.boxes.sides}
-    return Split(values, encoded=lambda i: (read_file(places[i]), labels[i]), **options)
 
 
 def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
@@ -211,18 +176,18 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
             split.
     """
     if task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path)):
-        return open_rows(_with_masks(path, config), config)
+        return open_files(_with_masks(path, config), config)
     if task == "boxes" or (task == "auto" and holds_boxes(path)):
-        return open_rows(_with_boxes(path), config)
+        return open_files(_with_boxes(path), config)
     layout = read_layout(path, trains="train" in config.train_split)
     least = LABEL_KINDS["classes"].least
     classless = layout.problems or layout.loose or len(layout.classes) < least
     if config.label_pattern or (classless and not labeled):
-        files = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
-        rows = _rows(path, files)
-        if config.label_pattern:
-            rows.labels = labels_in_names(rows.files, config.label_pattern)
-        return open_rows(rows, config)
+        found = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
+        files, splits = _in_order(path, found)
+        pattern = config.label_pattern
+        labels = labels_in_names(files, pattern) if pattern else no_labels(len(files))
+        return open_files(_source(path, files, labels, splits), config)
     if layout.problems:
         raise ValueError(layout.problems[0])
     folders = {split: _linked(layout, split) for split in layout.roots}
@@ -231,53 +196,51 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         task = "labels" if several else "classes"
     if task == "classes":
         folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
-    rows = _rows(path, folders)
-    names, relative = layout.classes, lambda image: os.path.relpath(image, path)
-    classes = {relative(image): of for split in folders.values() for image, of in split.items()}
+    files, splits = _in_order(path, folders)
+    names = layout.classes
+    classes = [folders[split][os.path.join(path, file)] for split, file in zip(splits, files)]
     if task == "classes":
         numbers = {name: k for k, name in enumerate(names)}
-        values: list = [numbers[classes[image][0]] for image in rows.files]
+        values: list = [numbers[name] for (name,) in classes]
     else:
-        values = [np.isin(names, classes[image]) for image in rows.files]
-    rows.labels = Labels(task, tuple(names), as_labels(values))
-    return open_rows(rows, config)
+        values = [np.isin(names, of) for of in classes]
+    labels = Labels(task, tuple(names), as_labels(values))
+    return open_files(_source(path, files, labels, splits), config)
 
 
-def _rows(path, files) -> Rows:
-    """Returns the rows of files by split, in an order that follows from their names alone."""
+def _source(path, files, labels, splits) -> Source:
+    return file_source(f"folder:{path}", path, files, labels, splits, lacks="no folder test")
+
+
+def _in_order(path, found) -> tuple[list[str], list[str]]:
+    """Returns files and their splits in an order that follows from the files' names alone."""
     order = lambda images: sorted((os.path.relpath(i, path) for i in images), key=path_hash)
-    files = {split: order(images) for split, images in files.items()}
-    images = [image for of_split in files.values() for image in of_split]
-    return Rows(
-        name=f"folder:{path}",
-        root=path,
-        files=images,
-        labels=no_labels(len(images)),
-        splits=np.repeat([*files], [*map(len, files.values())]),
-        lacks="no folder test",
-    )
+    rows = [(image, split) for split, images in found.items() for image in order(images)]
+    return [image for image, _ in rows], [split for _, split in rows]
 
 
-def _with_masks(path, config) -> Rows:
-    """Returns the rows of pictures and masks; their splits are folders."""
+def _with_masks(path, config) -> Source:
+    """Returns the source of pictures and masks; their splits are folders."""
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
     roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
     pairs = {split: dict(find_masks(root)) for split, root in roots.items()}
     relative = lambda file: os.path.relpath(file, path)
     masks = {relative(i): relative(mask) for of in pairs.values() for i, mask in of.items()}
-    rows = _rows(path, pairs)
-    return with_masks(rows, [masks[image] for image in rows.files], config)
+    files, splits = _in_order(path, pairs)
+    source = _source(path, files, no_labels(len(files)), splits)
+    return with_masks(source, path, [masks[image] for image in files], config)
 
 
-def _with_boxes(path) -> Rows:
-    """Returns the rows of annotated pictures."""
+def _with_boxes(path) -> Source:
+    """Returns the source of annotated pictures."""
     pictures, names = read_boxes(path)
     known = {(picture.split, picture.file): picture for picture in pictures}
     of_split: dict[str, list[str]] = {}
     for split, file in known:
         of_split.setdefault(split, []).append(os.path.join(path, file))
-    rows = _rows(path, of_split)
-    return with_boxes(rows, [known[key] for key in zip(rows.splits.tolist(), rows.files)], names)
+    files, splits = _in_order(path, of_split)
+    source = _source(path, files, no_labels(len(files)), splits)
+    return with_boxes(source, path, [known[key] for key in zip(splits, files)], names)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Split, without_held_out
-from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.data.dataset import Dataset, Source, Split, without_held_out
+from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, no_labels
 
 TRIES = 16  # orders of the units to try; the first that loses no label is taken
 
@@ -130,18 +130,7 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
             place = np.arange(count) - np.repeat(np.cumsum(units) - units, units)
             part[unit] = place < np.repeat(_wanted(units, units, 1, percent), units)
         return part, 0
-    of_unit: list[list] = [[] for _ in range(count)]
-    of_label: list[list] = [[] for _ in units]
-    for pair in zip(label.tolist(), unit.tolist(), images.tolist()):
-        of_label[pair[0]].append(pair[1:])
-        of_unit[pair[1]].append((pair[0], pair[2]))
-    table = _Table(of_label, folds, percent)
-    dealt = np.zeros(count, bool)
-    for label in np.argsort(units, kind="stable").tolist():
-        for unit, size in of_label[label]:
-            if not dealt[unit]:
-                dealt[unit], part[unit] = True, table.add(label, size, of_unit[unit])
-    return part, table.lost()
+    return _deal_units(label, unit, images, units, folds, percent)
 
 
 def _wanted(images, units, least, percent):
@@ -150,75 +139,97 @@ def _wanted(images, units, least, percent):
     return np.where(units > 1, np.clip(share, least, images - 1), 0)
 
 
-class _Table:
-    """The number of units of each label in each part, and of images that the part still needs."""
+def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray, int]:
+    """Does what `_deal` does for rows of a label, a unit, and the unit's images of the label."""
+    sums = np.bincount(label, images).astype(int)
+    edges = np.minimum(np.cumsum(units) - units, len(images) - 1)
+    out = _wanted(sums, units, np.minimum.reduceat(images, edges), percent)
+    wanted = (np.tile(sums / folds, (folds, 1)) if folds else np.array([sums - out, out])).tolist()
+    order = np.lexsort((np.arange(len(unit)), label, units[label]))  # the rarest label first
+    rows = [*zip(*(column[order].tolist() for column in (label, unit, images)))]
+    of_unit: list[list] = [[] for _ in range(int(unit.max()) + 1)]
+    for k, u, size in rows:
+        of_unit[u].append((k, size))
+    total, left, part = units.tolist(), units.tolist(), [-1] * len(of_unit)
+    holds, sizes = [[0] * len(total) for _ in wanted], [0] * len(wanted)
 
-    def __init__(self, of_label, folds, percent):
-        sizes = [[size for _, size in of] or [0] for of in of_label]
-        images, self.units, self.folds = [*map(sum, sizes)], [*map(len, of_label)], folds
-        least = np.array([*map(min, sizes)])
-        out = _wanted(np.array(images), np.array(self.units), least, percent).tolist()
-        rest = [n - held_out for n, held_out in zip(images, out)]
-        self.wanted = [[n / folds for n in images] for _ in range(folds)] or [rest, out]
-        self.holds = [[0] * len(images) for _ in self.wanted]
-        self.left = [*self.units]
-        self.sizes = [0] * len(self.holds)
-
-    def add(self, label, size, labels) -> int:
-        """Chooses a part for a unit with `labels`, and counts the unit for one of them."""
-        if self.folds:
-            rank = lambda part: (-self.wanted[part][label], self.sizes[part])
-            order = sorted(range(len(self.holds)), key=rank)
-        else:
-            order = [1, 0] if self.wanted[1][label] >= size / 2 else [0, 1]
-        fits = (part for part in order if self._fits(part, labels))
-        part = next(fits, order[0] if self.folds else 0)
-        for label, size in labels:
-            self.left[label] -= 1
-            self.holds[part][label] += 1
-            self.wanted[part][label] -= size
-            self.sizes[part] += size
-        return part
-
-    def _fits(self, part, labels):
-        """Whether each of a unit's labels can still lie in another part if the unit goes here."""
-        for label, _ in labels:
-            outside = self.units[label] - self.left[label] - self.holds[part][label]
-            if not outside and self.left[label] < 2 and not (self.folds and self.units[label] == 1):
-                return False
-        return True
-
-    def lost(self) -> int:
-        return sum(
-            count > 1 and any(holds[label] == count for holds in self.holds)
-            for label, count in enumerate(self.units)
+    def fits(p):
+        """Whether each label of unit u can still lie in another part if the unit goes to part p."""
+        return not any(
+            left[k] < 2 and total[k] - left[k] == holds[p][k] and (total[k] > 1 or not folds)
+            for k, _ in of_unit[u]
         )
 
+    for k, u, size in rows:
+        if part[u] >= 0:
+            continue
+        parts = [1, 0] if wanted[-1][k] >= size / 2 else [0, 1]
+        if folds:
+            parts = sorted(range(folds), key=lambda p: (-wanted[p][k], sizes[p]))
+        part[u] = p = next(filter(fits, parts), parts[0] if folds else 0)
+        for other, size in of_unit[u]:
+            left[other] -= 1
+            holds[p][other] += 1
+            wanted[p][other] -= size
+            sizes[p] += size
+    return np.array(part), int(((units > 1) & (np.array(holds) == units).any(axis=0)).sum())
 
-def hold_out(
-    dataset: Dataset, lacks: str, config: DataConfig, names: Sequence[str] | None = None
-) -> Dataset:
-    """Holds out `config.test_percent` of the split train if a data set holds out nothing.
 
-    Each class or label has its share, unless the labels are in the records, which are not read.
+def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dataset:
+    """Makes a data set, and holds out `config.test_percent` of train if nothing is held out.
+
+    Held-out splits without any label are left out, and so are pictures without a class if
+    `config.unknown` says which these are. Each class or label has its held-out share, unless it is
+    known only by reading masks.
 
     Args:
-        dataset: The data set.
-        lacks: What it lacks if it has no held-out split, such as "no folder test".
-        config: The share, and the seed.
-        names: The names of the training images, which decide the draw; None for their numbers.
+        source: The pictures.
+        config: The share to hold out, and the seed.
+        labeled: Whether pictures need a class. If not, a source in which some lack one has no
+            `class_names`.
 
-    Returns:
-        The data set, or one with the splits "train" and "test", and with `held_out_by`.
+    Raises:
+        ValueError: If a picture has no class. The message names it.
     """
+    labels, splits = source.labels, source.splits
+    values = labels.values if not callable(labels.values) else np.zeros(0)
+    unknown = values == NO_CLASS if values.ndim == 1 else np.isnan(values).all(axis=1)
+    is_class = labels.kind == "classes"
+    if unknown.any() and is_class and not labeled:
+        source = dataclasses.replace(source, labels=(labels := no_labels(len(values))))
+    elif unknown.any() and labeled:
+        splits = {k: i for k, i in splits.items() if k == "train" or not unknown[i].all()}
+        without = np.concatenate([i[unknown[i]] for i in splits.values()])
+        if is_class and len(without) and not config.unknown:
+            raise ValueError(
+                f"Every picture must have a class. Received: {source.name_of(int(without[0]))} "
+                f"without one, and {len(without)} in all. Name the labels in data.label_columns, "
+                "or learn without labels"
+            )
+        if is_class:
+            splits = {k: i[~unknown[i]] for k, i in splits.items()}
+    dataset = Dataset(
+        source.name,
+        {name: Split(source, indices) for name, indices in splits.items()},
+        labels.names,
+        kind=labels.kind,
+        notes=(*source.notes, *labels.notes),
+        warnings=source.warnings,
+    )
+    return _hold_out(dataset, source, config)
+
+
+def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
+    """Divides the split train if the data set holds out nothing."""
     train, percent = dataset.splits.get("train"), config.test_percent
     if not train or not without_held_out(dataset.splits, config.test_split):
         return dataset
-    kind, labels = dataset.kind, train.labels if train.labels_are_known else None
-    if labels is None:
-        kind, labels = "numbers", np.zeros((len(train), 1))
-    known = names or range(len(train)), kind, labels, train.groups
-    held_out = divide(*known, seed=config.split_seed, percent=percent) == 1
+    known: tuple = ("numbers", np.zeros((len(train), 1)))
+    if train.labels_are_known:
+        known = (dataset.kind, train.labels)
+    names = source.keys and [source.keys[i] for i in train.indices]
+    share = {"seed": config.split_seed, "percent": percent}
+    held_out = divide(names or range(len(train)), *known, train.groups, **share) == 1
     if not held_out.any():
         return dataset
     divided = {"train": train.part(np.flatnonzero(~held_out))}
@@ -226,8 +237,8 @@ def hold_out(
     unit = LABEL_KINDS[dataset.kind].unit if dataset.class_names else "the pictures"
     whole = "" if train.groups is None else ", in whole groups"
     text = (
-        f"{lacks}: {percent:g} % of {unit}, {held_out.sum():,} pictures, are held out{whole}. "
-        f"Give data.test_percent, or a {lacks.removeprefix('no ')}"
+        f"{source.lacks}: {percent:g} % of {unit}, {held_out.sum():,} pictures, are held out{whole}"
+        f". Give data.test_percent, or a {source.lacks.removeprefix('no ')}"
     )
     return dataclasses.replace(dataset, splits=dataset.splits | divided, held_out_by=text)
 

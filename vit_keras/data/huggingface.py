@@ -1,19 +1,17 @@
 """`hf:NAME`: data sets of the Hugging Face Hub, read by index with the library `datasets`."""
 
 import dataclasses
-import itertools
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import FLAGGED, Annotated, Cleaned, clean, known_sides
-from vit_keras.data.dataset import Dataset, Split, as_labels, read_file
-from vit_keras.data.held_out import hold_out
-from vit_keras.data.labels import NO_CLASS, Labels, no_labels, read_labels, text_of
+from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
+from vit_keras.data.dataset import Dataset, Source, in_sequence, read_file
+from vit_keras.data.files import with_boxes
+from vit_keras.data.held_out import open_source
+from vit_keras.data.labels import Labels, no_labels, read_labels, text_of
 from vit_keras.support import extras
 from vit_keras.support.checks import is_number, short
 from vit_keras.support.files import check_arrived
@@ -46,36 +44,21 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
         ImportError: If `datasets` or Pillow is not installed.
     """
     opened = _opened(name)
-    features = next(iter(opened.values())).features
-    image, boxed = _image_column(name, features), _object_column(name, features, config, task)
-    columns = () if boxed else _label_columns(name, features, config, labeled)
-    boxes, end, splits, warnings = None, 0, {}, tuple[str, ...]()
+    rows = _library().concatenate_datasets([*opened.values()])
+    files = [(os.path.basename(file["filename"]), file["filename"]) for file in rows.cache_files]
+    image, boxed = _image_column(name, rows.features), _object_column(name, rows, config, task)
+    columns = () if boxed else _label_columns(name, rows.features, config, labeled)
+    known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
+    if column := config.group_column:
+        known["groups"] = [str(text_of(cell) or "") for cell in _cells(rows, column)]
+    labels = _labels(name, rows, columns, config, task) if columns else no_labels(len(rows))
+    source = Source(
+        f"hf:{name}", labels, _pictures(rows, image), files=lambda indices: files, **known
+    )
     if boxed:
-        boxes, names, notes, warnings = _boxes(name, opened, image, boxed)
-        labels = Labels("boxes", names, boxes.present(len(names)), notes)
-    else:
-        labels = _labels(name, opened, columns, config, task, labeled)
-    for key, rows in opened.items():
-        numbers = np.arange(end, end := end + len(rows))
-        values = labels.values[numbers]
-        known = values != NO_CLASS if values.ndim == 1 else ~np.isnan(values).all(axis=1)
-        if labeled and not known.any():
-            continue  # a test split whose labels are withheld
-        if labeled and not known.all():
-            (without,) = np.nonzero(~known)
-            raise ValueError(
-                f"Every picture must have a label. Received: hf:{name} {key}[{without[0]}] without "
-                f"one, and {len(without)} in all. Name the column of the labels in "
-                "data.label_columns, or learn without labels"
-            )
-        groups = config.group_column and [
-            str(text_of(cell) or "") for cell in _cells(rows, config.group_column)
-        ]
-        of_split = boxes and boxes.part(numbers)
-        splits[key] = _split(f"hf:{name} {key}", rows, image, values, groups, of_split)
-    known = {"kind": labels.kind, "notes": labels.notes, "warnings": warnings}
-    dataset = Dataset(f"hf:{name}", splits, labels.names, **known)
-    return hold_out(dataset, "no held-out split", config)
+        pictures, order = _annotated(rows, boxed, source.name_of)
+        source = with_boxes(source, "", pictures, order, is_sure=False)
+    return open_source(source, config, labeled)
 
 
 def _library() -> Any:
@@ -144,46 +127,35 @@ def _cells(rows, column) -> list:
     return [[*map(text, cell)] if isinstance(cell, list) else text(cell) for cell in cells]
 
 
-def _labels(name, opened, columns, config, task, labeled) -> Labels:
-    """Returns the labels of all splits in order; no classes at all if one is unknown."""
-    none = no_labels(sum(map(len, opened.values())))
-    if not columns:
-        return none
-    cells = {c: [v for rows in opened.values() for v in _cells(rows, c)] for c in columns}
-    order = getattr(_element(next(iter(opened.values())).features[columns[0]]), "names", None)
+def _labels(name, rows, columns, config, task) -> Labels:
+    cells = {column: _cells(rows, column) for column in columns}
+    order = getattr(_element(rows.features[columns[0]]), "names", None)
     config = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
-    labels = read_labels(f"hf:{name}", cells, config, task, order)
-    if not labeled and labels.kind == "classes" and (labels.values == NO_CLASS).any():
-        return none
-    return labels
+    return read_labels(f"hf:{name}", cells, config, task, order)
 
 
-def _object_column(name, features, config, task) -> str | None:
+def _object_column(name, rows, config, task) -> str | None:
     """Returns the column of lists of objects with a field bbox; None for another task."""
     if task not in ("auto", "boxes") or (task == "auto" and config.label_columns):
         return None
-    kinds = {key: _element(kind) for key, kind in features.items()}
+    kinds = {key: _element(kind) for key, kind in rows.features.items()}
     columns = [key for key, kind in kinds.items() if isinstance(kind, dict) and "bbox" in kind]
     if task == "boxes" and not columns:
-        raise ValueError(f"A column must hold objects with a bbox. {_received(name, features)}")
+        received = _received(name, rows.features)
+        raise ValueError(f"A column must hold objects with a bbox. {received}")
     return next(iter(columns), None)
 
 
-def _boxes(name, opened, image, column) -> Cleaned:
-    """Reads the boxes of the pictures of all splits in order."""
-    pictures, places = list[Annotated](), list[tuple]()
-    for key, rows in opened.items():
-        fields = _element(rows.features[column])
-        sides = SIDES if {*SIDES} <= {*rows.features} else ()
-        kind = next((field for field in KINDS if field in fields), "")
-        order = getattr(_element(fields.get(kind)), "names", ())
-        places += zip(itertools.repeat(_pictures(rows, image)), range(len(rows)))
-        for i, (cell, *said) in enumerate(zip(*(_cells(rows, c) for c in (column, *sides)))):
-            where = f"hf:{name} {key}[{i}]"
-            objects = [_object(where, item, kind, order) for item in _items(where, cell)]
-            pictures.append(Annotated(where, "", key, objects, known_sides(*said or (0,))))
-    read = lambda number: places[number][0](places[number][1])
-    return clean(pictures, read, order, is_sure=False)
+def _annotated(rows, column, name_of) -> tuple[list[Annotated], Sequence[str]]:
+    """Returns what is annotated in each picture, and the names of the classes in order."""
+    fields, pictures = _element(rows.features[column]), list[Annotated]()
+    sides = SIDES if {*SIDES} <= {*rows.features} else ()
+    kind = next((field for field in KINDS if field in fields), "")
+    order = getattr(_element(fields.get(kind)), "names", ())
+    for i, (cell, *said) in enumerate(zip(*(_cells(rows, c) for c in (column, *sides)))):
+        objects = [_object(name_of(i), item, kind, order) for item in _items(name_of(i), cell)]
+        pictures.append(Annotated(name_of(i), "", "", objects, known_sides(*said or (0,))))
+    return pictures, order
 
 
 def _items(where, cell) -> list[dict]:
@@ -213,9 +185,9 @@ def _object(where, item, kind, order) -> tuple:
     return str(text_of(value)), *box, next(flags, 0)
 
 
-def _pictures(split, image) -> Callable[[int], bytes]:
+def _pictures(rows, image) -> Callable[[int], bytes]:
     """Returns a function that reads the bytes of the picture at an index."""
-    pictures = split.select_columns([image]).cast_column(image, _library().Image(decode=False))
+    pictures = rows.select_columns([image]).cast_column(image, _library().Image(decode=False))
 
     def picture(i):
         value = pictures[i][image] or {}
@@ -226,18 +198,3 @@ def _pictures(split, image) -> Callable[[int], bytes]:
         return read_file(value["path"])
 
     return picture
-
-
-def _split(name, split, image, values, groups, boxes) -> Split:
-    """Makes the split of a data set; the names of its pictures begin with `name`."""
-    values, picture = as_labels(values), _pictures(split, image)
-    labels = boxes or values
-    paths = [file["filename"] for file in split.cache_files]
-    return Split(
-        values,
-        encoded=lambda i: (picture(i), labels[i]),
-        name=lambda i: f"{name}[{i}]",
-        files=lambda: [(os.path.basename(path), path) for path in paths],
-        groups=groups,
-        sides=boxes and boxes.sides,
-    )

@@ -170,19 +170,20 @@ class Labels(NamedTuple):
         kind: A name in `vit_keras.support.tasks.KINDS`.
         names: The names of the outputs; empty without labels.
         values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; `(N, K)` float32 with
-            NaN for unknown values otherwise.
+            NaN for unknown values otherwise. For masks, a function that returns which classes each
+            has, `(N, K)`; it reads them.
         notes: What was found or guessed, one sentence each.
     """
 
     kind: str
     names: tuple[str, ...]
-    values: np.ndarray
+    values: Any
     notes: tuple[str, ...] = ()
 
 
 def no_labels(count: int, kind: str = "classes") -> Labels:
-    """Returns the labels of pictures without labels, or with masks."""
-    return Labels(kind, (), np.zeros((count, 1)) if kind == "masks" else np.zeros(count, "int32"))
+    """Returns the labels of pictures without labels, or whose masks are not yet known."""
+    return Labels(kind, (), np.zeros(count, "int32"))
 
 
 def text_of(cell: Any) -> str | list | None:

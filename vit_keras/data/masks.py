@@ -3,12 +3,12 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Split, WholeFault, read_file
+from vit_keras.data.dataset import WholeFault, read_file
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
 from vit_keras.support.checks import listed
@@ -194,12 +194,14 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
     return np.stack([*read_ahead(look, masks, AHEAD)])
 
 
-def mask_split(images: Sequence[str], masks: Sequence[str], code: MaskCode, **options) -> Split:
-    """Makes a split of picture files whose labels are masks `(H, W)` uint8."""
+def mask_reader(
+    name_of: Callable[[int], str], masks: Sequence[str], code: MaskCode
+) -> Callable[[int, tuple[int, int]], np.ndarray]:
+    """Returns a function that reads the mask `(H, W)` uint8 of a picture with some sides."""
 
-    def decode_mask(index: int, data: bytes, sides: tuple[int, int]) -> np.ndarray:
+    def read(index, sides):
         try:
-            mask = code(data)
+            mask = code(read_file(masks[index]))
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise WholeFault(f"{masks[index]!r} cannot be read as a mask ({reason})") from error
@@ -207,18 +209,12 @@ def mask_split(images: Sequence[str], masks: Sequence[str], code: MaskCode, **op
             (height, width), (rows, columns) = sides, mask.shape
             raise WholeFault(
                 "A picture and its mask must have the same size. Received: "
-                f"{images[index]!r} with {width}x{height} pixels and {masks[index]!r} with "
+                f"{name_of(index)!r} with {width}x{height} pixels and {masks[index]!r} with "
                 f"{columns}x{rows}"
             )
         return mask
 
-    return Split(
-        lambda: levels_in(masks, code)[:, : len(code.names)],
-        encoded=lambda i: (read_file(images[i]), read_file(masks[i])),
-        size=len(images),
-        mask=decode_mask,
-        **options,
-    )
+    return read
 
 
 def holds_masks(path: str) -> bool:

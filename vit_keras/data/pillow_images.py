@@ -97,12 +97,15 @@ def read_encoded(
 
 
 def decode(
-    data: bytes, channels: int | None, levels: float | None = None, bands: Sequence[int] = ()
+    data: bytes | np.ndarray,
+    channels: int | None,
+    levels: float | None = None,
+    bands: Sequence[int] = (),
 ):
     """Decodes a picture file to an upright picture of `transforms`.
 
     Args:
-        data: The bytes of the file.
+        data: The bytes of the file, or pixels `(H, W, C)`.
         channels: As for `read_image`; None for all colors.
         levels: As for `read_image`.
         bands: As for `read_image`.
@@ -124,12 +127,10 @@ def _decode_by_pillow(data, channels, bands):
     with open_encoded(data) as picture:
         if picture.format == "PNG":
             check_png_rows(data)
-        if picture.format in TURNED_BY_PILLOW:
-            return _converted(_upright(picture), channels, bands)
         if is_deep_png(data):
             samples = read_png(data, picture, _exif_orientation(picture))
             return choose_channels(*samples, channels, bands)
-        picture.load()
+        picture.load()  # which turns a TIFF and a HEIF, and gives an AVIF its tag
         orientation = _exif_orientation(picture)
         turned = picture if orientation == 1 else picture.transpose(TURNS[orientation - 2])
         return _converted(turned, channels, bands)
@@ -223,13 +224,6 @@ def _exif_orientation(picture) -> int:
     except Exception:  # Pillow may raise anything for a damaged record; the pixels are intact
         return 1
     return orientation if orientation in range(1, 9) else 1
-
-
-def _upright(picture):
-    """Loads a picture, which turns a TIFF upright; turns an AVIF by the tag that Pillow adds."""
-    picture.load()
-    ops = extras.require("PIL.ImageOps", extra="data", purpose="Reading pictures")
-    return ops.exif_transpose(picture)
 
 
 def _converted(picture, channels, bands):

@@ -30,12 +30,10 @@ HASHED = 128  # pixels: pictures are reduced to one or two times this side befor
 BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
 COLOR_DISTANCE = 16  # levels that a quarter's mean color may differ by in a copy
-DEPTHS = {"uint8": "8 bits", "uint16": "16 bits", "float32": "floats"}
-MODES = {  # by Pillow's modes; all others have palettes
-    **dict.fromkeys(("1", "L"), "grayscale"),
-    **dict.fromkeys(("RGB", "YCbCr"), "RGB"),
-    **dict.fromkeys(("RGBA", "LA", "PA", "RGBa", "La"), "with transparency"),
-    "CMYK": "CMYK",
+SPOILED = {  # by the field in which two pictures that look alike differ
+    "split": "in two splits, so that the measured accuracy is too high: keep one of each",
+    "class_name": "with two labels: compare them, and keep the right one",
+    "": "twice in a class: keep one of each",
 }
 SKEWED = 3.0  # ratio of the largest class to the smallest
 FEW = 10  # training pictures per class
@@ -58,8 +56,7 @@ class Picture(NamedTuple):
         error: Why training cannot read it, or None.
         width: The upright width in pixels.
         height: The upright height in pixels.
-        kind: A description such as "RGB", "grayscale", "with transparency", or "16 bits of 6
-            channels".
+        kind: Pillow's mode, such as "RGB", "L" or "P, transparent", or "uint16 of 6 channels".
         digest: The SHA-256 of its bytes.
         phash: The 64 bits of the perceptual hash.
         colors: The mean RGB levels of each quarter.
@@ -119,45 +116,29 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
 
 
 def _look(split_name, split, index, text):
-    name = split.name(index) if split.name else f"{split_name}[{index}]"
+    name = split.name(index)
+    channels = 3 if split.channels == 1 and not split.bands else split.channels  # for the colors
     try:
-        pixels, data, label = _read(split, index)
+        data = split.encoded(index)
+        pixels = as_array(decode(data, channels, None, split.bands))
         at_levels(pixels, split.levels)
+        label = split.label(index, pixels.shape[:2])
         kind = _kind(data, pixels) if isinstance(data, bytes) else "in memory"
     except ImportError:
         raise
     except Exception as error:  # libraries for files raise errors of their own
         return Picture(name, split_name, text(split.labels[index]), split.fault(index, error))
-    (height, width), digest = pixels.shape[:2], hashlib.sha256(data).hexdigest()
+    (height, width), digest = pixels.shape[:2], hashlib.sha256(bytes(data)).hexdigest()
     levels = pixels.min().item(), pixels.max().item()
     known = (name, split_name, text(label), None, width, height, kind, digest)
     return Picture(*known, *hashes(pixels), levels)
 
 
-def _read(split, index):
-    """Returns the pixels `(H, W, C)` of a file, its bytes, and the label."""
-    encoded = split.encoded(index)
-    if encoded is None:
-        image = split.read(index)
-        return image, image, split.labels[index]
-    data, label = encoded
-    if split.has_masks:
-        label = split.decoded(index)[1]
-    channels = split.channels
-    if channels == 1 and not split.bands:
-        channels = 3  # to compare colors
-    return as_array(decode(data, channels, None, split.bands)), data, label
-
-
 def _kind(data, pixels):
     if pixels.dtype == np.uint8:
         with contextlib.suppress(ValueError), open_encoded(data) as picture:
-            if "transparency" in picture.info:
-                return MODES["RGBA"]
-            return MODES.get(picture.mode, "with a palette")
-    count = as_array(decode(data, None)).shape[-1]
-    color = {1: "gray", 3: "RGB"}.get(count, f"{count} channels")
-    return f"{DEPTHS[str(pixels.dtype)]} of {color}"
+            return picture.mode + ", transparent" * picture.has_transparency_data
+    return f"{pixels.dtype} of {as_array(decode(data, None)).shape[-1]} channels"
 
 
 def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
@@ -193,6 +174,12 @@ class Pair(NamedTuple):
     def is_exact(self) -> bool:
         """Whether both have the same bytes."""
         return self.first.digest == self.second.digest
+
+    def spoils(self, field: str) -> bool:
+        """Whether the pair belongs to a row of `SPOILED`."""
+        fields = ("split", "class_name")
+        differ = [f for f in fields if getattr(self.first, f) != getattr(self.second, f)]
+        return field in (differ or [""])
 
 
 def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
@@ -402,18 +389,8 @@ class Review:
             }
             for pair in pairs
         ]
-        leaks = lambda pair: pair.first.split != pair.second.split
-        conflicts = lambda pair: pair.first.class_name != pair.second.class_name
-        for holds, what in (
-            (leaks, "in two splits, so that the measured accuracy is too high: keep one of each"),
-            (conflicts, "with two labels: compare them, and keep the right one"),
-            (
-                lambda pair: not (leaks(pair) or conflicts(pair)),
-                "twice in a class: keep one of each",
-            ),
-        ):
-            chosen = [*filter(holds, pairs)]
-            if chosen:
+        for field, what in SPOILED.items():
+            if chosen := [pair for pair in pairs if pair.spoils(field)]:
                 count = len({pair.second.name for pair in chosen})
                 head = f"pictures that look alike, {what} ({count:,})"
                 self.warnings.append(_block(head, [*map(_line, chosen)]))

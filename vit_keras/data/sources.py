@@ -5,6 +5,7 @@ import difflib
 import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -16,13 +17,14 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data import files, huggingface, shards, table, tfds
-from vit_keras.data.dataset import Dataset, UnreadableImages, from_arrays
+from vit_keras.data.dataset import Dataset, Source, UnreadableImages, as_labels, in_sequence
 from vit_keras.data.deep_images import type_in_header
 from vit_keras.data.depth import LEAST_OF_16, as_array
-from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.data.held_out import open_source
+from vit_keras.data.labels import LABEL_KINDS, Labels
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
-from vit_keras.support.checks import read_json, with_checksums
+from vit_keras.support.checks import differences, read_json, short, with_checksums
 from vit_keras.support.files import sha256, write_text
 from vit_keras.support.machine import read_ahead
 
@@ -43,11 +45,12 @@ def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
-    splits = {
-        name: from_arrays(np.repeat(images, channels, axis=-1), labels)
-        for name, (images, labels) in digits().items()
-    }
-    return Dataset("digits", splits, tuple("0123456789"))
+    of_splits = digits()
+    images, labels = map(np.concatenate, zip(*of_splits.values()))
+    known = in_sequence("digits", {name: len(images) for name, (images, _) in of_splits.items()})
+    images = np.repeat(images, channels, axis=-1)
+    names = Labels("classes", tuple("0123456789"), as_labels(labels))
+    return open_source(Source("digits", names, images.__getitem__, **known), config)
 
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
@@ -57,7 +60,7 @@ SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Dataset]] = {
     "table": table.load,
     "shards": shards.load,
     "hf": huggingface.load,
-    "tfds": lambda name, config, task, labeled: tfds.load(name, config),
+    "tfds": tfds.load,
     "vtab": lambda name, config, task, labeled: tfds.load_vtab(name, config),
 }
 _SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
@@ -197,45 +200,38 @@ def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
 
 
 def _levels_of(dataset) -> Any:
+    seen: set[float] = set()
     jobs = [(split, i) for split in dataset.splits.values() for i in _candidates(split)]
-    kinds = read_ahead(lambda job: _type(*job), jobs, AHEAD)
-    deep = [(kind, job) for kind, job in zip(kinds, jobs) if kind != "uint8"]
-    if any(kind == "float32" for kind, _ in deep):
-        return "float"
-    if not deep:
-        return 255
-    highest = read_ahead(lambda row: _highest(*row[1]), deep, AHEAD)
-    return 65535 if any(level >= LEAST_OF_16 for level in highest) else 4095
+    seen.update(read_ahead(lambda job: _white(*job, seen), jobs, AHEAD))
+    return "float" if math.inf in seen else max(seen, default=255)
 
 
 def _candidates(split):
     """Returns the indices of the pictures whose depth is examined."""
-    suffix = lambda i: os.path.splitext(split.name(i))[1].lower() if split.name else ""
+    suffix = lambda i: os.path.splitext(split.name(i))[1].lower()
     if len(split) and suffix(0) in SUFFIXES:
         return [i for i in range(len(split)) if suffix(i) in DEEP]
     return range(0, len(split), -(-len(split) // SAMPLE) or 1)
 
 
-def _type(split, index):
-    """Returns the type of a picture's pixels, from its header."""
+def _white(split, index, seen) -> float:
+    """Returns the level of white that a picture needs, infinity for floats.
+
+    If 65535 was seen, the level of pictures with more than 8 bits need not be read.
+    """
     try:
-        name = split.name(index) if split.name else ""
+        name = split.name(index)
         if name.lower().endswith(".png") and os.path.isfile(name):
             with open(name, "rb") as file:
-                return type_in_header(file.read(32))  # enough to know the depth
-        if (data := split.encoded(index)) is not None:
-            return type_in_header(data[0])
-        kind = split.read(index).dtype
-        return "float32" if kind.kind == "f" else "uint8" if kind.itemsize == 1 else "uint16"
+                kind = type_in_header(file.read(32))  # enough to know the depth
+        else:
+            kind = type_in_header(split.encoded(index))
+        if kind == "uint16" and 65535 not in seen:
+            highest = int(as_array(split.read_as(None).decoded(index)[0]).max())
+            seen.add(65535 if highest >= LEAST_OF_16 else 4095)
+        return {"uint8": 255, "float32": math.inf}.get(kind, 4095)
     except Exception:  # the run reports that, or takes another picture
-        return "uint8"
-
-
-def _highest(split, index):
-    try:
-        return int(as_array(split.read_as(None).decoded(index)[0]).max())
-    except Exception:  # as above
-        return 0
+        return 255
 
 
 RECORD = "dataset.json"
@@ -264,9 +260,8 @@ def fingerprint(dataset) -> dict[str, Any]:
         then a SHA-256 of the times of each split's files.
     """
     files = {
-        name: [(file, path, *_status(path)) for file, path in split.files()]
+        name: [(file, path, *_status(path)) for file, path in split.files or ()]
         for name, split in dataset.splits.items()
-        if split.files
     }
     is_read = sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES
     counts, digests = {}, {}
@@ -274,7 +269,7 @@ def fingerprint(dataset) -> dict[str, Any]:
         counts[name] = _by_class(split, dataset)
         lines = [
             f"{file} {size} {_content(path) if is_read else ''}"
-            for file, path, size, _ in files.get(name, ())
+            for file, path, size, _ in files[name]
         ]
         values = b"" if lines and dataset.kind in IN_FILES else split.labels.tobytes()
         digests[name] = hashlib.sha256(os.fsencode("\n".join(lines)) + values).hexdigest()
@@ -359,25 +354,13 @@ def _by_class(split, dataset):
 
 def _changes(recorded, current):
     """Describes the differences between two fingerprints."""
-    before, now = recorded["classes"], current["classes"]
-    changes = [
-        f"{change}: {', '.join(map(repr, names))}"
-        for change, names in (
-            ("classes added", [name for name in now if name not in before]),
-            ("classes removed", [name for name in before if name not in now]),
-        )
-        if names
+    counts = [
+        {f"{split}/{name}": n for split, of in known["images"].items() for name, n in of.items()}
+        for known in (recorded, current)
     ]
-    if not changes and before != now:
-        changes.append("classes in another order")
-    for split in sorted({*recorded["images"], *current["images"]}):
-        then, here = (known["images"].get(split, {}) for known in (recorded, current))
-        counts = [
-            f"{split}/{name}: {then.get(name, 0)} images then, {here.get(name, 0)} now"
-            for name in {**then, **here}
-            if then.get(name, 0) != here.get(name, 0)
-        ]
-        if not counts and recorded["sha256"].get(split) != current["sha256"].get(split):
-            counts = [f"{split}: as many images, but other names, sizes or contents of files"]
-        changes += counts
-    return changes
+    changes = differences(*counts, {**counts[0], **counts[1]})
+    if not changes and recorded["classes"] != current["classes"]:
+        changes = [f"classes: {short(recorded['classes'])} there, {short(current['classes'])} here"]
+    before, now = recorded["sha256"], current["sha256"]
+    changed = [split for split in {**before, **now} if before.get(split) != now.get(split)]
+    return [*changes, *(f"{split}: other names, sizes or contents of files" for split in changed)]

@@ -14,7 +14,13 @@ from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
 from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
 from vit_keras.data.dataset import Dataset, split_name
-from vit_keras.data.files import Rows, labels_in_names, open_rows, with_boxes, with_masks
+from vit_keras.data.files import (
+    file_source,
+    labels_in_names,
+    open_files,
+    with_boxes,
+    with_masks,
+)
 from vit_keras.data.labels import (
     EMPTY,
     YES_OR_NO,
@@ -103,30 +109,28 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     edges = [name for names in EDGES for name in table.named(names)[:1]]
     is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
     has_boxes = task == "boxes" or (task == "auto" and is_long)
-    labels, groups = no_labels(len(paths)), None
+    labels = no_labels(len(paths))
     if not has_boxes:
         labels = _labels(table, paths, config, task, labeled, used, masks)
-    if config.group_column:
-        groups = [
-            str(text_of(cell) or "") for cell in table.column(config.group_column, "group_column")
-        ]
-    looking = _look_like_groups(table, used | {*config.label_columns})
-    rows = Rows(
-        name=f"table:{path}",
-        root=files.root,
-        files=paths,
-        labels=labels,
-        splits=splits,
-        lacks="no row of the split test" if split_column else "no column split",
-        groups=groups,
-        notes=(*table.notes, *labels.notes),
-        warnings=() if groups else tuple(looking),
-    )
-    if labels.kind == "masks":
-        rows = with_masks(rows, _paths(files, table, masks[0]), config)
+    known = {
+        "lacks": "no row of the split test" if split_column else "no column split",
+        "notes": tuple(table.notes),
+    }
+    if name := config.group_column:
+        known["groups"] = [str(text_of(cell) or "") for cell in table.column(name, "group_column")]
+    else:
+        known["warnings"] = tuple(_look_like_groups(table, used | {*config.label_columns}))
     if has_boxes:
-        rows = _with_boxes(rows, table, edges, config)
-    return open_rows(rows, config)
+        first, pictures = _annotated(table, paths, splits, edges, config)
+        labels, paths, splits = no_labels(len(first)), [paths[i] for i in first], splits[first]
+        if "groups" in known:
+            known["groups"] = [known["groups"][i] for i in first]
+    source = file_source(f"table:{path}", files.root, paths, labels, splits, **known)
+    if labels.kind == "masks":
+        source = with_masks(source, files.root, _paths(files, table, masks[0]), config)
+    if has_boxes:
+        source = with_boxes(source, files.root, pictures)
+    return open_files(source, config, labeled)
 
 
 def read_table(path: str, config: DataConfig) -> Table:
@@ -139,13 +143,7 @@ def read_table(path: str, config: DataConfig) -> Table:
         )
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
-    table = _parquet(path) if suffix == PARQUET else _csv(path, config)
-    if not any(map(len, table.columns.values())):
-        raise ValueError(
-            f"A table needs rows below its header. Received: {path!r} with the columns "
-            f"{list(table.columns)} and no row"
-        )
-    return table
+    return _parquet(path) if suffix == PARQUET else _csv(path, config)
 
 
 def _parquet(path):
@@ -335,8 +333,12 @@ def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
     return read_labels(table.path, columns, config, task)
 
 
-def _with_boxes(rows: Rows, table: Table, edges, config: DataConfig) -> Rows:
-    """Joins the rows of each picture, which hold an object each, or nothing."""
+def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[list[int], list]:
+    """Joins the rows of each picture, which hold an object each, or nothing.
+
+    Returns:
+        The first row of each picture, and what is annotated in it.
+    """
     kinds = [*config.label_columns, *table.named(LABELS)][:1]
     if len(edges) < len(EDGES) or not kinds:
         raise ValueError(
@@ -347,32 +349,28 @@ def _with_boxes(rows: Rows, table: Table, edges, config: DataConfig) -> Rows:
     take = lambda names: [
         text * (text.casefold() not in EMPTY) for name in names[:1] for text in cells_of(name)
     ]
-    flags = np.zeros(len(rows.files))
+    flags = np.zeros(len(paths))
     for flag, names in FLAGGED.items():
         for row, text in enumerate(take(table.named(names))):
             flags[row] = flag if YES_OR_NO.get(text.casefold()) else flags[row]
+    sides = [[as_number(text) or 0 for text in take(table.named(names))] for names in SIDES]
+    source, pictures = os.path.basename(table.path), dict[str, tuple[int, Annotated]]()
     objects = collections.defaultdict[str, list[tuple]](list)
-    cells = zip(*(take([name]) for name in (*kinds, *edges)))
-    for row, (file, (kind, *texts)) in enumerate(zip(rows.files, cells)):
+    cells = zip(paths, *(take([name]) for name in (*kinds, *edges)))
+    for row, (file, kind, *texts) in enumerate(cells):
         corners = [*map(as_number, texts)]
         if bool(kind) != any(texts) or (kind and None in corners):
             raise ValueError(
                 f"Each row of {table.path!r} must hold a class and numbers in {edges}, or none of "
                 f"them. Received: {[kind, *texts]} in row {row + 1}"
             )
+        said = known_sides(*(of[row] if of else 0 for of in sides))
         objects[file] += [(kind, *corners, flags[row])] if kind else []
-    first = {file: row for row, file in reversed([*enumerate(rows.files)])}
-    if wrong := [f for f, split in zip(rows.files, rows.splits) if split != rows.splits[first[f]]]:
-        raise ValueError(f"A picture must be in one split. Received: {wrong[0]!r} in several")
-    sides = [[as_number(text) or 0 for text in take(table.named(names))] for names in SIDES]
-    source = os.path.basename(table.path)
-    numbers = sorted(first.values())
-    pictures = [
-        Annotated(rows.files[i], source, rows.splits[i], objects[rows.files[i]], said)
-        for i in numbers
-        for said in [known_sides(*(of[i] if of else 0 for of in sides))]
-    ]
-    return with_boxes(rows.part(np.array(numbers)), pictures)
+        annotated = Annotated(file, source, splits[row], objects[file], said)
+        if pictures.setdefault(file, (row, annotated))[1].split != splits[row]:
+            raise ValueError(f"A picture must be in one split. Received: {file!r} in several")
+    rows, known = zip(*pictures.values())
+    return [*rows], [*known]
 
 
 def _look_like_groups(table: Table, used):

@@ -6,18 +6,28 @@ and mirrored.
 """
 
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Split, UnreadableImageError, joined
-from vit_keras.data.pillow_images import unreadable_message
+from vit_keras.data.dataset import Dataset, in_sequence, joined
+from vit_keras.data.depth import as_array
+from vit_keras.data.held_out import open_source
+from vit_keras.data.pillow_images import decode
+from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
+from vit_keras.data.shards.formats import (
+    FORMATS,
+    Parse,
+    array_record_reader,
+    scan_array_record,
+    scan_tfrecord,
+)
 from vit_keras.support import extras
-from vit_keras.support.machine import read_ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +79,21 @@ CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
 CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
 
 
-AHEAD = 256  # records whose labels are read ahead
-HEADER, FOOTER = 12, 4  # bytes: a record's length and its checksum; the record's checksum
-
-
-def load(name: str, config: DataConfig, label: Label | None = None) -> Dataset:
-    """Opens a data set, and prepares it first if necessary.
+def load(
+    name: str,
+    config: DataConfig,
+    task: str = "auto",
+    labeled: bool = True,
+    vtab: str | None = None,
+) -> Dataset:
+    """Opens a data set, and prepares it first if necessary. Its files are read as shards are.
 
     Args:
         name: A name such as cifar10:3.0.2 or eurosat/rgb.
         config: Gives the location of the files.
-        label: Computes the class of an example; by default, the data set's label is the class.
+        task: Unused; these data sets hold only classes.
+        labeled: Whether all pictures must have a class.
+        vtab: The task of VTAB that the data set is read for.
 
     Raises:
         ValueError: If the name is unknown, if the data set cannot be prepared, or if it has no
@@ -89,15 +103,37 @@ def load(name: str, config: DataConfig, label: Label | None = None) -> Dataset:
             installed.
     """
     builder = _prepared(name, config)
-    image, label = _features(builder, label)
-    splits = {
-        split: _split(builder, split, image, label)
-        for split, info in builder.info.splits.items()
-        if info.num_examples
-    }
+    if (kind := builder.info.file_format.value) not in ("tfrecord", "array_record"):
+        raise ValueError(
+            f"Data sets must be prepared as array_record or tfrecord to be read by index. "
+            f"Received: tfds:{builder.name} as {kind}"
+        )
+    of = TASKS[vtab] if vtab else None
+    image, label = _features(builder, of and of.label)
+    parse = _parser(builder, image, label)
+    form = FORMATS[kind]._replace(scan=functools.partial(_SCANS[kind], parse=parse))
+    if kind == "array_record":
+        form = form._replace(reader=functools.partial(array_record_reader, parse=parse))
     (key, *_) = label.reads
-    names = tuple(getattr(builder.info.features[key], "names", ()))  # if a feature is the label
-    return Dataset(f"tfds:{name}", splits, names)
+    names = getattr(builder.info.features[key], "names", ())  # if a feature is the label
+    if of and of.label:
+        names = map(str, range(of.num_classes))
+    splits = {key: info for key, info in builder.info.splits.items() if info.num_examples}
+    files = {key: [*_shards(info)] for key, info in splits.items()}
+    shards = Shards(files, kind, tuple(names))
+    source = shard_source(f"tfds:{name}", shards, form, f"{name} for {vtab}", config)
+    sizes = {key: info.num_examples for key, info in splits.items()}
+    known = in_sequence(f"tfds:{builder.name}", sizes)
+    source = dataclasses.replace(source, lacks="no held-out split", **known)
+    if of and of.pixel_scale != 1:
+        scaled = lambda i: as_array(decode(encoded(i), None)) * of.pixel_scale
+        encoded, source = source.read, dataclasses.replace(source, read=scaled)
+    return open_source(source, config, labeled)
+
+
+def _shards(info) -> Iterator[Shard]:
+    for path, length in zip(map(os.fspath, info.filepaths), info.shard_lengths, strict=True):
+        yield Shard(path, *size_and_stamp(path), length)
 
 
 def _tfds():
@@ -151,93 +187,21 @@ def _features(builder, label):
     return kinds[tfds.features.Image], label
 
 
-def _split(builder, split, image, label):
+def _parser(builder, image, label) -> Parse:
+    """Returns a function from a record to the bytes of its picture and its class, if any."""
     tfds = _tfds()
-
-    info = builder.info.splits[split]
-    get = _reader(builder, split)
-    skip = {image: tfds.decode.SkipDecoding()}
     read = {key: builder.info.features[key] for key in (image, *label.reads)}
-    features = tfds.features.FeaturesDict(read)
+    features, skip = tfds.features.FeaturesDict(read), {image: tfds.decode.SkipDecoding()}
 
-    def encoded(index):
-        example = features.deserialize_example_np(get(index), decoders=skip)
-        return example[image], np.int32(label.derive(example))
+    def parse(number, record, column):
+        example = features.deserialize_example_np(record, decoders=skip)
+        known = int(label.derive(example))
+        return example[image], None if known < 0 else known
 
-    def labels():
-        classes: list[int] = []
-        try:
-            classes.extend(read_ahead(lambda i: encoded(i)[1], range(info.num_examples), AHEAD))
-        except Exception as error:  # errors of protobuf and TensorFlow Datasets
-            message = unreadable_message(repr(name(len(classes))), str(error))
-            raise UnreadableImageError(message) from error
-        return np.array(classes, "int32")
-
-    name = lambda index: f"tfds:{builder.name} {split}[{index}]"
-    files = lambda: [(file.name, file) for file in info.filepaths]
-    return Split(labels, encoded=encoded, name=name, files=files, size=info.num_examples)
+    return parse
 
 
-def _reader(builder, split) -> Callable[[int], bytes]:
-    """Returns a function from an index to a record's bytes."""
-    tfds = _tfds()
-
-    form = builder.info.file_format
-    if form == tfds.core.FileFormat.TFRECORD:
-        info = builder.info.splits[split]
-        return record_reader([*map(os.fspath, info.filepaths)], info.shard_lengths)
-    raw = tfds.decode.DeserializeMethod.RAW_BYTES
-    try:
-        source = builder.as_data_source(split, deserialize_method=raw)
-    except NotImplementedError as error:
-        raise ValueError(
-            f"Data sets must be prepared as array_record or tfrecord to be read by index. "
-            f"Received: tfds:{builder.name} as {form.value}"
-        ) from error
-    return lambda index: source[int(index)]
-
-
-def record_reader(paths: list[str], lengths: list[int]) -> Callable[[int], bytes]:
-    """Returns a function that reads records of TFRecord files by index; reads only lengths first.
-
-    Args:
-        paths: The files.
-        lengths: The number of records that each file should hold.
-
-    Raises:
-        ValueError: If a file holds a different number of records.
-    """
-    tables = [np.array(record_offsets(path), "int64").reshape(-1, 2) for path in paths]
-    for path, table, length in zip(paths, tables, lengths, strict=True):
-        if len(table) != length:
-            raise ValueError(
-                f"{path!r} must hold {length} records. Received: {len(table)}. Prepare the data "
-                "set again"
-            )
-    ends, places = np.cumsum(lengths), np.concatenate(tables)
-
-    def read(index):
-        offset, size = places[index]
-        path = paths[np.searchsorted(ends, index, side="right")]
-        with open(path, "rb", buffering=0) as file:  # ImageNet has 1024 files
-            return os.pread(file.fileno(), size, offset)
-
-    return read
-
-
-def record_offsets(path: str) -> list[tuple[int, int]]:
-    """Returns the offset and the size in bytes of each whole record of a TFRecord file."""
-    records, place, end = [], 0, os.path.getsize(path)
-    with open(path, "rb", buffering=0) as file:
-        while place + HEADER <= end:
-            size = int.from_bytes(os.pread(file.fileno(), 8, place), "little")
-            place += HEADER + size + FOOTER
-            if place > end:
-                break
-            records.append((place - FOOTER - size, size))
-    return records
-
-
+_SCANS = {"tfrecord": scan_tfrecord, "array_record": scan_array_record}
 NATURAL, SPECIALIZED, STRUCTURED = GROUPS = ("natural", "specialized", "structured")
 
 
@@ -334,11 +298,8 @@ def load_vtab(name: str, config: DataConfig) -> Dataset:
             f"Received: dataset={f'vtab:{name}'!r}"
         )
     task = TASKS[name]
-    whole = load(task.dataset, config, task.label)
-    for split in whole.splits.values():
-        split.pixel_scale = task.pixel_scale
+    whole = load(task.dataset, dataclasses.replace(config, test_percent=0), vtab=name)
     slices = {"train800": task.train800, "val200": task.val200, "test": task.test}
     splits = {key: whole.split(part) for key, part in slices.items()}
     splits["train"] = joined(splits["train800"], splits["val200"])
-    names = whole.class_names if task.label is None else tuple(map(str, range(task.num_classes)))
-    return Dataset(f"vtab:{name}", splits, names)
+    return Dataset(f"vtab:{name}", splits, whole.class_names)

@@ -330,7 +330,7 @@ def evaluate(
         ```
     """
     check_classes(predictor, class_names, ignore_class_names)
-    paths = split.name and [split.name(index) for index in range(len(split))]
+    paths = split.source.files and [split.name(index) for index in range(len(split))]
     if predictions is not None:
         check_suffix(predictions)
     real_labels = None

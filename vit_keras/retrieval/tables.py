@@ -137,7 +137,7 @@ def _of_dataset(name, channels, config):
         for key, split in splits:
             labels = split.labels if np.ndim(split.labels) == 1 else [None] * len(split)
             for index, label in enumerate(labels):
-                path = split.name(index) if split.name else f"{name} {key}[{index}]"
+                path = split.name(index)
                 text = _label(dataset.class_names, label)
                 yield Picture(path, text, key, _size(path))
 
@@ -145,7 +145,7 @@ def _of_dataset(name, channels, config):
         place = int(np.searchsorted(ends, number, side="right"))
         split = splits[place][1]
         index = number - int(ends[place] - len(split))
-        if not split.files:  # images in memory
+        if not split.source.files:  # images in memory
             return split.read(index)
         try:
             return as_array(split.decoded(index)[0])

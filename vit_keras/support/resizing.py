@@ -298,18 +298,14 @@ def resize_position_embeddings(
         >>> resize_position_embeddings(at_224, (14, 14), (24, 24)).shape  # for 384 pixels
         (1, 577, 768)
     """
-    rows, columns = grid_matrices(old_grid, new_grid, interpolation)
     tokens = embeddings.shape[1] - math.prod(old_grid)
     if tokens < 0:
         raise ValueError(
             f"A grid of {old_grid[0]}x{old_grid[1]} needs {math.prod(old_grid)} position "
             f"embeddings. Received: {embeddings.shape[1]}"
         )
-    if tuple(old_grid) == tuple(new_grid):
-        return embeddings
-    prefix, grid = embeddings[:, :tokens], embeddings[0, tokens:]
-    grid = _resized(grid.reshape(*old_grid, -1), rows, columns)
-    return np.concatenate([prefix, grid[None]], axis=1)
+    grid = _resized(embeddings[0, tokens:], old_grid, new_grid, interpolation)
+    return np.concatenate([embeddings[:, :tokens], grid[None]], axis=1)
 
 
 def resize_relative_table(
@@ -342,19 +338,19 @@ def resize_relative_table(
         (2212, 12)
     """
     old, new = ((2 * rows - 1, 2 * columns - 1) for rows, columns in (old_grid, new_grid))
-    rows, columns = grid_matrices(old, new, interpolation)
-    if len(table) < math.prod(old):
+    if len(table) < (count := math.prod(old)):
         raise ValueError(
-            f"A grid of {old_grid[0]}x{old_grid[1]} has {math.prod(old)} offsets and needs a "
-            f"row for each. Received: {len(table)} rows"
+            f"A grid of {old_grid[0]}x{old_grid[1]} has {count} offsets and needs a row for each. "
+            f"Received: {len(table)} rows"
         )
-    if old == new:
-        return table
-    offsets, others = table[: math.prod(old)], table[math.prod(old) :]
-    return np.concatenate([_resized(offsets.reshape(*old, -1), rows, columns), others])
+    return np.concatenate([_resized(table[:count], old, new, interpolation), table[count:]])
 
 
-def _resized(grid, rows, columns):
-    """`(h, w, D)` -> `(h'·w', D)` with one matrix for the rows and one for the columns."""
-    resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid.astype("float64"), optimize=True)
-    return resized.reshape(-1, grid.shape[-1]).astype(grid.dtype)
+def _resized(places, old_grid, new_grid, interpolation):
+    """`(h·w, D)` -> `(h'·w', D)` with one matrix for the rows and one for the columns."""
+    rows, columns = grid_matrices(old_grid, new_grid, interpolation)
+    if tuple(old_grid) == tuple(new_grid):
+        return places
+    grid = places.astype("float64").reshape(*old_grid, -1)
+    resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)
+    return resized.reshape(-1, places.shape[-1]).astype(places.dtype)

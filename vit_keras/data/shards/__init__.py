@@ -4,7 +4,6 @@ An index is built once, by reading all shards. It lies in `vit_keras/shards` in 
 `~/.keras`, under a name that follows from the names, sizes and times of the shards.
 """
 
-import functools
 import glob
 import hashlib
 import itertools
@@ -19,10 +18,11 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import SPLITS, Dataset, Split, split_in, split_name
-from vit_keras.data.held_out import hold_out
+from vit_keras.data.dataset import SPLITS, Dataset, Source, split_in, split_name
+from vit_keras.data.held_out import open_source
+from vit_keras.data.labels import NO_CLASS, Labels
 from vit_keras.data.picture_paths import is_junk
-from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, format_of
+from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, Scan, ShardFormat, format_of
 from vit_keras.data.shards.shard_files import (
     Shard,
     ShardFiles,
@@ -238,7 +238,6 @@ def _split_of(path: str) -> str:
 VERSION = 3  # of the table and of what is read from shards
 META, TABLE = "index.json", "records.bin"
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
-NO_LABEL = -1
 REBUILD = "Delete its folder; it is then built anew"
 
 
@@ -271,13 +270,14 @@ class Index(NamedTuple):
         return int(np.searchsorted(self.starts, number, side="right")) - 1, offset, length
 
 
-def open_index(files: ShardFiles, kind: str, column: str | None) -> Index:
+def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> Index:
     """Opens the index of some shards; builds it first if there is none.
 
     Args:
         files: The shards, in the order of their records.
         kind: Their format.
         column: The column or feature of the labels; None for the usual one.
+        scan: Takes a file and the column, and yields its records.
 
     Raises:
         ValueError: If a shard or the index is damaged. The message names the file.
@@ -288,7 +288,7 @@ def open_index(files: ShardFiles, kind: str, column: str | None) -> Index:
         with exclusive_lock(f"{folder}.lock", lambda: None):
             if not folder.exists():  # another process may have built it meanwhile
                 classes: dict[str, int] = {}
-                write_index(folder, _scanned(files, kind, column, classes), classes)
+                write_index(folder, _scanned(files, scan, column, classes), classes)
     return read_index(folder)
 
 
@@ -298,26 +298,24 @@ def index_folder(shards: Sequence[Shard], kind: str, column: str | None) -> path
     return cache_folder() / hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
-def _scanned(files, kind, column, classes) -> Iterator[np.ndarray]:
+def _scanned(files, scan, column, classes) -> Iterator[np.ndarray]:
     """Yields the places in each shard; numbers new class names in `classes`."""
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     kinds: set[type] = set()  # types of labels
     bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
     for number, shard in enumerate(bar):
         with files.scanning(number) as path, shard.naming(path):
-            records = enumerate(FORMATS[kind].scan(path, column))
+            records = enumerate(scan(path, column))
             places = ((*place, _number(i, label, classes, kinds)) for i, (*place, label) in records)
             table = np.fromiter(places, PLACE)
             if shard.images not in (None, len(table)):
-                raise ValueError(
-                    f"it has {len(table)} pictures, and shards.json states {shard.images}"
-                )
+                raise ValueError(f"it has {len(table)} pictures instead of {shard.images}")
         yield table
 
 
 def _number(where, label, classes, kinds):
     if label is None:
-        return NO_LABEL
+        return NO_CLASS
     kinds.add(type(label))
     if kinds not in ({int}, {str}):
         raise ValueError(
@@ -359,7 +357,7 @@ def read_index(folder: pathlib.Path) -> Index:
     if classes:
         ranks = {name: rank for rank, name in enumerate(classes)}
         # The last rank means no label.
-        labels = np.array([*map(ranks.get, meta["classes"]), NO_LABEL], "int32")[labels]
+        labels = np.array([*map(ranks.get, meta["classes"]), NO_CLASS], "int32")[labels]
     return Index(starts, table, labels, tuple(classes))
 
 
@@ -389,44 +387,54 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
         )
     column = config.label_columns[0] if config.label_columns else None
     shards = find_shards(pattern)
+    source = shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)
+    return open_source(source, config, labeled)
+
+
+def shard_source(
+    name: str, shards: Shards, form: ShardFormat, column: str | None, config: DataConfig
+) -> Source:
+    """Makes the source of the pictures in shards.
+
+    Args:
+        name: The name of the data set, as `data.load` takes it.
+        shards: The shards.
+        form: How they are read.
+        column: The column or feature of the labels; None for the usual one.
+        config: The room for copies.
+
+    Raises:
+        ValueError: If a shard or the index is damaged, or if there is no picture.
+    """
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
     files = ShardFiles(flat, config.shard_cache_gb)
-    index = open_index(files, shards.kind, column)
+    index = open_index(files, shards.kind, column, form.scan)
     if not len(index.labels):
-        raise ValueError(f"Shards must contain pictures. Received: {pattern!r} with none")
+        raise ValueError(f"Shards must contain pictures. Received: {name!r} with none")
     files.copy_all()
-    names = _class_names(shards, files, index, column, labeled)
-    labels = index.labels if names else np.zeros_like(index.labels)
-    read = FORMATS[shards.kind].reader(files)
-    encoded = lambda number: (read(number, *index.place(number)), labels[number])
-    whole = Split(labels, encoded=encoded, name=lambda number: _name_of(index, flat, number))
-    splits, first = {}, 0
-    for key, of_split in shards.splits.items():
-        start, stop = index.starts[[first, first + len(of_split)]].tolist()
-        splits[key] = whole.part(np.arange(start, stop))
-        splits[key].files = functools.partial(_names_and_paths, of_split)
-        first += len(of_split)
-    return hold_out(Dataset(f"shards:{pattern}", splits, names), "no shard test", config)
+    names, read = _class_names(shards, files, index, form, column), form.reader(files)
+    ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])
+    edges = index.starts[[0, *ends]].tolist()
+    of = lambda number: index.place(number)[0]
+    return Source(
+        name,
+        Labels("classes", names, index.labels),
+        lambda number: read(number, *index.place(number)),
+        {key: np.arange(*edge) for key, edge in zip(shards.splits, itertools.pairwise(edges))},
+        name_of=lambda i: f"{flat[of(i)].path} record {i - int(index.starts[of(i)])}",
+        files=lambda numbers: [*map(_name_and_path, _shards_of(index, flat, numbers))],
+        lacks="no shard test",
+    )
 
 
-def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
+def _class_names(shards: Shards, files, index: Index, form, column) -> tuple[str, ...]:
     """Returns the class names from the shards or `shards.json`, or numbers."""
-    (without,) = np.nonzero(index.labels == NO_LABEL)
-    if len(without) and not labeled:
-        return ()
-    if len(without):
-        raise ValueError(
-            "Every picture must have a class. Received: "
-            f"{_name_of(index, files.shards, without[0])} without one, and {len(without)} in all. "
-            "Name the labels in data.label_columns, or learn without labels"
-        )
     if index.classes and shards.classes and index.classes != shards.classes:
         raise ValueError(
             f"Names of classes in shards must be those of shards.json. Received: "
             f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
         )
-    names = shards.classes or index.classes
-    names = names or FORMATS[shards.kind].class_names(files, column)
+    names = shards.classes or index.classes or form.class_names(files, column)
     highest = int(index.labels.max())
     if names and highest >= len(names):
         shard, _, _ = index.place(int(np.argmax(index.labels)))
@@ -436,12 +444,13 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
     return tuple(names or map(str, range(highest + 1)))
 
 
-def _name_of(index: Index, shards: Sequence[Shard], number) -> str:
-    shard, _, _ = index.place(number)
-    return f"{shards[shard].path} record {number - int(index.starts[shard])}"
+def _shards_of(index: Index, shards: Sequence[Shard], numbers) -> list[Shard]:
+    """Returns the shards that hold records with some numbers."""
+    found = np.unique(np.searchsorted(index.starts, numbers, side="right") - 1)
+    return [shards[shard] for shard in found]
 
 
-def _names_and_paths(shards: Sequence[Shard]) -> list[tuple[str, str]]:
-    """Returns names and paths of the shards, as `Split.files` does."""
-    stamp = lambda shard: f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
-    return [(os.path.basename(shard.path) + stamp(shard), shard.path) for shard in shards]
+def _name_and_path(shard: Shard) -> tuple[str, str]:
+    """Returns the name of a shard, which changes with a remote one's content, and its path."""
+    stamp = f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
+    return os.path.basename(shard.path) + stamp, shard.path

@@ -20,7 +20,6 @@ import numpy as np
 
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.shards.shard_files import ShardFiles
-from vit_keras.data.tfds import FOOTER, HEADER
 from vit_keras.support import extras
 from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json
 
@@ -37,6 +36,7 @@ MOST_PADDING = 2**20  # zeros after the last member
 # Examples
 IMAGES = (IMAGE, "image/encoded")  # in TensorFlow Datasets and in TensorFlow's older scripts
 LABELS = (LABEL, "image/class/label")
+HEADER, FOOTER = 12, 4  # bytes: a record's length and its checksum; the record's checksum
 CHECKSUM_MASK = 0xA282EAD8  # for TFRecord: added to a CRC-32C rotated by 15 bits
 READ_AT_ONCE = 64
 
@@ -65,6 +65,10 @@ class Record(NamedTuple):
 Write = Callable[[str, bytes, int | None], object]
 # Takes a record's number in all files, its file's number, its offset and its length.
 Reader = Callable[[int, int, int, int], bytes]
+# Yields the records of a file, given the column of the labels.
+Scan = Callable[[str, str | None], Iterator[Record]]
+# Returns the picture and the class in an example, given its number and the column.
+Parse = Callable[[int, bytes, str | None], tuple[bytes, int | str | None]]
 
 
 def scan_tar(path: str, column: str | None) -> Iterator[Record]:
@@ -160,7 +164,25 @@ def _tar_bytes(file, member, most):
     return file.read(member.size)
 
 
-def scan_tfrecord(path: str, column: str | None) -> Iterator[Record]:
+def parse_example(number: int, record: bytes, column: str | None) -> tuple[bytes, int | str | None]:
+    """Returns the bytes of the picture in an example, and its label."""
+    where = f"its record {number}"
+    features = example_class().FromString(record).features.feature
+    first = lambda names: next((features[name] for name in names if name in features), None)
+    image, label = first(IMAGES), first(LABELS if column is None else [column])
+    if image is None or len(image.bytes_list.value) != 1:
+        has = ", ".join(sorted(features)[:5]) or "nothing"
+        raise ValueError(f"{where} must have a picture in one of {IMAGES}, but has {has}")
+    (picture,) = image.bytes_list.value
+    if label is None:
+        return picture, None
+    values = [*label.int64_list.value, *label.bytes_list.value]
+    if len(values) != 1:
+        raise ValueError(f"the label of {where} must be one class")
+    return picture, values[0].decode() if isinstance(values[0], bytes) else values[0]
+
+
+def scan_tfrecord(path: str, column: str | None, parse: Parse = parse_example) -> Iterator[Record]:
     """Yields the place of each picture in a TFRecord file, and its label."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -171,7 +193,7 @@ def scan_tfrecord(path: str, column: str | None) -> Iterator[Record]:
             record = file.read(min(length, size))  # a length may lie
             if header[8:] != checksum(header[:8]) or file.read(FOOTER) != checksum(record):
                 raise ValueError(f"its record {number} is truncated or its checksum differs")
-            picture, label = _parsed(number, record, column)
+            picture, label = parse(number, record, column)
             yield Record(start + record.index(picture), len(picture), label)
 
 
@@ -192,43 +214,26 @@ def example_class() -> Any:
     return require("tensorflow_datasets.proto", extra="tfds").tf_example_pb2.Example
 
 
-def scan_array_record(path: str, column: str | None) -> Iterator[Record]:
+def scan_array_record(
+    path: str, column: str | None, parse: Parse = parse_example
+) -> Iterator[Record]:
     """Yields the number and the label of each record of an ArrayRecord file."""
     source = _array_records([path])
     for start in range(0, len(source), READ_AT_ONCE):
         numbers = range(start, min(start + READ_AT_ONCE, len(source)))
         for number, record in zip(numbers, source.__getitems__(list(numbers)), strict=True):
-            yield Record(number, 0, _parsed(number, record, column)[1])
+            yield Record(number, 0, parse(number, record, column)[1])
 
 
-def array_record_reader(files: ShardFiles) -> Reader:
+def array_record_reader(files: ShardFiles, parse: Parse = parse_example) -> Reader:
     """Returns a function that reads a picture by its number across all files."""
     source = _array_records([files.path(number) for number in range(len(files.shards))])
-    # The index holds the labels.
-    return lambda number, shard, offset, length: _parsed(offset, source[number], column="")[0]
+    return lambda number, shard, offset, length: parse(offset, source[number], "")[0]
 
 
 def _array_records(paths):
     module = require("array_record.python.array_record_data_source", extra="tfds")
     return module.ArrayRecordDataSource(paths)
-
-
-def _parsed(number, record, column) -> tuple[bytes, int | str | None]:
-    """Returns the bytes of the picture in an example, and its label."""
-    where = f"its record {number}"
-    features = example_class().FromString(record).features.feature
-    first = lambda names: next((features[name] for name in names if name in features), None)
-    image, label = first(IMAGES), first(LABELS if column is None else [column])
-    if image is None or len(image.bytes_list.value) != 1:
-        has = ", ".join(sorted(features)[:5]) or "nothing"
-        raise ValueError(f"{where} must have a picture in one of {IMAGES}, but has {has}")
-    (picture,) = image.bytes_list.value
-    if label is None:
-        return picture, None
-    values = [*label.int64_list.value, *label.bytes_list.value]
-    if len(values) != 1:
-        raise ValueError(f"the label of {where} must be one class")
-    return picture, values[0].decode() if isinstance(values[0], bytes) else values[0]
 
 
 def parquet() -> Any:
@@ -419,7 +424,7 @@ class ShardFormat(NamedTuple):
     """
 
     names: str
-    scan: Callable[[str, str | None], Iterator[Record]]
+    scan: Scan
     reader: Callable[[ShardFiles], Reader]
     writer: Callable[[str, Sequence[str]], contextlib.AbstractContextManager[Write]]
     class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()

@@ -117,14 +117,15 @@ def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int
 
 def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
     def read(i):
-        picture, label = split.encoded(i) or (_as_file(split.read(i)), split.labels[i])
-        name = split.name(i) if split.name else f"picture {i}"
+        picture, name = split.encoded(i), split.name(i)
+        if isinstance(picture, np.ndarray):
+            picture = _as_file(picture)
         suffix = os.path.splitext(name)[1].lower()
         if image_size is not None:
             picture, suffix = _reduced(name, picture, suffix, image_size)
         if suffix not in SUFFIXES:
             suffix = _suffix_of(picture)
-        return suffix, picture, int(label) if has_classes else None
+        return suffix, picture, int(split.labels[i]) if has_classes else None
 
     return read_ahead(read, range(len(split)), AHEAD)
 

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -234,7 +235,8 @@ class ShardFiles:
                 "or tfrecord, which can be read where they are"
             )
         if not copy.exists():
-            with self._copying():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with exclusive_lock(f"{self.folder}.lock", lambda: None):
                 if not copy.exists():  # another process may have copied it meanwhile
                     self._make_room(shard.size)
                     _copy(shard, copy)
@@ -256,20 +258,9 @@ class ShardFiles:
             check_sha256(shard, path)
             yield path
             return
-        look = self.folder / "look"
-        with self._copying():
-            try:
-                _copy(shard, look)
-                yield str(look)
-            finally:
-                look.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _copying(self):
-        """Lets only one process at a time change the copies."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(f"{self.folder}.lock", lambda: None):
-            yield
+        with tempfile.TemporaryDirectory() as look:
+            _copy(shard, path := os.path.join(look, "shard"))
+            yield path
 
     def _make_room(self, size):
         """Removes copies of other data sets until `size` bytes fit."""
@@ -282,7 +273,7 @@ class ShardFiles:
                 total -= files[path].st_size
 
 
-def _copy(shard: Shard, path: pathlib.Path) -> None:
+def _copy(shard: Shard, path: str | os.PathLike) -> None:
     # fsspec's `filecache` would take an interrupted download for the whole file.
     read = lambda start: read_range(shard.path, start, min(CHUNK, shard.size - start))
     with replacing(path) as temporary:
