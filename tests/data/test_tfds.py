@@ -63,9 +63,7 @@ def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(tmp_pa
     assert dataset.split("test").labels.tolist() == [0, 1, 2, 0]
     (info,) = tmp_path.rglob("dataset_info.json")
     info.write_text(info.read_text().replace('"17"', '"16"'))
-    with pytest.raises(
-        ValueError, match="train.* is not a whole shard .it has 17 .*of 16"
-    ):
+    with pytest.raises(ValueError, match="train.* is not a whole shard .it has 17 .*of 16"):
         data.load("tfds:tiny_pictures", 3, config)
 
 

@@ -138,7 +138,7 @@ class Source:
     splits: dict[str, np.ndarray]
     name_of: Callable[[int], str] = "picture {}".format
     label_of: Callable[[int, tuple[int, int]], np.ndarray] | None = None
-    files: Callable[[Sequence[int]], list[tuple[str, str]]] | None = None
+    files: Callable[[np.ndarray], list[tuple[str, str]]] | None = None
     groups: Sequence[str] | None = None
     sides: np.ndarray | None = None
     keys: Sequence[str] | None = None
@@ -222,7 +222,7 @@ class Split:
     @property
     def files(self) -> list[tuple[str, str]] | None:
         """The name and the path of each file; None for images in memory."""
-        return self.source.files and self.source.files(self.indices.tolist())
+        return self.source.files and self.source.files(self.indices)
 
     def name(self, index: int) -> str:
         """Returns the name of the picture at an index, such as its path."""

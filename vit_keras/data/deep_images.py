@@ -193,10 +193,8 @@ def _numbers(tags, tag, default) -> tuple:
 def _tags(data):
     """The tags of the first page of a TIFF."""
     module = extras.require("PIL.TiffImagePlugin", extra="data", purpose="Reading pictures")
-    tags, file = (
-        module.ImageFileDirectory_v2(data[: 16 if 43 in data[2:4] else 8]),
-        io.BytesIO(data),
-    )
+    tags = module.ImageFileDirectory_v2(data[: 16 if 43 in data[2:4] else 8])
+    file = io.BytesIO(data)
     file.seek(tags.next)
     tags.load(file)
     return tags

@@ -183,8 +183,8 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     least = LABEL_KINDS["classes"].least
     classless = layout.problems or layout.loose or len(layout.classes) < least
     if config.label_pattern or (classless and not labeled):
-        found = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
-        files, splits = _in_order(path, found)
+        of_splits = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
+        files, splits = _in_order(path, of_splits)
         pattern = config.label_pattern
         labels = labels_in_names(files, pattern) if pattern else no_labels(len(files))
         return open_files(_source(path, files, labels, splits), config)
@@ -212,10 +212,10 @@ def _source(path, files, labels, splits) -> Source:
     return file_source(f"folder:{path}", path, files, labels, splits, lacks="no folder test")
 
 
-def _in_order(path, found) -> tuple[list[str], list[str]]:
+def _in_order(path, of_splits) -> tuple[list[str], list[str]]:
     """Returns files and their splits in an order that follows from the files' names alone."""
     order = lambda images: sorted((os.path.relpath(i, path) for i in images), key=path_hash)
-    rows = [(image, split) for split, images in found.items() for image in order(images)]
+    rows = [(image, split) for split, images in of_splits.items() for image in order(images)]
     return [image for image, _ in rows], [split for _, split in rows]
 
 

@@ -144,14 +144,14 @@ def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray,
     sums = np.bincount(label, images).astype(int)
     edges = np.minimum(np.cumsum(units) - units, len(images) - 1)
     out = _wanted(sums, units, np.minimum.reduceat(images, edges), percent)
-    wanted = (np.tile(sums / folds, (folds, 1)) if folds else np.array([sums - out, out])).tolist()
-    order = np.lexsort((np.arange(len(unit)), label, units[label]))  # the rarest label first
-    rows = [*zip(*(column[order].tolist() for column in (label, unit, images)))]
+    needs = (np.tile(sums / folds, (folds, 1)) if folds else np.array([sums - out, out])).tolist()
+    ranks = np.lexsort((np.arange(len(unit)), label, units[label]))  # the rarest label first
+    rows = [*zip(*(column[ranks].tolist() for column in (label, unit, images)))]
     of_unit: list[list] = [[] for _ in range(int(unit.max()) + 1)]
     for k, u, size in rows:
         of_unit[u].append((k, size))
     total, left, part = units.tolist(), units.tolist(), [-1] * len(of_unit)
-    holds, sizes = [[0] * len(total) for _ in wanted], [0] * len(wanted)
+    holds, sizes = [[0] * len(total) for _ in needs], [0] * len(needs)
 
     def fits(p):
         """Whether each label of unit u can still lie in another part if the unit goes to part p."""
@@ -163,14 +163,14 @@ def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray,
     for k, u, size in rows:
         if part[u] >= 0:
             continue
-        parts = [1, 0] if wanted[-1][k] >= size / 2 else [0, 1]
+        order = [1, 0] if needs[-1][k] >= size / 2 else [0, 1]
         if folds:
-            parts = sorted(range(folds), key=lambda p: (-wanted[p][k], sizes[p]))
-        part[u] = p = next(filter(fits, parts), parts[0] if folds else 0)
+            order = sorted(range(folds), key=lambda p: (-needs[p][k], sizes[p]))
+        part[u] = p = next(filter(fits, order), order[0] if folds else 0)
         for other, size in of_unit[u]:
             left[other] -= 1
             holds[p][other] += 1
-            wanted[p][other] -= size
+            needs[p][other] -= size
             sizes[p] += size
     return np.array(part), int(((units > 1) & (np.array(holds) == units).any(axis=0)).sum())
 

@@ -169,22 +169,18 @@ def _prepared(name, config):
 
 def _features(builder, label):
     """Returns the name of the image feature, and the label."""
-    tfds = _tfds()
-
-    features, kinds = builder.info.features, {}
-    for kind in (tfds.features.Image, tfds.features.ClassLabel):
-        preferred = builder.info.supervised_keys or ("image", "label")
-        candidates = [key for key in features if type(features[key]) is kind]
-        kinds[kind] = next((key for key in (*preferred, *candidates) if key in candidates), None)
-    if label is None and (key := kinds[tfds.features.ClassLabel]):
-        label = feature(key)
-    if None in (kinds[tfds.features.Image], label):
+    features, library = builder.info.features, _tfds().features
+    preferred = builder.info.supervised_keys or ("image", "label")
+    keys = [*(key for key in preferred if key in features), *features]
+    of_kind = lambda kind: [key for key in keys if type(features[key]) is kind]
+    images, classes = of_kind(library.Image), of_kind(library.ClassLabel)
+    if not images or not (label or classes):
         has = {key: type(feature).__name__ for key, feature in features.items()}
         raise ValueError(
             f"A data set for classification needs an Image and a ClassLabel. Received: "
             f"tfds:{builder.name} with {has}"
         )
-    return kinds[tfds.features.Image], label
+    return images[0], label or feature(classes[0])
 
 
 def _parser(builder, image, label) -> Parse:

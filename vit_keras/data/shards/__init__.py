@@ -446,8 +446,8 @@ def _class_names(shards: Shards, files, index: Index, form, column) -> tuple[str
 
 def _shards_of(index: Index, shards: Sequence[Shard], numbers) -> list[Shard]:
     """Returns the shards that hold records with some numbers."""
-    found = np.unique(np.searchsorted(index.starts, numbers, side="right") - 1)
-    return [shards[shard] for shard in found]
+    places = np.unique(np.searchsorted(index.starts, numbers, side="right") - 1)
+    return [shards[place] for place in places]
 
 
 def _name_and_path(shard: Shard) -> tuple[str, str]:
