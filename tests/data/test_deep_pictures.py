@@ -12,7 +12,6 @@ from PIL import Image, ImageOps
 
 from tests.data.crafted_pictures import chunk
 from tests.data.deep_pictures import npy, png, stored, tiff, write_textures
-from tests.data.gray_shards import write_tar
 from tests.helpers import assert_close
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
@@ -37,65 +36,41 @@ def last_to_first(x):
     return np.moveaxis(x, -1, 0)
 
 
+RGB = {"photometric": "rgb"}
+TIFFS = {  # tifffile's options, the number of channels, and their type
+    "RGB, lzw": (RGB | {"compression": "lzw", "predictor": True}, 3, "uint16"),
+    "RGB, zstd": (RGB | {"compression": "zstd", "predictor": True}, 3, "uint16"),
+    "RGB and alpha": (RGB | {"extrasamples": ["unassalpha"]}, 4, "uint16"),
+    "2, 8 bits": (BANDS, 2, "uint8"),
+    "4, 8 bits": (BANDS, 4, "uint8"),
+    "13 floats": (BANDS | {"compression": "zlib", "predictor": True}, 13, "float32"),
+    "tiles": (BANDS | {"tile": (16, 16), "bigtiff": True, "compression": "zlib"}, 5, "uint16"),
+    "an array": ({}, 6, "uint16"),
+}
+CHANNELS_FIRST = {
+    "planes": {"photometric": "minisblack", "planarconfig": "separate"},
+    "pages": {"photometric": "minisblack", "metadata": CYX},
+    "ImageJ": {"imagej": True, "metadata": CYX},
+    "OME": {"ome": True, "metadata": CYX},
+    "an array, channels first": {},
+}
+NPY = {"uint8": "uint8", ">u2": "uint16", "int64": "uint16", "float64": "float32"}
 # How pixels `(H, W, C)` are written, and their number of channels and type.
 WRITTEN = {
     "png of gray": (lambda x: png(x[..., 0]), 1, "uint16"),
     **{f"png of {n}": (png, n, "uint16") for n in (2, 3, 4)},
     "tiff from a big-endian machine": (lambda x: tiff(x[..., 0], byteorder=">"), 1, "uint16"),
-    **{
-        f"tiff of RGB, {name}": (
-            partial(tiff, photometric="rgb", compression=name, predictor=True),
-            3,
-            "uint16",
-        )
-        for name in ("lzw", "zstd")
-    },
-    "tiff of RGB and alpha": (
-        partial(tiff, photometric="rgb", extrasamples=["unassalpha"]),
-        4,
-        "uint16",
-    ),
     "tiff whose white is zero": (
         lambda x: tiff(65535 - x[..., 0], photometric="miniswhite"),
-        1,
-        "uint16",
-    ),
-    "tiff of 2, 8 bits": (partial(tiff, **BANDS), 2, "uint8"),
-    "tiff of 4, 8 bits": (partial(tiff, **BANDS), 4, "uint8"),
-    "tiff of 13 floats": (
-        partial(tiff, **BANDS, compression="zlib", predictor=True),
-        13,
-        "float32",
+        *(1, "uint16"),
     ),
     "tiff of a float": (lambda x: tiff(x[..., 0]), 1, "float32"),
-    "tiff in planes": (
-        lambda x: tiff(last_to_first(x), photometric="minisblack", planarconfig="separate"),
-        6,
-        "uint16",
-    ),
-    "tiff in tiles": (
-        partial(tiff, **BANDS, tile=(16, 16), bigtiff=True, compression="zlib"),
-        5,
-        "uint16",
-    ),
-    "tiff of pages": (
-        lambda x: tiff(last_to_first(x), photometric="minisblack", metadata=CYX),
-        6,
-        "uint16",
-    ),
-    "tiff of ImageJ": (lambda x: tiff(last_to_first(x), imagej=True, metadata=CYX), 6, "uint16"),
-    "tiff of OME": (lambda x: tiff(last_to_first(x), ome=True, metadata=CYX), 6, "uint16"),
-    "tiff of an array, channels last": (tiff, 6, "uint16"),
-    "tiff of an array, channels first": (lambda x: tiff(last_to_first(x)), 6, "uint16"),
+    **{f"tiff of {n}": (partial(tiff, **options), *of) for n, (options, *of) in TIFFS.items()},
     **{
-        f"npy of {kind}": (lambda x, kind=kind: npy(x.astype(kind)), 5, dtype)
-        for kind, dtype in {
-            "uint8": "uint8",
-            ">u2": "uint16",
-            "int64": "uint16",
-            "float64": "float32",
-        }.items()
+        f"tiff of {n}": (lambda x, of=of: tiff(last_to_first(x), **of), 6, "uint16")
+        for n, of in CHANNELS_FIRST.items()
     },
+    **{f"npy of {k}": (lambda x, k=k: npy(x.astype(k)), 5, dtype) for k, dtype in NPY.items()},
     "npy in Fortran's order": (lambda x: npy(np.asfortranarray(x)), 3, "float32"),
 }
 
@@ -296,12 +271,3 @@ def test_deep_pictures_are_packed_whole_or_not_at_all(tmp_path, rng):
     folder = data.load(f"folder:{tmp_path / 'folder'}", 1)
     with pytest.raises(ValueError, match=r"8 bits can be reduced. Received: '.*0.png' of uin"):
         data.pack_shards(folder, tmp_path / "small", image_size=8)
-
-
-def test_an_array_beside_a_picture_is_no_second_picture(tmp_path, rng):
-    pixels, features = levels(rng, 3, dtype="uint8"), npy(rng.normal(size=8))
-    members = {"png": stored(Image.fromarray(pixels), "PNG"), "npy": features, "cls": b"1"}
-    write_tar(tmp_path / "a.tar", [(f"0.{suffix}", content) for suffix, content in members.items()])
-    config = DataConfig(test_percent=0)
-    split = data.load(f"shards:{tmp_path}/a.tar", 3, config).split("train")
-    np.testing.assert_array_equal(split.read(0), pixels)

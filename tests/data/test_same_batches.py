@@ -159,20 +159,8 @@ def test_every_source_has_the_batches_of_the_folder(names, expected, source):
     dataset = opened(names[source])
     assert dataset.class_names == tuple(CLASSES)
     assert_equal(train_batches(dataset), training)
-    assert_equal(held_out_batches(dataset), held_out)
+    assert_equal(held_out_batches(dataset, (0, 2), threads=4), held_out, slice(4))
     assert_equal(train_batches(dataset, 3, (1, 2), threads=4), training[3:], slice(4, 8))
-
-
-@once
-@pytest.mark.parametrize("threads", [0, 4])
-def test_threads_processes_and_places_to_begin_change_nothing(expected, threads):
-    dataset, training, held_out = expected
-    for shard, rows in (((0, 1), slice(None)), ((0, 2), slice(4)), ((1, 2), slice(4, 8))):
-        for start in (0, 3, 6):
-            batches = train_batches(dataset, start, shard, threads)
-            assert_equal(batches, training[start:], rows)
-        assert_equal([batches[len(batches) - 1], batches[0]], [training[-1], training[6]], rows)
-        assert_equal(held_out_batches(dataset, shard, threads), held_out, rows)
 
 
 def digest(batches):

@@ -54,17 +54,12 @@ def test_shards_without_labels_are_for_runs_without(tmp_path):
 
 def test_data_sets_of_hugging_face_are_read(tmp_path):
     rows = [{"bytes": png(i), "path": None} for i in range(7)]
-    note = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
     table = pa.table({"image": rows, "label": [0, 1, 1, 0, 1, 0, 0], "kind": [*"baabcab"]})
-    table = table.replace_schema_metadata({"huggingface": json.dumps(note)})
     path = tmp_path / "train-00000-of-00001.parquet"
     parquet.write_table(table, path, row_group_size=3)
-    for column, names, labels in (((), ("cat", "dog"), [0, 1, 1, 0, 1, 0, 0]),
-                                  ("kind", ("a", "b", "c"), [1, 0, 0, 1, 2, 0, 1])):  # fmt: skip
-        dataset = load(path, test_percent=0, label_columns=column)
-        train = dataset.split("train")
-        assert dataset.class_names == names
-        assert grays(train) == [*range(7)] and train.labels.tolist() == labels
+    dataset = load(path, test_percent=0, label_columns="kind")
+    assert dataset.class_names == ("a", "b", "c") and grays(dataset.split("train")) == [*range(7)]
+    assert dataset.split("train").labels.tolist() == [1, 0, 0, 1, 2, 0, 1]
     with pytest.raises(ValueError, match="train-00000-of-00001.parquet.* no column 'breed'"):
         load(path, label_columns="breed")
 
@@ -105,6 +100,7 @@ def test_names_of_no_shards_are_refused(tmp_path, names, message):
         ([{"json": '{"label": "cat"}'}, {"json": '{"cls": "ant"}'}], (), ("ant", "cat"), [1, 0]),
         ([{"meta.json": '{"class": "b", "id": 7}'}, {"class": "a"}], (), ("a", "b"), [1, 0]),
         ([{"json": '{"breed": "b"}', "cls": "9"}, {"breed": "a"}], "breed", ("a", "b"), [1, 0]),
+        ([{"npy": "an array of it", "cls": "a"}, {"cls": "b"}], (), ("a", "b"), [0, 1]),
     ],
 )
 def test_members_of_tar_files_say_the_class(tmp_path, members, column, names, labels):
@@ -277,10 +273,7 @@ def test_a_note_that_says_wrong_things_is_refused(note, message):
     ("name", "change", "message"),
     [
         ("records.bin", lambda b: b[:8] + bytes([b[8] ^ 1]) + b[9:], "its SHA-256"),
-        ("records.bin", lambda b: b"", "its SHA-256"),
         ("index.json", lambda b: b.replace(b"[20]", b"[19]"), "its `records` was changed"),
-        ("index.json", lambda b: b.replace(b"[20]", b'"20"'), "its `records` must be a list"),
-        ("index.json", lambda b: b[:-9], "it is not JSON"),
     ],
 )
 def test_a_damaged_index_is_refused(packed, shard_cache, name, change, message):

@@ -57,18 +57,6 @@ def test_a_table_names_files_labels_and_splits(tmp_path, suffix):
     assert dataset.held_out_by.startswith("no column split: 40 % of each class, 2 pictures, are")
 
 
-def test_a_table_of_training_rows_alone_holds_out_a_share(tmp_path):
-    names = [f"{value}.png" for value in range(12)]
-    pictures(tmp_path, *names)
-    columns = {"path": names, "label": [*"aaaaaabbbbbb"], "split": ["Train"] * 10 + ["extra"] * 2}
-    dataset = opened(stored(tmp_path / "rows.csv", columns), test_percent=25)
-    assert sorted(grays(dataset.split("train")) + grays(dataset.split("test"))) == [*range(10)]
-    np.testing.assert_array_equal(np.bincount(dataset.split("test").labels), [2, 1])
-    assert dataset.held_out_by.startswith("no row of the split test: 25 % of each class, 3 pict")
-    dataset = opened(tmp_path / "rows.csv", test_split="extra", test_percent=25)
-    assert len(dataset.split("train")) == 10 and not dataset.held_out_by
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -212,7 +212,7 @@ class Split:
     def groups(self) -> list[str] | None:
         """The group of each image; no group is split. None without groups."""
         groups = self.source.groups
-        return groups and [groups[i] for i in self.indices]
+        return [groups[i] for i in self.indices] if groups else None
 
     @property
     def sides(self) -> np.ndarray | None:

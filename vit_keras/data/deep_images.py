@@ -173,8 +173,7 @@ def is_deep_png(data: bytes) -> bool:
 def type_in_header(data: bytes | np.ndarray) -> str:
     """Returns the pixel type from a file's header, or of an array: uint8, uint16, or float32."""
     if isinstance(data, np.ndarray) or data.startswith(NPY):
-        is_array = isinstance(data, np.ndarray)
-        kind = data.dtype if is_array else _npy_header(io.BytesIO(data))[2]
+        kind = _npy_header(io.BytesIO(data))[2] if isinstance(data, bytes) else data.dtype
         is_float, bits = kind.kind == "f", 8 * kind.itemsize
     elif data.startswith(TIFF):
         tags = _tags(data)

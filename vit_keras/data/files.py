@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ HEIC = (".heic", ".heif")
 
 
 def file_source(
-    name: str, root: str, files: Sequence[str], labels: Labels, splits: Sequence[str], **known: Any
+    name: str, root: str, files: Sequence[str], labels: Labels, splits: Iterable[str], **known: Any
 ) -> Source:
     """Makes the source of N picture files.
 
@@ -45,10 +45,10 @@ def file_source(
     """
     if any(path.lower().endswith(HEIC) for path in files):
         extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
-    places, names = [os.path.join(root, path) for path in files], np.array(splits)
+    places, names = [os.path.join(root, path) for path in files], np.array([*splits], str)
     if known.get("groups") is None and len({*files}) < len(files):
         known["groups"] = files  # several rows may share a picture
-    order = sorted({*map(str, splits)}, key=lambda split: (split != "train", split))
+    order = sorted({*names.tolist()}, key=lambda split: (split != "train", split))
     return Source(
         name,
         labels,
@@ -129,8 +129,9 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
     """
     dataset = open_source(source, config, labeled)
     if "train" not in dataset.splits:
-        names = [*dataset.splits]
-        raise ValueError(f"{source.name!r} needs pictures in the split train. Received: {names}")
+        raise ValueError(
+            f"{source.name!r} needs pictures in the split train. Received: {[*dataset.splits]}"
+        )
     names, kind = dataset.class_names, dataset.kind
     if broken := [name for name in names if not is_one_line(name) or not name]:
         raise ValueError(

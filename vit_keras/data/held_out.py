@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -193,7 +194,7 @@ def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dat
     """
     labels, splits = source.labels, source.splits
     values = labels.values if not callable(labels.values) else np.zeros(0)
-    unknown = values == NO_CLASS if values.ndim == 1 else np.isnan(values).all(axis=1)
+    unknown: Any = np.equal(values, NO_CLASS) if values.ndim == 1 else np.isnan(values).all(axis=1)
     is_class = labels.kind == "classes"
     if unknown.any() and is_class and not labeled:
         source = dataclasses.replace(source, labels=(labels := no_labels(len(values))))
@@ -224,12 +225,12 @@ def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
     train, percent = dataset.splits.get("train"), config.test_percent
     if not train or not without_held_out(dataset.splits, config.test_split):
         return dataset
-    known: tuple = ("numbers", np.zeros((len(train), 1)))
+    kind, labels = "numbers", np.zeros((len(train), 1))
     if train.labels_are_known:
-        known = (dataset.kind, train.labels)
-    names = source.keys and [source.keys[i] for i in train.indices]
-    share = {"seed": config.split_seed, "percent": percent}
-    held_out = divide(names or range(len(train)), *known, train.groups, **share) == 1
+        kind, labels = dataset.kind, train.labels
+    names = [source.keys[i] for i in train.indices] if source.keys else range(len(train))
+    seed = config.split_seed
+    held_out = divide(names, kind, labels, train.groups, seed=seed, percent=percent) == 1
     if not held_out.any():
         return dataset
     divided = {"train": train.part(np.flatnonzero(~held_out))}

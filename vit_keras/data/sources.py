@@ -354,11 +354,11 @@ def _by_class(split, dataset):
 
 def _changes(recorded, current):
     """Describes the differences between two fingerprints."""
-    counts = [
+    then, here = (
         {f"{split}/{name}": n for split, of in known["images"].items() for name, n in of.items()}
         for known in (recorded, current)
-    ]
-    changes = differences(*counts, {**counts[0], **counts[1]})
+    )
+    changes = differences(then, here, {**then, **here})
     if not changes and recorded["classes"] != current["classes"]:
         changes = [f"classes: {short(recorded['classes'])} there, {short(current['classes'])} here"]
     before, now = recorded["sha256"], current["sha256"]

@@ -6,7 +6,7 @@ import io
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,7 +112,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     labels = no_labels(len(paths))
     if not has_boxes:
         labels = _labels(table, paths, config, task, labeled, used, masks)
-    known = {
+    known: dict[str, Any] = {
         "lacks": "no row of the split test" if split_column else "no column split",
         "notes": tuple(table.notes),
     }

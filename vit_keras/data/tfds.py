@@ -126,8 +126,9 @@ def load(
     known = in_sequence(f"tfds:{builder.name}", sizes)
     source = dataclasses.replace(source, lacks="no held-out split", **known)
     if of and of.pixel_scale != 1:
+        encoded = source.read
         scaled = lambda i: as_array(decode(encoded(i), None)) * of.pixel_scale
-        encoded, source = source.read, dataclasses.replace(source, read=scaled)
+        source = dataclasses.replace(source, read=scaled)
     return open_source(source, config, labeled)
 
 
