@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from vit_keras import commands, config, data
+from vit_keras import commands
 from vit_keras.data import demo
 
 pytestmark = pytest.mark.once
@@ -60,17 +60,6 @@ def test_no_place_is_in_both_splits_and_no_pixel_in_two_places(made):
             number = demo.PHOTOGRAPHS.index(name)
             covered[number, y : y + demo.HEIGHT, x : x + demo.WIDTH] += 1
     assert (covered == 1).all()
-
-
-def test_folders_are_data_sets_that_the_loaders_take(made):
-    for kind, task, sizes in [("photos", "auto", (24, 12)), ("masks", "masks", (30, 10))]:
-        found = data.load(f"folder:{made / kind}", 3, config.DataConfig(), task)
-        assert found.class_names == demo.REGIONS
-        assert tuple(len(found.splits[split]) for split in demo.SPLITS) == sizes
-    places = data.load(f"folder:{made / 'places'}", 3)
-    assert set(places.class_names) <= {f"{a}-{b}-{c}" for a, b, c in demo.tiles("train")}
-    pictures = {path.name for path in (made / "photographs").iterdir()}
-    assert pictures == {"china.jpg", "flower.jpg"}
 
 
 def test_a_seed_gives_the_same_pictures_and_another_seed_others(made, tmp_path):

@@ -74,7 +74,7 @@ def spread(split, count: int, seed: int = 0) -> np.ndarray:
     """Returns sorted indices of `count` images of a split that give each class its share.
 
     The first images would not be representative, because files are mostly sorted by class. If
-    labels are known only by reading the images, as in TFRecords, the indices are drawn at random.
+    labels are known only by reading masks, the indices are drawn at random.
     """
     order = np.random.default_rng(seed).permutation(len(split))
     if split.labels_are_known and split.labels.ndim == 1:
