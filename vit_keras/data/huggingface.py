@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
 from vit_keras.data.dataset import Dataset, Source, in_sequence, read_file
@@ -45,16 +47,19 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
     """
     opened = _opened(name)
     rows = _library().concatenate_datasets([*opened.values()])
-    files = [(os.path.basename(file["filename"]), file["filename"]) for file in rows.cache_files]
     image, boxed = _image_column(name, rows.features), _object_column(name, rows, config, task)
     columns = () if boxed else _label_columns(name, rows.features, config, labeled)
     known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
     if column := config.group_column:
         known["groups"] = [str(text_of(cell) or "") for cell in _cells(rows, column)]
     labels = _labels(name, rows, columns, config, task) if columns else no_labels(len(rows))
-    source = Source(
-        f"hf:{name}", labels, _pictures(rows, image), files=lambda indices: files, **known
-    )
+    cached = [(part, opened[key].cache_files) for key, part in known["splits"].items()]
+    files = lambda indices: [
+        (os.path.basename(file["filename"]), file["filename"])
+        for part, files in cached
+        for file in (files if np.isin(part, indices).any() else ())
+    ]
+    source = Source(f"hf:{name}", labels, _pictures(rows, image), files=files, **known)
     if boxed:
         pictures, order = _annotated(rows, boxed, source.name_of)
         source = with_boxes(source, "", pictures, order, is_sure=False)
