@@ -148,7 +148,6 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: circle": (yolo(yaml="train: images\nnames: &a [*a]"), "more than 10000 values|must name all"),
     "yolo: huge": (yolo(yaml="names: [a]\n" + "#" * 2**18), "bytes are more than"),
     "yolo: no place": (yolo(yaml="train: pictures\nnames: [cat]"), "no picture and no folder at '.*pictures'"),
-    "yolo: no training": (yolo(yaml="val: images\nnames: [cat]"), "needs pictures in the split train"),
     "coco: nan": (with_box([1, float("nan"), 3, 4]), r"annotations\[0\] of .*boxes.json. must have the ids .* four finite numbers as bbox.*nan"),
     "coco: text": (with_box("1234"), r"annotations\[0\] of .* must be an object with image_id, category_id, bbox"),
     "coco: huge": (with_box([10**400, 2, 3, 4]), "four finite numbers as bbox. Received: .*1000"),

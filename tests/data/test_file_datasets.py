@@ -121,7 +121,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("", "needs a folder. Received: '.*own'"),
+        ("", "No such file or directory: '.*own'"),
         (".cache/", "must hold CLASS/x with a suffix of .jpg.*none"),
         ("1.png", "must hold CLASS/x .* which has pictures in no folder of a class .1."),
         ("ant/1.png", r"at least two classes. Received: dataset=.* with \['ant'\]"),

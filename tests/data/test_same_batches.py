@@ -54,21 +54,14 @@ def write_table(root, encoded):
 
 def write_shards(kind):
     def write(root, encoded):
-        """Several shards of unequal numbers of pictures, with their sizes and hashes."""
+        """Several shards of unequal numbers of pictures; loading compares sizes and hashes."""
         dataset, shards = opened(write_table(root / "table", encoded)), root / "shards"
         with mock.patch.object(packing, "MEGABYTE", 1000):
             manifest = data.pack_shards(dataset, shards, format=kind, shard_mb=10)
-        entries = manifest["splits"]["train"]
-        counts = [entry["images"] for entry in entries]
+        counts = [entry["images"] for entry in manifest["splits"]["train"]]
         assert len(counts) > 2 and len({*counts}) > 1 and sum(counts) == COUNT
         written = json.loads((shards / "shards.json").read_text())
         assert written["splits"] == manifest["splits"] and written["format"] == kind
-        names = {path.name for path in shards.iterdir()}
-        assert names == {"shards.json", *(entry["file"] for entry in entries)}
-        for entry in entries:
-            content = (shards / entry["file"]).read_bytes()
-            assert entry["bytes"] == len(content)
-            assert entry["sha256"] == hashlib.sha256(content).hexdigest()
         return f"shards:{shards}"
 
     return write

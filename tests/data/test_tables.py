@@ -178,10 +178,9 @@ BROKEN = {
     "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"names 7 that do not, such as \['gone0.png', .*'gone4.png'\]. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
-    "no training": ("path,label,split\n{0},a,test\n{1},b,test\n", {}, r"needs pictures in the split train. Received: \['test'\]"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
     "one class": ("path,label\n{0},a\n{1},a\n", {}, "at least two classes"),
-    "no rows": ("path,label\n", {}, r"needs pictures in the split train. Received: \[\]"),
+    "no rows": ("path,label\n", {}, "at least two classes"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "two open quotes": ('path,label\n{0},"a\n{1},b"\n{2},a\n{3},b\n', {}, r"text on one line. Received: \['a\\n07.png,b'\].*quote that is not closed"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, and the header 2\).*data.separator"),
@@ -328,3 +327,12 @@ def test_losses_that_balance_need_all_classes():
     assert data.learned_task(dataset, train, Config()) == Task()
     with pytest.raises(ValueError, match=r"none, or no others, for .'9'.. Set balance to none"):
         data.learned_task(dataset, train.part(np.flatnonzero(train.labels < 9)), config)
+
+
+def test_a_table_of_held_out_rows_alone_can_be_judged_but_not_trained_on(tmp_path):
+    pictures(tmp_path, *NAMES)
+    columns = {"path": NAMES, "label": [*"abab"], "split": ["test"] * 4}
+    dataset = opened(stored(tmp_path / "rows.csv", columns))
+    assert grays(dataset.split("test")) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="must be one of 'test', .* Received: split='train'"):
+        data.train_and_test(dataset, DataConfig())

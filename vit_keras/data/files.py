@@ -25,9 +25,6 @@ from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, levels_in, mask_code, mask_reader
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
-from vit_keras.support import extras
-
-HEIC = (".heic", ".heif")
 
 
 def file_source(
@@ -43,8 +40,6 @@ def file_source(
         splits: The split of each, `(N,)`.
         **known: More fields of a `Source`.
     """
-    if any(path.lower().endswith(HEIC) for path in files):
-        extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
     places, names = [os.path.join(root, path) for path in files], np.array([*splits], str)
     if known.get("groups") is None and len({*files}) < len(files):
         known["groups"] = files  # several rows may share a picture
@@ -125,20 +120,16 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
     """Opens picture files as a data set: see `open_source`.
 
     Raises:
-        ValueError: If there are no training images, or none with some class or label.
+        ValueError: If there are training images, but none with some class or label.
     """
     dataset = open_source(source, config, labeled)
-    if "train" not in dataset.splits:
-        raise ValueError(
-            f"{source.name!r} needs pictures in the split train. Received: {[*dataset.splits]}"
-        )
     names, kind = dataset.class_names, dataset.kind
     if broken := [name for name in names if not is_one_line(name) or not name]:
         raise ValueError(
             f"The name of a class must be text on one line. Received: {broken[:5]} in "
             f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
         )
-    if kind in ("masks", "boxes") or not names:
+    if kind in ("masks", "boxes") or "train" not in dataset.splits:
         return dataset
     count = LABEL_KINDS[kind].counts
     train, *others = (count(split.labels, names) for split in dataset.splits.values())
@@ -290,11 +281,6 @@ def read_layout(path: str, trains: bool = True) -> Layout:
         layout.problems  # why nothing can be learned from the folder; empty for a good one
         ```
     """
-    if not os.path.isdir(path):
-        raise FileNotFoundError(
-            f"`dataset` folder:PATH needs a folder. Received: {path!r}, and there is none in "
-            f"{os.getcwd()!r}"
-        )
     names = _subfolders(path)
     roots = _roots(path, names)
     taken = {os.path.relpath(root, path) for root in roots.values()}
