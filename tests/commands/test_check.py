@@ -135,21 +135,14 @@ def test_copies_are_named_by_what_they_spoil(root, report):
 
 
 @pytest.mark.parametrize(
-    ("gone", "more", "options", "message"),
+    ("folder", "options", "message"),
     [
-        ("ant bee", "", [], "A classifier needs at least two classes"),
-        ("ant bee cat", "1.png", [], "pictures in no folder of a class (1)"),
-        ("", "dog/", [], "Every class needs images"),
-        ("", "", ["--data.test_split", "tset"], "Received: split='tset'"),
+        ("dog", [], "Every class needs images"),
+        ("ant", ["--data.test_split", "tset"], "Received: split='tset'"),
     ],
 )
-def test_what_cannot_be_trained_on_exits_with_1(root, rng, gone, more, options, message, report):
-    for name in gone.split():
-        shutil.rmtree(root / name)
-    if more.endswith("/"):
-        (root / more).mkdir()
-    elif more:
-        write(root / more, rng)
+def test_what_cannot_be_trained_on_exits_with_1(root, folder, options, message, report):
+    (root / folder).mkdir(exist_ok=True)
     (problem,) = report(root, *options, code=1)["problems"]
     assert message in problem
 
