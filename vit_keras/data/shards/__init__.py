@@ -264,10 +264,14 @@ class Index(NamedTuple):
     labels: np.ndarray
     classes: tuple[str, ...]
 
+    def shard_of(self, numbers) -> np.ndarray:
+        """Returns the shard of a record, or of each of several."""
+        return np.searchsorted(self.starts, numbers, side="right") - 1
+
     def place(self, number: int) -> tuple[int, int, int]:
         """Returns the shard, the offset and the length of a record."""
         offset, length, _ = self.table[number].item()
-        return int(np.searchsorted(self.starts, number, side="right")) - 1, offset, length
+        return int(self.shard_of(number)), offset, length
 
 
 def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> Index:
@@ -415,14 +419,14 @@ def shard_source(
     names, read = _class_names(shards, files, index, form, column), form.reader(files)
     ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])
     edges = index.starts[[0, *ends]].tolist()
-    of = lambda number: index.place(number)[0]
+    of = index.shard_of
     return Source(
         name,
         Labels("classes", names, index.labels),
         lambda number: read(number, *index.place(number)),
         {key: np.arange(*edge) for key, edge in zip(shards.splits, itertools.pairwise(edges))},
         name_of=lambda i: f"{flat[of(i)].path} record {i - int(index.starts[of(i)])}",
-        files=lambda numbers: [*map(_name_and_path, _shards_of(index, flat, numbers))],
+        files=lambda numbers: [_name_and_path(flat[k]) for k in np.unique(of(numbers))],
         lacks="no shard test",
     )
 
@@ -442,12 +446,6 @@ def _class_names(shards: Shards, files, index: Index, form, column) -> tuple[str
             f"it has the class {highest}, and there are names for {len(names)} classes"
         )
     return tuple(names or map(str, range(highest + 1)))
-
-
-def _shards_of(index: Index, shards: Sequence[Shard], numbers) -> list[Shard]:
-    """Returns the shards that hold records with some numbers."""
-    places = np.unique(np.searchsorted(index.starts, numbers, side="right") - 1)
-    return [shards[place] for place in places]
 
 
 def _name_and_path(shard: Shard) -> tuple[str, str]:

@@ -78,27 +78,20 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
     of its `.cls` or `.cls.txt`, or a value in its `.json`. `column` names another such member or
     key. Other members are skipped. Nothing is extracted.
     """
-    for key, file, by_suffix in _tar_groups(path):
-        suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
-        if len(suffixes) > 1:  # the array describes the picture
-            suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
-        if len(suffixes) > 1:
-            raise ValueError(f"its record {key!r} has two members of the same kind")
-        for suffix in suffixes:
-            picture = by_suffix[suffix]
-            yield Record(picture.offset_data, picture.size, _tar_label(file, by_suffix, column))
-
-
-def _tar_groups(path):
-    """Yields the name of each record, the open file, and the record's members by suffix."""
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         members = _tar_members(archive, os.path.getsize(path))
         for key, group in itertools.groupby(members, key=lambda member: _tar_name(member)[0]):
-            key, of_record = key.lstrip("/"), list(group)
+            of_record = list(group)
             by_suffix = {_tar_name(member)[1]: member for member in of_record}
-            if len(by_suffix) < len(of_record):
+            suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
+            if len(suffixes) > 1:  # the array describes the picture
+                suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
+            if len(suffixes) > 1 or len(by_suffix) < len(of_record):
+                key = key.lstrip("/")
                 raise ValueError(f"its record {key!r} has two members of the same kind")
-            yield key, file, by_suffix
+            for suffix in suffixes:
+                picture, label = by_suffix[suffix], _tar_label(file, by_suffix, column)
+                yield Record(picture.offset_data, picture.size, label)
         # Python's reader takes a damaged header for the end, so only zeros may follow.
         file.seek(archive.offset)
         rest = file.read(MOST_PADDING + 1)
