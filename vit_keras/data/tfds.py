@@ -20,13 +20,7 @@ from vit_keras.data.depth import as_array
 from vit_keras.data.held_out import open_source
 from vit_keras.data.pillow_images import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
-from vit_keras.data.shards.formats import (
-    FORMATS,
-    Parse,
-    array_record_reader,
-    scan_array_record,
-    scan_tfrecord,
-)
+from vit_keras.data.shards.formats import FORMATS, Parse
 from vit_keras.support import extras
 
 
@@ -111,9 +105,9 @@ def load(
     of = TASKS[vtab] if vtab else None
     image, label = _features(builder, of and of.label)
     parse = _parser(builder, image, label)
-    form = FORMATS[kind]._replace(scan=functools.partial(_SCANS[kind], parse=parse))
-    if kind == "array_record":
-        form = form._replace(reader=functools.partial(array_record_reader, parse=parse))
+    parsed: Any = lambda function: functools.partial(function, parse=parse)
+    form = FORMATS[kind]
+    form = form._replace(scan=parsed(form.scan), reader=parsed(form.reader))
     (key, *_) = label.reads
     names = getattr(builder.info.features[key], "names", ())  # if a feature is the label
     if of and of.label:
@@ -198,7 +192,6 @@ def _parser(builder, image, label) -> Parse:
     return parse
 
 
-_SCANS = {"tfrecord": scan_tfrecord, "array_record": scan_array_record}
 NATURAL, SPECIALIZED, STRUCTURED = GROUPS = ("natural", "specialized", "structured")
 
 

@@ -423,8 +423,8 @@ class ShardFormat(NamedTuple):
     class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()
 
 
-def ranges(files: ShardFiles) -> Reader:
-    """Returns a function that reads bytes of a file."""
+def ranges(files: ShardFiles, parse: Parse = parse_example) -> Reader:
+    """Returns a function that reads bytes of a file, which need no parsing."""
     return lambda number, shard, offset, length: files.read(shard, offset, length)
 
 
