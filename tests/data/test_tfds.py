@@ -1,6 +1,5 @@
 """TensorFlow Datasets and TFRecord files are read, and TensorFlow reads ours."""
 
-import io
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from tests.data.deep_pictures import stored
 from tests.data.gray_shards import grays
 from vit_keras import data
 from vit_keras.config import DataConfig
@@ -72,13 +72,10 @@ RECORDS = 12
 
 @pytest.fixture
 def pictures(rng):
-    def stored(pixels):
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "png")
-        return file.getvalue()
-
-    sides = rng.integers(1, 40, (RECORDS, 2))
-    return [stored(rng.integers(0, 256, (*of, 3), dtype="uint8")) for of in sides]
+    made = [
+        rng.integers(0, 256, (*rng.integers(1, 40, 2), 3), dtype="uint8") for _ in range(RECORDS)
+    ]
+    return [stored(Image.fromarray(pixels), "PNG") for pixels in made]
 
 
 def example(picture, **features):

@@ -155,11 +155,10 @@ class Source:
 
 def in_sequence(name: str, sizes: dict[str, int]) -> dict[str, Any]:
     """Returns `splits` and `name_of` of a source whose splits follow each other."""
-    ends = np.cumsum([*sizes.values()])
-    starts = dict(zip(sizes, (ends - [*sizes.values()]).tolist()))
+    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist()))
 
     def name_of(index):
-        split = [*sizes][np.searchsorted(ends, index, side="right")]
+        split = [key for key, start in starts.items() if start <= index and sizes[key]][-1]
         return f"{name} {split}[{index - starts[split]}]"
 
     splits = {split: np.arange(start, start + sizes[split]) for split, start in starts.items()}
