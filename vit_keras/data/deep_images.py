@@ -20,9 +20,6 @@ from vit_keras.support import extras
 # Each scan of a JPEG goes over the whole picture, however little data it has. Encoders write up to
 # a dozen; a file of 85 is decoded in 10 s at the bound of pixels.
 MOST_JPEG_SCANS = 100
-# A JPEG of fewer pixels and less work is decoded with any number of scans: at 10 bytes a scan and
-# 0.5 ns a pixel and scan, its decoding ends in a few seconds.
-MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
 BYTES = 12  # per pixel of RGB in float32
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
@@ -72,13 +69,9 @@ def check_opened(picture, data: bytes) -> None:
     Raises:
         ValueError: If it has too many pixels, or decoding would take too long.
     """
-    width, height = picture.size
-    check_pixels(width, height)
-    pixels, most = width * height, min(MODEST_PIXELS, _most_pixels() or MODEST_PIXELS)
-    if data.startswith(JPEG) and (pixels > most or pixels * len(data) > MODEST_WORK):
-        scans = data.count(b"\xff\xda")
-        if scans > MOST_JPEG_SCANS:
-            raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
+    check_pixels(*picture.size)
+    if data.startswith(JPEG) and (scans := data.count(b"\xff\xda")) > MOST_JPEG_SCANS:
+        raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
     tags = getattr(picture, "tag_v2", {})  # a TIFF's tiles may be larger than the picture
     if all(tag in tags for tag in TIFF_TILE):
         check_pixels(*(tags[tag] for tag in TIFF_TILE))
