@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     add("--batch", "N", "pictures per step (32)", shared.count, default=32)
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
-    flag("--skip_unreadable", "write an unreadable picture's row without an embedding, and go on")
+    shared.add_skip(parser, "write an unreadable picture's row without an embedding, and go on")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         options.out,
         batch=options.batch,
         dtype=options.dtype,
-        on_error="skip" if options.skip_unreadable else "raise",
+        on_error=options.on_error,
         about={"model": os.path.abspath(options.model), "folder": os.getcwd()},
     )
     if job.is_complete:

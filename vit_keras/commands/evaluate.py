@@ -6,7 +6,6 @@ import json
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.commands.options import add_tile_options, tile_options, write_sheet
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 
@@ -34,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--predictions", "FILE", "also write a .csv or .parquet")
     add("--real", "FILE", "labels of ImageNet-ReaL, real.json")
     flag("--ignore_class_names", "compare by order alone")
-    add_tile_options(parser)
+    shared.add_tile_options(parser)
     few = parser.add_argument_group("probes of the features instead of the accuracy")
     add, _ = shared.adders(few.add_mutually_exclusive_group())
     add("--fewshot", "SHOTS", "such as 1 5 10", shared.count, nargs="+")
@@ -85,8 +84,10 @@ def run(options: argparse.Namespace) -> None:
 
 def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras import evaluation
+    from vit_keras.evaluation.mask_prediction import save_png
     from vit_keras.support.files import write_text
 
+    kind, tiles = predictor.task.kind, shared.tile_options(options, options.batch_eval)
     report = evaluation.evaluate(
         predictor,
         dataset.split(splits[1]),
@@ -95,19 +96,45 @@ def _evaluate(options, predictor, dataset, splits, out, label):
         real=options.real,
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
-        tiles=tile_options(options, options.batch_eval),
+        tiles=tiles,
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
     drawn = evaluation.draw_report(report, out, label)
-    if predictor.task.kind in shared.SHEETS:
+    if kind in SHEETS:
         drawn = [*drawn, out / "predictions.png"]
-        chosen = tile_options(options, options.batch_eval)
-        write_sheet(predictor, dataset.split(splits[1]), chosen, drawn[-1])
+        save_png(SHEETS[kind](predictor, dataset.split(splits[1]), tiles), drawn[-1])
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())
     print(f"written: {', '.join(map(str, [out / 'report.json', *drawn]))}")
     return report
+
+
+def _mask_sheet(predictor, split, tiles):
+    """Draws the first pictures beside their true and predicted masks."""
+    from vit_keras import evaluation
+    from vit_keras.evaluation.mask_prediction import predict_labeled
+
+    first = split.part(range(min(SHOWN, len(split))))
+    rows = predict_labeled(predictor, first, evaluation.predict_masks, tiles)
+    return evaluation.draw_mask_sheet([(picture, *masks) for *masks, picture in rows])
+
+
+def _box_sheet(predictor, split, tiles):
+    """Draws the pictures with the most misses and false alarms."""
+    from vit_keras import evaluation
+
+    true, predicted = evaluation.predict_split(predictor, split, tiles)
+    pairs = [(x, evaluation.certain(y, predictor.task)) for x, y in zip(true, predicted)]
+    wrong = [sum(len(x.scores) for x in evaluation.errors_of(*pair)[1:]) for pair in pairs]
+    worst = sorted(range(len(pairs)), key=lambda index: -wrong[index])[:SHOWN]
+    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
+    rows = ((split.example(index)[0], *pairs[index]) for index in worst)
+    return evaluation.draw_box_sheet(rows, predictor.names)
+
+
+SHOWN = 8  # pictures on a sheet
+SHEETS = {"masks": _mask_sheet, "boxes": _box_sheet}
 
 
 def _probe(options, predictor, dataset, splits, out, name):

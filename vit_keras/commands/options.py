@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 
 if TYPE_CHECKING:
@@ -257,12 +256,18 @@ COCO = "coco"  # the format of boxes in a .json file
 
 def add_rows(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
     """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
-    add, flag = adders(parser)
+    add, _ = adders(parser)
     *names, last = (*FORMATS, *more)
     formats = f"{', '.join(names)} or {last} (by --out, table)"
     add("--format", "NAME", formats, choices=(*names, last))
     add("--batch", "N", "pictures per step (32)", count, default=32)
-    flag("--skip_unreadable", "report an unreadable picture in its row instead of stopping")
+    add_skip(parser, "report an unreadable picture in its row instead of stopping")
+
+
+def add_skip(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds `--skip_unreadable`, which makes `on_error` "skip" instead of "raise"."""
+    told = {"action": "store_const", "const": "skip", "default": "raise", "help": text}
+    parser.add_argument("--skip_unreadable", dest="on_error", **told)
 
 
 def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
@@ -323,9 +328,6 @@ class StandardOutput(io.RawIOBase):
         return len(content)
 
 
-SHOWN = 8  # pictures on a sheet
-
-
 def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`, for masks and boxes."""
     add, flag = adders(parser.add_argument_group("models of masks or boxes"))
@@ -339,99 +341,3 @@ def tile_options(options: argparse.Namespace, batch: int) -> Any:
     from vit_keras import evaluation
 
     return evaluation.TileOptions(options.tiles, options.overlap, batch)
-
-
-def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder: str) -> int:
-    """Writes the mask and the overlay of each picture into a folder.
-
-    Args:
-        predictor: A `Predictor` of masks.
-        paths: The pictures.
-        options: The command line of `predict`.
-        folder: The folder; gets the subfolders masks and overlays.
-
-    Returns:
-        The number of pictures that could not be read, with `--skip_unreadable`.
-    """
-    from vit_keras import evaluation
-    from vit_keras.evaluation.file_predictions import read_picture
-
-    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    chosen, unreadable = tile_options(options, options.batch), 0
-    for path, name in zip(tqdm(paths, unit=" pictures", disable=None), names_in(paths)):
-        try:
-            picture = read_picture(predictor, path)
-        except (OSError, ValueError) as error:
-            if not options.skip_unreadable:
-                raise
-            print(error, file=sys.stderr)
-            unreadable += 1
-            continue
-        mask = evaluation.predict_mask(predictor, picture, chosen)
-        evaluation.write_mask(folder, name, picture, mask)
-    return unreadable
-
-
-def draw_to_folder(predictions, paths: Sequence[pathlib.Path], names, folder: str) -> None:
-    """Writes each picture with its predicted boxes into a folder, as PNG."""
-    from vit_keras import evaluation
-    from vit_keras.support.files import replacing
-
-    image = extras.require("PIL.Image", extra="data", purpose="Drawing boxes")
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    for prediction, name in zip(predictions, names_in(paths)):
-        if prediction.picture is not None:
-            drawn = evaluation.draw_boxes(prediction.picture, prediction.boxes, names)
-            with replacing(os.path.join(folder, name)) as temporary:
-                image.fromarray(drawn).save(temporary, format="png")
-
-
-def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
-    """Returns a file name for each picture: its own, plus a number if others have the same stem."""
-    names, taken = [], set()
-    for path in map(pathlib.Path, paths):
-        name, count = path.stem, 1
-        while name in taken:
-            count += 1
-            name = f"{path.stem}_{count}"
-        taken.add(name)
-        names.append(f"{name}.png")
-    return names
-
-
-def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
-    """Draws pictures of a split beside their true and their predicted masks or boxes."""
-    from vit_keras.support.files import replacing
-
-    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
-    with replacing(str(path)) as temporary:
-        SHEETS[predictor.task.kind](predictor, split, chosen).save(temporary, format="png")
-
-
-def _mask_sheet(predictor, split, chosen):
-    """Draws the first pictures, with their true and predicted masks."""
-    from vit_keras import evaluation
-
-    rows = []
-    for index in range(min(SHOWN, len(split))):
-        picture, mask = split.example(index)
-        predicted = evaluation.predict_mask(predictor, picture, chosen)
-        rows.append((picture, mask, predicted))
-    return evaluation.draw_mask_sheet(rows)
-
-
-def _box_sheet(predictor, split, chosen):
-    """Draws the pictures with the most misses and false alarms."""
-    from vit_keras import evaluation
-
-    true, predicted = evaluation.predict_split(predictor, split, chosen)
-    present = [evaluation.certain(boxes, predictor.task) for boxes in predicted]
-    pairs = [*zip(true, present)]
-    wrong = [sum(len(x.scores) for x in evaluation.errors_of(*pair)[1:]) for pair in pairs]
-    worst = sorted(range(len(pairs)), key=lambda index: -wrong[index])[:SHOWN]
-    names = predictor.class_names or [*map(str, range(predictor.num_classes))]
-    rows = ((split.example(index)[0], *pairs[index]) for index in worst)
-    return evaluation.draw_box_sheet(rows, names)
-
-
-SHEETS = {"masks": _mask_sheet, "boxes": _box_sheet}

@@ -2,11 +2,12 @@
 
 import argparse
 import contextlib
+import pathlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from vit_keras.commands import options as shared
-from vit_keras.commands.options import add_tile_options, predict_to_folder
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 
@@ -45,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)
-    add_tile_options(parser)
+    shared.add_tile_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -58,70 +59,66 @@ def run(options: argparse.Namespace) -> None:
     if options.tta:
         predictor = evaluation.with_views(predictor, options.tta)
     _check_output(options, form, predictor.task.kind)
-    paths = data.expand_pictures(shared.arguments(options.pictures))
-    if predictor.task.kind == "boxes":
-        _predict_boxes(predictor, paths, options, form)
-        return
-    if predictor.task.kind == "masks":
-        from vit_keras.support.files import claimed_output
-
-        with claimed_output(options.out, "a prediction of masks"):
-            count = predict_to_folder(predictor, paths, options, options.out)
-        _report_unreadable(count, len(paths))
-        print(f"written: {options.out}")
-        return
-    top = options.top or TOP
-    predictions = evaluation.predict_files(
-        predictor,
-        paths,
-        batch=options.batch,
-        top=top,
-        threshold=options.threshold,
-        coverage=options.coverage,
-        abstain=options.abstain,
-        on_error="skip" if options.skip_unreadable else "raise",
-        picture_px=evaluation.PICTURE_PX if form == "html" else None,
-        attention=options.attention,
-    )
-    unreadable: list[str] = []
-    with shared.output(options.out) as file, contextlib.closing(predictions):
-        evaluation.write_file_predictions(
-            _watched(predictions, len(paths), unreadable, file),
-            file,
-            form,
-            top=top,
-            coverage=options.coverage,
-            title=f"Predictions of {options.model}",
-            numbers=_numbers(predictor),
-        )
-    _report_unreadable(len(unreadable), len(paths))
+    paths, errors = data.expand_pictures(shared.arguments(options.pictures)), list[str]()
+    if form:
+        _write_rows(predictor, paths, options, form, errors)
+    else:
+        _write_pictures(predictor, paths, options, errors)
+    if errors:
+        print(f"{len(errors)} of {len(paths)} pictures could not be read", file=sys.stderr)
 
 
-def _predict_boxes(predictor, paths, options, form):
-    """Writes the boxes of pictures to a file or standard output, or pictures with boxes drawn."""
+def _write_rows(predictor, paths, options, form, errors):
+    """Writes classes, numbers or boxes to a file or standard output."""
     from vit_keras import evaluation
+
+    kind, names = predictor.task.kind, predictor.names
+    common = {"threshold": options.threshold, "on_error": options.on_error}
+    told: dict[str, Any] = {"title": f"Predictions of {options.model}"}
+    if kind == "boxes":
+        tiles = shared.tile_options(options, options.batch)
+        predictions = evaluation.predict_box_files(predictor, paths, tiles, **common)
+        write, told["names"] = evaluation.write_box_predictions, names
+    else:
+        shown = {"top": options.top or TOP, "coverage": options.coverage}
+        predictions = evaluation.predict_files(
+            predictor,
+            paths,
+            batch=options.batch,
+            abstain=options.abstain,
+            picture_px=evaluation.PICTURE_PX if form == "html" else None,
+            attention=options.attention,
+            **shown,
+            **common,
+        )
+        write = evaluation.write_file_predictions
+        told |= {**shown, "numbers": names if kind == "numbers" else ()}
+    with shared.output(options.out) as file, contextlib.closing(predictions):
+        write(_watched(predictions, len(paths), errors, file), file, form, **told)
+
+
+def _write_pictures(predictor, paths, options, errors):
+    """Writes masks and overlays, or pictures with their boxes, to a folder."""
+    from vit_keras import evaluation
+    from vit_keras.evaluation.mask_prediction import save_png
     from vit_keras.support.files import claimed_output
 
-    predictions = evaluation.predict_box_files(
-        predictor,
-        paths,
-        shared.tile_options(options, options.batch),
-        threshold=options.threshold,
-        on_error="skip" if options.skip_unreadable else "raise",
-    )
-    names = predictor.class_names or [*map(str, range(predictor.num_classes))]
-    unreadable: list[str] = []
-    if form:
-        with shared.output(options.out) as file, contextlib.closing(predictions):
-            rows = _watched(predictions, len(paths), unreadable, file)
-            title = f"Predictions of {options.model}"
-            evaluation.write_box_predictions(rows, file, form, names, title)
+    told = predictor, paths, shared.tile_options(options, options.batch)
+    if predictor.task.kind == "masks":
+        rows = evaluation.predict_mask_files(*told, on_error=options.on_error)
     else:
-        with claimed_output(options.out, "a prediction of boxes"):
-            rows = _watched(predictions, len(paths), unreadable, None)
-            shared.draw_to_folder(rows, paths, names, options.out)
-        print(f"written: {options.out}")
-    _report_unreadable(len(unreadable), len(paths))
+        limits = {"threshold": options.threshold, "on_error": options.on_error}
+        rows = evaluation.predict_box_files(*told, **limits)
+    with claimed_output(options.out, f"a prediction of {predictor.task.kind}"):
+        for name, row in zip(names_in(paths), _watched(rows, len(paths), errors, None)):
+            if row.error:
+                print(row.error, file=sys.stderr)
+            elif row.mask is not None:
+                evaluation.write_mask(options.out, name, row.picture, row.mask)
+            else:
+                drawn = evaluation.draw_boxes(row.picture, row.boxes, predictor.names)
+                save_png(drawn, pathlib.Path(options.out, name))
+    print(f"written: {options.out}")
 
 
 def _needs_models(options):
@@ -129,17 +126,6 @@ def _needs_models(options):
     from vit_keras.runtimes import format_of
 
     return not format_of(options.model)
-
-
-def _report_unreadable(count, total):
-    if count:
-        print(f"{count} of {total} pictures could not be read", file=sys.stderr)
-
-
-def _numbers(predictor):
-    """Returns the names of the numbers that a model predicts; empty for classes and labels."""
-    names = predictor.class_names or tuple(map(str, range(predictor.num_classes)))
-    return names if predictor.task.kind == "numbers" else ()
 
 
 def _check(options: argparse.Namespace) -> str:
@@ -171,8 +157,8 @@ def _check_output(options, form, kind):
         )
 
 
-def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> Iterator:
-    """Passes the predictions on, collects unreadable pictures, and shows progress.
+def _watched(predictions: Iterable, total: int, errors: list[str], file) -> Iterator:
+    """Passes the predictions on, collects their errors, and shows progress.
 
     Progress is a bar on standard error, if that is a terminal that does not also show the rows.
     """
@@ -181,8 +167,21 @@ def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> 
     hidden = rows_are_shown or not sys.stderr.isatty()
     for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
         if prediction.error:
-            unreadable.append(str(prediction.path))
+            errors.append(prediction.error)
         yield prediction
+
+
+def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
+    """Returns a file name for each picture: its own, plus a number if others have the same stem."""
+    names, taken = [], set()
+    for path in map(pathlib.Path, paths):
+        name, count = path.stem, 1
+        while name in taken:
+            count += 1
+            name = f"{path.stem}_{count}"
+        taken.add(name)
+        names.append(f"{name}.png")
+    return names
 
 
 COMMAND = shared.Command(

@@ -80,7 +80,7 @@ def _of_pictures(options, table, index, stack):
         count=options.top,
         index=index,
         batch=options.batch,
-        on_error="skip" if options.skip_unreadable else "raise",
+        on_error=options.on_error,
     )
     return stack.enter_context(contextlib.closing(answers))
 

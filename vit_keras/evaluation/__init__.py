@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         judge_masks,
         pixel_matrix,
         predict_mask,
+        predict_mask_files,
         predict_masks,
         report_matrix,
         write_mask,

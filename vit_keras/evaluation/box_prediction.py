@@ -1,26 +1,22 @@
 """Predicts, judges and draws boxes around the objects in pictures of any size."""
 
 import dataclasses
-import functools
-import itertools
 import os
-import pathlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from vit_keras import data
-from vit_keras.data.depth import at_levels, viewable
-from vit_keras.evaluation.file_predictions import FilePrediction, check_options, read_row
+from vit_keras.data.depth import viewable
+from vit_keras.evaluation.file_predictions import FilePrediction, answer_files
 from vit_keras.evaluation.mask_prediction import (
     SIDE,
     TileOptions,
-    check_kind,
-    cut_tiles,
     lay_out,
+    outputs_of,
     palette,
-    run_pixels,
+    predict_labeled,
 )
 from vit_keras.evaluation.metrics import class_rows
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor
@@ -35,7 +31,6 @@ from vit_keras.support.box_metrics import (
     overlaps,
     without_repeats,
 )
-from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import Task
 
 NONE = "none"  # of a confusion: a missed object is predicted as it, and a false alarm truly is
@@ -66,18 +61,13 @@ def predict_boxes(
         found.corners[found.scores >= 0.5]  # left, top, right and bottom in pixels
         ```
     """
-    check_kind(predictor, "boxes")
-    options, remaining = options or TileOptions(), iter(pictures)
-    levels = predictor.preprocessing.levels
-    while chunk := [at_levels(x, levels) for x in itertools.islice(remaining, options.batch)]:
+    options = options or TileOptions()
+    for picture, outputs in outputs_of(predictor, pictures, options, "boxes"):
+        answers = ((place, predictor.as_probabilities(output)) for place, output in outputs)
         if options.tiles:
-            yield from (_from_tiles(predictor, np.asarray(x), options) for x in chunk)
-            continue
-        size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
-        pixels = np.stack([data.resize(picture, size, preprocessing) for picture in chunk])
-        answers = predictor.as_probabilities(run_pixels(predictor, pixels, options.batch))
-        for picture, answer in zip(chunk, answers):
-            yield best_of(answer, _size(picture))
+            yield _joined(picture, predictor.input_shape[1::-1], answers)
+        else:
+            yield from (best_of(answer, _size(picture)) for _, answer in answers)
 
 
 def _size(picture):
@@ -85,17 +75,15 @@ def _size(picture):
     return picture.shape[1::-1]
 
 
-def _from_tiles(predictor, picture, options):
-    sides, tile = np.array(_size(picture)), predictor.input_shape[1::-1]
-    kept, cut = [], []
-    for places, tiles in cut_tiles(picture, predictor.input_shape[:2], options):
-        outputs = run_pixels(predictor, tiles, options.batch)
-        for (top, left), answer in zip(places, predictor.as_probabilities(outputs)):
-            boxes, corner = best_of(answer, tile), np.tile([left, top], 2)
-            ends = [boxes.corners[:, :2] < EDGE, boxes.corners[:, 2:] > np.array(tile) - EDGE]
-            inner = [np.array([left, top]) > 0, np.array([left, top]) + tile < sides]
-            cut.append(np.logical_or(*(end & side for end, side in zip(ends, inner))).any(axis=-1))
-            kept.append(boxes._replace(corners=boxes.corners + corner))
+def _joined(picture, tile, answers):
+    """Joins the boxes of a picture's tiles, whose width and height are `tile`."""
+    sides, kept, cut = np.array(_size(picture)), [], []
+    for (top, left), answer in answers:
+        boxes, corner = best_of(answer, tile), np.tile([left, top], 2)
+        ends = [boxes.corners[:, :2] < EDGE, boxes.corners[:, 2:] > np.array(tile) - EDGE]
+        inner = [np.array([left, top]) > 0, np.array([left, top]) + tile < sides]
+        cut.append(np.logical_or(*(end & side for end, side in zip(ends, inner))).any(axis=-1))
+        kept.append(boxes._replace(corners=boxes.corners + corner))
     joined = Boxes(*map(np.concatenate, zip(*kept)))
     joined = joined._replace(corners=np.clip(joined.corners, 0, np.tile(sides, 2)))
     seen = (joined.corners[:, 2:] > joined.corners[:, :2]).all(axis=-1)
@@ -273,17 +261,12 @@ def predict_split(
         true, predicted = evaluation.predict_split(predictor, dataset.split("test"))
         ```
     """
-    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
-    true: list[Boxes] = []
-
-    def pictures():
-        for index in range(len(split)):
-            picture, label = split.example(index)
-            true.append(boxes_of(label, _size(picture)))
-            yield picture
-
-    with split.reading():
-        return true, [*predict_boxes(predictor, pictures(), options)]
+    pairs = [
+        (boxes_of(label, _size(picture)), predicted)
+        for label, picture, predicted in predict_labeled(predictor, split, predict_boxes, options)
+    ]
+    true, found = zip(*pairs)
+    return [*true], [*found]
 
 
 def draw_boxes(
@@ -402,15 +385,10 @@ def predict_box_files(
             print(row.boxes.classes, row.boxes.scores, row.boxes.corners)
         ```
     """
-    options = options or TileOptions()
-    check_options(options.batch, on_error)
-    read = functools.partial(read_row, predictor, on_error == "skip")
-    rows = read_ahead(read, map(pathlib.Path, paths), options.batch)
-    while chunk := [*itertools.islice(rows, options.batch)]:
-        pictures = [picture for _, picture in chunk if picture is not None]
-        answers = predict_boxes(predictor, pictures, options)
-        for row, picture in chunk:
-            if picture is not None:
-                boxes = certain(next(answers), predictor.task, threshold)
-                row = dataclasses.replace(row, boxes=boxes, picture=picture)
-            yield row
+    chosen, names = options or TileOptions(), predictor.names
+    for row, found in answer_files(predictor, paths, predict_boxes, chosen, on_error):
+        if found is not None:
+            boxes = certain(found, predictor.task, threshold)
+            classes = tuple((names[k], float(score)) for k, score, _ in zip(*boxes))
+            row = dataclasses.replace(row, boxes=boxes, classes=classes, nothing="nothing")
+        yield row

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.evaluation.predictors import Predictor, check_finite, make_predictor
 from vit_keras.support.box_metrics import Boxes
+from vit_keras.support.checks import check_choice
 from vit_keras.support.machine import read_ahead
 
 if TYPE_CHECKING:
@@ -33,15 +34,16 @@ class FilePrediction:
         path: The file.
         classes: Names and probabilities of classes or labels, the most likely one first; empty if
             there is an `error`, or if none reaches the threshold. For a model of numbers, their
-            names and values.
+            names and values; for boxes, the class and the score of each.
         error: Why the picture could not be read, or None.
         possible: The names of all classes or labels that are possible at the requested coverage.
         intervals: The (lower, upper) bounds of each number at the requested coverage.
         nothing: Why there are no classes.
         size: The picture's width and height in pixels; zeros if there is an `error`.
         boxes: The objects that reach their thresholds, the most certain one first.
-        picture: A small copy of the picture, `(h, w, 3)` uint8, if requested; with boxes, its
-            pixels `(H, W, C)`.
+        mask: The class of each pixel, `(H, W)` uint8, from a model of masks.
+        picture: A small copy of the picture, `(h, w, 3)` uint8, if requested; with boxes or a mask,
+            its pixels `(H, W, C)`.
         attention: How much of each patch reaches the classifier, `(rows, columns)`, if requested.
         seen: The part of the picture that the patches cover, (top, left, height, width) as
             fractions of its sides.
@@ -63,6 +65,7 @@ class FilePrediction:
     nothing: str = ""
     size: tuple[int, int] = (0, 0)
     boxes: Boxes = dataclasses.field(default=NO_BOXES, compare=False)
+    mask: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     attention: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
@@ -121,9 +124,7 @@ def predict_files(
             print(f"{row.path}: {name} ({probability:.1%})")
         ```
     """
-    check_options(batch, on_error)
-    if top < 1:
-        raise ValueError(f"`top` must be positive. Received: top={top}")
+    check_options(on_error, batch=batch, top=top)
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
@@ -135,12 +136,12 @@ def predict_files(
     return _predict(predictor, run_batches(rows, batch, answer), judge)
 
 
-def check_options(batch: int, on_error: str) -> None:
-    """Raises ValueError unless `batch` is positive and `on_error` one of `ON_ERROR`."""
-    if on_error not in ON_ERROR:
-        raise ValueError(f"`on_error` must be 'raise' or 'skip'. Received: on_error={on_error!r}")
-    if batch < 1:
-        raise ValueError(f"`batch` must be positive. Received: batch={batch}")
+def check_options(on_error: str, **counts: int) -> None:
+    """Raises ValueError unless `on_error` is one of `ON_ERROR`, and the counts are positive."""
+    check_choice(on_error, ON_ERROR, "on_error")
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={count}")
 
 
 def run_filled(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int):
@@ -152,8 +153,8 @@ def run_filled(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size
     return np.asarray(run(np.concatenate([images, more])), "float32")[: len(images)]
 
 
-def read_picture(predictor: Predictor, path: str | os.PathLike) -> np.ndarray:
-    """Reads a picture `(H, W, C)` with the levels and bands of a predictor.
+def read_picture(predictor: Any, path: str | os.PathLike) -> np.ndarray:
+    """Reads a picture `(H, W, C)` with the levels and bands of a predictor or an embedder.
 
     Raises:
         FileNotFoundError, ValueError: As for `data.read_image`.
@@ -200,25 +201,69 @@ def _read(predictor, skip, picture_px, path):
     row, picture = read_row(predictor, skip, path)
     if picture is None:
         return row, None
-    height, width, _ = predictor.input_shape
-    pixels = data.resize(picture, (height, width), predictor.preprocessing)
     small = None if picture_px is None else data.thumbnail(picture, picture_px)
-    seen = data.seen_part(picture.shape[:2], (height, width), predictor.preprocessing)
-    image = predictor.preprocessing.normalize(pixels)
-    return dataclasses.replace(row, picture=small, seen=seen), image
+    size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
+    seen = data.seen_part(picture.shape[:2], size, preprocessing)
+    return dataclasses.replace(row, picture=small, seen=seen), as_input(predictor, picture)
+
+
+def as_input(predictor: Any, picture: np.ndarray) -> np.ndarray:
+    """Resizes and normalizes a picture for a predictor or an embedder."""
+    preprocessing = predictor.preprocessing
+    pixels = data.resize(picture, predictor.input_shape[:2], preprocessing)
+    return preprocessing.normalize(pixels)
 
 
 def read_row(
     predictor: Predictor, skip: bool, path: pathlib.Path
 ) -> tuple[FilePrediction, np.ndarray | None]:
     """Reads one file; returns its empty prediction, and the pixels or, if it is skipped, None."""
+    picture, error = read_or_reason(functools.partial(read_picture, predictor, path), skip)
+    if picture is None:
+        return FilePrediction(path, error=error), None
+    return FilePrediction(path, size=picture.shape[1::-1]), picture
+
+
+def read_or_reason(
+    read: Callable[[], np.ndarray], skip: bool
+) -> tuple[np.ndarray, None] | tuple[None, str]:
+    """Returns the pixels that `read` gives, and None; or None and the reason, if it is skipped."""
     try:
-        picture = read_picture(predictor, path)
+        return read(), None
     except (OSError, ValueError) as error:
         if not skip:
             raise
-        return FilePrediction(path, error=str(error)), None
-    return FilePrediction(path, size=picture.shape[1::-1]), picture
+        return None, str(error)
+
+
+def answer_files(
+    predictor: Predictor,
+    paths: Iterable[str | os.PathLike],
+    predict: Callable[..., Iterator],
+    options: Any,
+    on_error: str = "raise",
+) -> Iterator[tuple[FilePrediction, Any]]:
+    """Yields for each file its empty prediction, with the pixels, and the answer or None.
+
+    Args:
+        predictor: A `Predictor` of masks or boxes.
+        paths: The files.
+        predict: `predict_masks` or `predict_boxes`.
+        options: `TileOptions`.
+        on_error: As in `predict_files`.
+    """
+    check_options(on_error)
+    count = AHEAD if options.tiles else options.batch
+    rows = read_ahead(
+        functools.partial(read_row, predictor, on_error == "skip"), map(pathlib.Path, paths), count
+    )
+    with contextlib.closing(rows):
+        while chunk := [*itertools.islice(rows, count)]:
+            pictures = [picture for _, picture in chunk if picture is not None]
+            answers = predict(predictor, pictures, options)
+            for row, picture in chunk:
+                answer = None if picture is None else next(answers)
+                yield dataclasses.replace(row, picture=picture), answer
 
 
 def run_batches(rows: Generator, batch: int, answer: Callable, size: int = 0) -> Iterator[list]:
@@ -246,10 +291,7 @@ def _predict(predictor, batches, judge):
         for row, answer in itertools.chain.from_iterable(batches):
             if answer is not None:
                 outputs, attention = answer
-                if not np.isfinite(outputs).all():
-                    raise ValueError(
-                        f"Outputs must be finite. Received: NaN or infinity for {str(row.path)!r}"
-                    )
+                check_finite(outputs, row.path)
                 row = judge(dataclasses.replace(row, attention=attention), outputs)
             yield row
 
@@ -268,7 +310,7 @@ def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
 
     task = predictor.task
     changes: dict[str, Any] = {}
-    names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
+    names = predictor.names
     if task.kind == "numbers":
         changes["classes"] = tuple(zip(names, map(float, outputs)))
         if coverage is not None:

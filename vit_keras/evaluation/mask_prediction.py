@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ import numpy as np
 from vit_keras import data
 from vit_keras.data import thumbnail
 from vit_keras.data.depth import at_levels, viewable
-from vit_keras.evaluation.file_predictions import run_filled
+from vit_keras.evaluation.file_predictions import FilePrediction, answer_files, run_filled
 from vit_keras.evaluation.metrics import class_rows, mean_of_known, share_of
-from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
+from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, softmax
 from vit_keras.support import extras
 from vit_keras.support.files import replacing
 from vit_keras.support.resizing import INTERPOLATIONS
@@ -172,16 +172,22 @@ def write_mask(
     """
     images = {
         "masks": mask_image(mask),
-        "overlays": _pillow().fromarray(draw_overlay(picture, mask)),
+        "overlays": draw_overlay(picture, mask),
     }
     files = []
     for kind, image in images.items():
-        file = pathlib.Path(folder, kind, name).with_suffix(".png")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(os.fspath(file)) as temporary:
-            image.save(temporary, format="png")
-        files.append(file)
+        files.append(save_png(image, pathlib.Path(folder, kind, name).with_suffix(".png")))
     return files
+
+
+def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
+    """Writes a `PIL.Image.Image`, or pixels `(H, W, 3)` uint8, as PNG; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        (_pillow().fromarray(image) if isinstance(image, np.ndarray) else image).save(
+            temporary, format="png"
+        )
+    return path
 
 
 def draw_mask_sheet(rows: Iterable[Sequence[np.ndarray]]):
@@ -288,24 +294,37 @@ def predict_masks(
 
     See `predict_mask` for a single picture.
     """
-    check_kind(predictor, "masks")
     options = options or TileOptions()
-    predict, remaining = _mirrored if predictor.unmirrored else _plain, iter(pictures)
-    levels = predictor.preprocessing.levels
-    while chunk := [
-        at_levels(picture, levels) for picture in itertools.islice(remaining, options.batch)
-    ]:
-        for scores in predict(predictor, chunk, options):
-            yield scores.argmax(axis=-1).astype("uint8")
+    if predictor.unmirrored is None:
+        scores = _logits(predictor, pictures, options)
+    else:
+        pictures, others = itertools.tee(pictures)
+        mirrored = (np.asarray(picture)[:, ::-1] for picture in others)
+        both = (_logits(predictor.unmirrored, of, options) for of in (pictures, mirrored))
+        scores = (softmax(logits) + softmax(other[:, ::-1]) for logits, other in zip(*both))
+    for of_picture in scores:
+        yield of_picture.argmax(axis=-1).astype("uint8")
 
 
-def check_kind(predictor: Predictor, kind: str) -> None:
-    """Raises ValueError unless a predictor predicts masks, or boxes."""
-    if predictor.task.kind != kind:
-        raise ValueError(
-            f"{kind.capitalize()} need a model that predicts them, such as one that was trained "
-            f"with task {kind}. Received: a model of {predictor.task.kind}"
-        )
+def predict_mask_files(
+    predictor: Predictor,
+    paths: Iterable[str | os.PathLike],
+    options: TileOptions | None = None,
+    *,
+    on_error: str = "raise",
+) -> Generator[FilePrediction, None, None]:
+    """As `predict_box_files`, for the masks of picture files.
+
+    Example:
+        ```python
+        predictor, _ = evaluation.open_predictor("runs/segment")
+        for row in evaluation.predict_mask_files(predictor, ["street.jpg"]):
+            evaluation.write_mask("predicted", "street", row.picture, row.mask)
+        ```
+    """
+    chosen = options or TileOptions()
+    for row, mask in answer_files(predictor, paths, predict_masks, chosen, on_error):
+        yield dataclasses.replace(row, mask=mask)
 
 
 def judge_masks(
@@ -337,79 +356,112 @@ def judge_masks(
         print(f"mean IoU {metrics['miou']:.1%}")
         ```
     """
-    check_kind(predictor, "masks")
-    if not len(split):
-        raise ValueError(NO_IMAGES)
-    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
     matrix = np.zeros((len(class_names),) * 2, "int64")
-    true: list[np.ndarray] = []
-    with split.reading():
-        pictures = _pictures(split, true)
-        for predicted in predict_masks(predictor, pictures, options):
-            matrix += pixel_matrix(true.pop(0), predicted, len(class_names))
+    for true, _, predicted in predict_labeled(predictor, split, predict_masks, options):
+        matrix += pixel_matrix(true, predicted, len(class_names))
     return report_matrix(matrix, class_names, len(split))
 
 
-def _pictures(split, masks):
-    """Yields the pictures of a split, and appends their masks `(H, W)` to a list."""
-    for index in range(len(split)):
-        picture, mask = split.example(index)
-        masks.append(mask)
-        yield picture
+def predict_labeled(
+    predictor: Predictor, split: "data.Split", predict: Callable, options: TileOptions | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+    """Yields the label, the pixels, and the answer for each picture of a split.
+
+    Args:
+        predictor: A `Predictor` of masks or boxes.
+        split: The split. One batch of its pictures is in memory at a time.
+        predict: `predict_masks` or `predict_boxes`.
+        options: How to predict pictures whose size is not the model's.
+
+    Raises:
+        ValueError: The split is empty.
+    """
+    if not len(split):
+        raise ValueError(NO_IMAGES)
+    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
+    read: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def pictures():
+        for index in range(len(split)):
+            read.append(split.example(index))
+            yield read[-1][0]
+
+    with split.reading():
+        for answer in predict(predictor, pictures(), options):
+            picture, label = read.pop(0)
+            yield label, picture, answer
 
 
-def _mirrored(predictor, pictures, options):
-    """Yields sums of the probabilities `(H, W, K)` of pictures and their mirror images."""
-    mirrored = [np.asarray(picture)[:, ::-1] for picture in pictures]
-    both = [_plain(predictor.unmirrored, chunk, options) for chunk in (pictures, mirrored)]
-    for logits, others in zip(*both):
-        yield softmax(logits) + softmax(others[:, ::-1])
+def outputs_of(
+    predictor: Predictor, pictures: Iterable[np.ndarray], options: TileOptions, kind: str
+) -> Iterator[tuple[np.ndarray, Iterable[tuple[tuple[int, ...], np.ndarray]]]]:
+    """Yields each picture with its outputs: one for the resized picture, or one for each tile.
+
+    An output comes with the first row and column of its tile, (0, 0) for the resized picture.
+
+    Raises:
+        ValueError: The predictor does not predict `kind`, or its outputs are not finite.
+    """
+    if predictor.task.kind != kind:
+        raise ValueError(
+            f"{kind.capitalize()} need a model that predicts them, such as one that was trained "
+            f"with task {kind}. Received: a model of {predictor.task.kind}"
+        )
+    preprocessing, remaining = predictor.preprocessing, iter(pictures)
+    while chunk := [
+        np.asarray(at_levels(picture, preprocessing.levels))
+        for picture in itertools.islice(remaining, 1 if options.tiles else options.batch)
+    ]:
+        if options.tiles:
+            yield chunk[0], _of_tiles(predictor, chunk[0], options)
+            continue
+        size = predictor.input_shape[:2]
+        pixels = np.stack([data.resize(picture, size, preprocessing) for picture in chunk])
+        for picture, output in zip(chunk, _run(predictor, pixels, options.batch)):
+            yield picture, [((0, 0), output)]
 
 
-def _plain(predictor, pictures, options):
-    """Yields logits `(H, W, K)` of pictures, from tiles or from the resized pictures."""
-    if not options.tiles:
-        return _resized(predictor, pictures, options)
-    return (_from_tiles(predictor, np.asarray(picture), options) for picture in pictures)
+def _of_tiles(predictor, picture, options):
+    """Yields the place and the output of each tile; a small picture is padded with its edge."""
+    size = predictor.input_shape[:2]
+    missing = [(0, max(tile - side, 0)) for side, tile in zip(picture.shape, size)]
+    picture = np.pad(picture, [*missing, (0, 0)], mode="edge")
+    lines = (starts(side, tile, options.overlap) for side, tile in zip(picture.shape, size))
+    places = itertools.product(*lines)
+    while chosen := [*itertools.islice(places, options.batch)]:
+        tiles = np.stack([_cut(picture, place, size) for place in chosen])
+        yield from zip(chosen, _run(predictor, tiles, options.batch))
 
 
-def _resized(predictor, pictures, options):
-    """Yields logits `(H, W, K)` of pictures that are resized for one call of the predictor."""
-    size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
-    pixels = np.stack([data.resize(picture, size, preprocessing) for picture in pictures])
-    for picture, logits in zip(pictures, _logits(predictor, pixels, options.batch)):
-        yield resize_maps(logits, picture.shape[:2])
+def _run(predictor, pixels, size):
+    """Returns the outputs for up to `size` images `(N, H, W, C)` of the model's size."""
+    images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
+    outputs = run_filled(predictor.run, images, size)
+    check_finite(outputs)
+    return outputs
 
 
-def _from_tiles(predictor, picture, options):
-    size, sides = predictor.input_shape[:2], picture.shape[:2]
-    padded = np.maximum(sides, size)
-    sums = np.zeros((*padded, predictor.num_classes), "float32")
-    counts = np.zeros((*padded, 1), "float32")
-    for places, tiles in cut_tiles(picture, size, options):
-        for place, logits in zip(places, _logits(predictor, tiles, options.batch)):
-            _cut(sums, place, size)[:] += logits
+def _logits(predictor, pictures, options):
+    """Yields logits, or log-probabilities, `(H, W, K)` of pictures."""
+    size, least = predictor.input_shape[:2], np.float32(LEAST)
+    logits = lambda outputs: np.log(np.maximum(outputs, least))
+    if not predictor.gives_probabilities:
+        logits = lambda outputs: outputs
+    for picture, outputs in outputs_of(predictor, pictures, options, "masks"):
+        sides = picture.shape[:2]
+        if not options.tiles:
+            yield from (resize_maps(logits(output), sides) for _, output in outputs)
+            continue
+        sums = np.zeros((*np.maximum(sides, size), predictor.num_classes), "float32")
+        counts = np.zeros_like(sums[..., :1])
+        for place, output in outputs:
+            _cut(sums, place, size)[:] += logits(output)
             _cut(counts, place, size)[:] += 1
-    return (sums / counts)[: sides[0], : sides[1]]
+        yield (sums / counts)[: sides[0], : sides[1]]
 
 
 def _cut(x, place, size):
     return x[tuple(slice(at, at + side) for at, side in zip(place, size))]
-
-
-def cut_tiles(
-    picture: np.ndarray, size: Sequence[int], options: TileOptions
-) -> Iterator[tuple[list[tuple[int, ...]], np.ndarray]]:
-    """Yields batches of a picture's tiles: their first rows and columns, and their pixels.
-
-    A picture smaller than a tile is padded with its last row and column.
-    """
-    missing = [(0, max(tile - side, 0)) for side, tile in zip(picture.shape, size)]
-    picture = np.pad(picture, [*missing, (0, 0)], mode="edge")
-    lines = (starts(side, tile, options.overlap) for side, tile in zip(picture.shape, size))
-    places = iter([*itertools.product(*lines)])
-    while chosen := [*itertools.islice(places, options.batch)]:
-        yield chosen, np.stack([_cut(picture, place, size) for place in chosen])
 
 
 def starts(side: int, tile: int, overlap: float) -> list[int]:
@@ -421,25 +473,6 @@ def starts(side: int, tile: int, overlap: float) -> list[int]:
     step = max(1, int(tile * (1 - overlap)))
     count = 1 + -(-max(side - tile, 0) // step)
     return [round(i * (side - tile) / max(count - 1, 1)) for i in range(count)]
-
-
-def _logits(predictor, pixels, size):
-    """Returns logits, or log-probabilities, `(N, H, W, K)` for images of the model's size."""
-    outputs = run_pixels(predictor, pixels, size)
-    return np.log(np.maximum(outputs, LEAST)) if predictor.gives_probabilities else outputs
-
-
-def run_pixels(predictor: Predictor, pixels: np.ndarray, size: int) -> np.ndarray:
-    """Returns a predictor's outputs for `pixels`, up to `size` images of the model's size.
-
-    Raises:
-        ValueError: The outputs are not finite.
-    """
-    images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
-    outputs = run_filled(predictor.run, images, size)
-    if not np.isfinite(outputs).all():
-        raise ValueError("Outputs must be finite. Received: NaN or infinity")
-    return outputs
 
 
 def resize_maps(maps, size):

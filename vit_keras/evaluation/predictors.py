@@ -85,6 +85,11 @@ class Predictor:
         if self.class_names is not None:
             check_class_names(self.class_names, self.num_classes)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The K names; the numbers of the classes if their names are unknown."""
+        return self.class_names or tuple(map(str, range(self.num_classes)))
+
     def batches(self, split: "data.Split", batch: int):
         """Makes batches of a split's images, prepared for `run`, and labels, in order."""
         if not len(split):
@@ -113,9 +118,7 @@ class Predictor:
         if not sum(map(len, labels)):
             raise ValueError(NO_IMAGES)
         joined = np.concatenate(outputs)
-        if not np.isfinite(joined).all():
-            bad = int((~np.isfinite(joined)).any(axis=-1).sum())
-            raise ValueError(f"Outputs must be finite. Received: {bad} images with NaN or infinity")
+        check_finite(joined)
         # The first batch, and one of another size, compile the model.
         warm = [row for row in timed[1:] if row[0] == timed[0][0]] or timed
         count, seconds = map(sum, zip(*warm))
@@ -132,6 +135,13 @@ class Predictor:
         For boxes, see `support.box_metrics.scored_corners`.
         """
         return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
+
+
+def check_finite(outputs: np.ndarray, path: str | os.PathLike = "") -> None:
+    """Raises ValueError if outputs are NaN or infinite; it names the picture at `path`."""
+    if not np.isfinite(outputs).all():
+        where = f" for {os.fspath(path)!r}" if path else ""
+        raise ValueError(f"Outputs must be finite. Received: NaN or infinity{where}")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
