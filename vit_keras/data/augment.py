@@ -10,16 +10,17 @@ from vit_keras.data import policies
 from vit_keras.data.boxes import boxes_in, object_window
 from vit_keras.data.transforms import (
     as_array,
+    as_input,
     as_picture,
     bit_crop,
-    cut,
+    central_window,
     fit,
     mirror,
-    normalize_into,
+    place,
     random_window,
     seen_part,
+    shares,
     sides_of,
-    squeeze,
     to_uint8,
 )
 from vit_keras.support import extras
@@ -86,7 +87,7 @@ def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarr
     Returns:
         `image`.
     """
-    if rng.random() < share:
+    if share and rng.random() < share:
         top, left, height, width = box(rng, image.shape[:2])
         part = image[top : top + height, left : left + width]
         part[...] = rng.standard_normal(part.shape, "float32")
@@ -229,57 +230,46 @@ class Augmentation:
             rng: The example's generator.
 
         Returns:
-            The image's pixels, `(H, W, C)`, and the label; `finish` makes the model's input.
+            The model's input, `(H, W, C)` float32, and the label.
 
         Raises:
             ValueError: If RandAugment, another policy, or a change of colors receives an image
                 without 3 channels.
         """
         config, is_mask = self.config, is_a_mask(label)
-        resized, *windows = self._resize(sides_of(picture), label, rng)
-        picture = resized(picture, self.preprocessing)
-        mask = (
-            resized(as_picture(label[..., None]), nearest(self.preprocessing)) if is_mask else None
-        )
+        scaled, window = self._window(sides_of(picture), label, rng)
+        picture = place(picture, scaled, window, self.size, self.preprocessing)
+        windows, mask = [shares(window, scaled)], None
+        if is_mask:
+            mask, whole = as_picture(label[..., None]), nearest(self.preprocessing)
+            mask = place(mask, scaled, window, self.size, whole)
         if config.flip and rng.random() < 0.5:
             picture, mask = mirror(picture), mirror(mask) if is_mask else None
             windows.append(MIRRORED)
-        pixels = as_array(self._change(picture, rng))
+        picture = self._change(picture, rng)
         if turns(config):
             drawn = draw_map(rng, self.size, config)
-            pixels = warp(pixels.astype("float32"), drawn)
+            picture = warp(as_array(picture).astype("float32"), drawn)
             mask = warp_mask(np.asarray(mask), drawn) if is_mask else None
             windows.append(window_of(drawn, self.size))
+        image = erase(as_input(picture, self.preprocessing), rng, config.erasing)
         if is_mask:
-            return pixels, np.asarray(mask)
-        return pixels, boxes_in(label, *windows) if are_boxes(label) else label
-
-    def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
-        """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
-        normalize_into(image, pixels, self.preprocessing)
-        if self.config.erasing:
-            erase(image, rng, self.config.erasing)
+            return image, np.asarray(mask)
+        return image, boxes_in(label, *windows) if are_boxes(label) else label
 
     def batch(self, images, targets, generators: Sequence[np.random.Generator]):
         """Mixes images `(B, H, W, C)` and targets `(B, K)`, given a generator for each pair."""
         return self.mixing(images, targets, generators) if self.mixing else (images, targets)
 
-    def _resize(self, sides, label, rng):
-        """Draws how to fit pictures to the model's size; returns the function and the part seen."""
-        if self.config.crop in ("inception", "objects"):
-            is_free = self.config.crop == "inception"
-            window = random_window(sides, rng) if is_free else object_window(sides, label, rng)
-            return lambda picture, preprocessing: squeeze(
-                cut(picture, window), self.size, preprocessing
-            ), _shares(window, sides)
+    def _window(self, sides, label, rng):
+        """Draws the sides to scale a picture to, and the part of the result to keep."""
+        if self.config.crop == "inception":
+            return sides, random_window(sides, rng)
+        if self.config.crop == "objects":
+            return sides, object_window(sides, label, rng)
         if self.config.crop == "bit":
-            resized, window = bit_crop(sides, self.size, rng)
-            return lambda picture, preprocessing: cut(
-                squeeze(picture, resized, preprocessing), window
-            ), _shares(window, resized)
-        return lambda picture, preprocessing: fit(picture, self.size, preprocessing), seen_part(
-            sides, self.size, self.preprocessing
-        )
+            return bit_crop(sides, self.size, rng)
+        return central_window(sides, self.size, self.preprocessing)
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which need RGB with whole levels."""
@@ -299,11 +289,6 @@ class Augmentation:
                 picture = as_picture(to_uint8(picture))
             picture = policies.apply(self.policies, picture, rng)
         return picture
-
-
-def _shares(window, sides):
-    """Returns a window in pixels as fractions of the sides."""
-    return tuple(length / side for length, side in zip(window, (*sides, *sides)))
 
 
 def window_of(map, size):

@@ -14,7 +14,7 @@ from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pretext import Masking, Views
 from vit_keras.data.sources import load
-from vit_keras.data.transforms import fit, normalize_into, sides_of
+from vit_keras.data.transforms import as_input, fit, sides_of
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -82,22 +82,16 @@ def train_batches(
         rng = generator(seed, EXAMPLE, number)
         if isinstance(masking, Views):
             return (masking.draw(picture, rng),)
-        pixels, label = change.example(picture, label, rng)
-        drawn = [masking.draw(rng)] if masking else []
-        return (pixels, rng), kind.target(label, task, num_classes), *drawn
+        image, label = change.example(picture, label, rng)
+        return image, masking.draw(rng) if masking else kind.target(label, task, num_classes)
 
     def make(step, each):
         start = (start_step + step) * batch + first
-        examples = [*each(example, range(start, start + count))]
-        if isinstance(masking, Views):
-            return masking.batch(*stacked(examples))
-        unfinished, *columns = zip(*examples)
-        images = finished(change.finish, unfinished, each)
-        targets, *drawn = stacked(zip(*columns))
+        made = _stacked(each(example, range(start, start + count)))
         if masking:
-            return masking.batch(images, *drawn)
+            return masking.batch(*made)
         pairs = range(start // 2, (start + count) // 2)
-        return change.batch(images, targets, [generator(seed, PAIR, pair) for pair in pairs])
+        return change.batch(*made, [generator(seed, PAIR, pair) for pair in pairs])
 
     return Batches(make, total_steps - start_step, threads)
 
@@ -193,20 +187,15 @@ def eval_batches(
         weights = [np.float32(weight * (row < size))] if pad else []
         if isinstance(masking, Views):
             return masking.draw(picture, rng), *weights
-        pixels = as_array(fit(picture, image_size, preprocessing))
+        image = as_input(fit(picture, image_size, preprocessing), preprocessing)
+        if masking:
+            return image, masking.draw(rng), *weights
         label = resized_label(label, sides_of(picture), image_size, preprocessing)
-        label = label if num_classes is None else target(label, task, num_classes)
-        drawn = [masking.draw(rng)] if masking else []
-        return (pixels, preprocessing), label, *weights, *drawn
+        return image, label if num_classes is None else target(label, task, num_classes), *weights
 
     def make(number, each):
-        examples = [*each(example, rows[number * count : (number + 1) * count])]
-        if isinstance(masking, Views):
-            return masking.batch(*stacked(examples))
-        unfinished, *columns = zip(*examples)
-        images = finished(normalize_into, unfinished, each)
-        labels, *more = stacked(zip(*columns))
-        return masking.batch(images, *more[::-1]) if masking else (images, labels, *more)
+        made = _stacked(each(example, rows[number * count : (number + 1) * count]))
+        return masking.batch(*made) if masking else made
 
     return Batches(make, -(-len(rows) // count), threads, whole=len(rows) % count == 0)
 
@@ -247,15 +236,7 @@ def sample_images(
     return to_levels(images, preprocessing.levels)
 
 
-def finished(finish, unfinished, each) -> np.ndarray:
-    """Calls `finish(image, pixels, more)` for each image of a batch `(B, H, W, C)` float32."""
-    images = np.empty((len(unfinished), *unfinished[0][0].shape), "float32")
-    for _ in each(lambda i: finish(images[i], *unfinished[i]), range(len(images))):
-        pass
-    return images
-
-
-def stacked(examples):
+def _stacked(examples):
     """Stacks examples, which are tuples of arrays or of dicts of arrays, along a new first axis."""
     return keras.tree.map_structure(lambda *values: np.stack(values), *examples)
 

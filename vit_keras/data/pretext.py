@@ -94,22 +94,18 @@ class Masking:
             return (patches - mean) / np.sqrt(variance + np.float32(VARIANCE_EPSILON))
         side = 4 if self.config.predicted == "colors_4x4" else 1
         rows, columns = self.grid
-        means = self._means(images, (rows * side, columns * side))  # (B, rows·s, columns·s, C)
-        levels = 2**self.config.bits
-        digits = np.clip(np.floor(means * levels), 0, levels - 1).astype("int32")
-        powers = levels ** np.arange(images.shape[-1], dtype="int32")[::-1]
-        classes = (digits @ powers).reshape(-1, rows, side, columns, side)
-        return classes.swapaxes(2, 3).reshape(-1, self.patches * side * side)
-
-    def _means(self, images, grid):
-        """Computes the mean pixel in [0, 1] of each cell of a grid (rows, columns)."""
+        channels, levels = images.shape[-1], 2**self.config.bits
+        cells = self._cells(
+            images, (rows * side, columns * side)
+        )  # (B, rows·s·columns·s, pixels·C)
+        means = cells.reshape(*cells.shape[:2], -1, channels).mean(axis=2)
         mean, std = (
             np.array(v, "float32") for v in (self.preprocessing.mean, self.preprocessing.std)
         )
-        (rows, columns), (batch, height, width, channels) = grid, images.shape
-        x = images.reshape(batch, rows, height // rows, width * channels).mean(axis=2)
-        x = x.reshape(batch, rows, columns, width // columns, channels).mean(axis=3)
-        return x * std + mean
+        digits = np.clip(np.floor((means * std + mean) * levels), 0, levels - 1).astype("int32")
+        powers = levels ** np.arange(channels, dtype="int32")[::-1]
+        classes = (digits @ powers).reshape(-1, rows, side, columns, side)
+        return classes.swapaxes(2, 3).reshape(-1, self.patches * side * side)
 
     def _cells(self, images, grid):
         """Cuts images into the cells of a grid, `(B, rows·columns, pixels·C)`."""
@@ -126,14 +122,12 @@ THRESHOLD = 128  # solarize inverts pixels from here on
 
 
 def jitter(picture, rng: np.random.Generator, strength: float):
-    """Changes brightness, contrast, saturation, and hue of 80 % of the pictures, in a random order.
+    """Changes brightness, contrast, saturation, and hue of a picture in a random order.
 
     The first three change by a factor from 1 - s, at least 0, to 1 + s, and the hue turns by up to
     a fraction s of a circle, where s is `strength` times the number in `JITTER`. A picture with one
     channel has no saturation and no hue.
     """
-    if not strength or rng.random() >= JITTERED:
-        return picture
     names = list(JITTER) if picture.mode == "RGB" else ["brightness", "contrast"]
     for name in rng.permutation(names):
         most = strength * JITTER[name]
@@ -152,29 +146,23 @@ def turn(picture, circles: float):
     return image.merge("HSV", (hue, *others)).convert("RGB")
 
 
-def grayscale(picture, rng: np.random.Generator, share: float):
-    """Removes the colors of a `share` of the pictures; all channels become the luma."""
-    if not share or rng.random() >= share:
-        return picture
+def grayscale(picture, rng, amount):
+    """Removes the colors of a picture; all channels become the luma."""
     return picture.convert("L").convert(picture.mode)
 
 
-def blur(picture, rng: np.random.Generator, share: float, largest: float):
-    """Blurs a `share` of the pictures with a Gaussian of 0.1 to `largest` pixels, repeating edges.
+def blur(picture, rng: np.random.Generator, largest: float):
+    """Blurs a picture with a Gaussian of 0.1 to `largest` pixels, repeating edges.
 
     Pillow approximates the Gaussian with three box filters.
     """
-    if not largest or rng.random() >= share:
-        return picture
     filters = extras.require("PIL.ImageFilter", extra="data", purpose="Blurring pictures")
     return picture.filter(filters.GaussianBlur(rng.uniform(min(LEAST_SIGMA, largest), largest)))
 
 
-def solarize(picture, rng: np.random.Generator, share: float):
-    """Inverts the pixels of 128 or more in a `share` of the pictures."""
-    if not share or rng.random() >= share:
-        return picture
-    return OPERATIONS["solarize"](picture, THRESHOLD)
+def solarize(picture, rng, threshold):
+    """Inverts the pixels from a threshold on."""
+    return OPERATIONS["solarize"](picture, threshold)
 
 
 GLOBAL_VIEWS = 2
@@ -254,8 +242,12 @@ class Views:
         view = squeeze(cut(picture, window), size, self._resizing)
         if self.flip and rng.random() < 0.5:
             view = mirror(view)
-        view = jitter(view, rng, config.color_jitter)
-        view = grayscale(view, rng, config.grayscale)
-        view = blur(view, rng, blurred, config.blur_sigma)
-        view = solarize(view, rng, solarized)
+        for change, share, amount in (
+            (jitter, JITTERED, config.color_jitter),
+            (grayscale, config.grayscale, 1.0),
+            (blur, blurred, config.blur_sigma),
+            (solarize, solarized, THRESHOLD),
+        ):
+            if share and amount and rng.random() < share:
+                view = change(view, rng, amount)
         return self.preprocessing.normalize(as_array(view).astype("float32"))

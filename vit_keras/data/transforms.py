@@ -4,7 +4,6 @@ A picture with 8 bits and three channels or one is a `PIL.Image.Image` in mode R
 is an array `(H, W, C)`.
 """
 
-import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from vit_keras.support.preprocessing import Preprocessing
 
 Window = tuple[int, int, int, int]  # top, left, height, and width in pixels
+Sides = tuple[int, int]  # height and width in pixels
 
 SMALL = 96 * 96  # pixels; the BiT-HyperRule crops 128 from 160 below this, 480 from 512 above
 SHARES = (128 / 160, 480 / 512)
@@ -33,6 +33,8 @@ def sides_of(picture: Picture) -> tuple[int, int]:
 def cut(picture: Picture, window: Window) -> Picture:
     """Cuts a part out of a picture."""
     top, left, height, width = window
+    if (height, width) == sides_of(picture):
+        return picture
     if isinstance(picture, np.ndarray):
         return picture[top : top + height, left : left + width]
     return picture.crop((left, top, left + width, top + height))
@@ -76,13 +78,18 @@ def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessi
     return resized
 
 
-def fit(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
+def place(
+    picture: Picture, scaled: Sides, window: Window, size: Sides, preprocessing: "Preprocessing"
+) -> Picture:
+    """Scales a picture to the sides `scaled`, cuts out a part, and resizes it to `size`."""
+    picture = cut(squeeze(picture, scaled, preprocessing), window)
+    return squeeze(picture, size, preprocessing)
+
+
+def fit(picture: Picture, size: Sides, preprocessing: "Preprocessing") -> Picture:
     """Resizes a picture by a model's preprocessing: see `resize`."""
-    if preprocessing.crop_fraction is None:
-        return squeeze(picture, size, preprocessing)
-    scaled, (top, left) = _crop(sides_of(picture), size, preprocessing)
-    picture = squeeze(picture, tuple(scaled), preprocessing)
-    return cut(picture, (int(top), int(left), *size))
+    scaled, window = central_window(sides_of(picture), size, preprocessing)
+    return place(picture, scaled, window, size, preprocessing)
 
 
 def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.ndarray:
@@ -134,11 +141,14 @@ def seen_part(
         >>> seen_part((224, 448), (224, 224), Preprocessing(crop_fraction=1.0))  # the middle
         (0.0, 0.25, 1.0, 0.5)
     """
-    if preprocessing.crop_fraction is None:
-        return 0.0, 0.0, 1.0, 1.0
-    scaled, corner = _crop(sides, size, preprocessing)
-    top, left, height, width = np.concatenate([corner / scaled, size / scaled])
-    return float(top), float(left), float(height), float(width)
+    scaled, window = central_window(sides, size, preprocessing)
+    return shares(window, scaled)
+
+
+def shares(window: Window, sides: Sides) -> tuple[float, float, float, float]:
+    """Returns a part of a picture as fractions of the sides."""
+    (top, left, height, width), (rows, columns) = window, sides
+    return top / rows, left / columns, height / rows, width / columns
 
 
 def normalize(images, preprocessing: "Preprocessing"):
@@ -175,27 +185,9 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
     return to_uint8(pixels) if preprocessing.levels == 255 else pixels
 
 
-def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
-    """Writes the result of `Preprocessing.normalize` on pixels `(H, W, C)` into a float32 image.
-
-    The values of the 256 levels come from a table, which is faster.
-    """
-    if pixels.dtype != np.uint8:
-        image[...] = preprocessing.normalize(pixels)
-        return
-    table = _normalized_levels(preprocessing, pixels.shape[-1])
-    if (table == table[:, :1]).all():
-        np.take(table[:, 0], pixels, out=image, mode="clip")
-    else:
-        for c in range(pixels.shape[-1]):
-            image[..., c] = table[:, c][pixels[..., c]]
-
-
-@functools.lru_cache
-def _normalized_levels(preprocessing, channels):
-    """Returns the 256 levels after `Preprocessing.normalize`, `(256, C)`."""
-    levels = np.arange(256, dtype="float32")[:, None].repeat(channels, axis=1)
-    return preprocessing.normalize(levels)
+def as_input(picture: Picture, preprocessing: "Preprocessing") -> np.ndarray:
+    """Turns a picture of the model's size into its input, `(H, W, C)` float32."""
+    return np.asarray(preprocessing.normalize(as_array(picture)), "float32")
 
 
 def to_uint8(images) -> np.ndarray:
@@ -268,19 +260,24 @@ def bit_crop(
     return resized, (int(top), int(left), *size)
 
 
-def _crop(sides, size, preprocessing):
-    """Returns the height and width to resize to, and the corner (top, left) to crop from."""
-    sides, crop = np.array(sides), np.array(size)
+def central_window(
+    sides: Sides, size: Sides, preprocessing: "Preprocessing"
+) -> tuple[Sides, Window]:
+    """Returns the sides to scale a picture to, and the part of the result that `resize` keeps."""
+    if preprocessing.crop_fraction is None:
+        return sides, (0, 0, *sides)
+    old, crop = np.array(sides), np.array(size)
     if preprocessing.rounding == "none":
         smallest = crop / preprocessing.crop_fraction
-        scaled = np.floor(sides * (smallest / sides).max() + 1e-6).astype(int)
+        scaled = np.floor(old * (smallest / old).max() + 1e-6).astype(int)
     else:
         smallest = np.array([preprocessing.side_before_crop(side) for side in size])
-        tight = (smallest / sides).argmax()  # the shorter side, if the crop is square
-        scaled = smallest[tight] * sides // sides[tight]
-    if preprocessing.rounding == "transformers":
-        return scaled, (scaled - crop) // 2
-    return scaled, np.round((scaled - crop) / 2).astype(int)
+        tight = (smallest / old).argmax()  # the shorter side, if the crop is square
+        scaled = smallest[tight] * old // old[tight]
+    rest = scaled - crop
+    corner = rest // 2 if preprocessing.rounding == "transformers" else np.round(rest / 2)
+    (top, left), (height, width) = corner.astype(int).tolist(), scaled.tolist()
+    return (height, width), (top, left, *size)
 
 
 def _by_channel(pixels, size, method):

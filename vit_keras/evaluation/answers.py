@@ -256,7 +256,7 @@ def write_file_predictions(
         top: The largest number of classes per picture, as in `predict_files`.
         coverage: As in `predict_files`; adds the possible classes or the intervals to all formats.
         title: The heading of a page.
-        numbers: The names of the numbers that a model predicts instead of classes.
+        numbers: The names of the numbers, if the predictions are of this kind.
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".
@@ -268,83 +268,87 @@ def write_file_predictions(
             evaluation.write_file_predictions(rows, file, "csv", top=3)
         ```
     """
-    layout = Layout(
-        columns=_columns(top, numbers, coverage),
-        rows=lambda prediction: [_row(prediction, numbers)],
-        fields=lambda prediction: _fields(prediction, numbers),
-        text=lambda prediction: _text(prediction, numbers),
-        page=lambda prediction: picture_figure(prediction, numbers),
-    )
-    write_answers(predictions, file, form, layout, title)
+    if numbers:
+        ends = ("", *BOUNDS) if coverage else ("",)
+        columns = {f"{name}{end}": "float32" for name in numbers for end in ends}
+    else:
+        ranked = {"class": "string", "probability": "float32"}
+        columns = {f"{name}_{k}": kind for k in range(1, top + 1) for name, kind in ranked.items()}
+        columns |= {"possible": "string"} if coverage else {}
+    _write(predictions, file, form, columns, title)
 
 
-def _text(prediction, numbers):
-    texts = ", ".join(_answer_texts(prediction, numbers)) or prediction.nothing
+def _write(predictions, file, form, columns, title):
+    columns = {"path": "string", **columns, "error": "string"}
+    write_answers(predictions, file, form, Layout(columns, _rows, _fields, _text, _figure), title)
+
+
+def _texts(prediction):
+    """Returns "cat 98.2%", "age 34.5 [30, 39]", or "cat 98.2% [4, 10, 64, 80]"."""
+    show = "{} {:.5g}" if prediction.kind == "numbers" else "{} {:.1%}"
+    places = [f" [{a:.5g}, {b:.5g}]" for a, b in prediction.intervals or ()]
+    places += [
+        f" [{', '.join(f'{x:.0f}' for x in corners)}]" for corners in prediction.boxes.corners
+    ]
+    texts = [show.format(*pair) for pair in prediction.classes]
+    return ["".join(pair) for pair in itertools.zip_longest(texts, places, fillvalue="")]
+
+
+def _text(prediction):
+    texts = ", ".join(_texts(prediction)) or prediction.nothing
     if prediction.possible is not None:
         texts += f"; {_possible_text(prediction)}"
     return on_one_line(f"{prediction.path}: {prediction.error or texts}")
-
-
-def _answer_texts(prediction, numbers):
-    """Returns classes with their probabilities, or numbers: "cat 98.2%", "age 34.5 [30, 39]"."""
-    if not numbers:
-        return [f"{name} {100 * value:.1f}%" for name, value in prediction.classes]
-    bounds = [f" [{a:.5g}, {b:.5g}]" for a, b in prediction.intervals or ()]
-    texts = [f"{name} {value:.5g}" for name, value in prediction.classes]
-    return ["".join(pair) for pair in itertools.zip_longest(texts, bounds, fillvalue="")]
 
 
 def _possible_text(prediction):
     return f"possible: {SEPARATOR.join(prediction.possible) or 'none'}"
 
 
-def _fields(prediction, numbers):
-    outputs: Any = {name: shortest(value) for name, value in prediction.classes}
-    if not numbers:
-        outputs = [{"name": name, "probability": p} for name, p in outputs.items()]
-    fields = {"path": os.fspath(prediction.path), "numbers" if numbers else "classes": outputs}
+def _fields(prediction):
+    values, fields = [(name, shortest(value)) for name, value in prediction.classes], {}
+    if prediction.kind == "boxes":
+        corners = [[*map(shortest, of_box)] for of_box in prediction.boxes.corners]
+        fields = dict(zip(("width", "height"), prediction.size))
+        pairs = zip(values, corners)
+        fields["boxes"] = [{"name": n, "score": x, "corners": of} for (n, x), of in pairs]
+    elif prediction.kind == "numbers":
+        fields["numbers"] = dict(values)
+    else:
+        fields["classes"] = [{"name": name, "probability": share} for name, share in values]
     if prediction.possible is not None:
         fields["possible"] = list(prediction.possible)
     if prediction.intervals is not None:
         known = lambda x: shortest(x) if math.isfinite(x) else None
-        fields["intervals"] = {
-            name: list(map(known, bounds)) for name, bounds in zip(outputs, prediction.intervals)
-        }
-    return {**fields, "error": prediction.error}
+        bounds = [[*map(known, pair)] for pair in prediction.intervals]
+        fields["intervals"] = {name: pair for (name, _), pair in zip(values, bounds)}
+    return {"path": os.fspath(prediction.path), **fields, "error": prediction.error}
 
 
-def _columns(top, numbers, coverage):
-    """Returns the columns of a table and their types."""
-    if numbers:
-        ends = ("", *BOUNDS) if coverage else ("",)
-        columns = {f"{name}{end}": "float32" for name in numbers for end in ends}
-        return {"path": "string", **columns, "error": "string"}
-    ranked = {"class": "string", "probability": "float32"}
-    columns = {f"{name}_{k}": kind for k in range(1, top + 1) for name, kind in ranked.items()}
-    columns |= {"possible": "string"} if coverage else {}
-    return {"path": "string", **columns, "error": "string"}
-
-
-def _row(prediction, numbers):
+def _rows(prediction):
+    """Yields a row for each box, and otherwise one for each picture."""
     row = {"path": utf8(prediction.path), "error": prediction.error}
-    if numbers:
+    if prediction.kind == "boxes":
+        pairs = zip(prediction.classes, prediction.boxes.corners)
+        boxes = [{"class": n, "score": x, **dict(zip(CORNERS, of))} for (n, x), of in pairs]
+        return [{**row, **box} for box in boxes] or [row]
+    if prediction.kind == "numbers":
         row |= dict(prediction.classes)
         for (name, _), bounds in zip(prediction.classes, prediction.intervals or ()):
             row |= {f"{name}{end}": bound for end, bound in zip(BOUNDS, bounds)}
-        return row
+        return [row]
     if prediction.possible is not None:
         row["possible"] = SEPARATOR.join(prediction.possible)
     for rank, (name, share) in enumerate(prediction.classes, 1):
         row |= {f"class_{rank}": name, f"probability_{rank}": share}
-    return row
+    return [row]
 
 
-def picture_figure(prediction: FilePrediction, numbers: Sequence[str] = ()) -> str:
+def _figure(prediction):
     """Returns a picture with its classes, or with the reason why it has none, as HTML."""
     attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
-    if prediction.classes and numbers:
-        lines = map(html.escape, _answer_texts(prediction, numbers))
-        attributes, text = "", f"<p>{'<br>'.join(lines)}</p>"
+    if prediction.classes and prediction.kind == "numbers":
+        attributes, text = "", f"<p>{'<br>'.join(map(html.escape, _texts(prediction)))}</p>"
     elif prediction.classes:
         (name, share), *_ = prediction.classes
         attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
@@ -353,8 +357,13 @@ def picture_figure(prediction: FilePrediction, numbers: Sequence[str] = ()) -> s
         attributes, text = ' class="none"', f"<p>{prediction.nothing.replace('%', ' %')}</p>"
     if prediction.possible is not None:
         text += f"<p>{html.escape(_possible_text(prediction))}</p>"
-    pixels, layer = prediction.picture, _attention(prediction)
-    picture = "" if pixels is None else picture_html(pixels, layer)
+    pixels = prediction.picture
+    if prediction.kind == "boxes" and pixels is not None:
+        pixels, boxes = data.thumbnail(pixels, PICTURE_PX), prediction.boxes
+        corners = boxes.corners * pixels.shape[1] / prediction.size[0]
+        names = {k: name for k, (name, _) in zip(boxes.classes, prediction.classes)}
+        pixels = draw_boxes(pixels, boxes._replace(corners=corners), names)
+    picture = "" if pixels is None else picture_html(pixels, _attention(prediction))
     path, name = html.escape(os.fspath(prediction.path)), html.escape(prediction.path.name)
     return (
         f"<figure{attributes}>\n{picture}"
@@ -419,54 +428,8 @@ def write_box_predictions(
     if form == "coco":
         file.write(json.dumps(_coco(predictions, names)).encode())
         return
-    numbers = dict.fromkeys(("score", *CORNERS), "float32")
-    layout = Layout(
-        columns={"path": "string", "class": "string", **numbers, "error": "string"},
-        rows=lambda prediction: _box_rows(prediction, names),
-        fields=lambda prediction: _box_fields(prediction, names),
-        text=lambda prediction: _box_text(prediction, names),
-        page=lambda prediction: picture_figure(_on_page(prediction, names)),
-    )
-    write_answers(predictions, file, form, layout, title)
-
-
-def _box_rows(prediction, names):
-    path = {"path": utf8(prediction.path), "error": prediction.error}
-    boxes = prediction.boxes
-    for k, score, corners in zip(*boxes):
-        yield {**path, "class": names[k], "score": score, **dict(zip(CORNERS, corners))}
-    if not len(boxes.scores):
-        yield path
-
-
-def _box_fields(prediction, names):
-    width, height = prediction.size
-    boxes = [
-        {"name": names[k], "score": shortest(score), "corners": [*map(shortest, corners)]}
-        for k, score, corners in zip(*prediction.boxes)
-    ]
-    size = {"width": width, "height": height}
-    return {"path": os.fspath(prediction.path), **size, "boxes": boxes, "error": prediction.error}
-
-
-def _box_text(prediction, names):
-    texts = [
-        f"{names[k]} {100 * score:.1f}% [{', '.join(f'{x:.0f}' for x in corners)}]"
-        for k, score, corners in zip(*prediction.boxes)
-    ]
-    return on_one_line(f"{prediction.path}: {prediction.error or ', '.join(texts) or 'nothing'}")
-
-
-def _on_page(prediction, names) -> FilePrediction:
-    """Draws the boxes on a small copy of the picture."""
-    row = dataclasses.replace(prediction, nothing="nothing")
-    if prediction.picture is None:
-        return row
-    small = data.thumbnail(prediction.picture, PICTURE_PX)
-    boxes = prediction.boxes
-    scaled = boxes._replace(corners=boxes.corners * small.shape[1] / prediction.size[0])
-    classes = tuple((names[k], float(score)) for k, score, _ in zip(*boxes))
-    return dataclasses.replace(row, classes=classes, picture=draw_boxes(small, scaled, names))
+    columns = {"class": "string", **dict.fromkeys(("score", *CORNERS), "float32")}
+    _write(predictions, file, form, columns, title)
 
 
 def _coco(predictions, names) -> dict[str, Any]:

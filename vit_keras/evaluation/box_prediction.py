@@ -390,5 +390,5 @@ def predict_box_files(
         if found is not None:
             boxes = certain(found, predictor.task, threshold)
             classes = tuple((names[k], float(score)) for k, score, _ in zip(*boxes))
-            row = dataclasses.replace(row, boxes=boxes, classes=classes, nothing="nothing")
+            row = dataclasses.replace(row, boxes=boxes, classes=classes)
         yield row

@@ -39,6 +39,7 @@ class FilePrediction:
         possible: The names of all classes or labels that are possible at the requested coverage.
         intervals: The (lower, upper) bounds of each number at the requested coverage.
         nothing: Why there are no classes.
+        kind: What the classes are: see `Task`.
         size: The picture's width and height in pixels; zeros if there is an `error`.
         boxes: The objects that reach their thresholds, the most certain one first.
         mask: The class of each pixel, `(H, W)` uint8, from a model of masks.
@@ -62,7 +63,8 @@ class FilePrediction:
     error: str | None = None
     possible: tuple[str, ...] | None = None
     intervals: tuple[tuple[float, float], ...] | None = None
-    nothing: str = ""
+    nothing: str = "nothing"
+    kind: str = "classes"
     size: tuple[int, int] = (0, 0)
     boxes: Boxes = dataclasses.field(default=NO_BOXES, compare=False)
     mask: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -204,10 +206,10 @@ def _read(predictor, skip, picture_px, path):
     small = None if picture_px is None else data.thumbnail(picture, picture_px)
     size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
     seen = data.seen_part(picture.shape[:2], size, preprocessing)
-    return dataclasses.replace(row, picture=small, seen=seen), as_input(predictor, picture)
+    return dataclasses.replace(row, picture=small, seen=seen), prepared(predictor, picture)
 
 
-def as_input(predictor: Any, picture: np.ndarray) -> np.ndarray:
+def prepared(predictor: Any, picture: np.ndarray) -> np.ndarray:
     """Resizes and normalizes a picture for a predictor or an embedder."""
     preprocessing = predictor.preprocessing
     pixels = data.resize(picture, predictor.input_shape[:2], preprocessing)
@@ -220,8 +222,8 @@ def read_row(
     """Reads one file; returns its empty prediction, and the pixels or, if it is skipped, None."""
     picture, error = read_or_reason(functools.partial(read_picture, predictor, path), skip)
     if picture is None:
-        return FilePrediction(path, error=error), None
-    return FilePrediction(path, size=picture.shape[1::-1]), picture
+        return FilePrediction(path, error=error, kind=predictor.task.kind), None
+    return FilePrediction(path, size=picture.shape[1::-1], kind=predictor.task.kind), picture
 
 
 def read_or_reason(
@@ -325,9 +327,7 @@ def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
         changes["classes"] = _most_likely(names, task, outputs, top, threshold)
         if not changes["classes"]:
             is_set = threshold is not None
-            changes["nothing"] = (
-                f"no class at {100 * threshold:g}% or more" if is_set else "nothing"
-            )
+            changes |= {"nothing": f"no class at {100 * threshold:g}% or more"} if is_set else {}
     return dataclasses.replace(row, **changes)
 
 

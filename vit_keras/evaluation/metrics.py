@@ -5,12 +5,11 @@ NaN marks unknown labels and numbers, which are left out.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from vit_keras.evaluation.predictors import sigmoid
 from vit_keras.support import extras
 from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import CLASSES, Task
@@ -50,8 +49,9 @@ def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[floa
         >>> best_thresholds(np.array([[0.1], [0.3], [0.4]]), np.array([[0.0], [1.0], [1.0]]))
         (0.2,)
     """
-    columns = _known_columns(probabilities.astype("float32"), labels)
-    return tuple(_best_threshold(p[k], y[k]) for p, y, k in columns)
+    known = ~np.isnan(labels)
+    columns = zip(probabilities.astype("float32").T, labels.T, known.T)
+    return tuple(_best_threshold(p[k].astype("float64"), y[k]) for p, y, k in columns)
 
 
 def _best_threshold(probabilities, labels):
@@ -67,30 +67,19 @@ def _best_threshold(probabilities, labels):
 
 
 def _metrics():
-    return extras.require("sklearn.metrics", extra="data", purpose="Judging labels")
-
-
-def _known_columns(values, labels):
-    """Yields the known rows of each column of values and labels."""
-    for value, label in zip(values.T.astype("float64"), labels.T.astype("float64")):
-        yield value, label, ~np.isnan(label)
+    return extras.require("sklearn.metrics", extra="data", purpose="Judging a model")
 
 
 def report_labels(
-    outputs: np.ndarray,
-    labels: np.ndarray,
-    names: Sequence[str],
-    task: Task,
-    gives_probabilities: bool = False,
+    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
 ) -> dict[str, Any]:
     """Judges a model of several labels.
 
     Args:
-        outputs: `(N, K)` logits, or probabilities with `gives_probabilities`.
+        outputs: `(N, K)` probabilities.
         labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
         names: The K names.
         task: Its thresholds decide which labels count as present.
-        gives_probabilities: Whether the outputs are probabilities instead of logits.
 
     Returns:
         "average_precision" (the mean over labels), "macro_f1", "micro_f1", "images", and "labels":
@@ -98,36 +87,31 @@ def report_labels(
         recall, and F1. An undefined metric, such as the recall of a label without positives, is
         None and left out of means.
     """
-    chosen = task.present(outputs if gives_probabilities else sigmoid(outputs))
-    columns = zip(names, _known_columns(outputs, labels), chosen.T, strict=True)
+    known, positive = ~np.isnan(labels), labels == 1
+    chosen = task.present(outputs) & known
+    counts = [x.sum(axis=0) for x in (known, positive, chosen, chosen & positive)]
     rows = [
-        _label_row(str(name), scores[k], y[k], present[k], task.threshold(number))
-        for number, (name, (scores, y, k), present) in enumerate(columns)
+        {
+            "name": str(name),
+            "images": int(images),
+            "positives": int(positives),
+            "average_precision": average_precision(
+                outputs[known[:, k], k], positive[known[:, k], k]
+            ),
+            "threshold": task.threshold(k),
+            "precision": share_of(right, marked),
+            "recall": share_of(right, positives),
+            "f1": share_of(2 * right, marked + positives),
+        }
+        for k, (name, images, positives, marked, right) in enumerate(zip(names, *counts))
     ]
-    right, total = (sum(row.pop(key) for row in rows) for key in ("right", "chosen"))
-    positives = sum(row["positives"] for row in rows)
+    _, positives, marked, right = (int(count.sum()) for count in counts)
     return {
         "average_precision": mean_of_known(rows, "average_precision"),
         "macro_f1": mean_of_known(rows, "f1"),
-        "micro_f1": share_of(2 * right, total + positives),
+        "micro_f1": share_of(2 * right, marked + positives),
         "images": len(labels),
         "labels": rows,
-    }
-
-
-def _label_row(name, scores, labels, chosen, threshold):
-    right, positives = float(labels[chosen].sum()), float(labels.sum())
-    return {
-        "name": name,
-        "images": len(labels),
-        "positives": int(positives),
-        "average_precision": average_precision(scores, labels),
-        "threshold": threshold,
-        "precision": share_of(right, chosen.sum()),
-        "recall": share_of(right, positives),
-        "f1": share_of(2 * right, chosen.sum() + positives),
-        "right": right,
-        "chosen": float(chosen.sum()),
     }
 
 
@@ -140,28 +124,6 @@ def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
     """Returns the mean of the values that are not None; None if all are."""
     known = [row[key] for row in rows if row[key] is not None]
     return float(np.mean(known)) if known else None
-
-
-def percent(share: float | None) -> str:
-    """Formats a share as a percentage with two decimals, or as a dash."""
-    return "-" if share is None else f"{100 * share:.2f}%"
-
-
-Columns = dict[str, tuple[str, int, Callable[[Any], str]]]
-SHARES: Columns = {"precision": ("precision", 9, percent), "recall": ("recall", 7, percent)}
-
-
-def format_table(kind: str, rows: Sequence[dict[str, Any]], columns: Columns) -> list[str]:
-    """Returns the lines of a table; `columns` gives each heading's key, width and format."""
-    cells = [[kind, *columns], *([row["name"], *_cells(row, columns)] for row in rows)]
-    least = [0, *(size for _, size, _ in columns.values())]
-    name, *others = (max(size, *map(len, column)) for size, *column in zip(least, *cells))
-    aligned = [(f"  {text:>{size}}" for text, size in zip(line[1:], others)) for line in cells]
-    return [f"{line[0]:<{name}}{''.join(numbers)}" for line, numbers in zip(cells, aligned)]
-
-
-def _cells(row, columns):
-    return [show(row[key]) for key, _, show in columns.values()]
 
 
 def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[dict[str, Any]]:
@@ -218,7 +180,11 @@ def report_classes(
             are not K names.
     """
     count = outputs.shape[-1]
-    _check_labels(labels, count)
+    if labels.min() < 0 or labels.max() >= count:
+        raise ValueError(
+            f"Labels must lie in [0, {count}), the model's classes. "
+            f"Received: labels from {labels.min()} to {labels.max()}"
+        )
     matrix = np.zeros((count, count), int)
     np.add.at(matrix, (labels, outputs.argmax(axis=-1)), 1)
     rows = class_rows(matrix, class_names, "images")
@@ -234,14 +200,6 @@ def report_classes(
         "classes": rows,
         "confusion_matrix": matrix.tolist(),
     }
-
-
-def _check_labels(labels, count):
-    if labels.min() < 0 or labels.max() >= count:
-        raise ValueError(
-            f"Labels must lie in [0, {count}), the model's classes. "
-            f"Received: labels from {labels.min()} to {labels.max()}"
-        )
 
 
 def report_numbers(
@@ -261,12 +219,8 @@ def report_numbers(
         − ȳ)², mean absolute error, root mean square error, mean error, and up to 1000 "points" (y,
         ŷ) to draw. R² is None for a constant number.
     """
-    rows = []
-    for name, predicted, true in zip(names, outputs.T, labels.T, strict=True):
-        known = ~np.isnan(true)
-        rows.append(
-            _number_row(str(name), predicted[known].astype(float), true[known].astype(float))
-        )
+    columns = zip(names, outputs.T.astype(float), labels.T.astype(float), strict=True)
+    rows = [_number_row(str(name), predicted, true) for name, predicted, true in columns]
     return {
         **{key: mean_of_known(rows, key) for key in ("r2", "mae", "rmse")},
         "images": len(labels),
@@ -275,9 +229,10 @@ def report_numbers(
 
 
 def _number_row(name, predicted, true):
-    if not len(true):
+    known, metrics = ~np.isnan(true), _metrics()
+    if not known.any():
         return {"name": name, "images": 0, **dict.fromkeys(FIGURES), "points": []}
-    metrics = extras.require("sklearn.metrics", extra="data", purpose="Judging numbers")
+    true, predicted = true[known], predicted[known]
     values = (
         true.mean(),
         true.std(),

@@ -13,18 +13,14 @@ from vit_keras.evaluation.box_prediction import NONE, judge_boxes, report_boxes
 from vit_keras.evaluation.conformal import measure_coverage
 from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks, report_masks
 from vit_keras.evaluation.metrics import (
-    SHARES,
-    Columns,
-    format_table,
     measure_calibration,
-    percent,
     read_real_labels,
     real_accuracy,
     report_classes,
     report_labels,
     report_numbers,
 )
-from vit_keras.evaluation.predictors import Predictor
+from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, sigmoid
 from vit_keras.support import figures
 from vit_keras.support.box_metrics import FIGURES
 from vit_keras.support.command_line import visible
@@ -36,15 +32,16 @@ class Report(NamedTuple):
 
     Attributes:
         judge: Maps outputs, labels, names and the `Task` to a report.
-        columns: The columns of the table for a terminal.
-        figures: The figures of the last line, and their formats.
+        columns: For each heading of the table for a terminal, the key of its values, and a function
+            that formats them.
+        figures: The figures of the last line.
         drawings: For each picture, a function that draws it, given the report, the file and the
             data's name.
     """
 
     judge: Callable[..., dict[str, Any]]
-    columns: Columns
-    figures: dict[str, Callable[[Any], str]]
+    columns: dict[str, tuple[str, Callable[[Any], str]]]
+    figures: tuple[str, ...]
     drawings: dict[str, Callable[[dict[str, Any], pathlib.Path, str], None]]
 
 
@@ -52,6 +49,15 @@ def _confusion(metrics, file, source):
     matrix, names = metrics["confusion_matrix"], [row["name"] for row in metrics[_kind(metrics)]]
     names += [NONE] * (len(matrix) - len(names))  # missed objects and false alarms
     figures.confusion(matrix, names, file, source)
+
+
+def _drawing(draw, key):
+    return lambda metrics, file, source: draw(metrics[key], file, source)
+
+
+def percent(share: float | None) -> str:
+    """Formats a share as a percentage with two decimals, or as a dash."""
+    return "-" if share is None else f"{100 * share:.2f}%"
 
 
 def _digits(value):
@@ -63,68 +69,59 @@ def _threshold(value):
     return f"{value:.1e}" if 0 < value < 0.01 else f"{value:.2f}"
 
 
+IMAGES = {"images": ("images", str)}
+SHARES = {"precision": ("precision", percent), "recall": ("recall", percent)}
+NUMBERS = {"mean": "mean", "std": "std", "R²": "r2", "MAE": "mae", "RMSE": "rmse"}
+CONFUSION = {"confusion.png": _confusion}
 REPORTS = {
     "classes": Report(
         report_classes,
-        {"images": ("images", 6, str), **SHARES},
-        {"accuracy": percent},
-        {
-            "confusion.png": _confusion,
-            "reliability.png": lambda metrics, *to: figures.reliability(
-                metrics["calibration"], *to
-            ),
-        },
+        {**IMAGES, **SHARES},
+        ("accuracy",),
+        {**CONFUSION, "reliability.png": _drawing(figures.reliability, "calibration")},
     ),
     "labels": Report(
         report_labels,
         {
-            "images": ("images", 6, str),
-            "positive": ("positives", 8, str),
-            "AP": ("average_precision", 7, percent),
-            "threshold": ("threshold", 9, _threshold),
+            **IMAGES,
+            "positive": ("positives", str),
+            "AP": ("average_precision", percent),
+            "threshold": ("threshold", _threshold),
             **SHARES,
-            "F1": ("f1", 7, percent),
+            "F1": ("f1", percent),
         },
-        dict.fromkeys(("average_precision", "macro_f1", "micro_f1"), percent),
-        {"labels.png": lambda metrics, *to: figures.label_bars(metrics["labels"], *to)},
+        ("average_precision", "macro_f1", "micro_f1"),
+        {"labels.png": _drawing(figures.label_bars, "labels")},
     ),
     "numbers": Report(
         report_numbers,
-        {
-            "images": ("images", 6, str),
-            "mean": ("mean", 9, _digits),
-            "std": ("std", 9, _digits),
-            "R²": ("r2", 9, _digits),
-            "MAE": ("mae", 9, _digits),
-            "RMSE": ("rmse", 9, _digits),
-        },
-        {"r2": lambda value: "-" if value is None else f"{value:.4f}", "mae": _digits},
-        {"errors.png": lambda metrics, *to: figures.number_errors(metrics["numbers"], *to)},
+        {**IMAGES, **{heading: (key, _digits) for heading, key in NUMBERS.items()}},
+        ("r2", "mae"),
+        {"errors.png": _drawing(figures.number_errors, "numbers")},
     ),
     "masks": Report(
         report_masks,
-        {"pixels": ("pixels", 7, str), "IoU": ("iou", 8, percent), **SHARES},
-        dict.fromkeys(("miou", "pixel_accuracy"), percent),
-        {"confusion.png": _confusion},
+        {"pixels": ("pixels", str), "IoU": ("iou", percent), **SHARES},
+        ("miou", "pixel_accuracy"),
+        CONFUSION,
     ),
     "boxes": Report(
         report_boxes,
         {
-            "objects": ("objects", 7, str),
-            "AP": ("ap", 7, percent),
-            "AP50": ("ap50", 7, percent),
+            "objects": ("objects", str),
+            "AP": ("ap", percent),
+            "AP50": ("ap50", percent),
             **SHARES,
-            "threshold": ("threshold", 9, "{:.3g}".format),
+            "threshold": ("threshold", "{:.3g}".format),
         },
-        dict.fromkeys(("ap", "ap50", "ap75"), percent),
-        {"confusion.png": _confusion},
+        ("ap", "ap50", "ap75"),
+        CONFUSION,
     ),
 }
 
 
 def _last_line(metrics, images="images"):
-    shown = REPORTS[_kind(metrics)].figures.items()
-    texts = [f"{SHOWN[key][0]} {show(metrics[key])}" for key, show in shown]
+    texts = [_shown(key, metrics[key]) for key in REPORTS[_kind(metrics)].figures]
     return f"{', '.join(texts)} of {metrics['images']} {images}"
 
 
@@ -167,14 +164,15 @@ def report(
             "`evaluation.judge_boxes` on a split, or `evaluation.report_boxes`"
         )
     if len(labels) == 0:
-        raise ValueError("An evaluation needs at least one image. Received: none")
+        raise ValueError(NO_IMAGES)
     if len(class_names) != outputs.shape[-1]:
         raise ValueError(
             f"The model's {outputs.shape[-1]} {task.kind} need as many names. "
             f"Received: {len(class_names)} names"
         )
-    told = {"gives_probabilities": gives_probabilities} if task.kind == "labels" else {}
-    return REPORTS[task.kind].judge(outputs, labels, class_names, task, **told)
+    if task.kind == "labels" and not gives_probabilities:
+        outputs = sigmoid(outputs)
+    return REPORTS[task.kind].judge(outputs, labels, class_names, task)
 
 
 def report_table(metrics: dict[str, Any]) -> str:
@@ -189,8 +187,12 @@ def report_table(metrics: dict[str, Any]) -> str:
         accuracy 66.67% of 3 images
     """
     kind = _kind(metrics)
-    lines = format_table(KINDS[kind].one, metrics[kind], REPORTS[kind].columns)
-    lines.append(_last_line(metrics))
+    columns, aligned = {KINDS[kind].one: ("name", str), **REPORTS[kind].columns}, []
+    for heading, (key, show) in columns.items():
+        texts = [heading, *(show(row[key]) for row in metrics[kind])]
+        width, side = max(map(len, texts)), "<" if key == "name" else ">"
+        aligned.append([f"{text:{side}{width}}" for text in texts])
+    lines = [*map("  ".join, zip(*aligned)), _last_line(metrics)]
     lines += [
         f"coverage {row['coverage']:.0%}: {percent(row['covered'])} held the truth, mean size "
         f"{'-' if row['size'] is None else format(row['size'], '.4g')}"
@@ -264,25 +266,29 @@ def _kind(metrics):
 
 # How to judge answers in the pixels of pictures, by the kind of label.
 OF_PICTURES = {"masks": judge_masks, "boxes": judge_boxes}
-# How `summary_line` shows the metrics of a report: name, factor, unit.
+# The names of figures that differ from their keys, and the formats of those that are no shares.
 SHOWN = {
-    "accuracy": ("accuracy", 100, "%"),
-    "top_5_accuracy": ("top-5", 100, "%"),
-    "real_accuracy": ("ReaL", 100, "%"),
-    "balanced_accuracy": ("balanced accuracy", 100, "%"),
-    "macro_f1": ("macro F1", 100, "%"),
-    "micro_f1": ("micro F1", 100, "%"),
-    "average_precision": ("mean average precision", 100, "%"),
-    "miou": ("mean IoU", 100, "%"),
-    **{name: (name.replace("_", " ").replace("ap", "AP"), 100, "%") for name in FIGURES},
-    "pixel_accuracy": ("pixel accuracy", 100, "%"),
-    "mean_class_accuracy": ("mean class accuracy", 100, "%"),
-    "r2": ("R²", 1, ""),
-    "mae": ("mean absolute error", 1, ""),
-    "rmse": ("root mean square error", 1, ""),
-    "ece": ("calibration error", 100, "%"),
-    "images_per_second": ("images per second", 1, ""),
+    "top_5_accuracy": "top-5",
+    "real_accuracy": "ReaL",
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "average_precision": "mean average precision",
+    "miou": "mean IoU",
+    "r2": "R²",
+    "mae": "mean absolute error",
+    "rmse": "root mean square error",
+    "ece": "calibration error",
+    **{name: name.replace("_", " ").replace("ap", "AP") for name in FIGURES},
 }
+FORMATS = {"r2": ".4f", "mae": ".4g", "rmse": ".4g", "images_per_second": ".2f"}
+
+
+def _shown(key, *values):
+    """Returns a figure, such as "accuracy 97.50%", or a mean and its deviation."""
+    factor, form, unit = (1, FORMATS[key], "") if key in FORMATS else (100, ".2f", "%")
+    texts = ["-" if value is None else format(factor * value, form) for value in values]
+    unit = "" if texts == ["-"] else unit
+    return f"{SHOWN.get(key, key.replace('_', ' '))} {' ± '.join(texts)}{unit}"
 
 
 def evaluate(
@@ -424,7 +430,5 @@ def summary_line(metrics: dict[str, Any]) -> str:
     texts = []
     for key, value in metrics.items():
         if isinstance(value, float | tuple):
-            name, factor, unit = SHOWN.get(key, (key, 100, "%"))
-            numbers = value if isinstance(value, tuple) else (value,)
-            texts.append(f"{name} {' ± '.join(f'{factor * x:.2f}' for x in numbers)}{unit}")
+            texts.append(_shown(key, *(value if isinstance(value, tuple) else (value,))))
     return ", ".join(texts)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 import pathlib
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -13,10 +14,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.evaluation import feature_model, make_predictor, open_predictor
-from vit_keras.evaluation.file_predictions import AHEAD, check_options, run_batches, run_filled
+from vit_keras.evaluation import feature_model, file_predictions, make_predictor, open_predictor
+from vit_keras.evaluation.predictors import check_finite
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.layers import TakeClassToken
 from vit_keras.models import patch_grid
@@ -133,10 +133,8 @@ class Embedder:
     @property
     def pixels(self) -> DataConfig:
         """The levels and bands with which to read pictures."""
-        levels: Any = {1: "float"}.get(
-            int(self.preprocessing.levels), int(self.preprocessing.levels)
-        )
-        return DataConfig(levels=levels, bands=self.preprocessing.bands)
+        levels = int(self.preprocessing.levels)
+        return DataConfig(levels="float" if levels == 1 else levels, bands=self.preprocessing.bands)
 
 
 def open_embedder(
@@ -189,21 +187,18 @@ def open_embedder(
         "layer": layer,
         "tokens": tokens,
         "normalize": normalize,
-        "shape": list(shape),
-        "image_size": list(predictor.input_shape[:2]),
+        "shape": shape,
+        "image_size": predictor.input_shape[:2],
         "channels": predictor.input_shape[2],
-        "preprocessing": _pixels(predictor.preprocessing),
+        "preprocessing": dataclasses.asdict(predictor.preprocessing),
     }
-    scale = unit_length if normalize else (lambda x: x)
-    return Embedder(
-        lambda images: scale(
-            np.asarray(run(as_inputs(images, predictor.preprocessing)), "float32")
-        ),
-        predictor.input_shape,
-        shape,
-        predictor.preprocessing,
-        description,
-    )
+
+    def embed(images):
+        vectors = np.asarray(run(as_inputs(images, predictor.preprocessing)), "float32")
+        return unit_length(vectors) if normalize else vectors
+
+    description = json.loads(json.dumps(description))  # as a table has it
+    return Embedder(embed, predictor.input_shape, shape, predictor.preprocessing, description)
 
 
 def sha256_of_weights(model: keras.Model) -> str:
@@ -226,11 +221,6 @@ def _sha256_of_files(path):
         digest.update(os.fsencode(file.name))
         digest.update(hashlib.file_digest(file.open("rb"), "sha256").digest())
     return digest.hexdigest()
-
-
-def _pixels(preprocessing):
-    fields = sorted(dataclasses.asdict(preprocessing).items())
-    return {name: list(x) if isinstance(x, tuple) else x for name, x in fields}
 
 
 def embed_batches(
@@ -264,37 +254,27 @@ def embed_batches(
             not finite or, with "raise", if a picture cannot be read. The message names the file.
         OSError: While iterating with "raise", if a file does not exist or cannot be opened.
     """
-    check_options(batch, on_error)
+    file_predictions.check_options(on_error, batch=batch)
     prepare = functools.partial(_prepare, embedder, read, on_error == "skip")
-    answer = functools.partial(run_filled, embedder.run)
-    rows = read_ahead(prepare, pictures, AHEAD * batch)
-    return _embed(embedder, run_batches(rows, batch, answer, size))
+    answer = functools.partial(file_predictions.run_filled, embedder.run)
+    rows = read_ahead(prepare, pictures, file_predictions.AHEAD * batch)
+    return _embed(embedder, file_predictions.run_batches(rows, batch, answer, size))
 
 
 def _embed(embedder, batches):
+    none = np.zeros(embedder.shape, "float32")
     with contextlib.closing(batches):
         for rows in batches:
             pictures, errors = zip(*(row for row, _ in rows))
-            none = np.zeros(embedder.shape, "float32")
-            embeddings = np.stack([none if vector is None else vector for _, vector in rows])
-            (bad,) = np.nonzero(~np.isfinite(embeddings).reshape(len(rows), -1).all(axis=1))
-            if len(bad):
-                raise ValueError(
-                    "Embeddings must be finite. "
-                    f"Received: NaN or infinity for {pictures[bad[0]].path!r}"
-                )
-            yield pictures, embeddings, errors
+            vectors = [none if vector is None else vector for _, vector in rows]
+            for picture, vector in zip(pictures, vectors):
+                check_finite(vector, picture.path)
+            yield pictures, np.stack(vectors), errors
 
 
 def _prepare(embedder, read, skip, numbered):
     """Returns the picture, why it cannot be read or None, and its image for the model or None."""
     number, picture = numbered
-    height, width, channels = embedder.input_shape
-    try:
-        pixels = read(number, picture.path, channels)
-    except (OSError, ValueError) as error:
-        if not skip:
-            raise
-        return (picture, str(error)), None
-    pixels = data.resize(pixels, (height, width), embedder.preprocessing)
-    return (picture, None), embedder.preprocessing.normalize(pixels)
+    told = number, picture.path, embedder.input_shape[-1]
+    pixels, error = file_predictions.read_or_reason(functools.partial(read, *told), skip)
+    return (picture, error), None if pixels is None else file_predictions.prepared(embedder, pixels)

@@ -22,7 +22,6 @@ from vit_keras.support.checks import check_choice, differences, read_json
 from vit_keras.support.files import claimed_output, remove_folder, remove_remains, write_text
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # limits of a part, which has at least one batch
-JOINED = 8  # parts per row group of the table
 ABOUT = ("model", "folder")  # what may differ when a job continues
 
 
@@ -77,7 +76,7 @@ class EmbeddingJob:
         about: dict[str, Any] | None = None,
     ):
         extras.check("pyarrow", "PIL", extra="tables", purpose="Embedding pictures")
-        check_options(batch, on_error)
+        check_options(on_error, batch=batch)
         check_choice(dtype, tables.DTYPES, "dtype")
         self.out = pathlib.Path(out)
         self.folder = self.out.with_name(f"{self.out.name}.parts")
@@ -112,11 +111,9 @@ class EmbeddingJob:
             return
         with claimed_output(self.out, "an embedding"):
             yield from self._embed()
-            count, read = self._parts(), tables.arrow("pyarrow.parquet").read_table
-            groups = (range(n, min(n + JOINED, count)) for n in range(0, count, JOINED))
-            part = lambda n: read(self._part(n), schema=self.schema)
-            concatenate = tables.arrow().concat_tables
-            tables.write(self.out, self.schema, (concatenate(map(part, g)) for g in groups))
+            read = tables.arrow("pyarrow.parquet").read_table
+            parts = map(self._part, range(self._parts()))
+            tables.write(self.out, self.schema, (read(x, schema=self.schema) for x in parts))
             self.is_complete = True
             remove_folder(self.folder)
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from vit_keras import data, weights
 from vit_keras.evaluation import answers as formats
+from vit_keras.evaluation.file_predictions import read_picture
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
 from vit_keras.retrieval.neighbors import NeighborIndex, exact_neighbors
-from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable, file_reader
+from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable
 from vit_keras.support.checks import differences
 from vit_keras.support.command_line import on_one_line
 from vit_keras.support.machine import read_ahead
@@ -92,12 +93,8 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
         raise FileNotFoundError(
             f"The model of {table.path!r} is not at {os.fspath(path)!r}. Give its path with --model"
         )
-    if missing := [key for key in DECIDES if key not in made]:
-        raise ValueError(
-            f"{table.path!r} must state which model made it. Received: no {', '.join(missing)}"
-        )
-    size = made["image_size"]
-    embedder = open_embedder(path, (size[0], size[1]), layer=made["layer"], tokens=made["tokens"])
+    choice = {"layer": made.get("layer"), "tokens": made.get("tokens", "pool")}
+    embedder = open_embedder(path, made.get("image_size"), **choice)
     if changes := differences(made, embedder.description, DECIDES):
         raise ValueError(
             "A search needs the model that made the table. Received: "
@@ -240,9 +237,8 @@ def search_pictures(
     """
     check_searchable(table)
     pictures = enumerate(Picture(os.fspath(path)) for path in paths)
-    batches = embed_batches(
-        embedder, pictures, file_reader(embedder.pixels), batch=batch, size=batch, on_error=on_error
-    )
+    read = lambda number, path, channels: read_picture(embedder, path)
+    batches = embed_batches(embedder, pictures, read, batch=batch, size=batch, on_error=on_error)
     return (
         Answer(picture, tuple(matches), error)
         for pictures, vectors, errors in batches

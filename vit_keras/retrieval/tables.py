@@ -99,18 +99,15 @@ def list_pictures(
             f"A data set must stand alone. Received: {datasets[0]!r} beside {other!r}. Run the "
             "command once for each"
         )
+    config = config or DataConfig()
+    depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
     if datasets and not _is_flat(datasets[0]):
-        return _of_dataset(datasets[0], channels, config or DataConfig())
+        return _of_dataset(datasets[0], channels, config)
     if datasets:
         names = [datasets[0].partition(":")[2]]
     pictures = (Picture(str(path), size=_size(path)) for path in data.expand_pictures(names))
-    return PictureList(pictures, file_reader(config or DataConfig()))
-
-
-def file_reader(config: DataConfig) -> Callable[[int, str, int], np.ndarray]:
-    """Returns a function that reads a picture's file, as `PictureList.read` does."""
-    depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
-    return lambda number, path, channels: data.read_image(path, channels, **depth)
+    read = lambda number, path, channels: data.read_image(path, channels, **depth)
+    return PictureList(pictures, read)
 
 
 def _is_dataset(name):
@@ -298,8 +295,6 @@ class EmbeddingTable:
 
     def __init__(self, path: str | os.PathLike):
         parquet, self.path = arrow("pyarrow.parquet"), os.fspath(path)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"There is no table of embeddings at {self.path!r}.")
         remedy = "Restore the file, or embed again"
         self.sha256 = read_seal(path, remedy)
         try:
