@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         predict_split,
         report_boxes,
     )
-    from vit_keras.evaluation.callbacks import FewShotCallback
     from vit_keras.evaluation.conformal import (
         abstains,
         fit_floors,
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
         sigmoid,
     )
     from vit_keras.evaluation.probes import (
+        FewShotCallback,
         LeastSquares,
         evaluate_few_shot,
         evaluate_knn,

@@ -23,6 +23,7 @@ EPSILON = 1e-5  # added to the standard deviations
 L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
+LOGGED = (1, 5, 10)  # shots, during training
 # Last layers of models without a head; their output is the representation.
 VECTORS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0")
 REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
@@ -206,8 +207,8 @@ def evaluate_few_shot(
     splits: tuple[str, str] = ("train", "test"),
     representation: str | None = None,
     shots: Sequence[int] = SHOTS,
-    l2: Sequence[float] = (L2,),
     seeds: int = SEEDS,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """Measures few-shot accuracies of a model on a data set, as `few_shot` does.
 
@@ -220,31 +221,110 @@ def evaluate_few_shot(
         splits: The names of the training split and the test split.
         representation: As in `feature_model`.
         shots: Numbers of training images per class.
-        l2: Strengths of the regularization.
         seeds: The number of draws.
+        **options: `l2`, as for `few_shot`.
 
     Raises:
         ValueError: If the predictor is an exported file, or as for `few_shot` and `feature_model`.
     """
-    features = _features(predictor, representation)
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
-    with dataset.unreadable.reading():
-        train, test = (
-            extract(features, predictor.batches(images, batch))
-            for images in (split.part(drawn.images), dataset.split(splits[1]))
-        )
-    return accuracies(*train, drawn, test, classes, l2)
+    parts = split.part(drawn.images), dataset.split(splits[1])
+    train, test = _features(predictor, dataset, parts, batch, representation)
+    return accuracies(*train, drawn, test, classes, **options)
 
 
-def _features(predictor, representation):
+class FewShotCallback(keras.callbacks.Callback):
+    """Adds few-shot accuracies to the logs, as `fewshot_1` and so on.
+
+    Place the callback before those that record the logs. With validation data, the evaluation is
+    part of the validation, so its time does not count as training.
+
+    Args:
+        split: The training split to draw the shots from; they are not augmented.
+        test: Batches of test images and labels; repeatable.
+        num_classes: The number of classes.
+        every: The number of epochs between evaluations.
+        encoder: The model that computes the features; by default, the model that trains.
+        **options: Further arguments of `data.eval_batches`.
+
+    Raises:
+        ValueError: If a class has too few images.
+
+    Example:
+        ```python
+        options = {"image_size": (32, 32), "preprocessing": model.preprocessing, "batch": 64}
+        test = data.eval_batches(dataset.split("test"), **options)
+        callback = evaluation.FewShotCallback(dataset.split("train"), test, 10, **options)
+        model.fit(batches, epochs=20, callbacks=[callback])  # logs fewshot_1, _5 and _10
+        print(evaluation.headline(callback.gain(untrained_model, model)))
+        ```
+    """
+
+    def __init__(
+        self,
+        split: "data.Split",
+        test: Iterable,
+        num_classes: int,
+        every: int = 1,
+        encoder: keras.Model | None = None,
+        **options,
+    ):
+        super().__init__()
+        self.drawn = draw(split.labels, num_classes, LOGGED, SEEDS)
+        self.train = data.eval_batches(split.part(self.drawn.images), **options)
+        self.test, self.num_classes = test, num_classes
+        self.every, self.encoder = every, encoder
+        self.features: keras.Model | None = None
+        self.accuracies: dict[str, float] | None = None
+        self.epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch, self.accuracies = epoch + 1, None
+
+    def on_test_end(self, logs=None):
+        if not self.model.stop_evaluating:
+            self._evaluate()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._evaluate()
+        logs.update(self.accuracies)
+
+    def _evaluate(self):
+        if self.accuracies is not None:
+            return
+        self.accuracies = {}
+        if self.epoch % self.every == 0:
+            if self.features is None:
+                self.features = feature_model(self.encoder or self.model)
+            rows = self._rows(self.features)
+            self.accuracies = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
+
+    def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
+        """Evaluates two models on the images of the run, to show the gain of training.
+
+        Returns:
+            The rows of `few_shot` under "fewshot_before" and "fewshot".
+        """
+        rows = [self._rows(feature_model(model)) for model in (before, after)]
+        return {"fewshot_before": rows[0], "fewshot": rows[1]}
+
+    def _rows(self, features):
+        train, test = (extract(features, batches) for batches in (self.train, self.test))
+        return accuracies(*train, self.drawn, test, self.num_classes)
+
+
+def _features(predictor, dataset, splits, batch, representation):
+    """Returns the features and the labels of some splits."""
     if predictor.model is None:
         raise ValueError(
             "Few-shot evaluations and nearest neighbors need features, which an exported file does "
             "not give. Received: an exported file, or --tta. Give the run or the checkpoint "
             "without --tta"
         )
-    return feature_model(predictor.model, representation)
+    features = feature_model(predictor.model, representation)
+    with dataset.unreadable.reading():
+        return [extract(features, predictor.batches(split, batch)) for split in splits]
 
 
 NEIGHBORS = (10, 20)  # DINO's best are 10 and 20
@@ -350,8 +430,7 @@ def evaluate_knn(
     batch: int,
     splits: tuple[str, str] = ("train", "test"),
     representation: str | None = None,
-    neighbors: Sequence[int] = NEIGHBORS,
-    temperature: float = TEMPERATURE,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """Evaluates a model's features on a data set with `knn`.
 
@@ -361,18 +440,14 @@ def evaluate_knn(
         batch: The number of images per batch.
         splits: The names of the training split and the test split.
         representation: As in `feature_model`.
-        neighbors: Numbers of neighbors that vote.
-        temperature: As in `knn`.
+        **options: `neighbors` and `temperature`, as for `knn`.
 
     Raises:
         ValueError: If the predictor is an exported file, or as for `knn` and `feature_model`.
     """
-    features = _features(predictor, representation)
-    with dataset.unreadable.reading():
-        train, test = (
-            extract(features, predictor.batches(dataset.split(name), batch)) for name in splits
-        )
-    return knn(train, test, len(dataset.class_names), neighbors, temperature)
+    parts = [dataset.split(name) for name in splits]
+    train, test = _features(predictor, dataset, parts, batch, representation)
+    return knn(train, test, len(dataset.class_names), **options)
 
 
 def retrieval_recall(
