@@ -216,8 +216,8 @@ class Augmentation:
         self.policies = policies.chosen(config)
         self.layer = None
         if config.randaugment_layers and config.library != "pillow":
-            made = policies.LIBRARIES[config.library]
-            self.layer = made(config.randaugment_layers, config.randaugment_magnitude)
+            told = config.randaugment_layers, config.randaugment_magnitude
+            self.layer = policies.keras_cv(*told)
         self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,6 @@ Operations equal the published code's (arXiv 1805.09501 and 1909.13719), which a
 become gray.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -186,55 +185,38 @@ JITTERED = ("brightness", "contrast", "color")
 ORDERS = tuple(itertools.permutations(range(len(JITTERED))))
 
 
-@dataclasses.dataclass(frozen=True)
-class Policy:
-    """Turns random numbers into operations.
-
-    Attributes:
-        rows: The number of rows of random numbers for one picture.
-        steps: Maps these numbers, `(rows, COLUMNS)` from 0 to 1, and the picture's height and width
-            to names and amounts of operations.
-    """
-
-    rows: int
-    steps: Callable[[np.ndarray, tuple[int, int]], Iterator[tuple]]
+# A policy yields names and amounts of operations; it draws `COLUMNS` numbers for each, given the
+# picture's height and width.
+Policy = Callable[[np.random.Generator, tuple[int, int]], Iterator[tuple[Any, ...]]]
 
 
 def randaugment(layers: int, magnitude: float) -> Policy:
     """RandAugment (arXiv 1909.13719): `layers` operations of the same strength, 0 to 30."""
     names = tuple(RANDAUGMENT)
 
-    def steps(drawn, size):
-        for choice, sign, *place in drawn:
+    def steps(rng, size):
+        for choice, sign, *place in rng.random((layers, COLUMNS)):
             name = names[int(choice * len(names))]
             amounts = RANDAUGMENT[name](magnitude / MAX_LEVEL, _sign(sign), size)
             yield name, *amounts, *(place if name == "cutout" else ())
 
-    return Policy(layers, steps)
+    return steps
 
 
-def autoaugment() -> Policy:
+def autoaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
     """AutoAugment's policy for ImageNet (arXiv 1805.09501): one of 25 pairs of operations."""
-
-    def steps(drawn, size):
-        pair = IMAGENET[int(drawn[0, 0] * len(IMAGENET))]
-        for (name, probability, level), (_, sign, chance, _) in zip(pair, drawn):
-            if chance < probability:
-                yield name, *AUTOAUGMENT[name](level / STRONGEST, _sign(sign), size)
-
-    return Policy(2, steps)
+    drawn = rng.random((2, COLUMNS))
+    pair = IMAGENET[int(drawn[0, 0] * len(IMAGENET))]
+    for (name, probability, level), (_, sign, chance, _) in zip(pair, drawn):
+        if chance < probability:
+            yield name, *AUTOAUGMENT[name](level / STRONGEST, _sign(sign), size)
 
 
-def trivialaugment() -> Policy:
+def trivialaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
     """TrivialAugment in its wide space (arXiv 2103.10158): one operation of any strength."""
-    names = tuple(TRIVIALAUGMENT)
-
-    def steps(drawn, size):
-        choice, sign, level, _ = drawn[0]
-        name = names[int(choice * len(names))]
-        yield name, *TRIVIALAUGMENT[name](int(level * BINS) / (BINS - 1), _sign(sign), size)
-
-    return Policy(1, steps)
+    choice, sign, level, _ = rng.random(COLUMNS)
+    name = tuple(TRIVIALAUGMENT)[int(choice * len(TRIVIALAUGMENT))]
+    yield name, *TRIVIALAUGMENT[name](int(level * BINS) / (BINS - 1), _sign(sign), size)
 
 
 def color_jitter(strength: float) -> Policy:
@@ -244,12 +226,12 @@ def color_jitter(strength: float) -> Policy:
     """
     low, high = max(0.0, 1 - strength), 1 + strength
 
-    def steps(drawn, size):
-        order, *factors = drawn[0]
+    def steps(rng, size):
+        order, *factors = rng.random(COLUMNS)
         for place in ORDERS[int(order * len(ORDERS))]:
             yield JITTERED[place], low + (high - low) * float(factors[place])
 
-    return Policy(1, steps)
+    return steps
 
 
 def chosen(config) -> list[Policy]:
@@ -258,7 +240,7 @@ def chosen(config) -> list[Policy]:
     if config.randaugment_layers and config.library == "pillow":
         made.append(randaugment(config.randaugment_layers, config.randaugment_magnitude))
     if config.policy in POLICIES:
-        made.append(POLICIES[config.policy]())
+        made.append(POLICIES[config.policy])
     if config.color_jitter:
         made.append(color_jitter(config.color_jitter))
     return made
@@ -267,8 +249,7 @@ def chosen(config) -> list[Policy]:
 def apply(policies: Sequence[Policy], picture, rng: np.random.Generator):
     """Applies policies in order to an RGB picture, with numbers that `rng` draws."""
     for policy in policies:
-        drawn = rng.random((policy.rows, COLUMNS))
-        for name, *amounts in policy.steps(drawn, picture.size[::-1]):
+        for name, *amounts in policy(rng, picture.size[::-1]):
             picture = OPERATIONS[name](picture, *amounts)
     return picture
 
@@ -277,7 +258,7 @@ def _sign(number):
     return 1 if number < 0.5 else -1
 
 
-POLICIES = {"autoaugment": autoaugment, "trivialaugment": trivialaugment}
+POLICIES: dict[str, Policy] = {"autoaugment": autoaugment, "trivialaugment": trivialaugment}
 
 
 KERAS_CV: dict[str, str] = {"extra": "keras-cv", "purpose": "`augment.library: keras_cv`"}
@@ -359,7 +340,3 @@ def keras_cv(
             return apply(image, rng.integers(2**31, size=2)).numpy()
 
     return change
-
-
-# By `augment.library`; the Pillow version is `randaugment`.
-LIBRARIES: dict[str, Callable[..., Callable]] = {"keras_cv": keras_cv}
