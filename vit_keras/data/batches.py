@@ -15,7 +15,7 @@ import numpy as np
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.layers import backends
 from vit_keras.support import machine
-from vit_keras.support.tasks import CLASSES, Task
+from vit_keras.support.tasks import CLASSES
 
 # The purpose of a stream: the second number of its key, so that no two streams are the same.
 EXAMPLE, PAIR, ORDER, STRATUM, MEMBER, HELD_OUT = range(6)
@@ -261,46 +261,39 @@ class StoredFeatures:
             file[row : row + len(images)] = outputs
             row += len(images)
             all_labels.append(classes)
-        if file is not None:
-            file.flush()
         np.save(labels, np.concatenate(all_labels))
 
-    def training(
-        self,
-        *,
-        batch: int,
-        seed: int,
-        start: int,
-        stop: int,
-        num_classes: int,
-        task: Task = CLASSES,
-    ) -> Batches:
+    def training(self, *, batch: int, seed: int, start: int, stop: int, **target: Any) -> Batches:
         """Makes batches `start` to `stop` of the sequence of `train_batches`.
+
+        Args:
+            batch: The number of images per step.
+            seed: The run's seed.
+            start: The first step.
+            stop: The step after the last one.
+            **target: `num_classes` and `task`, as for `train_batches`.
 
         Returns:
             Features `(B, ...)` and targets `(B, K)` float32.
         """
         index_of = shuffled(len(self.labels), seed)
+        rows_of = lambda first: [index_of(number) for number in range(first, first + batch)]
+        firsts = range(start * batch, stop * batch, batch)
+        return self._batches(firsts, rows_of, **target)
 
-        def rows_of(step):
-            first = (start + step) * batch
-            return [index_of(number) for number in range(first, first + batch)]
-
-        return self._batches(rows_of, stop - start, num_classes, task)
-
-    def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> Batches:
+    def held_out(self, *, batch: int, **target: Any) -> Batches:
         """Makes batches of all features, once and in order, as `eval_batches` does."""
         size = len(self.labels)
-        rows_of = lambda number: [*range(number * batch, min((number + 1) * batch, size))]
-        return self._batches(rows_of, -(-size // batch), num_classes, task, size % batch == 0)
+        rows_of = lambda first: [*range(first, min(first + batch, size))]
+        return self._batches(range(0, size, batch), rows_of, size % batch == 0, **target)
 
-    def _batches(self, rows_of, count, num_classes, task, whole=True) -> Batches:
-        """Makes batches whose rows `rows_of` gives by batch number, read from disk."""
+    def _batches(self, firsts, rows_of, whole=True, *, num_classes, task=CLASSES) -> Batches:
+        """Makes a batch of the rows that `rows_of` gives for each of `firsts`, read from disk."""
         target = LABEL_KINDS[task.kind].target
 
         def make(number, each):
-            rows = rows_of(number)
+            rows = rows_of(firsts[number])
             targets = [target(label, task, num_classes) for label in self.labels[rows]]
             return self.features[rows], np.stack(targets)
 
-        return Batches(make, count, whole=whole)
+        return Batches(make, len(firsts), whole=whole)

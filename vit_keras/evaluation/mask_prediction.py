@@ -170,10 +170,7 @@ def write_mask(
         evaluation.write_mask("predicted", "cat.jpg", picture, mask)
         ```
     """
-    images = {
-        "masks": mask_image(mask),
-        "overlays": draw_overlay(picture, mask),
-    }
+    images = {"masks": mask_image(mask), "overlays": draw_overlay(picture, mask)}
     files = []
     for kind, image in images.items():
         files.append(save_png(image, pathlib.Path(folder, kind, name).with_suffix(".png")))

@@ -78,15 +78,13 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
             `step`.
         path: The PNG file to write.
     """
-    panels = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
-    for name, title, scale in FIGURES:
-        if f"val_{name}" in rows[-1]:
-            panels += [(title, scale, {name: "training", f"val_{name}": "held out"})]
-    few_shot = {name: f"{name[8:]}-shot" for name in rows[-1] if name.startswith("fewshot_")}
-    panels += [("few-shot accuracy", 100, few_shot)]
-    there = lambda labels: {name: label for name, label in labels.items() if name in rows[-1]}
-    panels = [(title, scale, there(labels)) for title, scale, labels in panels]
-    panels = [panel for panel in panels if panel[2]]
+    last, panels = rows[-1], []
+    for name, title, scale in (("loss", "loss", 1), *FIGURES):
+        labels = {name: "training", f"val_{name}": "held out"}
+        if name == "loss" or f"val_{name}" in last:
+            panels.append((title, scale, {name: labels[name] for name in labels if name in last}))
+    if few_shot := {name: f"{name[8:]}-shot" for name in last if name.startswith("fewshot_")}:
+        panels.append(("few-shot accuracy", 100, few_shot))
     figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
     for axis, (title, scale, labels) in zip(axes[0], panels):
         colors = (GRAY, BLUE, ORANGE) if len(labels) > 1 else (BLUE,)
@@ -98,9 +96,8 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
         if title in TITLES:
-            last = scale * rows[-1][list(labels)[-1]]
             unit = "" if scale == 1 else " %"
-            axis.set_title(f"held out at the end: {last:.2f}{unit}", fontsize=10)
+            axis.set_title(f"held out at the end: {values[-1]:.2f}{unit}", fontsize=10)
     save_figure(figure, path)
 
 
@@ -185,19 +182,19 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: st
     middle = [(row["lower"] + row["upper"]) / 2 for row in rows]
     width = [row["upper"] - row["lower"] for row in rows]
     figure, axes = new_figure(4.6, 5.2, rows=2)
-    axes[0, 0].get_gridspec().set_height_ratios([3, 1])
+    upper, lower = axes[:, 0]
+    upper.get_gridspec().set_height_ratios([3, 1])
     bars = {"width": width, "edgecolor": "white", "linewidth": 0.8}
-    axes[0, 0].bar(middle, [row["accuracy"] for row in rows], color=BLUE, **bars)
-    confidence = [row["confidence"] for row in rows]
-    accuracy = [row["accuracy"] for row in rows]
-    axes[0, 0].plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
-    axes[0, 0].plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
-    axes[0, 0].set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+    confidence, accuracy = ([row[name] for row in rows] for name in ("confidence", "accuracy"))
+    upper.bar(middle, accuracy, color=BLUE, **bars)
+    upper.plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
+    upper.plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
+    upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
     title = f"{_head(source)}expected calibration error {100 * calibration['ece']:.2f} %"
-    axes[0, 0].set_title(title, fontsize=10 if len(title) < 45 else 8)
-    axes[0, 0].legend(frameon=False, loc="upper left", fontsize=8)
-    axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
-    axes[1, 0].set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
+    upper.set_title(title, fontsize=10 if len(title) < 45 else 8)
+    upper.legend(frameon=False, loc="upper left", fontsize=8)
+    lower.bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
+    lower.set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
     save_figure(figure, path)
 
 

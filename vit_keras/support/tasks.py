@@ -32,11 +32,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "classes": Kind(
-        "softmax",
-        ("softmax", "sigmoid", "focal", "logit_adjusted"),
-        "accuracy",
-        "class",
-        "classes",
+        "softmax", ("softmax", "sigmoid", "focal", "logit_adjusted"), "accuracy", "class", "classes"
     ),
     "labels": Kind("sigmoid", ("sigmoid", "focal"), "average_precision", "label", "labels"),
     "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
