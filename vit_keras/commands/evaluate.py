@@ -57,11 +57,7 @@ def run(options: argparse.Namespace) -> None:
         )
     reports = []
     for number, path in enumerate(options.models, 1):
-        predictor, trained = evaluation.open_predictor(
-            path, shared.image_size(options), labels=options.labels
-        )
-        if options.tta:
-            predictor = evaluation.with_views(predictor, options.tta)
+        predictor, trained = shared.predictor_of(options, path)
         name, source = shared.dataset_of(options, trained)
         if name is None or not (options.out or trained):
             missing = "dataset" if name is None else "out"

@@ -236,6 +236,14 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     add("--tta", "VIEW", text, nargs="+", choices=choices)
 
 
+def predictor_of(options: argparse.Namespace, path: str) -> tuple[Any, Any]:
+    """Opens a model with `--image_size`, `--labels` and `--tta`; returns it and its run."""
+    from vit_keras import evaluation
+
+    predictor, run = evaluation.open_predictor(path, image_size(options), labels=options.labels)
+    return (evaluation.with_views(predictor, options.tta) if options.tta else predictor), run
+
+
 def folder(text: str) -> str:
     """Checks that a folder exists or can be made, for argparse."""
     if os.path.isfile(text):

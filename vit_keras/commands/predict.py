@@ -50,14 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, evaluation
+    from vit_keras import data
 
-    form = _check(options)
-    predictor, _ = evaluation.open_predictor(
-        options.model, shared.image_size(options), labels=options.labels
-    )
-    if options.tta:
-        predictor = evaluation.with_views(predictor, options.tta)
+    form = shared.format_of(options, may_be_folder=True)
+    if options.attention and form != "html":
+        raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
+    predictor, _ = shared.predictor_of(options, options.model)
     _check_output(options, form, predictor.task.kind)
     paths, errors = data.expand_pictures(shared.arguments(options.pictures)), list[str]()
     if form:
@@ -126,18 +124,6 @@ def _needs_models(options):
     from vit_keras.runtimes import format_of
 
     return not format_of(options.model)
-
-
-def _check(options: argparse.Namespace) -> str:
-    """Checks the options, and returns the format."""
-    form = shared.format_of(options, may_be_folder=True)
-    if options.threshold is not None and not 0 <= options.threshold <= 1:
-        raise UsageError(
-            f"--threshold must lie between 0 and 1. Received: --threshold {options.threshold}"
-        )
-    if options.attention and form != "html":
-        raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
-    return form
 
 
 def _check_output(options, form, kind):

@@ -203,26 +203,21 @@ def write_predictions(
         ```
     """
     suffix = check_suffix(path)
-    columns: dict[str, Any] = {"index": np.arange(len(labels))}
-    if paths is not None:
-        columns["path"] = np.array([os.fspath(name) for name in paths], object)
+    named = [] if paths is None else [[os.fspath(name) for name in paths]]
+    columns = {"index": "int64"} | ({"path": "string"} if named else {})
     if task.kind == "classes":
+        columns |= {"label": "int32", "predicted": "int32", "confidence": "float32"}
+        columns["correct"] = "bool"
         best, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
-        columns |= {"label": np.int32(labels), "predicted": np.int32(best)}
-        columns |= {"confidence": np.float32(confidence), "correct": best == labels}
+        values = [x.tolist() for x in (labels, best, confidence, best == labels)]
     else:
-        for name, true, predicted in zip(names, labels.T, probabilities.T, strict=True):
-            columns[f"label_{name}"] = np.float32(true)
-            columns[f"predicted_{name}"] = np.float32(predicted)
-    types = {name: str(x.dtype).replace("object", "string") for name, x in columns.items()}
-    known = lambda value: None if value != value else value  # NaN
-    rows = (
-        dict(zip(columns, map(known, row)))
-        for row in zip(*(values.tolist() for values in columns.values()), strict=True)
-    )
+        columns |= {f"{of}_{name}": "float32" for name in names for of in ("label", "predicted")}
+        pairs = np.stack([labels, probabilities], axis=-1).reshape(len(labels), -1).T
+        values = [[None if x != x else x for x in column] for column in pairs.tolist()]
+    rows = zip(range(len(labels)), *named, *values, strict=True)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
-        WRITERS[suffix](file, types, rows)
+        WRITERS[suffix](file, columns, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
 SEPARATOR, BOUNDS = "; ", ("_low", "_high")  # between possible names; of an interval's columns

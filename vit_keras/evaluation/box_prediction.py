@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.data.depth import viewable
-from vit_keras.evaluation.file_predictions import FilePrediction, answer_files
+from vit_keras.evaluation.file_predictions import FilePrediction, answer_files, check_options
 from vit_keras.evaluation.mask_prediction import (
     SIDE,
     TileOptions,
@@ -385,6 +385,7 @@ def predict_box_files(
             print(row.boxes.classes, row.boxes.scores, row.boxes.corners)
         ```
     """
+    check_options(on_error, threshold)
     chosen, names = options or TileOptions(), predictor.names
     for row, found in answer_files(predictor, paths, predict_boxes, chosen, on_error):
         if found is not None:

@@ -126,9 +126,7 @@ def predict_files(
             print(f"{row.path}: {name} ({probability:.1%})")
         ```
     """
-    check_options(on_error, batch=batch, top=top)
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
+    check_options(on_error, threshold, batch=batch, top=top)
     judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
     judge(FilePrediction(pathlib.Path()), np.ones(predictor.num_classes, "float32"))
     rollout = _rollout_function(predictor) if attention else None
@@ -138,9 +136,11 @@ def predict_files(
     return _predict(predictor, run_batches(rows, batch, answer), judge)
 
 
-def check_options(on_error: str, **counts: int) -> None:
-    """Raises ValueError unless `on_error` is one of `ON_ERROR`, and the counts are positive."""
+def check_options(on_error: str, threshold: float | None = None, **counts: int) -> None:
+    """Raises ValueError for another `on_error`, a threshold outside [0, 1], or counts below 1."""
     check_choice(on_error, ON_ERROR, "on_error")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     for name, count in counts.items():
         if count < 1:
             raise ValueError(f"`{name}` must be positive. Received: {name}={count}")
@@ -254,7 +254,6 @@ def answer_files(
         options: `TileOptions`.
         on_error: As in `predict_files`.
     """
-    check_options(on_error)
     count = AHEAD if options.tiles else options.batch
     rows = read_ahead(
         functools.partial(read_row, predictor, on_error == "skip"), map(pathlib.Path, paths), count

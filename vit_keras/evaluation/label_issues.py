@@ -5,10 +5,9 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.evaluation.probes import feature_model
+from vit_keras.evaluation.probes import feature_model, with_features
 from vit_keras.layers import EncoderBlock, PatchMap
 from vit_keras.models import patch_grid
-from vit_keras.models.description import with_outputs
 from vit_keras.support import extras
 
 FOLDS = 5
@@ -59,9 +58,7 @@ def early_features(model: keras.Model) -> keras.Model:
     x = PatchMap(patch_grid(model))(blocks[(len(blocks) - 1) // 2].output)
     if max(x.shape[1:3]) > SIDE:
         x = keras.layers.Resizing(SIDE, SIDE, antialias=True)(x)
-    features = with_outputs(model, keras.layers.Flatten()(x))
-    features.class_names = None  # they belong to the logits
-    return features
+    return with_features(model, keras.layers.Flatten()(x), "early_features")
 
 
 def cross_validated_probabilities(

@@ -16,7 +16,12 @@ import numpy as np
 from vit_keras import data
 from vit_keras.data import thumbnail
 from vit_keras.data.depth import at_levels, viewable
-from vit_keras.evaluation.file_predictions import FilePrediction, answer_files, run_filled
+from vit_keras.evaluation.file_predictions import (
+    FilePrediction,
+    answer_files,
+    check_options,
+    run_filled,
+)
 from vit_keras.evaluation.metrics import class_rows, mean_of_known, share_of
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, softmax
 from vit_keras.support import extras
@@ -319,6 +324,7 @@ def predict_mask_files(
             evaluation.write_mask("predicted", "street", row.picture, row.mask)
         ```
     """
+    check_options(on_error)
     chosen = options or TileOptions()
     for row, mask in answer_files(predictor, paths, predict_masks, chosen, on_error):
         yield dataclasses.replace(row, mask=mask)

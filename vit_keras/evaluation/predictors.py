@@ -14,7 +14,7 @@ from vit_keras.data.depth import to_levels
 from vit_keras.runtimes import format_of
 from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
-from vit_keras.support.box_metrics import scored_corners
+from vit_keras.support.box_metrics import scored_corners, softmax
 from vit_keras.support.checks import pair, read_json
 from vit_keras.support.files import is_address, read_text
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
@@ -142,12 +142,6 @@ def check_finite(outputs: np.ndarray, path: str | os.PathLike = "") -> None:
     if not np.isfinite(outputs).all():
         where = f" for {os.fspath(path)!r}" if path else ""
         raise ValueError(f"Outputs must be finite. Received: NaN or infinity{where}")
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Computes the softmax over the last axis."""
-    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from vit_keras import data
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.reports import mean_and_std
-from vit_keras.models.description import copy_description
+from vit_keras.models.description import with_outputs
 from vit_keras.support import extras
 
 BIAS = 100.0  # a constant feature, so large that its weight is barely regularized
@@ -188,10 +188,14 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
             f"Received: representation={representation!r} for model {model.name!r}, "
             f"which has {', '.join(map(repr, flat))}"
         )
-    shared = type(model)(model.input, features, name=f"{model.name}_features")
-    copy_description(shared, model)
-    shared.class_names = None  # they belong to the logits, not to the features
-    return shared
+    return with_features(model, features, "features")
+
+
+def with_features(model: keras.Model, outputs: Any, kind: str) -> keras.Model:
+    """Makes a model with other outputs and the same description, except the classes' names."""
+    made = with_outputs(model, outputs, f"{model.name}_{kind}")
+    made.class_names = None  # they belong to the logits
+    return made
 
 
 def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:

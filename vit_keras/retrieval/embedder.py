@@ -17,11 +17,10 @@ from keras import ops
 from vit_keras.config import DataConfig
 from vit_keras.evaluation import feature_model, file_predictions, make_predictor, open_predictor
 from vit_keras.evaluation.predictors import check_finite
-from vit_keras.evaluation.probes import unit_length
+from vit_keras.evaluation.probes import unit_length, with_features
 from vit_keras.layers import TakeClassToken
 from vit_keras.models import patch_grid
-from vit_keras.models.description import copy_description, has_class_token
-from vit_keras.models.image_model import ImageModel
+from vit_keras.models.description import has_class_token
 from vit_keras.retrieval.tables import Picture
 from vit_keras.support.checks import check_choice
 from vit_keras.support.machine import read_ahead
@@ -67,10 +66,7 @@ def embedding_model(
                 f"{', '.join(map(repr, outputs)) or 'none'}"
             )
         embedding = TOKENS[tokens](model, outputs[layer])
-    made = ImageModel(model.input, embedding, name=f"{model.name}_embedding")
-    copy_description(made, model)
-    made.class_names = None  # they belong to the logits
-    return made
+    return with_features(model, embedding, "embedding")
 
 
 def _fits(model, x, tokens):

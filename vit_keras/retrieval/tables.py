@@ -1,6 +1,5 @@
 """Pictures to embed, and tables of their embeddings: Parquet files that record their SHA-256."""
 
-import functools
 import hashlib
 import json
 import math
@@ -94,11 +93,7 @@ def list_pictures(
     names = [os.fspath(argument) for argument in arguments]
     datasets = [name for name in names if _is_dataset(name)]
     if datasets and len(names) > 1:
-        (other, *_) = [name for name in names if name != datasets[0]] or datasets
-        raise ValueError(
-            f"A data set must stand alone. Received: {datasets[0]!r} beside {other!r}. Run the "
-            "command once for each"
-        )
+        raise ValueError(f"A data set must stand alone. Received: {', '.join(names[:5])}")
     config = config or DataConfig()
     depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
     if datasets and not _is_flat(datasets[0]):
@@ -314,6 +309,7 @@ class EmbeddingTable:
         groups = range(self._file.num_row_groups)
         self._sizes = np.array([self._file.metadata.row_group(g).num_rows for g in groups], int)
         self._starts = np.cumsum(self._sizes) - self._sizes
+        self._kept: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def _check_columns(self, remedy):
         """Checks that the columns match the description."""
@@ -344,16 +340,14 @@ class EmbeddingTable:
 
         The pieces stay in memory if they have at most `EXACT_NUMBERS` numbers.
         """
-        return self._kept if self.is_small else self._unit_vectors()
+        if self._kept is None and self.is_small:
+            self._kept = list(self._unit_vectors())
+        return self._kept or self._unit_vectors()
 
     @property
     def is_small(self) -> bool:
         """Whether the table is kept in memory and searched without an index."""
         return len(self) * math.prod(self.shape) <= EXACT_NUMBERS
-
-    @functools.cached_property
-    def _kept(self):
-        return list(self._unit_vectors())
 
     def _unit_vectors(self):
         for start, vectors, present in self.pieces():

@@ -42,6 +42,12 @@ def to_corners(boxes: np.ndarray) -> np.ndarray:
     return np.concatenate([center - half, center + half], axis=-1)
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Computes the softmax over the last axis."""
+    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponents / exponents.sum(axis=-1, keepdims=True)
+
+
 def scored_corners(outputs: np.ndarray) -> np.ndarray:
     """Converts the joined outputs of a detector to scores and corners.
 
@@ -51,9 +57,7 @@ def scored_corners(outputs: np.ndarray) -> np.ndarray:
     Returns:
         `(..., K + 4)`: the probability of each class, then left, top, right and bottom.
     """
-    logits = outputs[..., :-4]
-    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares = exponents / exponents.sum(axis=-1, keepdims=True)
+    shares = softmax(outputs[..., :-4])
     return np.concatenate([shares[..., :-1], to_corners(outputs[..., -4:])], axis=-1)
 
 
