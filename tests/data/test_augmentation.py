@@ -12,7 +12,7 @@ from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays
 from vit_keras.data.augment import Augmentation, Mixing, box, draw_map, erase, warp, warp_mask
 from vit_keras.data.batches import PAIR, generator
-from vit_keras.data.transforms import as_picture, random_window
+from vit_keras.data.cropping import as_picture, random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

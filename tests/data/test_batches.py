@@ -18,7 +18,7 @@ from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.batches import AHEAD, EXAMPLE, PAIR, Batches, balanced, generator, shuffled
-from vit_keras.data.transforms import as_picture
+from vit_keras.data.cropping import as_picture
 from vit_keras.models import Preprocessing
 from vit_keras.support import machine
 

@@ -6,7 +6,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.peers import peer
-from vit_keras.data.policies import (
+from vit_keras.data.randaugment import (
     GRAY,
     IMAGENET,
     OPERATIONS,

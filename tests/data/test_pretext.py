@@ -15,7 +15,7 @@ from vit_keras import data
 from vit_keras.config import AugmentConfig, DinoConfig, PretextConfig
 from vit_keras.data import Masking, Views, from_arrays, pretext
 from vit_keras.data.batches import EXAMPLE, generator
-from vit_keras.data.transforms import random_window
+from vit_keras.data.cropping import random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

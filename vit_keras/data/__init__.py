@@ -11,6 +11,7 @@ from vit_keras.support.extras import typed_names
 if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
     from vit_keras.data.boxes import holds_boxes
+    from vit_keras.data.cropping import normalize, pixels_of, resize, seen_part, to_uint8
     from vit_keras.data.dataset import Dataset, Split, from_arrays
     from vit_keras.data.files import read_layout
     from vit_keras.data.held_out import train_and_test, train_dev_test
@@ -43,6 +44,5 @@ if TYPE_CHECKING:
         load,
         recorded_classes,
     )
-    from vit_keras.data.transforms import normalize, pixels_of, resize, seen_part, to_uint8
 
 __getattr__, __all__ = typed_names(__name__)

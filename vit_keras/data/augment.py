@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vit_keras.data import policies
+from vit_keras.data import randaugment
 from vit_keras.data.boxes import boxes_in, object_window
-from vit_keras.data.transforms import (
+from vit_keras.data.cropping import (
     as_array,
     as_input,
     as_picture,
@@ -213,18 +213,18 @@ class Augmentation:
 
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
-        self.policies = policies.chosen(config)
+        self.policies = randaugment.chosen(config)
         self.layer = None
         if config.randaugment_layers and config.library != "pillow":
             told = config.randaugment_layers, config.randaugment_magnitude
-            self.layer = policies.keras_cv(*told)
+            self.layer = randaugment.keras_cv(*told)
         self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Augments one example.
 
         Args:
-            picture: A picture of `transforms`.
+            picture: A picture of `cropping`.
             label: Its label; a mask, `(H, W)` uint8, and boxes, `(M, 6)` float32, change with the
                 picture.
             rng: The example's generator.
@@ -287,7 +287,7 @@ class Augmentation:
         if self.policies:
             if isinstance(picture, np.ndarray):
                 picture = as_picture(to_uint8(picture))
-            picture = policies.apply(self.policies, picture, rng)
+            picture = randaugment.apply(self.policies, picture, rng)
         return picture
 
 

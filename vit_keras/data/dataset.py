@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from vit_keras.data.cropping import Picture, as_array, sides_of
 from vit_keras.data.labels import Labels
 from vit_keras.data.pillow_images import decode, unreadable_message
-from vit_keras.data.transforms import Picture, as_array, sides_of
 from vit_keras.support.files import read_text
 
 
@@ -270,7 +270,7 @@ class Split:
         return as_array(picture), label
 
     def picture(self, index: int) -> tuple[Picture, np.ndarray]:
-        """Does what `example` does, but returns the image as a picture of `transforms`."""
+        """Does what `example` does, but returns the image as a picture of `cropping`."""
         while True:
             try:
                 return self.decoded(index)

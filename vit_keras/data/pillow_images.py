@@ -102,7 +102,7 @@ def decode(
     levels: float | None = None,
     bands: Sequence[int] = (),
 ):
-    """Decodes a picture file to an upright picture of `transforms`.
+    """Decodes a picture file to an upright picture of `cropping`.
 
     Args:
         data: The bytes of the file, or pixels `(H, W, C)`.

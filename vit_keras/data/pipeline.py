@@ -8,13 +8,13 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.augment import Augmentation, check_pairs, resized_label
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
+from vit_keras.data.cropping import as_input, fit, sides_of
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pretext import Masking, Views
 from vit_keras.data.sources import load
-from vit_keras.data.transforms import as_input, fit, sides_of
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
 

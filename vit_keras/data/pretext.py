@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from vit_keras.config import DinoConfig, PretextConfig
-from vit_keras.data.policies import OPERATIONS
-from vit_keras.data.transforms import as_array, cut, mirror, random_window, sides_of, squeeze
+from vit_keras.data.cropping import as_array, cut, mirror, random_window, sides_of, squeeze
+from vit_keras.data.randaugment import OPERATIONS
 from vit_keras.models import Preprocessing
 from vit_keras.support import extras
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.config import DataConfig
+from vit_keras.data.cropping import as_array
 from vit_keras.data.picture_paths import is_folder, is_junk
 from vit_keras.data.pillow_images import unreadable_message
 from vit_keras.data.sources import SOURCES
-from vit_keras.data.transforms import as_array
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.support import extras

@@ -1,4 +1,4 @@
-"""Cuts and resizes pictures with Pillow's resize, for training and for every model's input.
+"""Crops and resizes pictures with Pillow's resize, for training and for every model's input.
 
 A picture with 8 bits and three channels or one is a `PIL.Image.Image` in mode RGB or L; any other
 is an array `(H, W, C)`.

@@ -10,7 +10,7 @@ from tests.peers import peer
 from vit_keras import data
 from vit_keras.data import from_arrays
 from vit_keras.data.batches import generator
-from vit_keras.data.transforms import ASPECT, INCEPTION_AREA, bit_crop, random_window
+from vit_keras.data.cropping import ASPECT, INCEPTION_AREA, bit_crop, random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
