@@ -55,20 +55,16 @@ def draw_map(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndar
     return np.column_stack([turn, center + shifts - turn @ center])
 
 
-def warp(pixels: np.ndarray, map: np.ndarray) -> np.ndarray:
-    """Applies a map of `draw_map` to an image `(H, W, C)` float32; edges are repeated."""
-    planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
-    return np.stack([_transform(plane, map, order=1) for plane in planes], axis=-1)
+def warp(pixels: np.ndarray, turn: np.ndarray, order: int = 1) -> np.ndarray:
+    """Applies a map of `draw_map` to an image or a mask `(H, W, C)`; edges are repeated.
 
-
-def warp_mask(mask: np.ndarray, map: np.ndarray) -> np.ndarray:
-    """Applies a map of `draw_map` to a mask `(H, W)`, without interpolation."""
-    return _transform(mask, map, order=0)
-
-
-def _transform(plane, map, order):
+    The `order` of the interpolation is 1, linear, for images, and 0, nearest, for masks.
+    """
     ndimage = extras.require("scipy.ndimage", extra="data", purpose="Turning and scaling images")
-    return ndimage.affine_transform(plane, map[:, :2], map[:, 2], order=order, mode="nearest")
+    planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    told = {"order": order, "mode": "nearest"}
+    changed = [ndimage.affine_transform(x, turn[:, :2], turn[:, 2], **told) for x in planes]
+    return np.stack(changed, axis=-1)
 
 
 AREA = (0.02, 1 / 3)
@@ -79,6 +75,8 @@ ATTEMPTS = 10  # to draw a box that fits into the image
 def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
     """Replaces a random box with normal noise in a `share` of the images.
 
+    The box is the first of ten that fits into the image; none is replaced if none fits.
+
     Args:
         image: `(H, W, C)` float32, as the model takes it; changed in place.
         rng: Draws whether to erase, where, and the noise.
@@ -87,31 +85,19 @@ def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarr
     Returns:
         `image`.
     """
-    if share and rng.random() < share:
-        top, left, height, width = box(rng, image.shape[:2])
-        part = image[top : top + height, left : left + width]
-        part[...] = rng.standard_normal(part.shape, "float32")
-    return image
-
-
-def box(rng: np.random.Generator, size: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Draws the box to erase: the first of ten that fits, or an empty one.
-
-    Args:
-        rng: Draws the box.
-        size: The image's height and width.
-
-    Returns:
-        Top, left, height, and width.
-    """
+    height, width, _ = image.shape
+    if not share or rng.random() >= share:
+        return image
     for _ in range(ATTEMPTS):
-        area = rng.uniform(*AREA) * size[0] * size[1]
+        area = rng.uniform(*AREA) * height * width
         ratio = math.exp(rng.uniform(math.log(RATIO), -math.log(RATIO)))
-        height, width = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if height < size[0] and width < size[1]:
-            top, left = rng.integers(0, (size[0] - height + 1, size[1] - width + 1))
-            return int(top), int(left), height, width
-    return 0, 0, 0, 0
+        rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if rows < height and columns < width:
+            top, left = rng.integers(0, (height - rows + 1, width - columns + 1))
+            part = image[top : top + rows, left : left + columns]
+            part[...] = rng.standard_normal(part.shape, "float32")
+            break
+    return image
 
 
 def mixes(config) -> bool:
@@ -128,71 +114,41 @@ def check_pairs(config, batch: int, processes: int) -> None:
         )
 
 
-class Mixing:
-    """Mixes images and labels as an `AugmentConfig` specifies.
+def mix(
+    images: np.ndarray,
+    targets: np.ndarray,
+    generators: Iterable[np.random.Generator],
+    config,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mixes neighbors by MixUp or CutMix; if both are active, a coin chooses one for each pair.
 
     Args:
-        size: Height and width of the images in pixels.
+        images: `(B, H, W, C)` float32 with an even B; changed in place.
+        targets: One-hot labels, `(B, K)` float32; changed in place.
+        generators: One for each pair.
         config: An `AugmentConfig`.
+
+    Returns:
+        The mixed images and labels.
     """
-
-    def __init__(self, size, config):
-        self.size, self.config = size, config
-
-    def __call__(
-        self, images: np.ndarray, targets: np.ndarray, generators: Iterable[np.random.Generator]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Mixes neighbors.
-
-        Args:
-            images: `(B, H, W, C)` float32 with an even B; changed in place.
-            targets: One-hot labels, `(B, K)` float32.
-            generators: One for each pair.
-
-        Returns:
-            The mixed images and labels.
-        """
-        drawn = [self.draw(rng) for rng in generators]
-        for first, second, (weight, box) in zip(images[::2], images[1::2], drawn, strict=True):
-            _mix(first, second, weight, box)
-        weights, boxes = (np.repeat(np.stack(part), 2, axis=0) for part in zip(*drawn))
-        top, left, bottom, right = boxes.T[:, :, None]  # (B, 1)
-        cut = np.float32((bottom - top) * (right - left) / (self.size[0] * self.size[1]))
-        for kept in (weights[:, None], 1 - cut):
-            others = targets.reshape(-1, 2, targets.shape[-1])[:, ::-1].reshape(targets.shape)
-            targets = kept * targets + (1 - kept) * others
-        return images, targets
-
-    def draw(self, rng: np.random.Generator) -> tuple[np.float32, np.ndarray]:
-        """Draws how a pair of neighbors is mixed.
-
-        MixUp's weights are Beta(alpha, alpha). If both methods are active, a coin chooses one, and
-        the other does nothing: it has weight 1, or a box without pixels.
-
-        Returns:
-            MixUp's weight, and CutMix's box: top, left, bottom, and right, `(4,)` integers.
-        """
-        mixup, cutmix = self.config.mixup_alpha, self.config.cutmix_alpha
+    pairs = (x.reshape(-1, 2, *x.shape[1:]) for x in (images, targets))
+    for image, target, rng in zip(*pairs, generators, strict=True):
+        mixup, cutmix = config.mixup_alpha, config.cutmix_alpha
         if mixup and not (cutmix and rng.random() < 0.5):
-            return np.float32(rng.beta(mixup, mixup)), np.zeros(4, int)
-        return np.float32(1), _box(rng, 1 - rng.beta(cutmix, cutmix), np.array(self.size))
+            kept = np.float32(rng.beta(mixup, mixup))
+            image[...] = kept * image + (1 - kept) * image[::-1]
+        else:
+            top, left, bottom, right = _box(rng, 1 - rng.beta(cutmix, cutmix), image.shape[1:3])
+            inside = image[:, top:bottom, left:right]
+            inside[...] = inside[::-1].copy()
+            kept = 1 - np.float32(inside[0, ..., 0].size / image[0, ..., 0].size)
+        target[...] = kept * target + (1 - kept) * target[::-1]
+    return images, targets
 
 
-def _mix(first, second, weight, box):
-    """Mixes a pair of images `(H, W, C)` in place."""
-    if weight != 1:
-        mixed = weight * first + (1 - weight) * second
-        second[...] = weight * second + (1 - weight) * first
-        first[...] = mixed
-    top, left, bottom, right = box
-    inside = slice(top, bottom), slice(left, right)
-    cut = first[inside].copy()
-    first[inside] = second[inside]
-    second[inside] = cut
-
-
-def _box(rng, area, size):
+def _box(rng, area, sides):
     """Draws a box around a random pixel; the box has the share `area` before it is clipped."""
+    size = np.array(sides)
     half = np.floor(size * np.sqrt(area)) / 2
     center = np.floor(rng.random(2) * size)
     corners = np.floor([center - half, center + half])
@@ -218,7 +174,6 @@ class Augmentation:
         if config.randaugment_layers and config.library != "pillow":
             told = config.randaugment_layers, config.randaugment_magnitude
             self.layer = randaugment.keras_cv(*told)
-        self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Augments one example.
@@ -250,7 +205,7 @@ class Augmentation:
         if turns(config):
             drawn = draw_map(rng, self.size, config)
             picture = warp(as_array(picture).astype("float32"), drawn)
-            mask = warp_mask(np.asarray(mask), drawn) if is_mask else None
+            mask = warp(as_array(mask), drawn, order=0)[..., 0] if is_mask else None
             windows.append(window_of(drawn, self.size))
         image = erase(as_input(picture, self.preprocessing), rng, config.erasing)
         if is_mask:
@@ -259,7 +214,9 @@ class Augmentation:
 
     def batch(self, images, targets, generators: Sequence[np.random.Generator]):
         """Mixes images `(B, H, W, C)` and targets `(B, K)`, given a generator for each pair."""
-        return self.mixing(images, targets, generators) if self.mixing else (images, targets)
+        if not mixes(self.config):
+            return images, targets
+        return mix(images, targets, generators, self.config)
 
     def _window(self, sides, label, rng):
         """Draws the sides to scale a picture to, and the part of the result to keep."""

@@ -133,16 +133,21 @@ def best_box_thresholds(
     return tuple(chosen)
 
 
-def match(true: Boxes, predicted: Boxes) -> tuple[np.ndarray, np.ndarray]:
+def match(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, np.ndarray, np.ndarray]:
     """Pairs objects and predictions of any class that overlap by at least 0.5, with SciPy.
 
     Returns:
-        The indices of the paired objects, and of their predictions.
+        The objects and the predictions, without objects that do not count and predictions that
+        mostly lie in one; and the indices of the paired objects, and of their predictions.
     """
     optimize = extras.require("scipy.optimize", extra="data", purpose="Matching boxes")
+    crowds = true.corners[true.scores == 0]
+    inside = overlaps(predicted.corners[:, None], crowds[None], of_smaller=True) >= HIT
+    predicted, true = predicted.chosen(~inside.any(axis=-1)), true.chosen(true.scores > 0)
     shared = overlaps(true.corners[:, None], predicted.corners[None])
     pairs = optimize.linear_sum_assignment(np.where(shared >= HIT, shared, 0), maximize=True)
-    return tuple(places[shared[pairs] >= HIT] for places in pairs)  # type: ignore[return-value]
+    rows, columns = (places[shared[pairs] >= HIT] for places in pairs)
+    return true, predicted, rows, columns
 
 
 def confuse(true: Boxes, predicted: Boxes, num_classes: int) -> np.ndarray:
@@ -156,22 +161,13 @@ def confuse(true: Boxes, predicted: Boxes, num_classes: int) -> np.ndarray:
     Returns:
         `(K + 1, K + 1)` int64; the last row counts false alarms, and the last column misses.
     """
-    predicted = _countable(true, predicted)
-    true = true.chosen(true.scores > 0)
-    rows, columns = match(true, predicted)
+    true, predicted, rows, columns = match(true, predicted)
     matrix = np.zeros((num_classes + 1,) * 2, "int64")
     np.add.at(matrix, (true.classes[rows], predicted.classes[columns]), 1)
     count = lambda classes, matched: np.bincount(np.delete(classes, matched), minlength=len(matrix))
     matrix[:, -1] += count(true.classes, rows)
     matrix[-1] += count(predicted.classes, columns)
     return matrix
-
-
-def _countable(true, predicted):
-    """Leaves out predictions that mostly lie in an object that does not count."""
-    crowds = true.corners[true.scores == 0]
-    inside = overlaps(predicted.corners[:, None], crowds[None], of_smaller=True) >= HIT
-    return predicted.chosen(~inside.any(axis=-1))
 
 
 def report_boxes(
@@ -347,9 +343,7 @@ def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:
         >>> [len(boxes.scores) for boxes in errors_of(true, true.chosen([0]))]
         [1, 1, 0]
     """
-    predicted = _countable(true, predicted)
-    true = true.chosen(true.scores > 0)
-    rows, columns = match(true, predicted)
+    true, predicted, rows, columns = match(true, predicted)
     same = true.classes[rows] == predicted.classes[columns]
     without = lambda boxes, places: boxes.chosen(np.delete(np.arange(len(boxes.scores)), places))
     hits = predicted.chosen(columns[same])
