@@ -136,11 +136,11 @@ def search_rows(
         )
     vectors, present = table.embeddings(rows)
     errors = [None if known else f"Row {row} has no embedding" for row, known in zip(rows, present)]
-    matches_of_rows = _matches(table, index, vectors, errors, count + 1)
-    others = ([m for m in matches if m.row != row] for row, matches in zip(rows, matches_of_rows))
+    answers = _answers(table, index, count + 1, table.pictures(rows), vectors, errors)
+    without = lambda row, matches: tuple([m for m in matches if m.row != row][:count])
     return [
-        Answer(picture, tuple(matches[:count]), error)
-        for picture, matches, error in zip(table.pictures(rows), others, errors)
+        dataclasses.replace(answer, matches=without(row, answer.matches))
+        for row, answer in zip(rows, answers)
     ]
 
 
@@ -195,8 +195,8 @@ def search_texts(
     queries = vectors[: len(texts)]
     if without:
         queries = queries - vectors[len(texts) :].mean(axis=0)
-    matches = _matches(table, index, queries, [None] * len(texts), count)
-    return [Answer(Picture(text), tuple(nearest)) for text, nearest in zip(texts, matches)]
+    pictures, errors = [*map(Picture, texts)], [None] * len(texts)
+    return [*_answers(table, index, count, pictures, queries, errors)]
 
 
 def search_pictures(
@@ -239,24 +239,18 @@ def search_pictures(
     pictures = enumerate(Picture(os.fspath(path)) for path in paths)
     read = lambda number, path, channels: read_picture(embedder, path)
     batches = embed_batches(embedder, pictures, read, batch=batch, size=batch, on_error=on_error)
-    return (
-        Answer(picture, tuple(matches), error)
-        for pictures, vectors, errors in batches
-        for picture, matches, error in zip(
-            pictures, _matches(table, index, vectors, errors, count), errors
-        )
-    )
+    return (answer for made in batches for answer in _answers(table, index, count, *made))
 
 
-def _matches(table, index, vectors, errors, count) -> Iterator[list[Match]]:
-    """Yields the matches of each vector; none for a vector with an error."""
+def _answers(table, index, count, queries, vectors, errors) -> Iterator[Answer]:
+    """Yields the answer to each query; it has no matches for one with an error."""
     present = np.array([error is None for error in errors], bool)
     search = index.search if index else functools.partial(exact_neighbors, table)
     nearest = iter(search(vectors[present], count) if present.any() else ())
-    for known in present:
-        rows, similarities = next(nearest) if known else ((), ())
-        pictures = table.pictures(rows)
-        yield list(map(Match, map(int, rows), pictures, map(float, similarities)))
+    for query, error in zip(queries, errors):
+        rows, similarities = next(nearest) if error is None else ((), ())
+        matches = map(Match, map(int, rows), table.pictures(rows), map(float, similarities))
+        yield Answer(query, tuple(matches), error)
 
 
 def write_answers(
