@@ -10,13 +10,14 @@ from tests.helpers import assert_close
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays
-from vit_keras.data.augment import Augmentation, Mixing, box, draw_map, erase, warp, warp_mask
+from vit_keras.data.augment import Augmentation, draw_map, erase, mix, warp
 from vit_keras.data.batches import PAIR, generator
 from vit_keras.data.cropping import as_picture, random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
 SIZE = (24, 20)
+PIXELS = Preprocessing(mean=(0.0,), std=(1 / 255,))  # the model's input is the pixels
 
 
 def drawn(function, count):
@@ -67,7 +68,7 @@ def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change
 def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
     """Pillow resizes each channel of what NumPy cuts out."""
     pixels = rng.integers(0, 256, (30, 26, channels), dtype="uint8")
-    augmentation = Augmentation(AugmentConfig(crop="inception"), SIZE, Preprocessing())
+    augmentation = Augmentation(AugmentConfig(crop="inception"), SIZE, PIXELS)
     for i in range(5):
         actual, label = augmentation.example(as_picture(pixels), 7, generator(3, i))
         top, left, height, width = random_window((30, 26), generator(3, i))
@@ -83,7 +84,7 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
 def test_half_of_the_images_are_mirrored_with_their_masks(rng):
     pixels = rng.integers(0, 256, (*SIZE, 3), dtype="uint8")
     mask = rng.integers(0, 5, SIZE, dtype="uint8")
-    augmentation = Augmentation(AugmentConfig(flip=True), SIZE, Preprocessing())
+    augmentation = Augmentation(AugmentConfig(flip=True), SIZE, PIXELS)
     mirrored = 0
     for i in range(200):
         actual, changed = augmentation.example(as_picture(pixels), mask, generator(2, i))
@@ -95,8 +96,11 @@ def test_half_of_the_images_are_mirrored_with_their_masks(rng):
 
 
 def test_erased_parts_are_as_published(rng):
-    size, count = (60, 90), 2000
-    top, left, height, width = drawn(lambda rng: box(rng, size), count).T
+    def box(rng):
+        y, x = np.nonzero(erase(np.full((60, 90, 1), 7.0, "float32"), rng, 1.0)[..., 0] != 7)
+        return y.min(), x.min(), np.ptp(y) + 1, np.ptp(x) + 1
+
+    top, left, height, width = drawn(box, 2000).T
     share, ratio = height * width / (60 * 90), height / width
     assert (top >= 0).all() and (top + height <= 60).all() and (left + width <= 90).all()
     area = rng.uniform(0.02, 1 / 3, 20000) * 60 * 90
@@ -159,50 +163,54 @@ def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
         lower = (1 - across) * image[bottom, left] + across * image[bottom, right]
         assert_close(warp(image, drawn_map), (1 - down) * upper + down * lower)
         rows, columns = np.moveaxis(np.floor(places + 0.5).astype(int), -1, 0)
-        actual = warp_mask(mask, drawn_map)
+        actual = warp(mask[..., None], drawn_map, order=0)[..., 0]
         np.testing.assert_array_equal(actual, mask[rows, columns], strict=True)
 
 
-MIXED = (64, 20)
+def mixed(count, size, config):
+    """The share of the first picture in each pixel of it and of the target, after mixing."""
+    images = np.tile(np.float32([1, 0]), count)[:, None, None, None] * np.ones(
+        (*size, 1), "float32"
+    )
+    targets = np.tile(np.eye(2, dtype="float32"), (count, 1))
+    images, targets = mix(images, targets, (generator(1, PAIR, i) for i in range(count)), config)
+    return images[::2], targets[::2, 0]
 
 
 @pytest.mark.parametrize("alphas", [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
 def test_neighbors_are_mixed_as_by_keras(rng, alphas):
-    mixing = Mixing(MIXED, AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]))
-    pictures = rng.normal(size=(8, *MIXED, 3)).astype("float32")
+    config, size = AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]), (64, 20)
+    pictures = rng.normal(size=(8, *size, 3)).astype("float32")
     labels = np.eye(4, dtype="float32")[rng.integers(0, 4, 8)]
-    generators = lambda: [generator(1, PAIR, i) for i in range(4)]
-    weights, boxes = (np.repeat(part, 2, axis=0) for part in zip(*map(mixing.draw, generators())))
-    images, targets = mixing(pictures.copy(), labels, generators())
-    inside = np.zeros((8, *MIXED, 1), bool)
-    for mask, (top, left, bottom, right) in zip(inside, boxes):
-        mask[top:bottom, left:right] = True
+    shares = np.repeat(mixed(4, size, config)[0], 2, axis=0)
+    cut = np.isin(shares, (0, 1))
+    weights = np.where(cut, 1, shares).min(axis=(1, 2, 3))  # 1 for what is cut
+    generators = [generator(1, PAIR, i) for i in range(4)]
+    images, targets = mix(pictures.copy(), labels.copy(), generators, config)
+    inside = cut & (shares == 0)
     kept = 1 - inside.mean(axis=(1, 2, 3), dtype="float32")
-    assert ((weights == 1) | (kept == 1)).all()  # one of the two
     changes = [{"mix_weight": weights}, {"batch_masks": inside, "mix_weight": kept}]
-    for layer, mix in zip((keras.layers.MixUp(), keras.layers.CutMix()), changes):
+    for layer, change in zip((keras.layers.MixUp(), keras.layers.CutMix()), changes):
         layer.backend.set_backend("tensorflow")
-        mix["permutation_order"] = tf.range(8) ^ 1
-        pictures = layer.transform_images(tf.constant(pictures), mix)
-        labels = layer.transform_labels(tf.constant(labels), mix)
+        change["permutation_order"] = tf.range(8) ^ 1
+        pictures = layer.transform_images(tf.constant(pictures), change)
+        labels = layer.transform_labels(tf.constant(labels), change)
     np.testing.assert_array_equal(images, pictures)
     assert_close(targets, labels, rtol=1e-6)
 
 
 def test_weights_of_mixing_are_beta(rng):
-    both = Mixing((200, 100), AugmentConfig(mixup_alpha=0.4, cutmix_alpha=2.0))
-    weights, boxes = map(np.stack, zip(*(both.draw(generator(7, i)) for i in range(10000))))
-    mixed = weights < 1
-    assert mixed.mean() == pytest.approx(0.5, abs=0.02)
+    size = (80, 40)
+    shares, kept = mixed(2000, size, AugmentConfig(mixup_alpha=0.4, cutmix_alpha=2.0))
+    np.testing.assert_allclose(kept, shares.mean(axis=(1, 2, 3)), atol=1e-5)
+    cut = np.isin(shares, (0, 1)).all(axis=(1, 2, 3))
+    assert cut.mean() == pytest.approx(0.5, abs=0.05)
     quantiles = np.linspace(0.1, 0.9, 9)
     expected = np.quantile(rng.beta(0.4, 0.4, 100000), quantiles)
-    np.testing.assert_allclose(np.quantile(weights[mixed], quantiles), expected, atol=0.05)
-    sides = boxes[~mixed, 2:] - boxes[~mixed, :2]
-    inner = ((boxes[~mixed, :2] > 0) & (boxes[~mixed, 2:] < (200, 100))).all(axis=1)
-    np.testing.assert_allclose(sides[inner][:, 0] / sides[inner][:, 1], 2, rtol=0.2, atol=0.3)
-    areas, cut = sides.prod(axis=1) / 20000, rng.beta(2, 2, 20000)
-    high, wide = np.floor(200 * np.sqrt(cut)), np.floor(100 * np.sqrt(cut))
-    center = np.floor(rng.uniform(size=(20000, 2)) * (200, 100))
+    np.testing.assert_allclose(np.quantile(kept[~cut], quantiles), expected, atol=0.08)
+    area = rng.beta(2, 2, 20000)
+    sides = [np.floor(side * np.sqrt(area)) for side in size]
+    center = np.floor(rng.uniform(size=(20000, 2)) * size).T
     part = lambda c, w, side: np.clip(c + w / 2, 0, side) - np.clip(c - w / 2, 0, side)
-    by_formula = part(center[:, 0], high, 200) * part(center[:, 1], wide, 100) / 20000
-    assert areas.mean() == pytest.approx(by_formula.mean(), abs=0.02)
+    high, wide = map(part, center, sides, size)
+    assert (1 - kept[cut]).mean() == pytest.approx((high * wide).mean() / 3200, abs=0.03)

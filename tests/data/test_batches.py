@@ -299,7 +299,8 @@ def test_reading_ahead_takes_few_items_and_raises_an_error_in_its_place(monkeypa
 def test_images_of_keras_cv_are_the_same_in_any_order_and_thread(rng):
     image = rng.integers(0, 256, (16, 12, 3), dtype="uint8")
     options = {"randaugment_layers": 1, "randaugment_magnitude": 15, "library": "keras_cv"}
-    change = Augmentation(AugmentConfig(**options), (16, 12), Preprocessing())
+    pixels = Preprocessing(mean=(0.0,), std=(1 / 255,))
+    change = Augmentation(AugmentConfig(**options), (16, 12), pixels)
     example = lambda i: change.example(as_picture(image), 0, generator(5, i))[0]
     with ThreadPoolExecutor(4) as threads:  # which all wait for the first trace
         actual = np.array([*threads.map(example, range(40))])

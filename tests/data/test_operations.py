@@ -1,5 +1,7 @@
 """The operations of RandAugment and its kin equal those of timm, torchvision, and the papers."""
 
+import types
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -77,7 +79,8 @@ def test_lengths_of_randaugment_are_the_published_shares_of_224_pixels(picture):
 
 
 def drawn(*rows):
-    return np.array(rows, "float32")
+    """A generator that draws these numbers."""
+    return types.SimpleNamespace(random=np.array(rows, "float32").reshape)
 
 
 def torchvisions(policy, picture, name, magnitude):
@@ -102,7 +105,7 @@ def test_autoaugment_is_torchvisions_policy_for_imagenet(picture, number):
             expected = torchvisions(policy, expected, name, magnitude)
     choice = (number + 0.5) / len(IMAGENET)
     made = picture
-    for name, *amounts in autoaugment().steps(drawn((choice, 0.1, 0.3, 0), (0, 0.1, 0.3, 0)), size):
+    for name, *amounts in autoaugment(drawn((choice, 0.1, 0.3, 0), (0, 0.1, 0.3, 0)), size):
         made = OPERATIONS[name](made, *amounts)
     np.testing.assert_array_equal(pixels(made), pixels(expected))
 
@@ -118,7 +121,7 @@ def test_trivialaugment_is_torchvisions_wide_space(picture, name):
         sign = -1 if name.startswith("translate") else 1  # it maps pixels the other way
         expected = torchvisions(policy, picture, torchvision_name(name), sign * magnitude)
         row = drawn((choice, 0.1, (number + 0.5) / 31, 0))
-        ((made, *amounts),) = trivialaugment().steps(row, size)
+        ((made, *amounts),) = trivialaugment(row, size)
         assert made == name
         np.testing.assert_array_equal(pixels(OPERATIONS[name](picture, *amounts)), pixels(expected))
 
@@ -131,7 +134,7 @@ def test_color_jitter_is_torchvisions(picture, rng):
     }
     seen = set()
     for row in rng.uniform(size=(30, 4)).astype("float32"):
-        steps = list(color_jitter(0.4).steps(row[None], (SIDE, SIDE)))
+        steps = list(color_jitter(0.4)(drawn(row), (SIDE, SIDE)))
         expected = made = picture
         for name, factor in steps:
             assert 0.6 <= factor <= 1.4

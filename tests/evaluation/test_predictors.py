@@ -67,7 +67,9 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(ValueError, match="features, which an exported file does not give"):
-        evaluation.evaluate_few_shot(predictor, None, batch=4)
+        images = data.from_arrays(np.zeros((10, 8, 8, 3), "uint8"), np.arange(10) % 5)
+        dataset = data.Dataset("x", {"train": images, "test": images}, NAMES)
+        evaluation.evaluate_few_shot(predictor, dataset, batch=4, shots=(1,))
 
 
 # Runs `vit-keras` where nothing but NumPy, Pillow, tqdm and the runtimes can be imported.

@@ -43,7 +43,6 @@ def pictures(tmp_path):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr(jobs, "PART_ROWS", ROWS)
-    monkeypatch.setattr(jobs, "JOINED", 2)  # parts
 
 
 def job_of(model, folder, out, tokens="pool", normalize=False, **options):
@@ -79,7 +78,7 @@ def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens
         expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
     table = retrieval.EmbeddingTable(out)
     starts, values, present = zip(*table.pieces())
-    assert starts == (0, 16) and np.concatenate(present).all() and len(table) == 23
+    assert starts == (0, 8, 16) and np.concatenate(present).all() and len(table) == 23
     assert_close(np.concatenate(values), expected, {"float32": 4e-6, "float16": 1e-3}[dtype])
     some, _ = table.embeddings([20, 3, 9, 3])
     np.testing.assert_array_equal(some, np.concatenate(values)[[20, 3, 9, 3]])
@@ -93,7 +92,7 @@ import os, pathlib, signal, sys
 from vit_keras import retrieval
 from vit_keras.retrieval import jobs, tables
 
-jobs.PART_ROWS, jobs.JOINED = 8, 2
+jobs.PART_ROWS = 8
 embedder = retrieval.open_embedder(sys.argv[1])
 pictures = retrieval.list_pictures([sys.argv[2]])
 job = retrieval.EmbeddingJob(embedder, pictures, sys.argv[3], batch=4)
