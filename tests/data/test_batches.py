@@ -9,7 +9,6 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -264,16 +263,6 @@ def test_features_that_are_not_finite_are_refused(split, tmp_path):
     batches = data.eval_batches(split, batch=10, **SIZE)
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match="pictures 10 to 19. C"):
         data.StoredFeatures.write(tmp_path, run, batches, COUNT)
-
-
-@once
-def test_features_of_tokens_and_of_bfloat16_are_stored_exactly(split, tmp_path, rng):
-    rounded = rng.normal(size=(COUNT, 2, 3)).astype(ml_dtypes.bfloat16)
-    batches = data.eval_batches(split, batch=COUNT, **SIZE)
-    data.StoredFeatures.write(tmp_path, lambda images: rounded, batches, COUNT)
-    stored = data.StoredFeatures(tmp_path)
-    ((features, _),) = stored.held_out(batch=COUNT, num_classes=CLASSES)
-    np.testing.assert_array_equal(features, rounded.astype("float32"), strict=True)
 
 
 @once

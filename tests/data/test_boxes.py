@@ -22,7 +22,6 @@ from tests.data.box_pictures import (
     in_corners,
     objects_of,
     picture_of,
-    write_coco,
     write_yolo,
 )
 from tests.peers import peer
@@ -64,27 +63,6 @@ def test_each_format_gives_the_same_labels(truth, tmp_path, form):
             np.testing.assert_array_equal(label, expected.pop(image.tobytes()))
             present = np.isin(np.arange(3), label[:, 0])
             np.testing.assert_array_equal(read.labels[i], present)
-
-
-def test_objects_of_coco_are_those_of_its_own_reader(truth, tmp_path):
-    from pycocotools.coco import COCO
-
-    dataset, seen = data.load(write_coco(tmp_path, truth), 3), 0
-    for name in ("train", "test"):
-        theirs = COCO(tmp_path / "annotations" / f"instances_{name}2017.json")
-        split, ids = dataset.split(name), sorted(theirs.getCatIds())
-        numbers = {split.name(i).rsplit("/", 1)[-1]: i for i in range(len(split))}
-        for image in theirs.loadImgs(theirs.getImgIds()):
-            label = split.example(numbers[image["file_name"]])[1]
-            kinds, box = label[label[:, 0] >= 0, 0], label[label[:, 0] >= 0, 1:5]
-            box = np.hstack([box[:, :2] - box[:, 2:] / 2, box[:, 2:]])
-            rows = theirs.loadAnns(theirs.getAnnIds(imgIds=image["id"]))
-            sides = [image["width"], image["height"]] * 2
-            expected = np.reshape([row["bbox"] for row in rows], (-1, 4))
-            np.testing.assert_allclose(box * sides, expected, atol=1e-4)
-            assert [ids[int(kind)] for kind in kinds] == [row["category_id"] for row in rows]
-            seen += len(rows)
-    assert seen == sum(len(objects) for _, objects in truth.values())
 
 
 def written(files, picture="a.png"):

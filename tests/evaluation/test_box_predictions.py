@@ -96,15 +96,6 @@ def test_a_report_equals_pycocotools_on_its_own_files(rng, tmp_path):
     ]
 
 
-def test_overlaps_equal_pycocotools(rng):
-    from pycocotools.mask import iou
-
-    low, sides = rng.uniform(0, 50, (9, 2)), rng.uniform(1, 40, (9, 2))
-    corners, boxes = (np.concatenate([low, x], axis=-1) for x in (low + sides, sides))
-    expected = iou(boxes, boxes, [0] * 9)
-    np.testing.assert_allclose(support.overlaps(corners[:, None], corners[None]), expected)
-
-
 def test_thresholds_have_the_best_f1(rng):
     """On a row of squares, each prediction covers one object exactly, or none."""
     true, predicted, flags = [], [], []

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomize
-from vit_keras import commands, evaluation, models, weights
+from vit_keras import evaluation
+from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
@@ -66,59 +66,45 @@ def test_possible_classes_are_those_that_are_not_much_less_probable(rng):
     )
 
 
-def predicted(folder, model, form, *options):
-    out = folder / f"out.{form}"
-    pictures = [str(folder / f"{i}.png") for i in range(6)]
-    commands.run(["predict", str(folder / model), *pictures, "--out", str(out), *options])
-    return out.read_text()
-
-
-def write_model(folder, task):
-    rng = np.random.default_rng(3)
-    for i in range(6):
-        pixels = rng.integers(0, 256, (8, 8, 3), dtype="uint8")
-        Image.fromarray(pixels).save(folder / f"{i}.png")
-    model = randomize(models.VisionTransformer(8, 4, 12, 1, 3, 20, 3), rng)
-    model.class_names, model.task = ("a", "b", "c"), task
-    weights.save_model(model, folder / "model.keras")
+def written(tmp_path, task, form, **options):
+    """The probabilities or numbers of six pictures, and what a file of one form says of them."""
+    pixels = np.random.default_rng(3).integers(0, 256, (6, 8, 8, 3), dtype="uint8")
+    paths = [tmp_path / f"{i}.png" for i in range(6)]
+    for path, picture in zip(paths, pixels):
+        Image.fromarray(picture).save(path)
+    run = lambda images: images.mean(axis=(1, 2)) / 9
+    plain, is_number = Preprocessing(mean=(0.0,), std=(1 / 255,)), task.kind == "numbers"
+    predictor = evaluation.Predictor(run, (8, 8, 3), 3, plain, is_number, tuple("abc"), task=task)
+    rows = evaluation.predict_files(predictor, paths, top=3, coverage=0.9, **options)
+    told = {"top": 3, "coverage": 0.9, "numbers": "abc" if is_number else ()}
+    evaluation.write_file_predictions(rows, file := io.BytesIO(), form, **told)
+    return predictor.as_probabilities(run(pixels)), file.getvalue().decode()
 
 
 def test_every_file_tells_the_possible_classes(tmp_path):
-    write_model(tmp_path, Task(quantiles=((0.9, 0.3), (0.95, 2.0)), floors=((0.05, 0.5),)))
-    export = ["export", str(tmp_path / "model.keras"), "--format", "onnx", "--precision", "fp32"]
-    commands.run([*export, "--out", str(tmp_path / "files")])
-    options = ("--coverage", "0.9", "--abstain", "0.05")
-    for model in ("model.keras", "files/model.onnx"):
-        predictor, _ = evaluation.open_predictor(tmp_path / model)
-        assert predictor.task.quantiles == ((0.9, 0.3), (0.95, 2.0))
-        text = predicted(tmp_path, model, "jsonl", *options)
-        rows = [json.loads(line) for line in text.splitlines()]
-        shares = {name: [] for name in "abc"}
-        for row in evaluation.predict_files(predictor, [row["path"] for row in rows], top=3):
-            for name, share in row.classes:
-                shares[name].append(share)
-        outputs = np.stack([shares[name] for name in "abc"], axis=1)
-        fits = evaluation.possible_answers(outputs, predictor.task, 0.9)
-        for row, possible, values in zip(rows, fits, outputs, strict=True):
-            assert set(row["possible"]) == {name for name, fit in zip("abc", possible) if fit}
-            assert bool(row["classes"]) == (values.max() >= 0.5)
-        assert len({len(row["possible"]) for row in rows}) > 1
-    cells = [*csv.DictReader(io.StringIO(predicted(tmp_path, model, "csv", *options[:2])))]
+    task, floor = Task(quantiles=((0.9, 0.3), (0.95, 2.0)), floors=((0.05, 0.5),)), 0.5
+    outputs, text = written(tmp_path, task, "jsonl", abstain=0.05)
+    rows = [json.loads(line) for line in text.splitlines()]
+    fits = evaluation.possible_answers(outputs, task, 0.9)
+    for row, possible, values in zip(rows, fits, outputs, strict=True):
+        assert set(row["possible"]) == {name for name, fit in zip("abc", possible) if fit}
+        assert bool(row["classes"]) == (values.max() >= floor)
+    assert len({len(row["possible"]) for row in rows}) > 1
+    cells = [*csv.DictReader(io.StringIO(written(tmp_path, task, "csv")[1]))]
     assert [cell["possible"].split("; ") for cell in cells] == [r["possible"] or [""] for r in rows]
-    page = predicted(tmp_path, model, "html", *options)
+    _, page = written(tmp_path, task, "html", abstain=0.05)
     assert page.count("possible: ") == 6
     assert page.count("none of these") == sum(not row["classes"] for row in rows) > 0
 
 
 def test_files_tell_the_intervals_of_numbers(tmp_path):
-    write_model(tmp_path, Task("numbers", quantiles=((0.9, 0.5, None, 2.0),)))
-    lines = predicted(tmp_path, "model.keras", "jsonl", "--coverage", "0.9").splitlines()
-    for row in map(json.loads, lines):
-        a, c = row["numbers"]["a"], row["numbers"]["c"]
+    task = Task("numbers", quantiles=((0.9, 0.5, None, 2.0),))
+    numbers, text = written(tmp_path, task, "jsonl")
+    for (a, _, c), row in zip(numbers, map(json.loads, text.splitlines()), strict=True):
+        assert row["numbers"]["a"] == pytest.approx(a, rel=1e-5)
         assert row["intervals"]["a"] == pytest.approx([a - 0.5, a + 0.5], rel=1e-5)
         assert row["intervals"]["b"] == [None, None]
         assert row["intervals"]["c"] == pytest.approx([c - 2, c + 2], rel=1e-5)
-    text = predicted(tmp_path, "model.keras", "csv", "--coverage", "0.9")
-    cells = [*csv.DictReader(io.StringIO(text))]
+    cells = [*csv.DictReader(io.StringIO(written(tmp_path, task, "csv")[1]))]
     sides = [float(cell["a_high"]) - float(cell["a"]) for cell in cells]
     assert sides == pytest.approx([0.5] * 6, rel=1e-4) and cells[0]["b_low"] == "-inf"
