@@ -1,6 +1,7 @@
 """Embeds pictures piece by piece, so an interrupted job can continue."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -80,11 +81,12 @@ class EmbeddingJob:
         check_choice(dtype, tables.DTYPES, "dtype")
         self.out = pathlib.Path(out)
         self.folder = self.out.with_name(f"{self.out.name}.parts")
-        self._embedder, self._read = embedder, pictures.read
-        self._pictures, self._batch, self._on_error = list(pictures.pictures), batch, on_error
+        self._pictures = list(pictures.pictures)
         self.total = len(self._pictures)
         if not self.total:
             raise ValueError("There must be at least one picture. Received: none")
+        told = {"batch": batch, "size": min(batch, self.total), "on_error": on_error}
+        self._embed = functools.partial(embed_batches, embedder, read=pictures.read, **told)
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
         self.description = embedder.description | {
@@ -110,28 +112,20 @@ class EmbeddingJob:
         if self.is_complete:
             return
         with claimed_output(self.out, "an embedding"):
-            yield from self._embed()
+            yield from self._make_parts()
             read = tables.arrow("pyarrow.parquet").read_table
             parts = map(self._part, range(self._parts()))
             tables.write(self.out, self.schema, (read(x, schema=self.schema) for x in parts))
             self.is_complete = True
             remove_folder(self.folder)
 
-    def _embed(self):
+    def _make_parts(self):
         """Makes the remaining parts."""
         left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
-        batches = embed_batches(
-            self._embedder,
-            left,
-            self._read,
-            batch=self._batch,
-            size=min(self._batch, self.total),
-            on_error=self._on_error,
-        )
-        with contextlib.closing(batches):
+        with contextlib.closing(self._embed(left)) as batches:
             for number in range(self._parts(), -(-self.total // self._rows)):
                 made = []
-                for batch in itertools.islice(batches, self._rows // self._batch):
+                for batch in itertools.islice(batches, self._rows // self.description["batch"]):
                     made.append(tables.table_of(self.schema, *batch))
                     yield len(batch[0])
                 table = tables.arrow().concat_tables(made).combine_chunks()
