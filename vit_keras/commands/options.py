@@ -274,7 +274,7 @@ def add_rows(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
 
 def add_skip(parser: argparse.ArgumentParser, text: str) -> None:
     """Adds `--skip_unreadable`, which makes `on_error` "skip" instead of "raise"."""
-    told = {"action": "store_const", "const": "skip", "default": "raise", "help": text}
+    told: Any = {"action": "store_const", "const": "skip", "default": "raise", "help": text}
     parser.add_argument("--skip_unreadable", dest="on_error", **told)
 
 

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vit_keras.commands import options as shared
@@ -76,7 +76,8 @@ def _write_rows(predictor, paths, options, form, errors):
     if kind == "boxes":
         tiles = shared.tile_options(options, options.batch)
         predictions = evaluation.predict_box_files(predictor, paths, tiles, **common)
-        write, told["names"] = evaluation.write_box_predictions, names
+        told["names"] = names
+        write: Callable[..., None] = evaluation.write_box_predictions
     else:
         shown = {"top": options.top or TOP, "coverage": options.coverage}
         predictions = evaluation.predict_files(

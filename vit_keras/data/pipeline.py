@@ -87,7 +87,7 @@ def train_batches(
 
     def make(step, each):
         start = (start_step + step) * batch + first
-        made = _stacked(each(example, range(start, start + count)))
+        made: Any = _stacked(each(example, range(start, start + count)))
         if masking:
             return masking.batch(*made)
         pairs = range(start // 2, (start + count) // 2)

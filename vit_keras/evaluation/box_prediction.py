@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -268,7 +268,7 @@ def predict_split(
 def draw_boxes(
     picture: np.ndarray,
     boxes: Boxes,
-    names: Sequence[str],
+    names: Sequence[str] | Mapping[int, str],
     color: tuple[int, int, int] | None = None,
 ) -> np.ndarray:
     """Draws boxes with the names of their classes, and their scores below 1, on a picture.
@@ -276,7 +276,7 @@ def draw_boxes(
     Args:
         picture: Pixels `(H, W, C)` from `data.read_image`.
         boxes: The objects.
-        names: The K names.
+        names: The K names, or those of the numbers of the classes.
         color: Red, green and blue; None for one color per class.
 
     Returns:

@@ -234,8 +234,8 @@ def evaluate_few_shot(
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
     parts = split.part(drawn.images), dataset.split(splits[1])
-    train, test = _features(predictor, dataset, parts, batch, representation)
-    return accuracies(*train, drawn, test, classes, **options)
+    (features, labels), test = _features(predictor, dataset, parts, batch, representation)
+    return accuracies(features, labels, drawn, test, classes, **options)
 
 
 class FewShotCallback(keras.callbacks.Callback):

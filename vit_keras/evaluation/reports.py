@@ -26,6 +26,8 @@ from vit_keras.support.box_metrics import FIGURES
 from vit_keras.support.command_line import visible
 from vit_keras.support.tasks import CLASSES, KINDS, Task
 
+Columns = dict[str, tuple[str, Callable[[Any], str]]]
+
 
 class Report(NamedTuple):
     """How to judge a kind of label, and how to show the report.
@@ -40,7 +42,7 @@ class Report(NamedTuple):
     """
 
     judge: Callable[..., dict[str, Any]]
-    columns: dict[str, tuple[str, Callable[[Any], str]]]
+    columns: Columns
     figures: tuple[str, ...]
     drawings: dict[str, Callable[[dict[str, Any], pathlib.Path, str], None]]
 
@@ -187,8 +189,9 @@ def report_table(metrics: dict[str, Any]) -> str:
         accuracy 66.67% of 3 images
     """
     kind = _kind(metrics)
-    columns, aligned = {KINDS[kind].one: ("name", str), **REPORTS[kind].columns}, []
-    for heading, (key, show) in columns.items():
+    names: Columns = {KINDS[kind].one: ("name", str)}
+    aligned = []
+    for heading, (key, show) in (names | REPORTS[kind].columns).items():
         texts = [heading, *(show(row[key]) for row in metrics[kind])]
         width, side = max(map(len, texts)), "<" if key == "name" else ">"
         aligned.append([f"{text:{side}{width}}" for text in texts])

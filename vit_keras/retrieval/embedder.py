@@ -129,7 +129,7 @@ class Embedder:
     @property
     def pixels(self) -> DataConfig:
         """The levels and bands with which to read pictures."""
-        levels = int(self.preprocessing.levels)
+        levels: Any = int(self.preprocessing.levels)
         return DataConfig(levels="float" if levels == 1 else levels, bands=self.preprocessing.bands)
 
 

@@ -85,7 +85,7 @@ class EmbeddingJob:
         self.total = len(self._pictures)
         if not self.total:
             raise ValueError("There must be at least one picture. Received: none")
-        told = {"batch": batch, "size": min(batch, self.total), "on_error": on_error}
+        told: Any = {"batch": batch, "size": min(batch, self.total), "on_error": on_error}
         self._embed = functools.partial(embed_batches, embedder, read=pictures.read, **told)
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
@@ -122,7 +122,7 @@ class EmbeddingJob:
     def _make_parts(self):
         """Makes the remaining parts."""
         left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
-        with contextlib.closing(self._embed(left)) as batches:
+        with contextlib.closing(self._embed(pictures=left)) as batches:
             for number in range(self._parts(), -(-self.total // self._rows)):
                 made = []
                 for batch in itertools.islice(batches, self._rows // self.description["batch"]):
