@@ -87,11 +87,11 @@ def train_batches(
 
     def make(step, each):
         start = (start_step + step) * batch + first
-        made: Any = _stacked(each(example, range(start, start + count)))
+        made = _stacked(each(example, range(start, start + count)))
         if masking:
             return masking.batch(*made)
-        pairs = range(start // 2, (start + count) // 2)
-        return change.batch(*made, [generator(seed, PAIR, pair) for pair in pairs])
+        (images, targets), pairs = made, range(start // 2, (start + count) // 2)
+        return change.batch(images, targets, [generator(seed, PAIR, pair) for pair in pairs])
 
     return Batches(make, total_steps - start_step, threads)
 
