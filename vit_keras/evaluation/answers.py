@@ -251,7 +251,7 @@ def write_file_predictions(
         top: The largest number of classes per picture, as in `predict_files`.
         coverage: As in `predict_files`; adds the possible classes or the intervals to all formats.
         title: The heading of a page.
-        numbers: The names of the numbers, if the predictions are of this kind.
+        numbers: The names of the numbers, if the model predicts numbers.
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".

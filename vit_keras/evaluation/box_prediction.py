@@ -261,8 +261,8 @@ def predict_split(
         (boxes_of(label, _size(picture)), predicted)
         for label, picture, predicted in predict_labeled(predictor, split, predict_boxes, options)
     ]
-    true, found = zip(*pairs)
-    return [*true], [*found]
+    true, predicted = zip(*pairs)
+    return [*true], [*predicted]
 
 
 def draw_boxes(
@@ -381,9 +381,9 @@ def predict_box_files(
     """
     check_options(on_error, threshold)
     chosen, names = options or TileOptions(), predictor.names
-    for row, found in answer_files(predictor, paths, predict_boxes, chosen, on_error):
-        if found is not None:
-            boxes = certain(found, predictor.task, threshold)
+    for row, answer in answer_files(predictor, paths, predict_boxes, chosen, on_error):
+        if answer is not None:
+            boxes = certain(answer, predictor.task, threshold)
             classes = tuple((names[k], float(score)) for k, score, _ in zip(*boxes))
             row = dataclasses.replace(row, boxes=boxes, classes=classes)
         yield row

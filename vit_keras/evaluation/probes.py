@@ -233,8 +233,8 @@ def evaluate_few_shot(
     """
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
-    parts = split.part(drawn.images), dataset.split(splits[1])
-    (features, labels), test = _features(predictor, dataset, parts, batch, representation)
+    both = split.part(drawn.images), dataset.split(splits[1])
+    (features, labels), test = _features(predictor, dataset, both, batch, representation)
     return accuracies(features, labels, drawn, test, classes, **options)
 
 
@@ -449,8 +449,8 @@ def evaluate_knn(
     Raises:
         ValueError: If the predictor is an exported file, or as for `knn` and `feature_model`.
     """
-    parts = [dataset.split(name) for name in splits]
-    train, test = _features(predictor, dataset, parts, batch, representation)
+    both = [dataset.split(name) for name in splits]
+    train, test = _features(predictor, dataset, both, batch, representation)
     return knn(train, test, len(dataset.class_names), **options)
 
 

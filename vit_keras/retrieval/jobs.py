@@ -114,8 +114,8 @@ class EmbeddingJob:
         with claimed_output(self.out, "an embedding"):
             yield from self._make_parts()
             read = tables.arrow("pyarrow.parquet").read_table
-            parts = map(self._part, range(self._parts()))
-            tables.write(self.out, self.schema, (read(x, schema=self.schema) for x in parts))
+            files = map(self._part, range(self._parts()))
+            tables.write(self.out, self.schema, (read(x, schema=self.schema) for x in files))
             self.is_complete = True
             remove_folder(self.folder)
 
