@@ -113,9 +113,7 @@ def _mask_sheet(predictor, split, tiles):
 
     first = split.part(range(min(SHOWN, len(split))))
     rows = predict_labeled(predictor, first, evaluation.predict_masks, tiles)
-    return evaluation.draw_mask_sheet(
-        [(picture, true, predicted) for true, picture, predicted in rows]
-    )
+    return evaluation.draw_mask_sheet(rows)
 
 
 def _box_sheet(predictor, split, tiles):

@@ -259,7 +259,7 @@ def predict_split(
     """
     pairs = [
         (boxes_of(label, _size(picture)), predicted)
-        for label, picture, predicted in predict_labeled(predictor, split, predict_boxes, options)
+        for picture, label, predicted in predict_labeled(predictor, split, predict_boxes, options)
     ]
     true, predicted = zip(*pairs)
     return [*true], [*predicted]

@@ -360,7 +360,7 @@ def judge_masks(
         ```
     """
     matrix = np.zeros((len(class_names),) * 2, "int64")
-    for true, _, predicted in predict_labeled(predictor, split, predict_masks, options):
+    for _, true, predicted in predict_labeled(predictor, split, predict_masks, options):
         matrix += pixel_matrix(true, predicted, len(class_names))
     return report_matrix(matrix, class_names, len(split))
 
@@ -368,7 +368,7 @@ def judge_masks(
 def predict_labeled(
     predictor: Predictor, split: "data.Split", predict: Callable, options: TileOptions | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-    """Yields the label, the pixels, and the answer for each picture of a split.
+    """Yields the pixels, the label, and the answer for each picture of a split.
 
     Args:
         predictor: A `Predictor` of masks or boxes.
@@ -391,8 +391,7 @@ def predict_labeled(
 
     with split.reading():
         for answer in predict(predictor, pictures(), options):
-            picture, label = read.pop(0)
-            yield label, picture, answer
+            yield *read.pop(0), answer
 
 
 def outputs_of(
