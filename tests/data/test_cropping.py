@@ -81,18 +81,6 @@ def test_levels_that_are_not_rounded_are_tensorflows(rng, interpolation, antiali
             assert_close(actual, np.clip(theirs, least, most), rtol=rtol)
 
 
-@pytest.mark.parametrize("rounding", ["none", "torchvision"])
-def test_batches_are_resized_image_by_image(rng, rounding):
-    options = Preprocessing(crop_fraction=0.9, rounding=rounding)
-    pixels = noise(rng, (2, 3, 20, 30), 1)
-    resized = data.resize(pixels, (16, 8), options)
-    for image, expected in zip(pixels.reshape(6, 20, 30, 1), resized.reshape(6, 16, 8, 1)):
-        actual = data.resize(image, (16, 8), options)
-        np.testing.assert_array_equal(actual, expected, strict=True)
-    assert data.resize(pixels[:0], (16, 8), options).shape == (0, 3, 16, 8, 1)
-    np.testing.assert_array_equal(data.resize(pixels, (20, 30), Preprocessing()), pixels)
-
-
 def published_crop(sides, side, fraction, rounding):
     """The sides before the crop and the corner by the formulas in the projects' code."""
     short = int(side / fraction)

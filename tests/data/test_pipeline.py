@@ -54,8 +54,7 @@ def test_processes_share_the_rows_of_each_padded_batch(split):
 
 
 @once
-@pytest.mark.parametrize("steps", [{"total_steps": 4}, {"total_steps": None, "epochs": 2.0}])
-def test_the_sheet_shows_the_first_batches_of_the_run(steps):
+def test_the_sheet_shows_the_first_batches_of_the_run():
     sizes = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 12, "num_heads": 2}
     changes = {"crop": "inception", "flip": True, "rotation_degrees": 20, "mixup_alpha": 0.5}
     config = Config(
@@ -65,7 +64,8 @@ def test_the_sheet_shows_the_first_batches_of_the_run(steps):
         model=ModelConfig(None, channels=1, num_layers=1, mlp_dim=16, **sizes),
         augment=AugmentConfig(**changes),
         optimizer=OptimizerConfig(accumulation_steps=2),
-        **steps,
+        total_steps=None,
+        epochs=2.0,
     )
     images, labels, names, _ = experiments.first_training_images(config, 16)
     config = dataclasses.replace(config, total_steps=4, epochs=None)

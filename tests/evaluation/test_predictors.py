@@ -38,22 +38,16 @@ def split(rng):
     return data.from_arrays(pixels, rng.integers(0, 5, 11))
 
 
-def test_exported_files_predict_as_the_model_does(exported, rng, tmp_path):
+def test_exported_files_predict_as_the_model_does(exported, rng):
     images = split(rng)
-    model, run = evaluation.open_predictor(exported / "model.keras")
-    assert run is None and model.class_names == NAMES
-    predictor, run = evaluation.open_predictor(exported / "export" / "model.tflite")
-    assert predictor.input_shape == (8, 8, 3) and predictor.class_names == NAMES
+    files = (exported / "model.keras", exported / "export" / "model.tflite")
+    (model, run), (predictor, _) = map(evaluation.open_predictor, files)
+    assert run is None and model.class_names == predictor.class_names == NAMES
     expected, actual = (x.predict(x.batches(images, 4)) for x in (model, predictor))
-    assert expected.images_per_second > 0
     # Exported files see pixels rounded to uint8.
     np.testing.assert_allclose(actual.probabilities, expected.probabilities, atol=0.02)
-    np.testing.assert_allclose(actual.probabilities.sum(axis=1), 1, atol=1e-3)
     np.testing.assert_array_equal(actual.labels, images.labels)
-    Image.fromarray(rng.integers(0, 256, (20, 14, 3), dtype="uint8")).save(tmp_path / "a.png")
-    rows = [evaluation.classify(x, [tmp_path / "a.png"])[0] for x in (model, predictor)]
-    assert [name for name, _ in rows[0]] == [name for name, _ in rows[1]]
-    np.testing.assert_allclose(*([p for _, p in row] for row in rows), atol=0.02)
+    assert expected.images_per_second > 0
 
 
 def test_files_without_what_lies_beside_them(exported, tmp_path):

@@ -34,21 +34,6 @@ def outputs_of(model, images):
     return {name: to_numpy(x) for name, x in outputs.items()}
 
 
-@pytest.mark.parametrize("tokens", ["class", "mean", "patches"])
-@pytest.mark.parametrize("layer", [None, "encoderblock_0"])
-def test_tokens_of_a_transformer(tokens, layer):
-    model = build()
-    images = images_for(model)
-    x = outputs_of(model, images)[layer or "encoder_norm"]  # (3, 1 + 6, 12)
-    expected = {
-        "class": x[:, 0],
-        "mean": x[:, 1:].mean(axis=1),
-        "patches": x[:, 1:].reshape(3, 2, 3, 12),
-    }
-    embedding = retrieval.embedding_model(model, layer, tokens)
-    assert_close(embedding(images), expected[tokens], rtol=2e-6)
-
-
 @pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
 def test_pool_is_what_the_head_reads(classifier):
     model = build(classifier, representation_size=7)

@@ -18,7 +18,7 @@ BATCH, ROWS = 4, 8  # of a part
 
 
 def build(seed=0):
-    model = VisionTransformer(16, 8, 12, 1, 3, 20, 5, name="small")
+    model = VisionTransformer((16, 24), 8, 12, 1, 3, 20, 5, name="small")
     model.preprocessing = Preprocessing((0.3,), (0.4,))
     return randomize(model, np.random.default_rng(seed))
 
@@ -35,7 +35,7 @@ def pictures(tmp_path):
     for i in range(23):
         path = tmp_path / "photos" / ("cat" if i % 3 else "dog") / f"{i:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype="uint8")).save(path)
+        Image.fromarray(rng.integers(0, 256, (16, 24, 3), dtype="uint8")).save(path)
         paths.append(path)
     return sorted(paths)
 
@@ -62,7 +62,12 @@ def outputs_of(model, paths, layer):
 
 @pytest.mark.parametrize(
     ("tokens", "normalize", "dtype"),
-    [("pool", False, "float32"), ("mean", True, "float16"), ("patches", False, "float32")],
+    [
+        ("pool", False, "float32"),
+        ("class", True, "float32"),
+        ("mean", True, "float16"),
+        ("patches", False, "float32"),
+    ],
 )
 def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens, normalize, dtype):
     out = tmp_path / "new" / "a.parquet"
@@ -71,8 +76,9 @@ def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens
     tokens_out = outputs_of(model, pictures, "encoder_norm")
     expected = {
         "pool": tokens_out[:, 0],
+        "class": tokens_out[:, 0],
         "mean": tokens_out[:, 1:].mean(axis=1),
-        "patches": tokens_out[:, 1:].reshape(-1, 2, 2, 12),
+        "patches": tokens_out[:, 1:].reshape(-1, 2, 3, 12),
     }[tokens]
     if normalize:
         expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
