@@ -288,19 +288,19 @@ class Feed:
         shard: tuple[int, int] = (0, 1),
         task: Task = CLASSES,
     ):
-        self.config, self.shard, self.threads = config, shard, config.data.workers
+        self.config = config
         self.train, self.dev, self.test = train_dev_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
         self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": task}
         self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
-        self.eval_options = {"batch": config.batch_eval, "threads": self.threads, **self.images}
-        self.masking: Masking | Views | None = None
+        threads = config.data.workers
+        self.eval_options = {"batch": config.batch_eval, "threads": threads, **self.images}
+        masking: Masking | Views | None = None
         if config.pretext.is_dino:
-            dino, flip = config.pretext.dino, config.augment.flip
-            self.masking = Views(dino, image_size, preprocessing, flip)
+            masking = Views(config.pretext.dino, image_size, preprocessing, config.augment.flip)
         elif config.pretext.is_active:
-            sizes = image_size, config.model.patch
-            self.masking = Masking(config.pretext, *sizes, preprocessing)
+            masking = Masking(config.pretext, image_size, config.model.patch, preprocessing)
+        self._common = {"shard": shard, "masking": masking, "threads": threads, **self.targets}
 
     def training(self, start: int) -> Batches:
         """Returns batches of training images and targets, starting with batch `start` of `fit`.
@@ -317,11 +317,8 @@ class Feed:
             seed=config.seed,
             start_step=start,
             total_steps=config.total_steps * parts_per_update,
-            shard=self.shard,
-            masking=self.masking,
             is_balanced=config.balance == "sampling",
-            threads=self.threads,
-            **self.targets,
+            **self._common,
             **self.images,
         )
 
@@ -331,14 +328,7 @@ class Feed:
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
         task, `Masking.batch` or `Views.batch` makes the batches.
         """
-        return eval_batches(
-            self.dev,
-            shard=self.shard,
-            pad=pad,
-            masking=self.masking,
-            **self.targets,
-            **self.eval_options,
-        )
+        return eval_batches(self.dev, pad=pad, **(self._common | self.eval_options))
 
     def held_out(self, split: Split | None = None) -> Batches:
         """Returns batches of all images of `test`, or of `split`, with labels as in `Split`."""

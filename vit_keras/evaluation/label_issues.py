@@ -142,13 +142,9 @@ def find_label_issues(probabilities: np.ndarray, labels: np.ndarray) -> list[Lab
     counts = np.where(probabilities >= means, probabilities, -1)
     suggested = np.where(counts.max(axis=1) >= 0, counts.argmax(axis=1), labels)
     order = np.argsort(-suspicion(probabilities, labels), kind="stable")
+    wrong = [i for i in order.tolist() if suggested[i] != labels[i]]
+    share = lambda i, k: float(probabilities[i, k])
     return [
-        LabelIssue(
-            int(i),
-            int(labels[i]),
-            int(k := suggested[i]),
-            (float(probabilities[i, k]), float(probabilities[i, labels[i]])),
-        )
-        for i in order
-        if suggested[i] != labels[i]
+        LabelIssue(i, label, k, (share(i, k), share(i, label)))
+        for i, label, k in zip(wrong, labels[wrong].tolist(), suggested[wrong].tolist())
     ]

@@ -25,6 +25,7 @@ from vit_keras.evaluation.file_predictions import (
 from vit_keras.evaluation.metrics import class_rows, mean_of_known, share_of
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, softmax
 from vit_keras.support import extras
+from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
 from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import VOID, Task
@@ -252,11 +253,9 @@ class TileOptions:
     batch: int = 8
 
     def __post_init__(self):
-        if not 0 <= self.overlap < 1 or self.batch < 1:
-            raise ValueError(
-                "`overlap` must be at least 0 and below 1, and `batch` at least 1. "
-                f"Received: overlap={self.overlap}, batch={self.batch}"
-            )
+        least = ("batch", lambda count: count >= 1, "at least 1")
+        share = ("overlap", lambda share: 0 <= share < 1, "at least 0 and below 1")
+        check_rules(self, None, (share, least))
 
 
 def predict_mask(
