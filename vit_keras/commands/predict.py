@@ -53,6 +53,9 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import data
 
     form = shared.format_of(options, may_be_folder=True)
+    if options.threshold is not None and not 0 <= options.threshold <= 1:
+        received = f"--threshold {options.threshold}"
+        raise UsageError(f"--threshold must lie between 0 and 1. Received: {received}")
     if options.attention and form != "html":
         raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
     predictor, _ = shared.predictor_of(options, options.model)
