@@ -15,9 +15,9 @@ import tensorflow_datasets as tfds
 from tests.helpers import ROOT, randomize
 from vit_keras import data, evaluation
 from vit_keras.commands import run
-from vit_keras.config import DataConfig, read_config
+from vit_keras.config import DataConfig
 from vit_keras.data.tfds import TASKS
-from vit_keras.experiments import starting_point, training_run, vtab
+from vit_keras.experiments import run_model, training_run, vtab
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save
 
@@ -128,9 +128,8 @@ def test_configurations_are_the_settings(
     weights, tmp_path, task, setting, size, steps, rate, crop, flip
 ):
     changes = {"batch": 32, "model": {"num_heads": 3}}
-    fields = vtab.task_config(task, setting, weights, workdir=tmp_path / task, changes=changes)
-    vtab.write_config(fields, tmp_path / "a.yaml")
-    config = starting_point.complete_model(read_config(tmp_path / "a.yaml"))
+    config = vtab.task_config(task, setting, tmp_path / task, str(weights), changes=changes)
+    config = run_model.complete_model(config)
     model, optimizer, augment = config.model, config.optimizer, config.augment
     assert (config.dataset, config.batch) == (f"vtab:{task}", 32)
     assert (model.image_size, config.total_steps, config.eval_every) == (size, steps, steps)
@@ -184,7 +183,7 @@ def test_complete_tasks_are_kept_and_others_continue(weights, tmp_path, monkeypa
     assert trainer.trained == [f"vtab:{name}" for name in ("svhn", "dmlab", "dtd", "dmlab")]
     assert "| dmlab | structured | 38.40 |" in capsys.readouterr().out
     (tmp_path / "fields.yaml").write_text("total_steps: 7")
-    with pytest.raises(ValueError, match="svhn.yaml' belongs to another setting or checkpoint"):
+    with pytest.raises(ValueError, match="settings.json' belongs to another setting or checkpoint"):
         run([*command, "svhn", "--config", str(tmp_path / "fields.yaml")])
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         dump_config,
         explain_field,
         explain_fields,
+        merge_configs,
         parse_config,
         read_config,
     )

@@ -2,13 +2,14 @@
 
 import dataclasses
 import re
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from vit_keras.support.checks import ONE_OF_TWO, Rule, check_rules
+from vit_keras.config.sections import Count, Fraction, NotNegative, Percent, Range, Section
+from vit_keras.support.checks import ONE_OF_TWO
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section):
     """The images of a run: where they are, their format, and which ones to use.
 
     Attributes:
@@ -53,9 +54,9 @@ class DataConfig:
     manual_dir: str | None = None
     train_split: str = "train"
     test_split: str = "test"
-    test_percent: float = 10.0
+    test_percent: Percent = 10.0
     split_seed: int = 0
-    dev_percent: float = 0.0
+    dev_percent: Percent = 0.0
     fold: tuple[int, int] | None = None
     path_column: str | None = None
     separator: str | None = None
@@ -68,20 +69,26 @@ class DataConfig:
     mask_values: tuple[int, ...] | str = ()
     mask_colors: tuple[str, ...] | str = ()
     on_corrupt: Literal["stop", "skip"] = "stop"
-    workers: int | None = None
+    workers: Count | None = None
     levels: Literal["auto", 255, 4095, 65535, "float"] = "auto"
-    bands: tuple[int, ...] = ()
-    shard_cache_gb: float = 20.0
+    bands: Annotated[tuple[int, ...], Range(1)] = ()
+    shard_cache_gb: NotNegative = 20.0
+
+    SECTION: ClassVar = "data"
+    RULES: ClassVar = (
+        ("mask_values", lambda x: re.fullmatch("[(, 0-9)]*", str(x)), "levels, as 0,255"),
+        (("mask_values", "mask_colors"), *ONE_OF_TWO),
+        ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
+    )
 
     def __post_init__(self):
-        check_rules(self, "data", DATA_RULES)
+        super().__post_init__()
         types = {"label_columns": str, "unknown": str, "mask_colors": str, "mask_values": int}
         for field, kind in types.items():
             if isinstance(value := getattr(self, field), str | int):
                 texts = map(str.strip, str(value).split(","))
                 values = tuple(kind(part) for part in texts if part)
                 object.__setattr__(self, field, values)
-        check_rules(self, "data", [(("mask_values", "mask_colors"), *ONE_OF_TWO)])
 
     @property
     def white(self) -> float | None:
@@ -90,7 +97,7 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class AugmentConfig:
+class AugmentConfig(Section):
     """Random augmentations of the training images, drawn anew for each image.
 
     Attributes:
@@ -111,53 +118,30 @@ class AugmentConfig:
         library: library of RandAugment: the published operations with Pillow, or those of KerasCV
     """
 
-    rotation_degrees: float = 0.0
-    scale: float = 0.0
-    shift: float = 0.0
+    rotation_degrees: NotNegative = 0.0
+    scale: NotNegative = 0.0
+    shift: NotNegative = 0.0
     flip: bool = False
     crop: Literal["resize", "inception", "bit", "objects"] = "resize"
-    randaugment_layers: int = 0
-    randaugment_magnitude: float = 10.0
+    randaugment_layers: Count = 0
+    randaugment_magnitude: Annotated[float, Range(0, 30)] = 10.0
     policy: Literal["none", "autoaugment", "trivialaugment"] = "none"
-    color_jitter: float = 0.0
-    erasing: float = 0.0
-    mixup_alpha: float = 0.0
-    cutmix_alpha: float = 0.0
+    color_jitter: NotNegative = 0.0
+    erasing: Fraction = 0.0
+    mixup_alpha: NotNegative = 0.0
+    cutmix_alpha: NotNegative = 0.0
     library: Literal["pillow", "keras_cv"] = "pillow"
 
-    def __post_init__(self):
-        check_rules(self, "augment", AUGMENT_RULES)
-
-
-_PERCENT = (lambda value: 0 <= value < 100, "at least 0 and below 100")
-_NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
-DATA_RULES: tuple[Rule, ...] = (
-    ("test_percent", *_PERCENT),
-    ("dev_percent", *_PERCENT),
-    ("shard_cache_gb", *_NOT_NEGATIVE),
-    ("workers", *_NOT_NEGATIVE),
-    (
-        "mask_values",
-        lambda values: bool(re.fullmatch("[(, 0-9)]*", str(values))),
-        "levels, as 0,255",
-    ),
-    ("bands", lambda bands: min(bands, default=1) >= 1, "counted from 1"),
-    ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
-)
-AUGMENT_RULES: tuple[Rule, ...] = (
-    *((name, *_NOT_NEGATIVE) for name in ("rotation_degrees", "scale", "shift")),
-    *((name, *_NOT_NEGATIVE) for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha")),
-    ("randaugment_magnitude", lambda value: 0 <= value <= 30, "from 0 to 30"),
-    ("color_jitter", *_NOT_NEGATIVE),
-    ("erasing", lambda value: 0 <= value <= 1, "from 0 to 1"),
-    (
-        ("policy", "randaugment_layers"),
-        lambda policy, layers: policy == "none" or not layers,
-        ONE_OF_TWO[1],
-    ),
-    (
-        ("library", "mixup_alpha", "cutmix_alpha"),
-        lambda library, *alphas: library == "pillow" or not any(alphas),
-        "keras_cv would mix other images after a restart; give pillow, or neither alpha",
-    ),
-)
+    SECTION: ClassVar = "augment"
+    RULES: ClassVar = (
+        (
+            ("policy", "randaugment_layers"),
+            lambda policy, layers: policy == "none" or not layers,
+            ONE_OF_TWO[1],
+        ),
+        (
+            ("library", "mixup_alpha", "cutmix_alpha"),
+            lambda library, *alphas: library == "pillow" or not any(alphas),
+            "keras_cv would mix other images after a restart; give pillow, or neither alpha",
+        ),
+    )

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from vit_keras import variants
-from vit_keras.support.checks import NEEDS, Rule, check_rules
+from vit_keras.config.sections import Count, Positive, Range, Rate, Section, Share, Sides, Size
+from vit_keras.support.checks import NEEDS
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
@@ -26,15 +27,16 @@ DEFAULTS = {
 }
 
 if TYPE_CHECKING:  # null fields are filled before they are used
-    Count: TypeAlias = int
-    Sides: TypeAlias = int | tuple[int, int]
+    LaterCount: TypeAlias = int
+    LaterSize: TypeAlias = int
+    LaterSides: TypeAlias = int | tuple[int, int]
 else:
-    Count, Sides = int | None, int | tuple[int, int] | None
+    LaterCount, LaterSize, LaterSides = Count | None, Size | None, Sides | None
 LATER: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Section):
     """The model.
 
     With `weights`, null fields take the values of the weights; otherwise, those below.
@@ -95,43 +97,46 @@ class ModelConfig:
     """
 
     variant: str | None = None
-    image_size: Sides = LATER
-    channels: Count = LATER
-    patch_size: int | tuple[int, int] | None = None
-    hidden_size: int | None = None
-    num_layers: int | None = None
-    num_heads: int | None = None
-    mlp_dim: int | None = None
-    resnet_layers: tuple[int, ...] | None = None
-    resnet_width: float | None = None
+    image_size: LaterSides = LATER
+    channels: LaterSize = LATER
+    patch_size: Sides | None = None
+    hidden_size: Size | None = None
+    num_layers: Size | None = None
+    num_heads: Size | None = None
+    mlp_dim: Size | None = None
+    resnet_layers: Annotated[tuple[int, ...], Range(1)] | None = None
+    resnet_width: Positive | None = None
     classifier: Literal["token", "gap", "map", "gap_norm", "token_gap", "distilled"] | None = None
-    representation_size: int | None = None
+    representation_size: Size | None = None
     position_embedding: (
         Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d"]
         | Literal["relative_2d", "learned_relative_2d"]
         | None
     ) = None
     position_embedding_at: Literal["stem", "every", "shared"] | None = None
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    stochastic_depth_rate: float = 0.0
-    patch_keep_rate: float = 1.0
+    dropout_rate: Rate = 0.0
+    attention_dropout_rate: Rate = 0.0
+    stochastic_depth_rate: Rate = 0.0
+    patch_keep_rate: Share = 1.0
     gelu: Literal["exact", "tanh", "quick"] | None = None
     options: dict[str, Any] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
     decoder: Literal["multilevel", "linear"] = "multilevel"
     detector: Literal["patches", "tokens"] = "patches"
-    num_boxes: int = 100
+    num_boxes: Size = 100
     antialias: bool | None = None
     rounding: Literal["none", "torchvision", "transformers"] | None = None
     rematerialize: bool = False
     weights: str | None = None
     labels: str | None = None
-    adapter_dim: int | None = None
+    adapter_dim: Size | None = None
+
+    SECTION: ClassVar = "model"
+    RULES: ClassVar = ((("labels", "weights"), *NEEDS), (("adapter_dim", "labels"), *NEEDS))
 
     def __post_init__(self):
-        check_rules(self, "model", MODEL_RULES)
+        super().__post_init__()
         if self.weights is None:
             if not any(getattr(self, size) for size in SIZES):
                 fill(self, {"variant": variants.DEFAULT})
@@ -190,28 +195,6 @@ class ModelConfig:
         return {**arguments, **sizes, **stem, **(self.options or {})}
 
 
-def _is_positive(sizes: Any) -> bool:
-    return all(size >= 1 for size in (sizes if isinstance(sizes, tuple) else (sizes,)))
-
-
-_SIZE = (_is_positive, "at least 1")
-_SIDES = (_is_positive, "a side of at least 1 pixel, or [height, width]")
-RATE = (lambda value: 0 <= value < 1, "at least 0 and below 1")
-MODEL_RULES: tuple[Rule, ...] = (
-    ("image_size", *_SIDES),
-    ("patch_size", *_SIDES),
-    *((name, *_SIZE) for name in ("channels", "hidden_size", "num_layers", "num_heads", "mlp_dim")),
-    *((name, *_SIZE) for name in ("num_boxes", "adapter_dim")),
-    ("resnet_layers", _is_positive, "units of at least 1 in each stage"),
-    ("resnet_width", lambda value: value > 0, "above 0"),
-    ("representation_size", _is_positive, "at least 1, or null for no such layer"),
-    *((f"{name}_rate", *RATE) for name in ("dropout", "attention_dropout", "stochastic_depth")),
-    ("patch_keep_rate", lambda value: 0 < value <= 1, "above 0 and at most 1"),
-    (("labels", "weights"), *NEEDS),
-    (("adapter_dim", "labels"), *NEEDS),
-)
-
-
 REQUIRED = "REQUIRED"  # weights that a command must name, in a recipe
 
 
@@ -224,7 +207,7 @@ def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
     return {name: arguments[name] for name in names if name in arguments}
 
 
-def both_sides(size: Sides) -> tuple[int, int]:
+def both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
     """Returns the height and width of a size, which is one number for both or `(height, width)`."""
     return size if isinstance(size, tuple) else (size, size)
 
@@ -237,7 +220,7 @@ def fill(config: Any, values: dict[str, Any]) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class LoraConfig:
+class LoraConfig(Section):
     """Low-rank adapters (LoRA), which are trained while the initial weights stay fixed.
 
     Attributes:
@@ -247,24 +230,17 @@ class LoraConfig:
         train: names of layers to train fully, besides the adapters, with * and ?
     """
 
-    rank: int | None = None
-    alpha: float | None = None
+    rank: Count | None = None
+    alpha: Positive | None = None
     layers: tuple[Literal["query", "key", "value", "out", "gate", "Dense_0", "Dense_1"], ...] = (
         "query",
         "value",
     )
     train: tuple[str, ...] = ("head*",)
 
-    def __post_init__(self):
-        check_rules(self, "lora", LORA_RULES)
+    SECTION: ClassVar = "lora"
+    RULES: ClassVar = (("layers", bool, "names of dense layers, such as [query, value]"),)
 
     @property
     def is_active(self) -> bool:
         return bool(self.rank)
-
-
-LORA_RULES: tuple[Rule, ...] = (
-    ("rank", lambda value: value >= 0, "at least 1, or null for no adapters"),
-    ("alpha", lambda value: value > 0, "above 0, or null for the rank"),
-    ("layers", bool, "names of dense layers, such as [query, value]"),
-)

@@ -25,38 +25,36 @@ from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import is_address
 
-# Other projects' names for the fields.
+# Other projects' names for the fields, unless a field's own name resembles them.
 SYNONYMS = {
-    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.learning_rate"),
-    **dict.fromkeys(("wd", "weight_decay"), "optimizer.weight_decay"),
-    **dict.fromkeys(("opt", "optimizer", "optim"), "optimizer.name"),
-    **dict.fromkeys(("warmup", "warmup_epochs", "warmup_ratio"), "optimizer.warmup_fraction"),
-    **dict.fromkeys(("clip_grad", "max_grad_norm"), "optimizer.grad_norm_clip"),
-    **dict.fromkeys(("batch_size", "bs", "b"), "batch"),
-    **dict.fromkeys(("steps", "max_steps", "iterations", "num_steps"), "total_steps"),
-    **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
-    **dict.fromkeys(("img_size", "image_size", "input_size", "resolution"), "model.image_size"),
-    **dict.fromkeys(("model", "arch", "architecture", "variant"), "model.variant"),
-    **dict.fromkeys(("weights", "pretrained", "checkpoint", "finetune"), "model.weights"),
-    **dict.fromkeys(("drop", "dropout", "drop_rate"), "model.dropout_rate"),
-    **dict.fromkeys(("drop_path", "drop_path_rate"), "model.stochastic_depth_rate"),
-    **dict.fromkeys(("amp", "fp16", "bf16", "precision", "dtype"), "model.dtype"),
-    **dict.fromkeys(("data", "data_path", "train_data", "data_set"), "dataset"),
-    **dict.fromkeys(("output", "output_dir", "out", "logdir", "log_dir", "resume"), "workdir"),
-    **dict.fromkeys(("smoothing",), "label_smoothing"),
-    **dict.fromkeys(("lora", "lora_rank", "lora_r"), "lora.rank"),
-    **dict.fromkeys(("lora_alpha",), "lora.alpha"),
-    **dict.fromkeys(("target_modules",), "lora.layers"),
-    **dict.fromkeys(("modules_to_save",), "lora.train"),
-    **dict.fromkeys(("mixup",), "augment.mixup_alpha"),
-    **dict.fromkeys(("teacher", "teacher_model", "teacher_path"), "distill.teacher"),
-    **dict.fromkeys(("distillation_type", "distillation"), "distill.kind"),
-    **dict.fromkeys(("distillation_alpha", "alpha"), "distill.weight"),
-    **dict.fromkeys(("distillation_tau", "tau", "temperature"), "distill.temperature"),
-    **dict.fromkeys(("cutmix",), "augment.cutmix_alpha"),
-    **dict.fromkeys(("aa", "auto_augment"), "augment.policy"),
-    **dict.fromkeys(("reprob", "random_erasing"), "augment.erasing"),
-    **dict.fromkeys(("recipe", "preset"), "config"),
+    word: field
+    for field, words in {
+        "optimizer.learning_rate": "lr base_lr",
+        "optimizer.weight_decay": "wd",
+        "optimizer.name": "opt",
+        "optimizer.warmup_fraction": "warmup warmup_epochs",
+        "optimizer.grad_norm_clip": "clip_grad",
+        "batch": "bs b",
+        "total_steps": "iterations",
+        "model.image_size": "input_size resolution",
+        "model.variant": "model arch architecture",
+        "model.weights": "pretrained checkpoint finetune",
+        "model.dropout_rate": "drop",
+        "model.stochastic_depth_rate": "drop_path drop_path_rate",
+        "model.dtype": "amp fp16 bf16 precision",
+        "dataset": "train_data",
+        "workdir": "output output_dir out resume",
+        "lora.layers": "target_modules",
+        "lora.train": "modules_to_save",
+        "distill.teacher": "teacher_model",
+        "distill.kind": "distillation_type",
+        "distill.weight": "distillation_alpha alpha",
+        "distill.temperature": "distillation_tau tau",
+        "augment.policy": "aa auto_augment",
+        "augment.erasing": "reprob",
+        "config": "recipe preset",
+    }.items()
+    for word in words.split()
 }
 VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
 # Field: the fields of earlier sources that it replaces.
@@ -78,12 +76,13 @@ TYPES |= {types.NoneType: "null"}
 
 
 def _fields(kind=Config, prefix="") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted name and the type of each field."""
+    """Yields the dotted name and the type of each field, without ranges."""
+    hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(field.type):
             yield from _fields(field.type, f"{prefix}{field.name}.")
         else:
-            yield prefix + field.name, field.type
+            yield prefix + field.name, hints[field.name]
 
 
 FIELDS = dict(_fields())
@@ -331,6 +330,19 @@ def _read_source(path):
         return dict(_flat(read_yaml(find_recipe(path))))
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def merge_configs(*sources: Mapping[str, Any]) -> Config:
+    """Makes a `Config` from sources of fields, nested as in YAML; later ones take precedence.
+
+    Raises:
+        UsageError: There is an unknown field, or an invalid value.
+
+    Example:
+        >>> merge_configs({"batch": 8, "seed": 1}, {"batch": 16}).batch
+        16
+    """
+    return _configured([dict(_flat(source)) for source in sources])
 
 
 def dump_config(config: Config) -> str:

@@ -2,13 +2,18 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, Literal
 
 from vit_keras import variants
 from vit_keras.config.model import ModelConfig, both_sides
-from vit_keras.support.checks import Rule, check_defaults, check_rules
+from vit_keras.config.sections import Fraction, NotNegative, Positive, Range, Section, Share, Size
+from vit_keras.support.checks import check_rules
 
-Range = tuple[float, float]
+# Names of fields that must keep their defaults, and the option that needs it, with its reason.
+Excluded = tuple[Sequence[str], str]
+Area = Annotated[tuple[float, float], Range(above=0, most=1)]
 ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated
 # Fields that DINO replaces with its own; they must keep their defaults.
 REPLACED = (
@@ -20,7 +25,7 @@ REPLACED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class DinoConfig:
+class DinoConfig(Section):
     """The views, the head, and the schedules of `pretext.objective` dino.
 
     Attributes:
@@ -45,58 +50,42 @@ class DinoConfig:
         frozen_prototypes: fraction of the updates during which the prototypes stay fixed
     """
 
-    local_crops: int = 8
-    local_size: int = 96
-    global_scale: Range = (0.4, 1.0)
-    local_scale: Range = (0.05, 0.4)
-    color_jitter: float = 1.0
-    grayscale: float = 0.2
-    blur_sigma: float = 2.0
-    solarize: float = 0.2
-    prototypes: int = 65536
-    head_hidden_size: int = 2048
-    bottleneck_size: int = 256
-    teacher_momentum: float = 0.996
-    center_momentum: float = 0.9
-    student_temperature: float = 0.1
-    teacher_temperature: float = 0.07
-    warmup_temperature: float = 0.04
-    temperature_warmup: float = 0.3
-    frozen_prototypes: float = 0.01
+    local_crops: Size = 8
+    local_size: Size = 96
+    global_scale: Area = (0.4, 1.0)
+    local_scale: Area = (0.05, 0.4)
+    color_jitter: Fraction = 1.0
+    grayscale: Fraction = 0.2
+    blur_sigma: NotNegative = 2.0
+    solarize: Fraction = 0.2
+    prototypes: Annotated[int, Range(2)] = 65536
+    head_hidden_size: Size = 2048
+    bottleneck_size: Size = 256
+    teacher_momentum: Fraction = 0.996
+    center_momentum: Fraction = 0.9
+    student_temperature: Positive = 0.1
+    teacher_temperature: Positive = 0.07
+    warmup_temperature: Positive = 0.04
+    temperature_warmup: Fraction = 0.3
+    frozen_prototypes: Fraction = 0.01
 
-    def __post_init__(self):
-        check_rules(self, "pretext.dino", DINO_RULES)
+    SECTION: ClassVar = "pretext.dino"
+    RULES: ClassVar = tuple(
+        (name, lambda area: area[0] <= area[1], "two rising fractions above 0 and at most 1")
+        for name in ("global_scale", "local_scale")
+    )
 
-    def check(self, run: Any) -> None:
-        """Raises ValueError if self-distillation does not fit the rest of a run's `Config`."""
-        model = run.model
+    def check(self, model: ModelConfig) -> None:
+        """Raises ValueError if self-distillation does not fit a complete model."""
         rule = f"one of {', '.join(ADDED)}, since dino interpolates positions for its small views"
         check_rules(model, "model", [("position_embedding", ADDED.__contains__, rule)])
-        sizes = model.image_size if isinstance(model.image_size, tuple) else (model.image_size,)
-        if any(self.local_size % side for side in model.patch) or self.local_size > min(sizes):
+        most = min(both_sides(model.image_size))
+        if any(self.local_size % side for side in model.patch) or self.local_size > most:
             raise ValueError(
                 "`pretext.dino.local_size` must be a multiple of the patch and at most the size of "
                 f"the images. Received: {self.local_size} with patches of "
                 f"{model.patch[0]}x{model.patch[1]} in images of {model.image_size}"
             )
-
-
-_POSITIVE = (lambda value: value >= 1, "at least 1")
-_SHARE = (lambda value: 0 <= value <= 1, "from 0 to 1")
-_TEMPERATURE = (lambda value: value > 0, "above 0")
-_AREA = (lambda value: 0 < value[0] <= value[1] <= 1, "two rising fractions above 0 and at most 1")
-DINO_RULES: tuple[Rule, ...] = (
-    *((name, *_POSITIVE) for name in ("local_crops", "local_size")),
-    *((name, *_POSITIVE) for name in ("head_hidden_size", "bottleneck_size")),
-    ("prototypes", lambda value: value >= 2, "at least 2"),
-    *((name, *_AREA) for name in ("global_scale", "local_scale")),
-    *((name, *_SHARE) for name in ("color_jitter", "grayscale", "solarize")),
-    *((name, *_SHARE) for name in ("teacher_momentum", "center_momentum")),
-    *((name, *_SHARE) for name in ("temperature_warmup", "frozen_prototypes")),
-    ("blur_sigma", lambda value: value >= 0, "at least 0"),
-    *((name, *_TEMPERATURE) for name in ("student_temperature", "teacher_temperature")),
-    ("warmup_temperature", *_TEMPERATURE),
-)
 
 
 COLORS = {"mean_color": 1, "colors_4x4": 16}  # predictions per patch, each of one color
@@ -113,7 +102,7 @@ LABELS_ALONE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class PretextConfig:
+class PretextConfig(Section):
     """What the run learns from its images instead of their labels.
 
     Attributes:
@@ -136,15 +125,21 @@ class PretextConfig:
 
     objective: Literal["none", "masked_patch", "mae", "dino"] = "none"
     target: Literal["mean_color", "colors_4x4", "patch", "normalized_patch"] | None = None
-    corrupt: float | None = None
-    bits: int = 3
-    decoder_hidden_size: int = 512
-    decoder_num_layers: int = 8
-    decoder_num_heads: int = 16
+    corrupt: Annotated[float, Range(above=0, below=1)] | None = None
+    bits: Annotated[int, Range(1, 5)] = 3
+    decoder_hidden_size: Size = 512
+    decoder_num_layers: Size = 8
+    decoder_num_heads: Size = 16
     dino: DinoConfig = DinoConfig()
 
-    def __post_init__(self):
-        check_rules(self, "pretext", PRETEXT_RULES)
+    SECTION: ClassVar = "pretext"
+    RULES: ClassVar = (
+        (
+            ("decoder_hidden_size", "decoder_num_heads"),
+            lambda size, heads: size % math.lcm(4, heads) == 0,
+            "the first must be a multiple of 4 and of the second",
+        ),
+    )
 
     @property
     def is_active(self) -> bool:
@@ -175,24 +170,17 @@ class PretextConfig:
             return COLORS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels
 
-    def check(self, run: Any) -> None:
-        """Raises ValueError if the objective does not fit the rest of a run's `Config`."""
+    def excluded(self) -> Iterator[Excluded]:
+        where = f"`pretext.objective` {self.objective}"
+        if self.is_active:
+            yield LABELS_ALONE, f"{where}, which trains no classifier"
+        if self.is_dino:
+            yield REPLACED, f"{where}, which has views and averages of its own"
+
+    def check(self, model: ModelConfig) -> None:
+        """Raises ValueError if the objective does not fit a complete model."""
         if not self.is_active:
             return
-        where = f"`pretext.objective` {self.objective}"
-        check_defaults(run, LABELS_ALONE, f"{where}, which trains no classifier")
-        if self.is_dino:
-            check_defaults(run, REPLACED, f"{where}, which has views and averages of its own")
-        self._check_model(run.model)
-        if self.is_dino:
-            self.dino.check(run)
-        elif self.predicted == "colors_4x4" and any(size % 4 for size in run.model.patch):
-            raise ValueError(
-                "`pretext.target` colors_4x4 needs patches with sides in multiples of 4. "
-                f"Received: {run.model.patch[0]}x{run.model.patch[1]}"
-            )
-
-    def _check_model(self, model: ModelConfig):
         plain = (variants.Variant, variants.FamilyVariant)
         if model.variant and type(variants.get(model.variant)) not in plain:
             raise ValueError(
@@ -205,24 +193,18 @@ class PretextConfig:
                 f"pool of map or the head of distilled. Received: {model.classifier}"
             )
         patch = model.patch
-        sides = both_sides(model.image_size)
-        if math.prod(side // size for side, size in zip(sides, patch)) < 2:
+        if math.prod(map(operator.floordiv, both_sides(model.image_size), patch)) < 2:
             raise ValueError(
                 "A pretext needs at least two patches. Received: "
                 f"model.image_size={model.image_size} with patches of {patch[0]}x{patch[1]}"
             )
-
-
-PRETEXT_RULES: tuple[Rule, ...] = (
-    ("corrupt", lambda value: 0 < value < 1, "above 0 and below 1, or null for the published one"),
-    ("bits", lambda value: 1 <= value <= 5, "from 1 to 5"),
-    *((f"decoder_{name}", *_POSITIVE) for name in ("num_layers", "num_heads", "hidden_size")),
-    (
-        ("decoder_hidden_size", "decoder_num_heads"),
-        lambda size, heads: size % math.lcm(4, heads) == 0,
-        "the first must be a multiple of 4 and of the second",
-    ),
-)
+        if self.is_dino:
+            self.dino.check(model)
+        elif self.predicted == "colors_4x4" and any(size % 4 for size in patch):
+            raise ValueError(
+                "`pretext.target` colors_4x4 needs patches with sides in multiples of 4. "
+                f"Received: {patch[0]}x{patch[1]}"
+            )
 
 
 # The fields that each kind uses; the others must keep their defaults.
@@ -239,7 +221,7 @@ CLASSES_ALONE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class DistillConfig:
+class DistillConfig(Section):
     """What the run learns from another model, on the same augmented images.
 
     Attributes:
@@ -260,13 +242,12 @@ class DistillConfig:
     teacher: str | None = None
     teacher_variant: str | None = None
     kind: Literal["soft", "hard", "features"] = "soft"
-    weight: float = 0.5
-    temperature: float = 2.0
+    weight: Share = 0.5
+    temperature: Positive = 2.0
     distance: Literal["cosine", "mse"] = "cosine"
     patches: bool = False
 
-    def __post_init__(self):
-        check_rules(self, "distill", DISTILL_RULES)
+    SECTION: ClassVar = "distill"
 
     @property
     def is_active(self) -> bool:
@@ -276,38 +257,17 @@ class DistillConfig:
     def needs_labels(self) -> bool:
         return self.kind != "features"
 
-    def check(self, run: Any) -> None:
-        """Raises ValueError if the section does not fit the rest of a run's `Config`."""
+    def excluded(self) -> Iterator[Excluded]:
+        fields = {field.name for field in dataclasses.fields(self)} - {"teacher"}
         if not self.is_active:
             if self != DistillConfig():
-                raise ValueError(
-                    "The fields of `distill` need `distill.teacher`, the model to learn from. "
-                    "Received: teacher=null"
-                )
+                yield [f"distill.{name}" for name in sorted(fields)], "no `distill.teacher`"
             return
-        check_defaults(run, ("pretext.objective", "lora.rank"), "`distill.teacher`")
-        fields = {field.name for field in dataclasses.fields(self)}
-        unused = sorted(fields - {"teacher", "teacher_variant", "kind", *USED[self.kind]})
-        kind = f"`distill.kind` {self.kind}"
-        check_defaults(run, [f"distill.{name}" for name in unused], kind)
-        self._check_task(run)
-
-    def _check_task(self, run):
-        if self.needs_labels and (run.task not in ("auto", "classes") or run.loss == "sigmoid"):
-            raise ValueError(
-                f"`distill.kind` {self.kind} compares probabilities of classes, so `task` must be "
-                f"classes and `loss` softmax. Received: task={run.task}, loss={run.loss}. Use "
-                "distill.kind=features, and train the head in a second run"
-            )
+        yield ("pretext.objective", "lora.rank"), "`distill.teacher`"
+        unused = sorted(fields - {"teacher_variant", "kind", *USED[self.kind]})
+        yield [f"distill.{name}" for name in unused], f"`distill.kind` {self.kind}"
         if not self.needs_labels:
-            where = "`distill.kind` features, which learns from no labels"
-            check_defaults(run, CLASSES_ALONE, where)
+            yield CLASSES_ALONE, "`distill.kind` features, which learns from no labels"
         if self.patches:
             where = "`distill.patches`, which needs all patches"
-            check_defaults(run, ("model.patch_keep_rate", "patch_keep_rates"), where)
-
-
-DISTILL_RULES: tuple[Rule, ...] = (
-    ("weight", lambda value: 0 < value <= 1, "above 0 and at most 1"),
-    ("temperature", lambda value: value > 0, "above 0"),
-)
+            yield ("model.patch_keep_rate", "patch_keep_rates"), where

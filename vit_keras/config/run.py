@@ -1,19 +1,28 @@
 """The configuration of a run, of its optimizer, and of a sweep."""
 
 import dataclasses
-import math
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 from vit_keras.config.data import AugmentConfig, DataConfig
-from vit_keras.config.model import LATER, RATE, Count, LoraConfig, ModelConfig, fill
-from vit_keras.config.pretext import DistillConfig, PretextConfig
+from vit_keras.config.model import LATER, LaterCount, LaterSize, LoraConfig, ModelConfig, fill
+from vit_keras.config.pretext import DistillConfig, Excluded, PretextConfig
+from vit_keras.config.sections import (
+    Count,
+    NotNegative,
+    Positive,
+    Range,
+    Rate,
+    Section,
+    Share,
+    Size,
+)
 from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
 from vit_keras.support.tasks import KINDS
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Section):
     """The optimizer and its learning rate.
 
     Attributes:
@@ -39,23 +48,29 @@ class OptimizerConfig:
     """
 
     name: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    momentum: float = 0.9
+    learning_rate: Positive = 1e-3
+    weight_decay: NotNegative = 0.0
+    beta_1: Rate = 0.9
+    beta_2: Rate = 0.999
+    momentum: Rate = 0.9
     decay_type: Literal["cosine", "linear", "staircase"] = "cosine"
-    warmup_steps: int = 0
-    warmup_fraction: float | None = None
-    grad_norm_clip: float | None = 1.0
+    warmup_steps: Count = 0
+    warmup_fraction: Rate | None = None
+    grad_norm_clip: Positive | None = 1.0
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
-    accumulation_steps: int = 1
-    ema_decay: float | None = None
-    layer_decay: float | None = None
+    accumulation_steps: Size = 1
+    ema_decay: Annotated[float, Range(above=0, below=1)] | None = None
+    layer_decay: Share | None = None
     freeze: tuple[str, ...] = ()
 
-    def __post_init__(self):
-        check_rules(self, "optimizer", OPTIMIZER_RULES)
+    SECTION: ClassVar = "optimizer"
+    RULES: ClassVar = (
+        (
+            ("warmup_steps", "warmup_fraction"),
+            lambda steps, fraction: not steps or fraction is None,
+            ONE_OF_TWO[1],
+        ),
+    )
 
     def warmup(self, total_steps: int) -> int:
         """Returns the number of warmup updates in a run of `total_steps` updates."""
@@ -64,36 +79,13 @@ class OptimizerConfig:
         return round(self.warmup_fraction * total_steps)
 
 
-OPTIMIZER_RULES: tuple[Rule, ...] = (
-    ("learning_rate", lambda value: value > 0, "above 0"),
-    ("weight_decay", lambda value: value >= 0, "at least 0"),
-    *((name, *RATE) for name in ("beta_1", "beta_2", "momentum")),
-    ("warmup_steps", lambda value: value >= 0, "at least 0"),
-    ("warmup_fraction", lambda value: 0 <= value < 1, "at least 0 and below 1, or null"),
-    ("grad_norm_clip", lambda value: value > 0, "above 0, or null for no limit"),
-    ("accumulation_steps", lambda value: value >= 1, "at least 1"),
-    ("ema_decay", lambda value: 0 < value < 1, "above 0 and below 1, or null for no average"),
-    ("layer_decay", lambda value: 0 < value <= 1, "above 0 and at most 1, or null for none"),
-    (
-        ("warmup_steps", "warmup_fraction"),
-        lambda steps, fraction: not steps or fraction is None,
-        ONE_OF_TWO[1],
-    ),
-)
-
-
-GRID_RULES: tuple[Rule, ...] = (
-    ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
-    ("learning_rates", bool, "one or several numbers"),
-    ("seeds", bool, "one or several numbers"),
-)
 Loss = Literal[
     "softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber", "pixels", "set"
 ]
 
 
 @dataclasses.dataclass(frozen=True)
-class GridConfig:
+class GridConfig(Section):
     """The settings of a sweep.
 
     Attributes:
@@ -107,15 +99,93 @@ class GridConfig:
 
     learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
     seeds: tuple[int, ...] = (0, 1, 2)
-    dev_percent: float = 10.0
+    dev_percent: Annotated[float, Range(above=0, below=100)] = 10.0
     classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
 
-    def __post_init__(self):
-        check_rules(self, "grid", GRID_RULES)
+    SECTION: ClassVar = "grid"
+    RULES: ClassVar = tuple(
+        (name, bool, "one or several numbers") for name in ("learning_rates", "seeds")
+    )
+
+
+STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}
+# Fields that must keep their defaults with a kind of label.
+NOT_CLASSES = ("label_smoothing", "fewshot_every")
+UNUSED: dict[str, tuple[str, ...]] = {
+    "labels": NOT_CLASSES,
+    "numbers": (*NOT_CLASSES, "balance", "calibrate", "model.labels"),
+    "masks": (
+        *(*NOT_CLASSES, "balance", "calibrate", "distill.teacher", "cache_features"),
+        *("augment.randaugment_layers", "augment.policy", "augment.erasing"),
+        *("augment.mixup_alpha", "augment.cutmix_alpha", "model.labels"),
+    ),
+}
+UNUSED["boxes"] = (*UNUSED["masks"], "augment.rotation_degrees")
+NO_TEXTS = ("lora.rank", "pretext.objective", "distill.teacher", "model.head_bias")
+# Fields that change features between epochs, or need the frozen layers again.
+CHANGING = (
+    *("distribution", "fewshot_every", "watch_every", "patch_keep_rates", "pretext.objective"),
+    *("lora.rank", "distill.teacher", "optimizer.layer_decay"),
+    *(f"model.{name}_rate" for name in ("dropout", "attention_dropout", "stochastic_depth")),
+    "model.patch_keep_rate",
+    *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.flip"),
+    *("augment.crop", "augment.randaugment_layers", "augment.policy", "augment.color_jitter"),
+    *("augment.erasing", "augment.mixup_alpha", "augment.cutmix_alpha"),
+)
+
+
+def _suits_task(loss, task):
+    return loss is None or task == "auto" or loss in KINDS[task].losses
+
+
+def _suits_teacher(teacher, kind, task, loss):
+    return not teacher or kind == "features" or (task in CLASSES and loss != "sigmoid")
+
+
+CLASSES = ("auto", "classes")
+_DIVIDED = (lambda value, by: (value or 0) % by == 0, "the second must divide the first")
+RULES: tuple[Rule, ...] = (
+    ("folds", lambda folds: folds != 1, "0 or at least 2"),
+    (("folds", "sweep"), *ONE_OF_TWO),
+    (("batch", "optimizer.accumulation_steps"), *_DIVIDED),
+    *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
+    (
+        ("label_smoothing", "loss"),
+        lambda smoothing, loss: not smoothing or loss in (None, "softmax"),
+        "the first must be 0 unless the second is softmax",
+    ),
+    (("calibrate", "data.dev_percent"), *NEEDS),
+    (
+        ("augment.crop", "task"),
+        lambda crop, task: crop != "objects" or task in ("auto", "boxes"),
+        "crops of objects need task boxes",
+    ),
+    (
+        ("loss", "task", "balance"),
+        lambda *values: values != ("sigmoid", "classes", "weights"),
+        "weights of classes need loss softmax, focal or logit_adjusted",
+    ),
+    (
+        ("distill.teacher", "distill.kind", "task", "loss"),
+        _suits_teacher,
+        "probabilities of classes need task classes and loss softmax; for others, give "
+        "distill.kind=features, and train the head in a second run",
+    ),
+    (
+        ("cache_features", "balance"),
+        lambda cached, balance: not cached or balance != "sampling",
+        "features are read once in each epoch, so balance must be none or weights",
+    ),
+    (
+        ("cache_features", "optimizer.freeze"),
+        lambda cached, freeze: not cached or freeze,
+        'the first needs frozen layers, such as ["[!h]*"] for all but the head',
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Section):
     """A training run.
 
     Attributes:
@@ -180,35 +250,35 @@ class Config:
 
     name: str = "run"
     dataset: str = "digits"
-    batch: int = 512
-    batch_eval: int = 512
-    epochs: float | None = None
-    total_steps: Count = LATER
-    eval_every: Count = LATER
-    checkpoint_every: Count = LATER
-    keep_checkpoints: int = 2
+    batch: Size = 512
+    batch_eval: Size = 512
+    epochs: Positive | None = None
+    total_steps: LaterCount = LATER
+    eval_every: LaterSize = LATER
+    checkpoint_every: LaterSize = LATER
+    keep_checkpoints: Size = 2
     task: Literal["auto", "classes", "labels", "numbers", "masks", "boxes"] = "auto"
     loss: Loss | None = None
-    focal_gamma: float = 2.0
+    focal_gamma: NotNegative = 2.0
     balance: Literal["none", "weights", "sampling"] = "none"
     calibrate: bool = False
-    label_smoothing: float = 0.0
+    label_smoothing: Rate = 0.0
     sweep: bool = False
-    folds: int = 0
-    seed: int = 0
+    folds: Count = 0
+    seed: Count = 0
     workdir: str | None = None
     distribution: Literal["auto", "none", "data_parallel", "model_parallel", "multi_worker"] = (
         "none"
     )
-    model_devices: int = 2
+    model_devices: Size = 2
     shard_state: bool = False
-    steps_per_execution: int = 1
-    patience: int | None = None
+    steps_per_execution: Size = 1
+    patience: Size | None = None
     on_nan: Literal["stop", "rollback"] = "stop"
-    max_rollbacks: int = 3
-    watch_every: int = 0
-    patch_keep_rates: tuple[float, ...] = ()
-    fewshot_every: int = 0
+    max_rollbacks: Count = 3
+    watch_every: Count = 0
+    patch_keep_rates: Annotated[tuple[float, ...], Range(above=0, most=1)] = ()
+    fewshot_every: Count = 0
     cache_features: bool = False
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     kernels: Literal["measured", "default"] = "measured"
@@ -221,20 +291,34 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     grid: GridConfig = GridConfig()
 
+    RULES: ClassVar = RULES
+
     def __post_init__(self):
         if self.epochs is None:
             fill(self, STEPS)
-        else:
-            one_of_two = lambda epochs, steps: steps is None
-            check_rules(self, None, [(("epochs", "total_steps"), one_of_two, ONE_OF_TWO[1])])
-        check_rules(self, None, RULES)
-        check_cached_features(self)
-        if self.task != "auto":
-            check_task(self)
-        self.distill.check(self)
+        elif self.total_steps is not None:
+            check_rules(self, None, [(("epochs", "total_steps"), *ONE_OF_TWO)])
+        super().__post_init__()
+        if not _suits_task(self.loss, self.task):
+            losses = " or ".join(KINDS[self.task].losses)
+            raise ValueError(
+                f"`loss` must be {losses} with `task` {self.task}. Received: {self.loss}"
+            )
+        for names, where in self._excluded():
+            check_defaults(self, names, where)
         if self.model.is_complete:
             self.model.arguments()
-            self.pretext.check(self)
+            self.pretext.check(self.model)
+
+    def _excluded(self) -> Iterator[Excluded]:
+        if self.cache_features:
+            yield CHANGING, "`cache_features`, which computes the features of a picture once"
+        if self.task in UNUSED:
+            yield UNUSED[self.task], f"`task` {self.task}"
+        if self.model.labels:
+            yield NO_TEXTS, "`model.labels`"
+        yield from self.pretext.excluded()
+        yield from self.distill.excluded()
 
     @property
     def learns_labels(self) -> bool:
@@ -274,112 +358,6 @@ class Config:
             eval_every=self.eval_every or whole(1),
             checkpoint_every=self.checkpoint_every or whole(1),
         )
-
-
-STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}
-
-_POSITIVE = (lambda value: value >= 1, "at least 1")
-_NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
-_DIVIDED = (lambda value, by: (value or 0) % by == 0, "the second must divide the first")
-RULES: tuple[Rule, ...] = (
-    *((name, *_POSITIVE) for name in ("batch", "batch_eval", "eval_every", "checkpoint_every")),
-    *((name, *_POSITIVE) for name in ("keep_checkpoints", "steps_per_execution", "patience")),
-    *((name, *_NOT_NEGATIVE) for name in ("total_steps", "seed", "max_rollbacks")),
-    *((name, *_NOT_NEGATIVE) for name in ("watch_every", "fewshot_every")),
-    ("epochs", lambda value: 0 < value < math.inf, "above 0"),
-    ("folds", lambda folds: folds == 0 or folds >= 2, "0 or at least 2"),
-    (("folds", "sweep"), *ONE_OF_TWO),
-    (("batch", "optimizer.accumulation_steps"), *_DIVIDED),
-    *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
-    (
-        "patch_keep_rates",
-        lambda rates: all(0 < rate <= 1 for rate in rates),
-        "above 0 and at most 1",
-    ),
-    (
-        ("label_smoothing", "loss"),
-        lambda smoothing, loss: not smoothing or loss in (None, "softmax"),
-        "the first must be 0 unless the second is softmax",
-    ),
-)
-
-
-# Fields that must keep their defaults with a kind of label.
-NO_TEXTS = ("lora.rank", "pretext.objective", "distill.teacher", "model.head_bias")
-NOT_CLASSES = ("label_smoothing", "fewshot_every")
-UNUSED = {
-    "classes": (),
-    "labels": NOT_CLASSES,
-    "numbers": (*NOT_CLASSES, "balance", "calibrate", "model.labels"),
-    "masks": (
-        *(*NOT_CLASSES, "balance", "calibrate", "distill.teacher", "cache_features"),
-        *("augment.randaugment_layers", "augment.policy", "augment.erasing"),
-        *("augment.mixup_alpha", "augment.cutmix_alpha", "model.labels"),
-    ),
-}
-UNUSED["boxes"] = (*UNUSED["masks"], "augment.rotation_degrees")
-
-
-def check_task(run: Any) -> None:
-    """Raises ValueError if a field of a run's `Config` does not fit its `task`."""
-    losses = KINDS[run.task].losses
-    if run.loss is not None and run.loss not in losses:
-        raise ValueError(
-            f"`loss` must be {' or '.join(losses)} with `task` {run.task}. Received: {run.loss}"
-        )
-    check_defaults(run, UNUSED[run.task], f"`task` {run.task}")
-    if run.model.labels:
-        check_defaults(run, NO_TEXTS, "`model.labels`")
-    check_rules(run, None, TASK_RULES)
-
-
-TASK_RULES: tuple[Rule, ...] = (
-    (
-        ("augment.crop", "task"),
-        lambda crop, task: crop != "objects" or task == "boxes",
-        "crops of objects need task boxes",
-    ),
-    (
-        ("loss", "task", "balance"),
-        lambda *values: values != ("sigmoid", "classes", "weights"),
-        "weights of classes need loss softmax, focal or logit_adjusted",
-    ),
-    (("calibrate", "data.dev_percent"), *NEEDS),
-)
-
-
-# Fields that change features between epochs, or need the frozen layers again.
-CHANGING = (
-    *("distribution", "fewshot_every", "watch_every", "patch_keep_rates", "pretext.objective"),
-    *("lora.rank", "distill.teacher", "optimizer.layer_decay"),
-    *(f"model.{name}_rate" for name in ("dropout", "attention_dropout", "stochastic_depth")),
-    "model.patch_keep_rate",
-    *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.flip"),
-    *("augment.crop", "augment.randaugment_layers", "augment.policy", "augment.color_jitter"),
-    *("augment.erasing", "augment.mixup_alpha", "augment.cutmix_alpha"),
-)
-
-
-def check_cached_features(run: Any) -> None:
-    """Raises a ValueError that names all fields of a `Config` that `cache_features` forbids."""
-    if not run.cache_features:
-        return
-    check_defaults(run, CHANGING, "`cache_features`, which computes the features of a picture once")
-    check_rules(run, None, CACHE_RULES)
-
-
-CACHE_RULES: tuple[Rule, ...] = (
-    (
-        ("cache_features", "balance"),
-        lambda _, balance: balance != "sampling",
-        "features are read once in each epoch, so balance must be none or weights",
-    ),
-    (
-        ("cache_features", "optimizer.freeze"),
-        lambda _, freeze: freeze,
-        'the first needs frozen layers, such as ["[!h]*"] for all but the head',
-    ),
-)
 
 
 def addresses_of(config: Config) -> list[str]:
