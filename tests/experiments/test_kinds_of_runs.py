@@ -23,7 +23,7 @@ from tests.training.small import (
 )
 from tests.training.test_distillation import vit
 from vit_keras import commands, data, evaluation, experiments, models, runs, weights
-from vit_keras.experiments.starting_point import check_teacher, complete_model, initial_model
+from vit_keras.experiments.run_model import check_teacher, complete_model, initial_model
 from vit_keras.models import VisionTransformer, merge_lora
 from vit_keras.support.tasks import Task
 from vit_keras.weights.architectures import VisionTransformerArchitecture

@@ -24,7 +24,7 @@ from vit_keras.config import (
     parse_config,
     read_config,
 )
-from vit_keras.experiments.starting_point import complete_model, pin_weights
+from vit_keras.experiments.run_model import complete_model, pin_weights
 from vit_keras.models import (
     HybridViT,
     Preprocessing,

@@ -8,8 +8,7 @@ import numpy as np
 
 from vit_keras.data.sources import RECORD, check_unchanged
 from vit_keras.evaluation.predictors import _manifest_of
-from vit_keras.experiments.starting_point import Record
-from vit_keras.experiments.training_run import FeaturesMeta
+from vit_keras.experiments.run_model import Record
 from vit_keras.support.checks import read_json
 from vit_keras.support.machine import read_environment
 from vit_keras.training.checkpoints import read_meta
@@ -32,8 +31,8 @@ FILES = {
         lambda folder: read_json(folder / "teacher.json", Record),
     ),
     "features/meta.json": (
-        {"weights": "ab", "data": "cd", "sha256": {"train/x.npy": "ef"}},
-        lambda folder: read_json(folder / "meta.json", FeaturesMeta),
+        {"weights": "ab", "data": "cd", "train/x.npy": "ef"},
+        lambda folder: read_json(folder / "meta.json", dict[str, str]),
     ),
     "step_000000010/meta.json": (
         {

@@ -11,7 +11,7 @@ import vit_keras
 from tests.weights.builds import build
 from vit_keras import weights
 from vit_keras.config import read_config
-from vit_keras.experiments.starting_point import initial_model
+from vit_keras.experiments.run_model import initial_model
 from vit_keras.models import Preprocessing, preprocessing_of
 from vit_keras.weights.formats import registry
 

@@ -1,21 +1,251 @@
-"""The model of a run: builds it for training, opens it from checkpoints, and shows its images."""
+"""The model of a run: what it starts and learns from, how it is trained, opened and shown."""
 
 import dataclasses
+import json
 import os
 import pathlib
+import typing
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
-from vit_keras import data, evaluation, models, runs
-from vit_keras.config import Config, PretextConfig
-from vit_keras.experiments.starting_point import complete_model, initial_model, open_teacher
+from vit_keras import data, evaluation, models, runs, variants, weights
+from vit_keras.config import Config, DistillConfig, ModelConfig, PretextConfig
+from vit_keras.config.model import DEFAULTS, SIZES, STEM
+from vit_keras.config.run import addresses_of, change_addresses
+from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models import scale_head
-from vit_keras.support.tasks import Task
+from vit_keras.support.checks import read_json, with_checksums
+from vit_keras.support.files import without_commit, write_text
+from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
 from vit_keras.training.optimizers import use_average
+from vit_keras.weights.recognition import variant_name
+from vit_keras.weights.weight_file import open_weight_file
+
+
+def pin_weights(config: Config) -> Config:
+    """Pins the commits or versions of the Hub models that a run starts and learns from.
+
+    An address without a version gets the one in the `config.yaml` of the run's folder, so a run
+    continues as it began, even after new uploads. A new run gets the newest version.
+
+    Args:
+        config: The configuration; its `workdir` is the folder, by default `runs.default_workdir`.
+
+    Raises:
+        OSError: A model is not in the cache of the Hub's package and cannot be downloaded.
+    """
+    recorded = runs.recorded_config(runs.folder_of(config))
+    known = {without_commit(path): path for path in addresses_of(recorded)} if recorded else {}
+    return change_addresses(config, lambda path: known.get(path) or weights.pinned_address(path))
+
+
+FILE = "teacher.json"
+
+
+class Record(typing.TypedDict):
+    """The content of `teacher.json`: a checksum for each file."""
+
+    sha256: dict[str, str]
+
+
+def _find_teacher(config):
+    """Returns the file or folder of a teacher's weights; downloads it if necessary."""
+    return runs.find_weights(config.teacher or "", config.teacher_variant, "distill.teacher")
+
+
+def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
+    """Writes `teacher.json` to a run's folder, or compares the teacher with an existing one.
+
+    Without a teacher, it does nothing.
+
+    Raises:
+        ValueError: The teacher's weights have changed since the run began.
+    """
+    if not config.is_active:
+        return
+    files = weights.describe(_find_teacher(config))["files"]
+    now = {pathlib.Path(file["path"]).name: file["sha256"] for file in files}
+    record = folder / FILE
+    if not record.exists() and not any(folder.glob("checkpoints/step_*")):
+        written = with_checksums({"teacher": config.teacher, "sha256": now})
+        return write_text(record, json.dumps(written, indent=1))
+    remedy = "Restore it, or begin another run with another --workdir"
+    then = read_json(record, Record, remedy)["sha256"]
+    if then != now:
+        changed = sorted({name for name, _ in then.items() ^ now.items()})
+        raise ValueError(
+            f"The teacher {config.teacher!r} has changed since the run in {str(folder)!r} began "
+            f"({', '.join(changed)}). Restore it, or begin another run with another --workdir"
+        )
+
+
+def _segmenter(model, num_classes, config):
+    decoder, bias = config.model.decoder, config.model.head_bias
+    return models.segmenter(model, num_classes, decoder, head_bias=bias, seed=config.seed)
+
+
+def _detector(model, num_classes, config):
+    head = config.model.detector, config.model.num_boxes
+    made = models.detector(model, num_classes, *head, seed=config.seed)
+    return models.with_joined_boxes(made)
+
+
+def _of_texts(config, class_names, options):
+    """Returns the tower of the weights with the embeddings of `model.labels` as its head."""
+    path = runs.find_weights(config.model.weights, config.model.variant)
+    with open_weight_file(path) as file:
+        held = {"head_use_bias": True, "num_classes": None, **file.arguments}
+    options |= {name: held[name] for name in ("head_use_bias", "num_classes")}
+    tower = weights.load(models.from_model_config(config.model, **options), path)
+    adapter = {"adapter_dim": config.model.adapter_dim, "seed": config.seed}
+    return weights.with_text_head(tower, config.model.labels, class_names, **adapter)
+
+
+WITH_HEAD = {"masks": _segmenter, "boxes": _detector}  # kinds whose head is not one layer
+# A hybrid or a ResNet of other sizes takes its constructor from one of these variants.
+HYBRID, RESNET = "R50+B/16", "R50x1"
+
+
+def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASSES):
+    """Returns the model that a run starts from, with a new head; models of features have none.
+
+    Args:
+        config: The run, after `complete_model`.
+        class_names: Names of the classes, labels or numbers in the order of the outputs.
+        task: What the model learns.
+    """
+    headless = not class_names or (config.distill.is_active and not config.learns_labels)
+    with_head = WITH_HEAD.get(task.kind) if config.learns_labels and class_names else None
+    num_classes = None if headless or with_head else len(class_names)
+    options = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
+    if config.model.labels:
+        model = _of_texts(config, class_names, options)
+    else:
+        model = models.from_model_config(config.model, **options)
+        if config.model.weights:
+            path = runs.find_weights(config.model.weights, config.model.variant)
+            weights.load(model, path, head="drop")  # the run's own head starts at zero
+    resize = {name: getattr(config.model, name) for name in ("antialias", "rounding")}
+    chosen: dict[str, Any] = {n: value for n, value in resize.items() if value is not None}
+    chosen |= {"levels": config.data.white or 255.0, "bands": config.data.bands}
+    model.preprocessing = dataclasses.replace(model.preprocessing, **chosen)
+    if with_head:
+        model = with_head(model, len(class_names), config)
+    if not headless:
+        model.class_names, model.task = class_names, task
+    return model
+
+
+def complete_model(config: Config) -> Config:
+    """Fills the null fields of `config.model` with the values of `model.weights`.
+
+    Args:
+        config: A run. Without `model.weights`, it is returned unchanged. If its `workdir` already
+            holds the run, the weights are those that it began with, as in `pin_weights`.
+
+    Returns:
+        The configuration with the complete architecture of the weights; only the sizes of images
+        and patches and the number of channels may differ.
+
+    Raises:
+        ValueError: The file lacks something that the model needs, `config.model` contradicts the
+            file, or adapters are to be trained without weights.
+        OSError: The file cannot be read or downloaded.
+    """
+    if config.workdir:  # the name of a default folder is known only with the complete model
+        config = pin_weights(config)
+    if config.distill.is_active:
+        _find_teacher(config.distill)  # may download it here too
+    model = config.model
+    if model.weights is None:
+        if config.lora.is_active:
+            raise ValueError(
+                "`lora.rank` needs `model.weights`, the weights that its adapters belong to. "
+                f"Received: lora.rank={config.lora.rank} without weights"
+            )
+        return config
+    with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
+        tuples = lambda value: tuple(value) if isinstance(value, list) else value
+        arguments = {name: tuples(value) for name, value in file.arguments.items()}
+        numerics, called = file.numerics, file.called
+    _check_sizes(model, arguments)
+    if numerics is not None:
+        arguments["gelu"] = numerics.gelu
+    sizes = _sizes(model, arguments, called)
+    values = {**sizes, **_others(arguments), "options": _options(sizes["variant"], arguments)}
+    null = [name for name in values if getattr(model, name) is None]
+    # `weights.load` adapts the model to its source, whatever GELU it was built with.
+    changed = {*null, "gelu"} & {*values}
+    model = dataclasses.replace(model, **{name: values[name] for name in changed})
+    needed = [*DEFAULTS, *(() if model.variant else SIZES)]
+    if missing := [f"`model.{name}`" for name in needed if getattr(model, name) is None]:
+        raise ValueError(
+            f"The weights {model.weights!r} do not give the model's {' and '.join(missing)}. "
+            f"Give {' and '.join(missing)} too"
+        )
+    return dataclasses.replace(config, model=model)
+
+
+def _check_sizes(model: ModelConfig, arguments):
+    """Refuses sizes that the weights do not have; patches of another size are resized."""
+    row = variants.architecture(model.variant) if model.variant else {}
+    for name in (*SIZES, *STEM):
+        requested = getattr(model, name) or row.get(name)
+        if name == "patch_size" or None in (requested, arguments.get(name)):
+            continue
+        if requested != arguments[name]:
+            cause = f"{name}={requested}" if getattr(model, name) else f"variant={model.variant!r}"
+            raise ValueError(
+                f"The weights {model.weights!r} have {name}={arguments[name]}, and define their "
+                f"own sizes. Received: {cause}. Leave it out"
+            )
+
+
+def _sizes(model: ModelConfig, arguments, called) -> dict[str, Any]:
+    """Returns the name of the variant, and the differences from it."""
+    name = model.variant or variant_name(arguments, called)
+    if name is None and arguments.get("resnet_layers") is not None:
+        name = HYBRID if "hidden_size" in arguments else RESNET
+    row = variants.architecture(name) if name else {}
+    said = {size: arguments.get(size) for size in (*SIZES, *STEM)}
+    said["patch_size"] = _plain(said["patch_size"])
+    if model.variant:
+        said.pop("patch_size")  # the weights are resized to the variant's
+    return {"variant": name, **{size: said[size] for size in said if said[size] != row.get(size)}}
+
+
+def _options(variant, arguments) -> dict[str, Any] | None:
+    """Returns the options of the weights that differ from the variant's; None if none does."""
+    if arguments.get("resnet_layers") is not None:
+        return None
+    options = lambda row: models.ViTOptions.among(row)
+    row = dataclasses.asdict(options(variants.architecture(variant) if variant else {}))
+    said = dataclasses.asdict(options(arguments))
+    said["head_use_bias"] = True  # the run has a new head
+    differences = {name: said[name] for name in OPTION_NAMES if said[name] != row[name]}
+    return json.loads(json.dumps(differences)) or None
+
+
+def _others(arguments) -> dict[str, Any]:
+    """Returns the fields other than the sizes."""
+    names = ("channels", "classifier", "position_embedding", "position_embedding_at", "gelu")
+    values = {"position_embedding": "learned", "position_embedding_at": "stem"}
+    values |= {name: arguments[name] for name in names if name in arguments}
+    image_size = _plain(arguments.get("image_size"))
+    if "hidden_size" in arguments:
+        return {**values, "image_size": image_size}
+    resnet = {"channels": arguments["channels"]}  # a ResNet has no other fields
+    return {**DEFAULTS, **resnet, "image_size": image_size or DEFAULTS["image_size"]}
+
+
+def _plain(size):
+    """Formats a size for a field: one number for a square."""
+    return size[0] if isinstance(size, tuple) and len({*size}) == 1 else size
 
 
 def build_compiled(config, class_names, task):
@@ -34,7 +264,7 @@ def build_compiled(config, class_names, task):
         lora = config.lora
         models.add_lora(model, lora.rank, lora.layers, lora.alpha, lora.train, config.seed)
     if config.distill.is_active:
-        teacher = open_teacher(config.distill)
+        teacher = weights.open(_find_teacher(config.distill))
         model = models.distillation_model(encoder, teacher, config.distill, config.seed)
     compile_model(model, config)
     return model, encoder
@@ -54,7 +284,9 @@ def trained_part(
     if config.pretext.is_active or config.distill.is_active:
         copy = models.copy_encoder if config.pretext.is_active else models.copy_student
         model = copy(model, initial_model(config, class_names, task))
-    restore_numbers(model)
+    if model.task.mean is not None:  # the head returns numbers instead of standardized ones
+        scale_head(model, model.task.std, model.task.mean)
+    model.task = Task(model.task.kind)  # without what only training needs
     return model
 
 
@@ -116,16 +348,6 @@ def _check(path, config):
         )
 
 
-def restore_numbers(model: keras.Model) -> None:
-    """Changes the head's weights so that a model returns numbers instead of standardized ones.
-
-    Drops the fields of any model's task that only training needs.
-    """
-    if model.task.mean is not None:
-        scale_head(model, model.task.std, model.task.mean)
-    model.task = Task(model.task.kind)
-
-
 def fit_to_development(
     model: keras.Model, outputs: np.ndarray, labels: np.ndarray, calibrate: bool
 ) -> np.ndarray:
@@ -170,6 +392,23 @@ def choose_thresholds(
     model.task = dataclasses.replace(model.task, thresholds=thresholds)
 
 
+def open_data(config: Config) -> "tuple[Config, data.Dataset, data.Split]":
+    """Opens the data set of a run.
+
+    Args:
+        config: The run, after `complete_model`.
+
+    Returns:
+        The configuration with what depends on the data set: levels, task, loss and number of
+        updates; the data set; and its training split.
+    """
+    loaded = config.model.channels, config.data, config.task, config.learns_labels
+    dataset = data.load(config.dataset, *loaded)
+    config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
+    train, *_ = data.train_dev_test(dataset, config.data)
+    return config.complete_task(dataset.kind).count_steps(len(train)), dataset, train
+
+
 def first_training_images(
     config: Config, count: int = 36
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Task]:
@@ -194,17 +433,13 @@ def first_training_images(
         figures.picture_sheet(images, data.captions_of(*described), "sheet.png")
         ```
     """
-    config = complete_model(config)
-    dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
-    config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
-    train, *_ = data.train_dev_test(dataset, config.data)
+    config, dataset, train = open_data(complete_model(config))
     task = data.learned_task(dataset, train, config)
     model = initial_model(config, dataset.class_names, task)
     count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, since pairs are mixed
     one_batch = dataclasses.replace(
         config,
         batch=count,
-        epochs=None,
         total_steps=1,
         steps_per_execution=1,
         optimizer=dataclasses.replace(config.optimizer, accumulation_steps=1),

@@ -12,7 +12,7 @@ import numpy as np
 from vit_keras import data, evaluation, weights
 from vit_keras.config import DataConfig
 from vit_keras.models import preprocessing_of, task_of
-from vit_keras.runs import Run, find_run
+from vit_keras.runs import run_of
 from vit_keras.support.tasks import Task
 
 TRIALS = "dev-lr-*"  # folders of a sweep's trials, which hold out the same pictures
@@ -83,61 +83,40 @@ def make_soup(
     if len(sources) < 2:
         raise ValueError(f"A soup needs at least two models. Received: {', '.join(sources)}")
     model = _checked_models(sources)
-    if judge is None:
-        mean = _Mean(model)
-        for source in sources:
-            mean.add(_weights(source))
-        mean.use()
-        return Soup(model, [{"model": source, "used": True} for source in sources])
-    return _greedy(model, sources, judge)
-
-
-def _greedy(model, sources, judge):
-    """Makes a greedy soup: Recipe 1 of the paper."""
-    scores = {}
-    for source in sources:
-        model.set_weights(_weights(source))
-        scores[source] = judge(model)
-    mean, best, rows = _Mean(model), -np.inf, []
-    for source in sorted(sources, key=lambda source: -scores[source]):
-        weights = _weights(source)
-        mean.add(weights)
-        mean.use()
-        score = judge(model)
-        used = score >= best
-        if used:
-            best = score
-        else:
-            mean.remove(weights)
-        rows.append({"model": source, "used": used, "score": scores[source], "soup_score": score})
-    mean.use()
+    first, count, best = model.get_weights(), 0, -np.inf
+    rows: list[dict[str, Any]] = [{"model": source, "used": True} for source in sources]
+    if judge is not None:
+        for row in rows:
+            model.set_weights(_weights(row["model"]))
+            row["score"] = judge(model)
+        rows.sort(key=lambda row: -row["score"])
+    sums = [np.zeros(array.shape, "float64") for array in first]
+    for row in rows:  # with a judge, Recipe 1 of the paper
+        arrays = _weights(row["model"])
+        count = _add(sums, arrays, count, 1)
+        if judge is not None:
+            _use_mean(model, first, sums, count)
+            row["soup_score"] = judge(model)
+            row["used"] = row["soup_score"] >= best
+            best = max(best, row["soup_score"])
+        if not row["used"]:
+            count = _add(sums, arrays, count, -1)
+    _use_mean(model, first, sums, count)
     return Soup(model, rows)
 
 
-class _Mean:
-    """The mean of weights, summed in float64. Integers, such as the states of seeds, are kept."""
+def _add(sums, arrays, count, sign):
+    """Adds a model's weights to the sums, or takes them away; returns the number of models."""
+    for total, array in zip(sums, arrays):
+        total += sign * np.asarray(array, "float64")
+    return count + sign
 
-    def __init__(self, model):
-        self.model, self.count = model, 0
-        self.first = model.get_weights()
-        self.sums = [np.zeros(array.shape, "float64") for array in self.first]
 
-    def add(self, weights, sign=1):
-        self.count += sign
-        for total, array in zip(self.sums, weights):
-            total += sign * np.asarray(array, "float64")
-
-    def remove(self, weights):
-        self.add(weights, sign=-1)
-
-    def use(self):
-        """Sets the model's weights to the mean."""
-        self.model.set_weights(
-            [
-                first if np.issubdtype(first.dtype, np.integer) else total / self.count
-                for first, total in zip(self.first, self.sums)
-            ]
-        )
+def _use_mean(model, first, sums, count):
+    """Sets the mean of the weights; integers, such as the states of seeds, are the first ones."""
+    kept = [np.issubdtype(array.dtype, np.integer) for array in first]
+    pairs = zip(first, sums, kept)
+    model.set_weights([array if keep else total / count for array, total, keep in pairs])
 
 
 def _weights(source):
@@ -147,24 +126,23 @@ def _weights(source):
 def _checked_models(sources):
     """Returns the first model after comparing it with all others."""
     model = weights.open(sources[0])
-    expected, tasks, faults = _described(model), [task_of(model)], []
+    expected, faults = _described(model), []
     for source in sources[1:]:
         other = weights.open(source)
         described = _described(other)
-        tasks.append(task_of(other))
         faults += [
             f"{name}: {expected.get(name, 'none')} in {sources[0]}, "
             f"{described.get(name, 'none')} in {source}"
             for name in dict.fromkeys([*expected, *described])
             if expected.get(name) != described.get(name)
         ]
+        if task_of(other) != task_of(model):  # thresholds and temperatures belong to one model
+            model.task = Task(task_of(model).kind)
     if faults:
         raise ValueError(
             "The models of a soup must share their architecture, preprocessing and "
             "outputs. Received:\n  " + "\n  ".join(faults)
         )
-    if len(set(tasks)) > 1:  # thresholds and temperatures belong to a single model
-        model.task = Task(tasks[0].kind)
     return model
 
 
@@ -228,7 +206,7 @@ def development_judge(
         soup = experiments.make_soup(folders, experiments.development_judge(folders))
         ```
     """
-    runs = [_run_of(source) for source in soup_sources(paths)]
+    runs = [run_of(source) for source in soup_sources(paths)]
     if split is None:
         _check_development(runs, dataset)
     first = next((run for run in runs if run), None)
@@ -252,10 +230,6 @@ def development_judge(
         return evaluation.main_figure(evaluation.report(outputs, labels, loaded.class_names, *told))
 
     return judge
-
-
-def _run_of(source) -> Run | None:
-    return find_run(source) if (pathlib.Path(source) / "config.yaml").is_file() else None
 
 
 def _check_development(runs, dataset):

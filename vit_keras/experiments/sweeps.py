@@ -7,13 +7,13 @@ see.
 
 import dataclasses
 import json
-import pathlib
 import statistics
+from typing import Any
 
 from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.experiments import training_run
-from vit_keras.runs import REMEDY, default_workdir
+from vit_keras.runs import REMEDY, folder_of
 from vit_keras.support.files import claimed, write_text
 
 
@@ -43,12 +43,25 @@ def sweep(config: Config) -> str:
         print(experiments.sweep(dataclasses.replace(config, grid=grid, workdir="runs/pets")))
         ```
     """
-    folder = pathlib.Path(config.workdir or default_workdir(config))
-    with claimed(folder, "a sweep", REMEDY):
-        table, numbers = _tables(config, folder)
-        write_text(folder / "sweep.md", table)
-        write_text(folder / "sweep.json", json.dumps(numbers))
+    return _in_folder(config, "a sweep", "sweep", _tables)
+
+
+def _in_folder(config, what, name, train):
+    """Writes the table and the numbers that `train(config, folder)` returns into a folder."""
+    folder = folder_of(config)
+    with claimed(folder, what, REMEDY):
+        table, numbers = train(config, folder)
+        write_text(folder / f"{name}.md", table)
+        write_text(folder / f"{name}.json", json.dumps(numbers))
     return table
+
+
+def _train(config, folder, **changes):
+    """Returns the report of a run with some fields changed."""
+    alone: dict[str, Any] = {"sweep": False, "folds": 0, "workdir": str(folder)}
+    report = training_run.train_run(dataclasses.replace(config, **alone, **changes))
+    assert report is not None  # this is the only process
+    return report
 
 
 def _tables(config, folder):
@@ -68,7 +81,7 @@ def _choose(config, folder):
     """Chooses a learning rate; returns its table and its numbers."""
     grid = config.grid
     trials = {
-        rate: _accuracy(config, folder / f"dev-lr-{rate:g}", rate, config.seed, dev=True)
+        rate: _accuracy(config, folder / f"dev-lr-{rate:g}", rate, config.seed, grid.dev_percent)
         for rate in sorted(grid.learning_rates)
     }
     best = max(trials, key=lambda rate: trials[rate])
@@ -78,17 +91,10 @@ def _choose(config, folder):
     return _table(trials, best, final), {"dev": trials, "best": best, "test": final}
 
 
-def _accuracy(config, folder, rate, seed, dev=False):
-    config = dataclasses.replace(
-        config,
-        sweep=False,
-        workdir=str(folder),
-        seed=seed,
-        optimizer=dataclasses.replace(config.optimizer, learning_rate=rate),
-        data=dataclasses.replace(config.data, dev_percent=config.grid.dev_percent if dev else 0.0),
-    )
-    report = training_run.train_run(config)
-    assert report is not None  # this is the only process
+def _accuracy(config, folder, rate, seed, dev_percent=0.0):
+    optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
+    data = dataclasses.replace(config.data, dev_percent=dev_percent)
+    report = _train(config, folder, seed=seed, optimizer=optimizer, data=data)
     return evaluation.main_figure(report)
 
 
@@ -133,32 +139,23 @@ def cross_validate(config: Config) -> str:
         print(experiments.cross_validate(config))
         ```
     """
-    folder = pathlib.Path(config.workdir or default_workdir(config))
-    with claimed(folder, "a cross-validation", REMEDY):
-        reports = _train_folds(config, folder)
-        chooses = config.patience is not None and not config.data.dev_percent
-        chosen = ", which chose the weights" if chooses else ""
-        lines = [f"| fold | figures on the images of the fold{chosen} |", "|--:|---|"]
-        figures = map(evaluation.summary_line, reports)
-        lines += [f"| {number} | {line} |" for number, line in enumerate(figures)]
-        summary = evaluation.summary_line(evaluation.summarize(reports))
-        table = "\n".join([*lines, f"| mean ± std | {summary} |"]) + "\n"
-        write_text(folder / "cross_validation.md", table)
-        write_text(folder / "cross_validation.json", json.dumps(reports))
-    return table
+    return _in_folder(config, "a cross-validation", "cross_validation", _train_folds)
 
 
 def _train_folds(config, folder):
-    """Trains the runs, and returns their reports."""
-    reports = []
-    for number in range(config.folds):
-        fold = dataclasses.replace(
+    """Returns the table and the reports of the runs."""
+    reports = [
+        _train(
             config,
-            folds=0,
-            workdir=str(folder / f"fold-{number}"),
+            folder / f"fold-{number}",
             data=dataclasses.replace(config.data, fold=(number, config.folds)),
         )
-        report = training_run.train_run(fold)
-        assert report is not None  # this is the only process
-        reports.append(report)
-    return reports
+        for number in range(config.folds)
+    ]
+    chooses = config.patience is not None and not config.data.dev_percent
+    chosen = ", which chose the weights" if chooses else ""
+    lines = [f"| fold | figures on the images of the fold{chosen} |", "|--:|---|"]
+    figures = map(evaluation.summary_line, reports)
+    lines += [f"| {number} | {line} |" for number, line in enumerate(figures)]
+    summary = evaluation.summary_line(evaluation.summarize(reports))
+    return "\n".join([*lines, f"| mean ± std | {summary} |"]) + "\n", reports

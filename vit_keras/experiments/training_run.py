@@ -1,15 +1,12 @@
 """A training run from its configuration to its report; every command and study uses it."""
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
 import os
-import pathlib
 import shlex
 import time
-import typing
 from typing import Any
 
 import keras
@@ -18,18 +15,7 @@ from vit_keras import data, evaluation, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.config.model import both_sides
 from vit_keras.evaluation.reports import OF_PICTURES
-from vit_keras.experiments.run_model import (
-    build_compiled,
-    choose_thresholds,
-    fit_to_development,
-    trained_part,
-)
-from vit_keras.experiments.starting_point import (
-    check_teacher,
-    complete_model,
-    initial_model,
-    pin_weights,
-)
+from vit_keras.experiments import run_model
 from vit_keras.layers import backends
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras, figures, machine
@@ -82,24 +68,20 @@ def _train_run(config, held):
     keras.utils.set_random_seed(config.seed)
     with distribution.open(config) as topology:
         with topology.chief_first():  # a published file is downloaded once
-            config = complete_model(config)
-        dataset = data.load(
-            config.dataset, config.model.channels, config.data, config.task, config.learns_labels
-        )
-        config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
-        train_split, *_ = data.train_dev_test(dataset, config.data)
+            config = run_model.complete_model(config)
+        config, dataset, train_split = run_model.open_data(config)
         _check_batch(config, len(train_split), topology)
-        config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
+        config = run_model.pin_weights(config)
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
         with topology.scope():
-            model, encoder = build_compiled(config, *described)
+            model, encoder = run_model.build_compiled(config, *described)
         with topology.chief_first():
             if topology.is_chief:
                 held.enter_context(runs.claim(config))
             run = runs.open_run(config)
             backends.use(run.kernels)
             data.check_unchanged(dataset, run.folder)
-            check_teacher(config.distill, run.folder)
+            run_model.check_teacher(config.distill, run.folder)
         dataset.unreadable.record_in(run.folder / "unreadable.txt")
 
         size, numerics = encoder.input_shape[1:3], encoder.preprocessing
@@ -115,7 +97,7 @@ def _train_run(config, held):
             else:
                 validation = feed.validation(pad=topology.distributed)
                 rows = train(model, run, feed.training, validation, topology, few_shot)
-        model = topology.local(model, lambda: build_compiled(config, *described)[0])
+        model = topology.local(model, lambda: run_model.build_compiled(config, *described)[0])
     if not topology.is_chief:
         return None
     with dataset.unreadable.reading():
@@ -179,14 +161,14 @@ def _few_shot(config, encoder, feed):
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
     """Writes the model (the encoder or student; adapters merged), the curves and the report."""
     config = run.config
-    model = trained_part(model, config, *described)
+    model = run_model.trained_part(model, config, *described)
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
     if config.learns_labels and config.task in OF_PICTURES:
         options = evaluation.TileOptions(batch=config.batch_eval)
         if config.task == "boxes" and config.data.dev_percent:
-            choose_thresholds(model, feed.dev, options)
+            run_model.choose_thresholds(model, feed.dev, options)
             _save(model, run)
         predictor = evaluation.make_predictor(model)
         report = OF_PICTURES[config.task](predictor, feed.test, described[0], options)
@@ -195,13 +177,13 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
             model, data.eval_batches(feed.dev, **feed.eval_options)
         )
         if config.data.dev_percent:
-            outputs = fit_to_development(model, outputs, labels, config.calibrate)
+            outputs = run_model.fit_to_development(model, outputs, labels, config.calibrate)
             _save(model, run)
         if feed.dev is not feed.test:
             outputs, labels = evaluation.predict(model, feed.held_out())
         report = evaluation.report(outputs, labels, described[0], model.task)
     elif few_shot:
-        report = few_shot[0].gain(initial_model(config, *described), model)
+        report = few_shot[0].gain(run_model.initial_model(config, *described), model)
     else:
         report = {}
     judges = config.learns_labels and feed.dev is feed.test
@@ -234,14 +216,6 @@ def _save(model, run):
 
 FEATURES = "features"
 SPLITS = ("train", "test")
-
-
-class FeaturesMeta(typing.TypedDict):
-    """The content of `meta.json`: checksums of the source and of each array."""
-
-    weights: str
-    data: str
-    sha256: dict[str, str]
 
 
 def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str, float]]:
@@ -297,17 +271,17 @@ def _features(backbone, feed, run):
     if not folder.exists():
         _compute(folder, source, backbone, feed)
     remedy = f"Delete {str(folder)!r}; the same command computes the features again"
-    recorded = read_json(folder / "meta.json", FeaturesMeta, remedy)
-    for name, file in _files(folder):
-        if sha256(file) != recorded["sha256"].get(name):
-            raise ValueError(
-                f"The features in {str(folder)!r} are damaged: the checksum of {name} differs. "
-                "Delete the folder; the same command computes them again"
-            )
-    if changed := [name for name in source if recorded[name] != source[name]]:
+    recorded = read_json(folder / "meta.json", dict[str, str], remedy)
+    changed = sorted({name for name, _ in recorded.items() ^ (source | _checksums(folder)).items()})
+    if {"weights", "data"} & {*changed}:
         raise ValueError(
             f"The features in {str(folder)!r} belong to other {' and other '.join(changed)}: "
             "`model.weights` has changed since the run began. Restore it, or give another --workdir"
+        )
+    if changed:
+        raise ValueError(
+            f"The features in {str(folder)!r} are damaged: the checksum of {', '.join(changed)} "
+            f"differs. {remedy}"
         )
     return [data.StoredFeatures(folder / split) for split in SPLITS]
 
@@ -321,17 +295,15 @@ def _compute(folder, source, backbone, feed):
             data.StoredFeatures.write(
                 new / name, backbone.predict_on_batch, batches, count=len(split)
             )
-        files = _files(new)
-        size = sum(file.stat().st_size for _, file in files) / 1e6
-        meta = {**source, "sha256": {name: sha256(file) for name, file in files}}
-        (new / "meta.json").write_text(json.dumps(meta, indent=1))
+        (new / "meta.json").write_text(json.dumps(source | _checksums(new), indent=1))
+    size = sum(file.stat().st_size for file in folder.glob("*/*.npy")) / 1e6
     pictures, seconds = sum(map(len, splits.values())), time.perf_counter() - began
     print(f"{folder}: features of {pictures:,} pictures, {size:.1f} MB, in {seconds:.1f} s")
 
 
-def _files(folder: pathlib.Path):
-    """Returns the names and paths of the arrays."""
-    return [(str(file.relative_to(folder)), file) for file in sorted(folder.glob("*/*.npy"))]
+def _checksums(folder):
+    files = sorted(folder.glob("*/*.npy"))
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
 
 
 def _digest(model):

@@ -1,6 +1,7 @@
 """Keeps compiled programs and freed memory on a machine, describes it, and uses its cores."""
 
 import collections
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -14,6 +15,7 @@ from ctypes import CDLL, c_size_t, c_void_p
 from typing import NotRequired, TypedDict, TypeVar
 
 from vit_keras.support.checks import read_json
+from vit_keras.support.extras import BACKENDS
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 BLOCK_BYTES, NUM_BLOCKS = 2**26, 64
@@ -145,16 +147,7 @@ def _make_room():
         free(block)
 
 
-PACKAGES = (
-    "keras",
-    "tensorflow",
-    "jax",
-    "torch",
-    "numpy",
-    "keras-cv",
-    "tensorflow-datasets",
-    "scikit-learn",
-)
+PACKAGES = ("keras", *BACKENDS, "numpy", "keras-cv", "tensorflow-datasets", "scikit-learn")
 
 
 class Environment(TypedDict):
@@ -169,12 +162,10 @@ def describe_environment() -> dict[str, str | int | None]:
     """The backend, versions and machine, for readers who want to reproduce the numbers."""
     import keras
 
-    versions: dict[str, str | None] = {}
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
     return {
         "backend": keras.backend.backend(),
         "python": platform.python_version(),

@@ -1,27 +1,22 @@
 """Estimates what a run will take on given devices: memory, communication, time and cost."""
 
-from vit_keras.experiments.planning.devices import DEVICES, Device, find_device
-from vit_keras.experiments.planning.memory import Memory, compiled_memory, device_memory
-from vit_keras.experiments.planning.plan import (
-    Communication,
-    Plan,
-    StepTime,
-    communication,
-    device_flops,
-    plan,
-)
+# ruff: noqa: F401
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEVICES",
-    "Communication",
-    "Device",
-    "Memory",
-    "Plan",
-    "StepTime",
-    "communication",
-    "compiled_memory",
-    "device_flops",
-    "device_memory",
-    "find_device",
-    "plan",
-]
+from vit_keras.support.extras import typed_names
+
+if TYPE_CHECKING:
+    from vit_keras.experiments.planning.memory import Memory, compiled_memory, device_memory
+    from vit_keras.experiments.planning.plans import (
+        DEVICES,
+        Communication,
+        Device,
+        Plan,
+        StepTime,
+        communication,
+        device_flops,
+        find_device,
+        plan,
+    )
+
+__getattr__, __all__ = typed_names(__name__)

@@ -1,6 +1,7 @@
 """Plans a run: what it will take on given devices, before it starts.
 
-The time of an update follows the roofline model (Williams et al., 2009).
+The performance of devices is that of their makers' data sheets. The time of an update follows the
+roofline model (Williams et al., 2009).
 """
 
 import dataclasses
@@ -9,7 +10,6 @@ import math
 import keras
 
 from vit_keras.config import Config
-from vit_keras.experiments.planning.devices import Device, find_device
 from vit_keras.experiments.planning.memory import (
     FLOAT32,
     ITEMSIZE,
@@ -19,12 +19,101 @@ from vit_keras.experiments.planning.memory import (
     repeated_blocks,
     split_bytes,
 )
-from vit_keras.experiments.starting_point import WITH_HEAD
+from vit_keras.experiments.run_model import WITH_HEAD
 from vit_keras.inspection import abstract_model, flops
 from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
-from vit_keras.support.checks import check_defaults
+from vit_keras.support.checks import check_choice, check_defaults
+
+GIB, GB, TERA = 2**30, 10**9, 10**12
+NVIDIA = "https://www.nvidia.com/en-us/data-center"
+TPU = "https://cloud.google.com/tpu/docs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """The specifications of a device that a plan needs.
+
+    Attributes:
+        name: The device's name.
+        flops: Operations per second of bfloat16 products, without sparsity.
+        flops_float32: The same for float32 products with JAX's default precision: TF32 on NVIDIA's
+            GPUs, bfloat16 on TPUs.
+        memory: Bytes.
+        bandwidth: Bytes per second between the device and its memory.
+        link: Bytes per second that the device sends to others of its group, in one direction.
+        group: The number of devices that the fast links connect.
+        network: Bytes per second that it sends to devices of other groups, in one direction.
+        source: The source of the numbers.
+
+    Example:
+        >>> find_device("h100").memory / GIB
+        74.5...
+    """
+
+    name: str
+    flops: float | None
+    flops_float32: float | None
+    memory: float
+    bandwidth: float
+    link: float
+    group: int
+    network: float
+    source: str
+
+
+# NVIDIA states the sum of both directions of NVLink, halved here; the network is the adapter of
+# each GPU in its DGX. TPUs: the pod's all-reduce bandwidth over its chips, a chip of v3 in 2 cores.
+# Google states only the network of v5e; chips of v3 and v4 are assumed to have the same.
+DEVICES = {
+    "a100": Device(
+        *("NVIDIA A100 SXM 80 GB", 312 * TERA, 156 * TERA, 80 * GB, 2039 * GB, 300 * GB, 8),
+        *(25 * GB, f"{NVIDIA}/a100"),
+    ),
+    "h100": Device(
+        *("NVIDIA H100 SXM 80 GB", 989.4 * TERA, 494.7 * TERA, 80 * GB, 3350 * GB, 450 * GB, 8),
+        *(50 * GB, f"{NVIDIA}/h100"),
+    ),
+    "h200": Device(
+        *("NVIDIA H200 SXM", 989.4 * TERA, 494.7 * TERA, 141 * GB, 4800 * GB, 450 * GB, 8),
+        *(50 * GB, f"{NVIDIA}/h200"),
+    ),
+    "tpu_v3": Device(
+        *("a core of TPU v3", 61.5 * TERA, 61.5 * TERA, 16 * GIB, 450 * GB, 166 * GB, 2048),
+        *(1.5625 * GB, f"{TPU}/v3"),
+    ),
+    "tpu_v4": Device(
+        *("a chip of TPU v4", 275 * TERA, 275 * TERA, 32 * GIB, 1200 * GB, 268 * GB, 4096),
+        *(3.125 * GB, f"{TPU}/v4"),
+    ),
+    "tpu_v5e": Device(
+        *("a chip of TPU v5e", 197 * TERA, 197 * TERA, 16 * GB, 819 * GB, 200 * GB, 256),
+        *(3.125 * GB, f"{TPU}/v5e"),
+    ),
+    "cpu": Device(
+        *("this processor by JAX", None, None, math.inf, math.inf, math.inf, 1, math.inf),
+        "XLA's analysis of the compiled step",
+    ),
+}
+
+
+def find_device(name: str) -> Device:
+    """Returns the specifications of a device.
+
+    Args:
+        name: A key of `DEVICES`, such as "h100".
+
+    Raises:
+        ValueError: There is no such device in the table.
+
+    Example:
+        >>> find_device("tpu_v3").flops
+        61500000000000.0
+    """
+    check_choice(name, DEVICES, "device")
+    return DEVICES[name]
+
 
 AGAIN = 1  # forward passes that rematerialization adds to a training step
 DAY, HOUR = 86_400, 3_600  # seconds
@@ -57,7 +146,11 @@ class Communication:
         Each of n devices sends (n - 1) / n of an array to reduce-scatter or to all-gather it. An
         all-reduce takes both.
         """
-        return (devices - 1) / devices * (2 * self.summed + self.scattered + self.gathered)
+        return (devices - 1) / devices * self._passed
+
+    @property
+    def _passed(self):
+        return 2 * self.summed + self.scattered + self.gathered
 
     def seconds(self, devices: int, device: Device) -> float:
         """Returns the time of rings in the groups of fast links, then over the network.
@@ -66,10 +159,8 @@ class Communication:
         groups with the same shard.
         """
         group = math.gcd(devices, device.group)
-        passes = 2 * self.summed + self.scattered + self.gathered
-        groups = devices // group
-        inside = (group - 1) / group * passes / device.link
-        return inside + (groups - 1) / groups * passes / group / device.network
+        inside = self.sent(group) / device.link
+        return inside + self.sent(devices // group) / group / device.network
 
 
 def communication(model: keras.Model, config: Config, devices: int) -> Communication:
@@ -151,40 +242,6 @@ def device_flops(model: keras.Model, config: Config, devices: int) -> float:
     again = {block.name for block in repeated_blocks(model)}
     macs = sum((STEP + AGAIN * (row.name in again)) * row.macs for row in costs.rows)
     return 2 * macs * config.batch / devices
-
-
-def step_time(
-    model: keras.Model,
-    memory: Memory,
-    messages: Communication,
-    config: Config,
-    devices: int,
-    device: Device,
-    utilization: float,
-) -> StepTime | None:
-    """Returns the time of an update, or None for a device with unknown rates.
-
-    Args:
-        model: The model of the run, even one without values.
-        memory: The result of `device_memory`. Activations, gradients and the state are written and
-            read once; kernels are read in the forward and the backward pass.
-        messages: The result of `communication`.
-        config: The run.
-        devices: The number of devices that share each batch.
-        device: A value of `DEVICES`.
-        utilization: The fraction of the peak rate that products reach, in (0, 1].
-    """
-    rate = device.flops_float32 if config.model.dtype == "float32" else device.flops
-    if rate is None:
-        return None
-    steps = config.optimizer.accumulation_steps
-    kernels = ITEMSIZE[config.model.dtype] * model.count_params()
-    moved = 2 * (steps * (memory.activations + kernels + memory.gradients) + memory.state)
-    return StepTime(
-        products=device_flops(model, config, devices) / (rate * utilization),
-        memory=moved / device.bandwidth,
-        messages=messages.seconds(devices, device),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,12 +349,10 @@ def plan(
     if epoch_images is not None:
         config = config.count_steps(epoch_images)
     model = abstract_model(lambda: _planned_model(config, num_classes))
-    choices = tuple(
-        _choice(model, config, row, devices, utilization, again, accumulation_steps)
-        for again in (False, True)
-    )
     updates = config.total_steps if config.epochs is None else None
-    return Plan(config, row, devices, num_classes, utilization, updates, choices)
+    whole = Plan(config, row, devices, num_classes, utilization, updates, ())
+    choices = tuple(_choice(whole, model, again, accumulation_steps) for again in (False, True))
+    return dataclasses.replace(whole, choices=choices)
 
 
 def _planned_model(config, num_classes):
@@ -334,32 +389,45 @@ def _check(config, device, devices, utilization):
         )
 
 
-def _choice(model, config, device, devices, utilization, rematerialize, steps) -> Choice:
+def _choice(whole, model, rematerialize, steps) -> Choice:
+    config, device, devices = whole.config, whole.device, whole.devices
     for layer in model.layers:
         if isinstance(layer, EncoderBlock):
             layer.rematerialize = rematerialize
-    for count in [steps] if steps else _divisions(config, device, devices):
+    images = config.batch // devices
+    parts = [count for count in range(1, images + 1) if images % count == 0]
+    if device.flops is None:  # of a processor, whose program is compiled
+        parts = [config.optimizer.accumulation_steps]
+    for count in [steps] if steps else parts:
         optimizer = dataclasses.replace(config.optimizer, accumulation_steps=count)
-        config = dataclasses.replace(config, optimizer=optimizer)
+        repeated = dataclasses.replace(config.model, rematerialize=rematerialize)
+        config = dataclasses.replace(config, optimizer=optimizer, model=repeated)
         if device.flops is None:
-            repeated = dataclasses.replace(config.model, rematerialize=rematerialize)
-            memory = compiled_memory(
-                dataclasses.replace(config, model=repeated), model.output_shape[-1]
-            )
+            memory = compiled_memory(config, model.output_shape[-1])
         else:
             memory = device_memory(model, config, devices)
         if memory.total <= device.memory:
             break
     messages = communication(model, config, devices)
-    operations = device_flops(model, config, devices)
-    time = step_time(model, memory, messages, config, devices, device, utilization)
-    fits = memory.total <= device.memory
+    operations, fits = device_flops(model, config, devices), memory.total <= device.memory
+    time = _step_time(whole, model, memory, messages, operations, count)
     return Choice(rematerialize, count, memory, fits, messages, operations, time)
 
 
-def _divisions(config, device, devices) -> list[int]:
-    """Returns the numbers of parts to try; on a processor, only that of the configuration."""
-    images = config.batch // devices
-    if math.isinf(device.memory):
-        return [config.optimizer.accumulation_steps]
-    return [steps for steps in range(1, images + 1) if images % steps == 0]
+def _step_time(whole, model, memory, messages, operations, parts) -> StepTime | None:
+    """Returns the time of an update, or None for a device with unknown rates.
+
+    Activations, gradients and the state are written and read once; kernels are read in the forward
+    and the backward pass.
+    """
+    device, dtype = whole.device, whole.config.model.dtype
+    rate = device.flops_float32 if dtype == "float32" else device.flops
+    if rate is None:
+        return None
+    kernels = ITEMSIZE[dtype] * model.count_params()
+    moved = 2 * (parts * (memory.activations + kernels + memory.gradients) + memory.state)
+    return StepTime(
+        products=operations / (rate * whole.utilization),
+        memory=moved / device.bandwidth,
+        messages=messages.seconds(whole.devices, device),
+    )
