@@ -175,10 +175,10 @@ def test_bfloat16_is_restored_to_the_bit(tmp_path, rng):
 def test_the_newest_and_the_best_are_kept(tmp_path, model):
     kept = lambda: [int(name[5:]) for name in names(tmp_path)]
     for step in range(1, 6):
-        best = {"step": 2, "val_accuracy": 0.5} if step > 1 else None
-        checkpoints.save(model, tmp_path, step, 2, best)
+        rows = [{"step": 2, "val_accuracy": 0.5}] if step > 1 else []
+        checkpoints.save(model, tmp_path, step, 2, rows)
     assert kept() == [2, 4, 5]
-    checkpoints.save(model, tmp_path, 6, 2, {"step": 6, "val_accuracy": 0.6})
+    checkpoints.save(model, tmp_path, 6, 2, [{"step": 6, "val_accuracy": 0.6}])
     assert kept() == [5, 6]
 
 

@@ -223,10 +223,7 @@ def test_the_state_is_split_along_the_largest_dimension_that_divides(
     path, shape, model_devices, axes
 ):
     devices = [f"cpu:{i}" for i in range(8)]
-    if model_devices > 1:
-        made = on_jax.model_parallel(devices, model_devices, shard_state=True)
-    else:
-        made = on_jax.fully_sharded(devices)
+    made = on_jax.ShardedModel(devices, model_devices, shard_state=True)
     variable = types.SimpleNamespace(path=path, shape=shape)
     assert made.get_variable_layout(variable).axes == axes
     assert made.num_model_replicas == 8 // model_devices

@@ -76,8 +76,8 @@ def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
     randomize(model, rng, scale=1.0)
     pictures = rng.normal(size=(2, 8, 8, 1)).astype("float32")
     run = Run(tmp_path, small_config(tmp_path, watch_every=2))
-    recorder = types.SimpleNamespace(rows=[], step=0)
-    board = TensorBoard(run, recorder, [(pictures, None)])
+    recorder = types.SimpleNamespace(run=run, rows=[], step=0)
+    board = TensorBoard(recorder, [(pictures, None)])
     board.set_model(model)
     board.on_train_begin()
     for step in (3, 6, 9):

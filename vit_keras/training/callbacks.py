@@ -15,20 +15,11 @@ from vit_keras.runs import Run
 from vit_keras.support import command_line, extras
 from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import KINDS
-from vit_keras.training import checkpoints
+from vit_keras.training import checkpoints, records
 from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.metrics import to_float
 from vit_keras.training.optimizers import inner_optimizer, put_back, use_average
-from vit_keras.training.records import (
-    NonFinite,
-    best_name,
-    best_row,
-    out_of_patience,
-    read_rollbacks,
-    read_rows,
-    write_rows,
-)
 
 
 class StepCounter(keras.callbacks.Callback):
@@ -125,7 +116,9 @@ class StopSignals:
 
 
 class Recorder(StepCounter):
-    """Adds a row to `metrics.csv` and `metrics.json` at each evaluation.
+    """Adds a row to `metrics.csv` and `metrics.json` at each evaluation; stops without patience.
+
+    It stops after `patience` evaluations that do not lower the `val_loss` in the recorded rows.
 
     A resumed run keeps the rows up to the checkpoint that it starts from. All numbers except
     `images_per_second` equal those of a run that was never stopped.
@@ -133,14 +126,14 @@ class Recorder(StepCounter):
 
     def __init__(self, run: Run, start_step: int, topology: Topology = ALONE):
         super().__init__(run, start_step)
-        self.folder, self.topology = run.folder, topology
+        self.run, self.topology = run, topology
         path = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
         meta = read_json(path) if path.exists() else {}
-        read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each one halved the learning rate
-        rows = read_rows(run.folder, meta.get("rows", 0))
+        records.read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each halved the rate
+        rows = records.read_rows(run.folder, meta.get("rows", 0))
         self.rows = [row for row in rows if row["step"] <= start_step]
-        if self.rows and topology.is_chief:
-            write_rows(run.folder, self.rows)
+        if self.rows:
+            self._write()
 
     def on_epoch_begin(self, epoch, logs=None):
         self.began, self.first_step = time.perf_counter(), self.step
@@ -165,26 +158,19 @@ class Recorder(StepCounter):
             **logs,
         }
         self.rows.append(row)
+        self._write()
+        if records.out_of_patience(self.rows, self.config.patience):
+            self.model.stop_training = True
+
+    def _write(self):
         if self.topology.is_chief:
-            write_rows(self.folder, self.rows)
+            records.write_rows(self.run.folder, self.rows)
 
 
 def weight_norm(model: keras.Model) -> float:
     """Returns the Euclidean norm of all trainable weights together."""
     arrays = map(read_variable, model.trainable_variables)
     return math.sqrt(sum(float(np.sum(np.square(a, dtype="float64"))) for a in arrays))
-
-
-class Patience(keras.callbacks.Callback):
-    """Stops after `patience` evaluations that do not lower the `val_loss` in the recorded rows."""
-
-    def __init__(self, run: Run, recorder: Recorder):
-        super().__init__()
-        self.patience, self.recorder = run.config.patience, recorder
-
-    def on_epoch_end(self, epoch, logs=None):
-        if out_of_patience(self.recorder.rows, self.patience):
-            self.model.stop_training = True
 
 
 METRICS = tuple(kind.metric for kind in KINDS.values())
@@ -198,12 +184,11 @@ class Progress(StepCounter):
     one line for each evaluation.
 
     Args:
-        run: The run.
         recorder: The callback that measures images per second; it must run earlier in the list.
     """
 
-    def __init__(self, run: Run, recorder: Recorder):
-        super().__init__(run, recorder.step)
+    def __init__(self, recorder: Recorder):
+        super().__init__(recorder.run, recorder.step)
         self.recorder = recorder
         self.bar: Any = None
 
@@ -341,7 +326,7 @@ class StopOnNonFinite(StepCounter):
         if self.unchecked is not None:
             (step, loss), self.unchecked = self.unchecked, None
             if not math.isfinite(loss := to_float(loss)):
-                raise NonFinite(f"the loss of update {step} is {loss}")
+                raise records.NonFinite(f"the loss of update {step} is {loss}")
 
 
 class StateSaver(StepCounter):
@@ -354,26 +339,18 @@ class StateSaver(StepCounter):
     evaluation first.
 
     Args:
-        run: The run.
         recorder: The callback that records the evaluations; it must run earlier in the list.
         loss_check: The callback that checks the last loss before it is saved.
         signals: The object that notes SIGTERM and Ctrl-C.
         writer: Writes the checkpoints while training goes on.
-        topology: The devices and processes of the run.
     """
 
     def __init__(
-        self,
-        run: Run,
-        recorder: Recorder,
-        loss_check: StopOnNonFinite,
-        signals: StopSignals,
-        writer: CheckpointWriter,
-        topology: Topology = ALONE,
+        self, recorder: Recorder, loss_check: StopOnNonFinite, signals, writer: CheckpointWriter
     ):
-        super().__init__(run, recorder.step)
-        self.folder, self.recorder, self.signals = run.checkpoints, recorder, signals
-        self.loss_check, self.writer, self.topology = loss_check, writer, topology
+        super().__init__(recorder.run, recorder.step)
+        self.recorder, self.topology = recorder, recorder.topology
+        self.loss_check, self.signals, self.writer = loss_check, signals, writer
 
     def on_step(self, logs):
         self.signals.begun = True
@@ -382,7 +359,7 @@ class StateSaver(StepCounter):
             self._save_if(self.step % self.config.checkpoint_every == 0)
 
     def on_epoch_end(self, epoch, logs=None):
-        best = best_row(self.recorder.rows)
+        best = records.best_row(self.recorder.rows)
         self._save_if(
             self.step % self.config.checkpoint_every == 0
             or self.step == self.config.total_steps
@@ -407,12 +384,9 @@ class StateSaver(StepCounter):
         numbers = self.topology.gather(int(self.signals.number))
         if due or numbers.any():
             self.loss_check.check()
-            best = best_row(self.recorder.rows)
-            best = best and {name: best[name] for name in ("step", best_name(best))}
-            keep, rows = self.config.keep_checkpoints, len(self.recorder.rows)
-            path = checkpoints.save(
-                self.model, self.folder, self.step, keep, best, self.topology, self.writer, rows
-            )
+            kept, rows = self.config.keep_checkpoints, self.recorder.rows
+            folder, threads = self.recorder.run.checkpoints, (self.topology, self.writer)
+            path = checkpoints.save(self.model, folder, self.step, kept, rows, *threads)
         if numbers.any():
             self.writer.wait()
             number = min(numbers[numbers > 0])  # a launcher may send SIGTERM after Ctrl-C

@@ -21,7 +21,7 @@ import threading
 import time
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ from vit_keras.models import teacher_variables
 from vit_keras.support.checks import read_json, with_checksums
 from vit_keras.support.files import recover, remove_folder, replacing, replacing_folder, sha256
 from vit_keras.training.distribution import ALONE, Topology
-from vit_keras.training.records import NonFinite, read_rollbacks
+from vit_keras.training.records import NonFinite, best_name, best_row, read_rollbacks
 
 METRICS, REPLICAS, GENERATOR = "metrics/", "replicas/", "generator"
 AT, PENDING = "@", ".part-"  # before a slice's bounds, and in its name while it is pending
@@ -128,10 +128,9 @@ def save(
     folder: pathlib.Path,
     step: int,
     keep: int,
-    best: dict | None = None,
+    rows: Sequence[dict[str, float]] = (),
     topology: Topology = ALONE,
     writer: CheckpointWriter | None = None,
-    rows: int = 0,
 ) -> pathlib.Path:
     """Writes the state of a compiled model, and deletes old checkpoints.
 
@@ -143,11 +142,11 @@ def save(
         folder: The folder of the run's checkpoints.
         step: The number of updates so far.
         keep: The number of newest checkpoints to keep.
-        best: The step and `val_accuracy` of the best evaluation; its checkpoint is kept too.
+        rows: The evaluations so far, all of which are in `metrics.json`. The checkpoint of the best
+            one is kept too.
         topology: The devices and processes of the run.
         writer: Writes a copy of the state in its thread, after the previous checkpoint. Without it,
             the checkpoint is complete when the function returns.
-        rows: The number of evaluations so far, all of which are in `metrics.json`.
 
     Returns:
         The folder of the checkpoint.
@@ -170,12 +169,13 @@ def save(
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
     write: Callable | None = functools.partial(_write_part, part, shared) if shared else None
     if topology.is_chief:
+        best = best_row(rows)
         meta = {
             "step": step,
             "backend": keras.backend.backend(),
-            "best": best,
+            "best": best and {name: best[name] for name in ("step", best_name(best))},
             "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
-            "rows": rows,
+            "rows": len(rows),
             "rollbacks": len(read_rollbacks(folder.parent)),
         }
         write = functools.partial(_write, final, arrays, meta, others, keep)

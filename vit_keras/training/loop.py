@@ -24,21 +24,11 @@ from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import COLUMNS
 from vit_keras.support.keras_internals import build_metrics
-from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.callbacks import Recorder, StopSignals
-from vit_keras.training.checkpoints import CheckpointWriter
+from vit_keras.training import callbacks, checkpoints, records
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.losses import run_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
-from vit_keras.training.records import (
-    NonFinite,
-    best_row,
-    halve_rate,
-    out_of_patience,
-    read_rollbacks,
-    record_rollback,
-)
 from vit_keras.training.set_prediction import SetPrediction
 
 
@@ -134,16 +124,16 @@ def train(
             go back.
         SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, once a checkpoint is written.
     """
-    if rollbacks := len(read_rollbacks(run.folder)):
-        compile_frozen(model, halve_rate(run.config, rollbacks))
+    if rollbacks := len(records.read_rollbacks(run.folder)):
+        compile_frozen(model, records.halve_rate(run.config, rollbacks))
     while True:
         try:
             rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
             break
-        except NonFinite as error:
+        except records.NonFinite as error:
             _go_back(model, run, error)
     topology.gather(0)  # waits until the chief has written the last checkpoint
-    if run.config.patience is not None and (best := best_row(rows)):
+    if run.config.patience is not None and (best := records.best_row(rows)):
         _load_best(model, run, best["step"])
     if rows:
         use_average(model)
@@ -154,17 +144,16 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     start = _restore(model, run, topology)
     recorder = callbacks.Recorder(run, start, topology)
     due = _evaluation_is_due(run.config, start, recorder.rows)
-    ended = start >= run.config.total_steps or out_of_patience(recorder.rows, run.config.patience)
-    if ended and not due:
+    stopped = records.out_of_patience(recorder.rows, run.config.patience)
+    if (stopped or start >= run.config.total_steps) and not due:
         return recorder.rows
-    progress = callbacks.Progress(run, recorder)
+    progress = callbacks.Progress(recorder)
     images = None if start or run.config.cache_features else _images(next(iter(batches(0))))
     shown = []
     if topology.is_chief:
-        boards = tensorboard_callbacks(run, recorder, validation, images)
-        shown = [progress, *boards, *tracker_callbacks(run)]
-    signals = StopSignals()
-    with signals.collected(), contextlib.closing(progress), CheckpointWriter(topology) as writer:
+        shown = [progress, *_boards(recorder, validation, images)]
+    signals, thread = callbacks.StopSignals(), checkpoints.CheckpointWriter(topology)
+    with signals.collected(), contextlib.closing(progress), thread as writer:
         loss_check = callbacks.StopOnNonFinite(run, start)
         watching = [
             callbacks.RestoreFitState(run, start, model, topology),
@@ -174,8 +163,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             *more_callbacks,
             recorder,
             *shown,
-            callbacks.Patience(run, recorder),
-            callbacks.StateSaver(run, recorder, loss_check, signals, writer, topology),
+            callbacks.StateSaver(recorder, loss_check, signals, writer),
         ]
         batches_from = lambda number: topology.batches(batches(number))
         if _needs_all_outputs(model, run.config):
@@ -251,16 +239,16 @@ def _fit(model, run, recorder, watching, batches_from, validation):
 
 def _go_back(model, run, error):
     """Records a rollback and compiles `model` with half the rate, or raises a detailed error."""
-    config, rollbacks = run.config, len(read_rollbacks(run.folder))
+    config, rollbacks = run.config, len(records.read_rollbacks(run.folder))
     last = checkpoints.newest(run.checkpoints)
     if config.on_nan == "stop" or rollbacks >= config.max_rollbacks:
         tried = f" ({rollbacks} of {config.max_rollbacks} rollbacks)" if rollbacks else ""
-        raise NonFinite(
+        raise records.NonFinite(
             f"training stopped{tried}: {error}. The last good checkpoint is {last}. Give a new "
             "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
         ) from error
-    record_rollback(run.folder, str(error), str(last))
-    slower = halve_rate(config, rollbacks + 1)
+    records.record_rollback(run.folder, str(error), str(last))
+    slower = records.halve_rate(config, rollbacks + 1)
     rate = slower.optimizer.learning_rate
     print(f"{error}: back to {last}, learning rate {rate:g} from now on")
     compile_frozen(model, slower)
@@ -281,23 +269,22 @@ PICTURES = 8
 PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
 
 
-def tensorboard_callbacks(run: Run, *arguments) -> list[keras.callbacks.Callback]:
-    """Returns a list with a `TensorBoard` made from these arguments.
+def _boards(recorder, validation, images):
+    """Yields the callbacks of TensorBoard and of the run's `tracker`, if any.
 
-    Without the package `tensorboard`, the list is empty, and one line on standard error says so.
-
-    Raises:
-        ImportError: If the run requests pictures with `watch_every`, and the package is not
-            installed.
+    Without the package `tensorboard`, which only `watch_every` needs, standard error says so.
     """
+    config = recorder.run.config
     try:
         extras.check("tensorboard", **PACKAGE)
     except ImportError as error:
-        if run.config.watch_every:
+        if config.watch_every:
             raise
         print(error, file=sys.stderr)
-        return []
-    return [TensorBoard(run, *arguments)]
+    else:
+        yield TensorBoard(recorder, validation, images)
+    if config.tracker != "none":
+        yield TRACKERS[config.tracker](recorder.run)
 
 
 class TensorBoard(keras.callbacks.Callback):
@@ -307,16 +294,16 @@ class TensorBoard(keras.callbacks.Callback):
     held-out pictures.
 
     Args:
-        run: The run.
         recorder: The callback that records the rows; it must run earlier in the list.
         validation: The held-out batches.
         images: Training images `(B, H, W, C)` to show once, at the beginning of a run.
     """
 
-    def __init__(self, run: Run, recorder: Recorder, validation, images=None):
+    def __init__(self, recorder: callbacks.Recorder, validation, images=None):
         super().__init__()
-        self.folder, self.recorder, self.images = run.folder / "tensorboard", recorder, images
-        self.watch_every, self.validation = run.config.watch_every, validation
+        self.folder, self.recorder = recorder.run.folder / "tensorboard", recorder
+        self.watch_every = recorder.run.config.watch_every
+        self.validation, self.images = validation, images
         self.files: dict[str, EventFile] = {}
 
     def on_train_begin(self, logs=None):
@@ -402,16 +389,6 @@ def to_unit(images: np.ndarray) -> np.ndarray:
     images = np.asarray(images, "float32")[..., : 3 if np.shape(images)[-1] >= 3 else 1]
     low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
     return (images - low) / np.maximum(high - low, 1e-12)
-
-
-def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
-    """Returns a list with the callback of the run's `tracker`; it is empty for "none".
-
-    Raises:
-        ImportError: If the tracker's package is missing.
-    """
-    name = run.config.tracker
-    return [] if name == "none" else [TRACKERS[name](run)]
 
 
 def _mlflow(run):

@@ -43,10 +43,8 @@ class R2(keras.metrics.R2Score):
 
 
 SIDE = 100  # pixels of a picture in `box_precision`, where sizes do not matter
-METRICS: dict[str, Callable[[int], Any]] = {
+METRICS: dict[str, Callable[[int], Any]] = {  # of kinds without `OF_ALL_OUTPUTS`
     "classes": lambda outputs: ["accuracy"],
-    "labels": lambda outputs: [],  # `EvaluateLabels` adds the figure for held-out images
-    "boxes": lambda outputs: [],
     "numbers": lambda outputs: [R2()],  # of standardized numbers
     "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],
 }
@@ -108,10 +106,8 @@ class EvaluateLabels(keras.callbacks.Callback):
     def __init__(self, model: keras.Model, config, validation, topology: Topology, callbacks):
         super().__init__()
         self.callbacks, self.topology = callbacks, topology
-        self.loss, self.validation = (
-            build_loss(config, task_of(model)),
-            topology.batches(validation),
-        )
+        self.loss = build_loss(config, task_of(model))
+        self.validation = topology.batches(validation)
         images = len(validation) * config.batch_eval // topology.process_count
         with topology.scope():
             self.judge = type(model)(model.input, model.output)
@@ -258,5 +254,6 @@ def run_metrics(model, config) -> list:
     elif config.pretext.is_active:
         return ["accuracy"] if config.pretext.predicts_colors else []
     else:
-        return METRICS[task_of(model).kind](model.output.shape[-1])
+        made = METRICS.get(task_of(model).kind)
+        return made(model.output.shape[-1]) if made else []
     return [keras.metrics.MeanMetricWrapper(fn, name=name) for name, fn in functions.items()]

@@ -13,7 +13,7 @@ import pkgutil
 
 import keras
 
-from vit_keras.support.checks import check_defaults
+from vit_keras.support.checks import Rule, check_defaults, check_rules
 from vit_keras.training.distribution.topology import (
     ALONE,
     Cluster,
@@ -47,6 +47,25 @@ UNSUPPORTED = {  # (backend, distribution): what to do instead
     ("torch", "model_parallel"): "Use KERAS_BACKEND=jax",
     ("tensorflow", "model_parallel"): "Use KERAS_BACKEND=jax",
 }
+SPLIT: Rule = (
+    ("shard_state", "distribution"),
+    lambda split, distribution: not split or distribution != "none",
+    "the state is split over the devices of a `distribution` other than none",
+)
+IN_PARTS: tuple[Rule, ...] = (  # on backends whose devices or processes compute their own losses
+    (
+        "pretext.objective",
+        lambda objective: objective != "dino",
+        "none, masked_patch or mae with a `distribution` on this backend, since dino needs the "
+        "teacher's outputs for the whole batch. KERAS_BACKEND=jax allows it",
+    ),
+    (
+        "model.dtype",
+        lambda dtype: dtype != "mixed_float16",
+        "float32 or mixed_bfloat16 with a `distribution` on this backend, where each copy of the "
+        "model would skip different updates. KERAS_BACKEND=jax allows it",
+    ),
+)
 
 
 @contextlib.contextmanager
@@ -111,59 +130,38 @@ def _check(config, mode, cluster):
     backend = keras.backend.backend()
     if instead := UNSUPPORTED.get((backend, mode)):
         raise ValueError(f"`distribution` {mode} does not exist on {backend}. {instead}")
-    if backend != "jax":
-        where = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
-        check_defaults(config, ("shard_state",), where)
-    if config.shard_state and config.distribution == "none":
-        raise ValueError(
-            "`shard_state` splits the state over the devices of a `distribution`. Received: "
-            "distribution=none. Set data_parallel, model_parallel, multi_worker or auto, or "
-            "shard_state=false on one device"
-        )
-    if mode == "none":
-        return
+    for names, where in _excluded(mode, cluster, backend):
+        check_defaults(config, names, where)
+    check_rules(config, None, [SPLIT, *(IN_PARTS if backend != "jax" and mode != "none" else ())])
+
+
+def _excluded(mode, cluster, backend):
+    """Yields fields that must keep their defaults, and the reason."""
     where = f"`distribution` {mode}"
-    check_defaults(config, ("on_nan",), f"{where}, whose processes see their own losses first")
-    if cluster:
-        alone = f"{where}, whose first process cannot run the model alone"
-        check_defaults(config, ("watch_every", "fewshot_every"), alone)
-    if backend == "tensorflow":
-        names = ("optimizer.accumulation_steps", "steps_per_execution")
-        check_defaults(config, names, f"{where} on tensorflow. KERAS_BACKEND=jax allows more")
     if backend != "jax":
-        _check_engine(config, mode, backend)
-
-
-def _check_engine(config, mode, backend):
-    """Refuses options that TensorFlow's strategies and torch's processes do not support."""
-    if config.pretext.is_dino:
-        raise ValueError(
-            f"`pretext.objective` dino needs the teacher's outputs for the whole batch, which "
-            f"`distribution` {mode} on {backend} computes in parts. Use KERAS_BACKEND=jax"
-        )
-    if config.model.dtype == "mixed_float16":
-        raise ValueError(
-            f"`distribution` {mode} on {backend} cannot scale the loss: each copy of the model "
-            "would skip different updates. Received: model.dtype=mixed_float16. Use "
-            "mixed_bfloat16, or KERAS_BACKEND=jax"
-        )
+        every = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
+        yield ("shard_state",), every
+    if mode != "none":
+        yield ("on_nan",), f"{where}, whose processes see their own losses first"
+    if mode != "none" and cluster:
+        alone = f"{where}, whose first process cannot run the model alone"
+        yield ("watch_every", "fewshot_every"), alone
+    if mode != "none" and backend == "tensorflow":
+        names = ("optimizer.accumulation_steps", "steps_per_execution")
+        yield names, f"{where} on tensorflow. KERAS_BACKEND=jax allows more"
 
 
 def _check_devices(config, mode, topology):
     replicas, steps = topology.replicas, config.optimizer.accumulation_steps
     if mode != "none" and topology.devices < 2:
         raise ValueError(f"`distribution` {mode} needs several devices. Received: 1 device")
-    if config.batch % (replicas * steps):
-        raise ValueError(
-            "`batch` must be a multiple of the copies of the model times "
-            f"`optimizer.accumulation_steps`. Received: batch={config.batch}, {replicas} copies, "
-            f"accumulation_steps={steps}"
-        )
-    if config.batch_eval % replicas:
-        raise ValueError(
-            "`batch_eval` must be a multiple of the copies of the model. "
-            f"Received: batch_eval={config.batch_eval}, {replicas} copies"
-        )
+    for name, parts in {"batch": replicas * steps, "batch_eval": replicas}.items():
+        if getattr(config, name) % parts:
+            times = " times `optimizer.accumulation_steps`" if parts != replicas else ""
+            raise ValueError(
+                f"`{name}` must be a multiple of the copies of the model{times}, {parts}. "
+                f"Received: {getattr(config, name)}"
+            )
 
 
 def _accelerators():

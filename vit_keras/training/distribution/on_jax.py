@@ -38,10 +38,10 @@ class JaxTopology(Topology):
             self._exit_stack.callback(jax.distributed.shutdown)
         devices = keras.distribution.list_devices()
         self.devices = len(devices)
-        if mode == "model_parallel":
-            distribution = model_parallel(devices, config.model_devices, config.shard_state)
-        elif config.shard_state:
-            distribution = fully_sharded(devices)
+        distribution: keras.distribution.Distribution
+        if mode == "model_parallel" or config.shard_state:
+            shared = config.model_devices if mode == "model_parallel" else 1
+            distribution = ShardedModel(devices, shared, config.shard_state)
         else:
             distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
         self.replicas = distribution.num_model_replicas
@@ -77,78 +77,35 @@ def _bounds(index, shape):
     return "@" + ",".join(f"{start}:{stop}" for start, stop in spans)
 
 
-def model_parallel(
-    devices: list[str], model_devices: int, shard_state: bool = False
-) -> keras.distribution.ModelParallel:
-    """A distribution where groups of `model_devices` devices share a copy, split by `LAYOUT`.
+class ShardedModel(keras.distribution.ModelParallel):
+    """A distribution that splits copies of the model by `LAYOUT`, or the state over the copies.
+
+    With `shard_state`, a variable with at least `SMALLEST` numbers is split along its largest
+    dimension that the number of copies divides. The optimizer's variables are split like their
+    weights. Other variables stay whole on every device. Each device gathers the weights of a layer
+    when it computes with them (ZeRO, stage 3, arXiv 1910.02054; PyTorch's FSDP, arXiv 2304.11277).
 
     Args:
         devices: The names of the devices of all processes.
-        model_devices: The number of devices that share one copy.
-        shard_state: Whether the copies also share the state, as in `fully_sharded`.
-
-    Raises:
-        ValueError: If `model_devices` is below 2 or does not divide the number of devices.
-    """
-    if model_devices < 2 or len(devices) % model_devices:
-        raise ValueError(
-            "`model_devices`, the devices that share one copy of the model, must be 2 or more and "
-            f"divide the number of devices. Received: model_devices={model_devices}, "
-            f"{len(devices)} devices"
-        )
-    shape = (len(devices) // model_devices, model_devices)
-    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
-    return _ByRule(mesh, LAYOUT, shard_state)
-
-
-def fully_sharded(devices: list[str]) -> keras.distribution.ModelParallel:
-    """A distribution where each device holds part of the state and computes part of the batch.
-
-    A variable with at least `SMALLEST` numbers is split along its largest dimension that the number
-    of devices divides. The optimizer's variables are split like their weights. Other variables stay
-    whole on every device. Each device gathers the weights of a layer when it computes with them
-    (ZeRO, stage 3, arXiv 1910.02054; PyTorch's FSDP, arXiv 2304.11277).
-
-    Args:
-        devices: The names of the devices of all processes.
-    """
-    mesh = keras.distribution.DeviceMesh((len(devices),), ("batch",), devices)
-    return _ByRule(mesh, {}, shard_state=True)
-
-
-class _ByRule(keras.distribution.ModelParallel):
-    """Splits variables by a map of layouts; unlike JAX's, its errors name the variable.
-
-    Args:
-        mesh: The devices; the axis "batch" splits the images, and "model" a copy of the model.
-        layouts: The axes that split the dimensions of a variable, by patterns of its path.
-        shard_state: Whether "batch" also splits the variables, as in `fully_sharded`.
+        model_devices: The number of devices that share one copy; it must divide that of all.
+        shard_state: Whether the copies share the state.
     """
 
-    def __init__(self, mesh, layouts, shard_state):
+    def __init__(self, devices: list[str], model_devices: int = 1, shard_state: bool = False):
+        shape = (len(devices) // model_devices, model_devices)
+        mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
         layout_map = keras.distribution.LayoutMap(mesh)
-        for path, axes in layouts.items():
+        for path, axes in LAYOUT.items() if model_devices > 1 else ():
             layout_map[path] = axes
         super().__init__(layout_map=layout_map, batch_dim_name="batch", auto_shard_dataset=False)
         self.shard_state = shard_state
 
     def get_variable_layout(self, variable):
         layout = super().get_variable_layout(variable)
-        for i, axis in enumerate(layout.axes):
-            if axis == "model" and variable.shape[i] % self.device_mesh.shape[1]:
-                raise ValueError(
-                    f"Dimension {i} of {variable.path!r}, {tuple(variable.shape)}, must be a "
-                    "multiple of `model_devices`. Received: "
-                    f"model_devices={self.device_mesh.shape[1]}"
-                )
-        return self._sharded(layout, variable.shape) if self.shard_state else layout
-
-    def _sharded(self, layout, shape):
-        """Splits the dimension that `axis_to_split` names."""
-        axis = axis_to_split(shape, self.num_model_replicas, tuple(layout.axes))
-        if axis is None:
-            return layout
         axes = list(layout.axes)
+        axis = axis_to_split(variable.shape, self.num_model_replicas, tuple(axes))
+        if axis is None or not self.shard_state:
+            return layout
         axes[axis] = "batch"
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
