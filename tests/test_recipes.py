@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from studies.results import published, rows_of
 from tests.helpers import ROOT
 from tools import recipe_table
 from vit_keras.config import DinoConfig, OptimizerConfig, PretextConfig, parse_config
@@ -12,32 +13,9 @@ from vit_keras.config import DinoConfig, OptimizerConfig, PretextConfig, parse_c
 pytestmark = pytest.mark.once
 CONFIGS = ROOT / "configs"
 
-# Table 3: variants, images, epochs, learning rate, decay, weight decay, dropout, clip.
-JFT, IMAGENET_21K, IMAGENET = 303_000_000, 14_197_122, 1_281_167
-TABLE_3 = {
-    "jft_b16": (("B/16", "B/32"), JFT, 7, 8e-4, "linear", 0.1, 0.0, None),
-    "jft_l32": (("L/32",), JFT, 7, 6e-4, "linear", 0.1, 0.0, None),
-    "jft_l16": (("L/16",), JFT, 14, 4e-4, "linear", 0.1, 0.0, None),
-    "jft_h14": (("H/14",), JFT, 14, 3e-4, "linear", 0.1, 0.0, None),
-    "jft_r50": (("R50x1", "R50x2"), JFT, 7, 1e-3, "linear", 0.1, 0.0, None),
-    "jft_r101": (("R101x1",), JFT, 7, 8e-4, "linear", 0.1, 0.0, None),
-    "jft_r152": (("R152x1", "R152x2"), JFT, 7, 6e-4, "linear", 0.1, 0.0, None),
-    "jft_r50_b16": (("R50+B/16", "R50+B/32"), JFT, 7, 8e-4, "linear", 0.1, 0.0, None),
-    "jft_r50_l32": (("R50+L/32",), JFT, 7, 2e-4, "linear", 0.1, 0.0, None),
-    "jft_r50_l16": (("R50+L/16",), JFT, 14, 4e-4, "linear", 0.1, 0.0, None),
-    "imagenet21k_b16": (("B/16", "B/32"), IMAGENET_21K, 90, 1e-3, "linear", 0.03, 0.1, None),
-    "imagenet21k_l16": (("L/16", "L/32"), IMAGENET_21K, 90, 1e-3, "linear", 0.03, 0.1, None),
-    "imagenet_vit": (("B/16", "L/16"), IMAGENET, 300, 3e-3, "cosine", 0.3, 0.1, 1.0),
-}
-# Table 4: steps, learning rates, percentage of the development split.
-SMALL = (0.001, 0.003, 0.01, 0.03)
-TABLE_4 = {
-    "imagenet": (20_000, (0.003, 0.01, 0.03, 0.06), 1),
-    "cifar100": (10_000, SMALL, 2),
-    "cifar10": (10_000, SMALL, 2),
-    "pets": (500, SMALL, 10),
-    "flowers": (500, SMALL, 10),
-}
+TABLE_3, TABLE_4 = ({row["config"]: row for row in rows_of(f"table{n}")} for n in (3, 4))
+DEV_PERCENT = {"imagenet": 1, "cifar100": 2, "cifar10": 2, "pets": 10, "flowers": 10}
+IMAGENET = published("table3")["images"]["ImageNet"]
 # AugReg, Section 3: layers and magnitude of RandAugment, alpha of MixUp.
 AUGREG = {
     "none": (0, 0, 0.0),
@@ -64,41 +42,49 @@ def test_every_table_has_its_files():
     assert {f"augreg/{name}" for name in (*AUGREG, "imagenet", "imagenet21k")} < names
 
 
+def variants_of(models):
+    """The variants of a row, such as B/16 and B/32 of "ViT-B/{16,32}"."""
+    text = models.replace("ViT-", "").replace("*", "{B/16,L/16}")
+    stem, *sizes = re.split("[{,}]", text)
+    return [stem + size for size in sizes if size] or [stem]
+
+
 @pytest.mark.parametrize("name", TABLE_3)
 def test_pretraining_recipes_equal_table_3(name):
-    variants, images, epochs, rate, decay, weight_decay, dropout, clip = TABLE_3[name]
-    config = read(f"pretrain/{name}")
+    row, (variant, *others) = TABLE_3[name], variants_of(TABLE_3[name]["models"])
+    config, images = read(f"pretrain/{name}"), published("table3")["images"][row["dataset"]]
     head = (CONFIGS / "pretrain" / f"{name}.yaml").read_text().split("name:")[0]
-    assert config.model.variant == variants[0] and all(f" {other}" in head for other in variants)
-    assert config.batch == 4096 and config.model.image_size == 224
-    assert config.total_steps == pytest.approx(images * epochs / 4096, abs=0.5)
-    optimizer = config.optimizer
-    assert (optimizer.name, optimizer.beta_1, optimizer.beta_2) == ("adamw", 0.9, 0.999)
-    assert (optimizer.learning_rate, optimizer.decay_type) == (rate, decay)
-    assert (optimizer.weight_decay, optimizer.grad_norm_clip) == (weight_decay, clip)
-    assert optimizer.warmup_steps == 10_000 and config.model.dropout_rate == dropout
+    assert config.model.variant == variant and all(f" {other}" in head for other in others)
+    assert config.total_steps == pytest.approx(images * row["epochs"][-1] / 4096, abs=0.5)
+    optimizer, model = config.optimizer, config.model
+    found = {"batch": config.batch, **vars(model), **vars(optimizer)}
+    for field, value in published("table3")["shared"].items():
+        assert found[field] == value
+    assert (optimizer.name, optimizer.decay_type) == ("adamw", row["decay"])
+    assert optimizer.grad_norm_clip == (1.0 if name == "imagenet_vit" else None)
+    for field in ("learning_rate", "weight_decay"):
+        assert found[field] == row[field]
+    assert model.dropout_rate == row["dropout"]
 
 
-@pytest.mark.parametrize("name", [*TABLE_4, "vtab", "imagenet_l16_512", "imagenet_h14_518"])
+@pytest.mark.parametrize("name", [*TABLE_4, "imagenet_l16_512", "imagenet_h14_518"])
 def test_fine_tuning_recipes_equal_table_4(name):
-    config = read(f"finetune/{name}")
-    steps, rates, percent = TABLE_4.get(name, (20_000, None, None))
-    optimizer = config.optimizer
-    assert config.batch == 512 and config.model.weights == "imagenet21k"
-    assert (optimizer.name, optimizer.momentum, optimizer.decay_type) == ("sgd", 0.9, "cosine")
-    assert (optimizer.weight_decay, optimizer.grad_norm_clip) == (0.0, 1.0)
-    if name == "vtab":
-        assert (config.total_steps, optimizer.learning_rate) == (2500, 0.01)
-        return
-    assert config.total_steps == steps
-    if rates is None:  # Table 2
-        variant, size = ("L/16", 512) if "l16" in name else ("H/14", 518)
-        assert (config.model.variant, config.model.image_size) == (variant, size)
+    config, row = read(f"finetune/{name}"), TABLE_4.get(name, {"steps": 20_000})
+    model, optimizer = config.model, config.optimizer
+    found = {"batch": config.batch, **vars(model), **vars(optimizer)}
+    shared = {**published("table4")["shared"]}
+    if "learning_rates" not in row:  # Table 2
+        shared["image_size"] = int(name[-3:])
+        assert model.variant == {"l16": "L/16", "h14": "H/14"}[name.split("_")[1]]
         assert optimizer.ema_decay == 0.9999
-    else:
-        assert config.model.image_size == 384
-        assert (config.grid.learning_rates, config.grid.dev_percent) == (rates, percent)
-        assert optimizer.learning_rate in rates and len(config.grid.seeds) == 3
+    for field, value in shared.items():
+        assert found[field] == value
+    assert (optimizer.name, optimizer.decay_type) == ("sgd", "cosine")
+    assert (config.total_steps, model.weights) == (row["steps"], "imagenet21k")
+    assert optimizer.learning_rate in row.get("learning_rates", [optimizer.learning_rate])
+    if name in DEV_PERCENT:
+        assert list(config.grid.learning_rates) == row["learning_rates"]
+        assert config.grid.dev_percent == DEV_PERCENT[name] and len(config.grid.seeds) == 3
 
 
 # Images per update, updates, optimizer, objective: Appendix B.1.2; arXiv 2111.06377, Table 8, at

@@ -64,12 +64,6 @@ def test_finetune_moves_lower_blocks_less(photos, checkpoint, tmp_path):
     assert recorded.patience and report["images"] == 4  # of 20, the test pictures are not used
 
 
-@pytest.mark.nightly
-def test_linear_moves_the_head_alone(photos, checkpoint, tmp_path):
-    distances = moved("finetune/linear", photos, checkpoint, tmp_path / "run")
-    assert max(distances.values()) == 0
-
-
 def test_small_starts_anew(photos, tmp_path):
     words = ["--config", "scratch/small", "--dataset", f"folder:{photos}", "--epochs", "1"]
     run(["train", *words, "--workdir", str(tmp_path / "run")])

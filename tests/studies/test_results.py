@@ -4,35 +4,17 @@ import csv
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import studies
 from studies import figure5
 from studies.command import COMMAND, PROGRAM
-from studies.plots import bars, lines, side_by_side
 from studies.results import Mean, published, rows_of
 from studies.table5 import paper_rows
-from tests.test_recipes import TABLE_3, TABLE_4
 from vit_keras import commands
 
 
 def rows_by(name, key):
     return {row[key]: row for row in rows_of(name)}
-
-
-@pytest.mark.once
-def test_tables_3_and_4_are_the_tables_of_the_recipes_tests():
-    rows, images = rows_by("table3", "config"), published("table3")["images"]
-    assert rows.keys() == TABLE_3.keys()
-    for config, (_, count, epochs, *rest) in TABLE_3.items():
-        row = rows[config]
-        values = [row[key] for key in ("learning_rate", "decay", "weight_decay", "dropout")]
-        assert values == rest[:4] and images[row["dataset"]] == count
-        assert row["epochs"][-1] == epochs
-    rows = rows_by("table4", "config")
-    assert rows.keys() == TABLE_4.keys() | {"vtab"}
-    for config, (steps, rates, _) in TABLE_4.items():
-        assert (rows[config]["steps"], rows[config]["learning_rates"]) == (steps, list(rates))
 
 
 @pytest.mark.once
@@ -62,22 +44,6 @@ def test_a_mean_has_the_standard_deviation_of_a_sample():
     mean = Mean.of([1.0, 2.0, 6.0])
     assert mean == (3.0, pytest.approx(np.std([1, 2, 6], ddof=1)))
     assert f"{mean:.1f}" == "3.0 ± 2.6" and f"{Mean.of([2.0]):.1f}" == "2.0"
-
-
-@pytest.mark.once
-def test_pictures_are_drawn_and_joined(tmp_path):
-    series = {"ViT": {"a": Mean(1.0, 0.1), "b": None}, "BiT": {"a": 2.0, "b": 3.0}}
-    bars({"ours": series, "paper": {"": {"a": 0.5}}}, "accuracy", tmp_path / "bars.png")
-    curves = {"ViT-B": {1: 2.0, 10: Mean(3.0, 0.2)}, "ViT-L": {1: None, 10: 4.0}}
-    lines({"ours": curves}, ("x", "y"), tmp_path / "lines.png")
-    paths = [tmp_path / "bars.png", tmp_path / "lines.png"]
-    side_by_side(paths, tmp_path / "both.png")
-    left, right, both = (
-        np.asarray(Image.open(p).convert("RGB")) for p in [*paths, tmp_path / "both.png"]
-    )
-    assert both.shape == (max(len(left), len(right)), left.shape[1] + right.shape[1], 3)
-    top = (len(both) - len(left)) // 2
-    np.testing.assert_array_equal(both[top : top + len(left), : left.shape[1]], left)
 
 
 def run(arguments):

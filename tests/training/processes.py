@@ -1,8 +1,8 @@
 """Starts the processes of a run, and compares what they leave."""
 
 import contextlib
-import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tests.helpers import ROOT, assert_close
-from vit_keras.training import checkpoints
+from tests.training.small import assert_same_state, by_path, rows_of
 
 WORKER = ROOT / "tests" / "training" / "distribution_worker.py"
 RUN = [
@@ -58,17 +58,13 @@ def start_processes(task, folder, mode, arguments=RUN, count=2):
 
 def weights(folder, step=20):
     """A checkpoint's model and optimizer, without keys' biases, whose gradients are rounding."""
-    path = folder / "checkpoints" / f"step_{step:09d}"
-    meta = checkpoints.read_meta(path)
-    with checkpoints.State(path, meta) as state:
-        names = [n for n in meta["variables"] if "metrics/" not in n]
-        values = [(meta["variables"][n][0], state[n]) for n in names]
-    return [(k, v) for k, v in values if "key/bias" not in k and "key_bias" not in k]
+    arrays, skipped = by_path(folder, step), re.compile("key[/_]bias|^(loss|accuracy)/")
+    return {path: array for path, array in arrays.items() if not skipped.search(path)}
 
 
 def assert_same_training(folder, alone):
     """Losses agree within 1e-5, also on held-out images, whose last batch is padded."""
-    rows, expected = (json.loads((f / "metrics.json").read_text()) for f in (folder, alone))
+    rows, expected = map(rows_of, (folder, alone))
     assert [row["step"] for row in rows] == [5, 10, 15, 20]
     for name in ("loss", "val_loss"):
         found, right = ([row[name] for row in some] for some in (rows, expected))
@@ -79,16 +75,9 @@ def assert_same_training(folder, alone):
         np.testing.assert_allclose(found, right, atol=1e-6)
     found, right = weights(folder), weights(alone)
     assert len(found) == len(right) > 40
-    for (name, value), (_, expected) in zip(found, right):
-        assert_close(value, expected, rtol=1e-4, floor=1, name=name)
+    for name, expected in right.items():
+        assert_close(found[name], expected, rtol=1e-4, floor=1, name=name)
 
 
 def assert_identical(folder, other, step=20):
-    for (name, found), (_, expected) in zip(weights(folder, step), weights(other, step)):
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-
-
-def rows_of(folder):
-    """The rows of metrics, without what the clock measured."""
-    rows = json.loads((folder / "metrics.json").read_text())
-    return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+    assert_same_state(weights(folder, step), weights(other, step))

@@ -122,10 +122,17 @@ def without_rate(rows):
     return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
 
 
+def rows_of(folder):
+    """The recorded rows of a run, as `without_rate`."""
+    return without_rate(json.loads((folder / "metrics.json").read_text()))
+
+
 def by_path(folder, step):
     """The arrays in a checkpoint of a run, by the paths of their variables."""
-    meta = json.loads((folder / "checkpoints" / f"step_{step:09d}" / "meta.json").read_text())
-    return {meta["variables"][n][0]: array for n, array in state(folder, step).items() if "/" in n}
+    path = folder / "checkpoints" / f"step_{step:09d}"
+    meta = checkpoints.read_meta(path)
+    with checkpoints.State(path, meta) as read:
+        return {path: read[name] for name, (path, *_) in meta["variables"].items()}
 
 
 class Killed(Exception):
@@ -204,6 +211,5 @@ def assert_killed_run_is(trained, folder):
 def assert_same_run(folder, other, step):
     """Two folders have the same bits and the same rows; returns the rows."""
     assert_same_state(state(folder, step), state(other, step))
-    rows = [json.loads((place / "metrics.json").read_text()) for place in (folder, other)]
-    assert without_rate(rows[0]) == without_rate(rows[1])
-    return rows[0]
+    assert rows_of(folder) == rows_of(other)
+    return rows_of(folder)

@@ -147,17 +147,6 @@ def test_a_number_that_is_not_finite_stops_all_processes(tmp_path, model, rng):
     assert not any(tmp_path.iterdir())
 
 
-def test_dropout_continues_where_it_was(tmp_path, model, rng):
-    """Checkpoints hold dropout's seeds, which `.keras` files leave out."""
-    images = rng.normal(size=(4, 4, 4, 1)).astype("float32")
-    model(images, training=True)
-    checkpoints.save(model, tmp_path, 1, keep=1)
-    expected = to_numpy(model(images, training=True))
-    assert np.abs(to_numpy(model(images, training=True)) - expected).max() > 1e-3
-    checkpoints.restore(model, tmp_path)
-    np.testing.assert_array_equal(to_numpy(model(images, training=True)), expected)
-
-
 def test_bfloat16_is_restored_to_the_bit(tmp_path, rng):
     config = small_config(tmp_path, optimizer={"name": "sgd", "momentum_dtype": "bfloat16"})
     model = small_model(config)

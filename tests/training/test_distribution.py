@@ -17,10 +17,9 @@ from tests.training.processes import (
     WORKER,
     assert_identical,
     assert_same_training,
-    rows_of,
     start_processes,
 )
-from tests.training.small import copy_as_killed
+from tests.training.small import copy_as_killed, rows_of
 from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import read_config

@@ -11,7 +11,6 @@ from keras import ops
 from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from tests.reference import log_softmax
-from vit_keras import models
 from vit_keras.config import Config
 from vit_keras.data.batches import Batches
 from vit_keras.layers.backends import lookup
@@ -46,44 +45,31 @@ def of(config, task, targets, outputs):
     return float(to_numpy(build_loss(config, task)(targets, outputs)))
 
 
-def test_unknown_labels_add_nothing_to_the_loss_or_its_gradient(rng, logits, unknown):
-    labels = rng.integers(0, 2, logits.shape).astype("float32")
-    terms = np.logaddexp(0, logits) - labels * logits
-    expected = np.where(unknown, 0, terms).sum(axis=-1).mean()
-    task, targets = Task("labels"), with_unknown(labels, unknown)
-    assert of(Config(), task, targets, logits) == pytest.approx(expected, rel=1e-5)
-    images = keras.Input((OUTPUTS,))
-    head = keras.layers.Dense(OUTPUTS, name="head")
-    model = keras.Model(images, head(images))
-    model.compile("sgd", build_loss(Config(), task))
-    model.train_on_batch(logits, targets)
-    assert np.isfinite(to_numpy(head.kernel)).all()
-
-
-def test_labels_are_weighted_and_focused(rng, logits, unknown):
+@pytest.mark.parametrize(("loss", "gamma"), [("sigmoid", 0.0), ("focal", 1.5)])
+def test_unknown_labels_add_nothing_to_the_loss_or_its_gradient(rng, logits, unknown, loss, gamma):
     labels = rng.integers(0, 2, logits.shape).astype("float32")
     p = 1 / (1 + np.exp(-logits.astype("float64")))
-    right = np.where(labels == 1, p, 1 - p)
-    shares = np.array([0.5, 0.2, 0.01])
-    terms = -np.log(right) * (1 - right) ** 1.5 * np.where(labels == 1, (1 - shares) / shares, 1)
+    right, shares = np.where(labels == 1, p, 1 - p), np.array([0.5, 0.2, 0.01])
+    weights = np.where(labels == 1, (1 - shares) / shares, 1) if gamma else 1
+    terms = -np.log(right) * (1 - right) ** gamma * weights
     expected = np.where(unknown, 0, terms).sum(axis=-1).mean()
-    config = Config(task="labels", loss="focal", focal_gamma=1.5, balance="weights")
-    task = Task("labels", shares=tuple(shares))
-    assert of(config, task, with_unknown(labels, unknown), logits) == pytest.approx(
-        expected, rel=1e-4
-    )
+    balance = "weights" if gamma else "none"
+    config = Config(task="labels", loss=loss, focal_gamma=gamma or 2.0, balance=balance)
+    task, targets = Task("labels", shares=tuple(shares)), with_unknown(labels, unknown)
+    assert of(config, task, targets, logits) == pytest.approx(expected, rel=1e-4)
+    head = keras.layers.Dense(OUTPUTS, name="head")
+    model = keras.Sequential([keras.Input((OUTPUTS,)), head])
+    model.compile("sgd", build_loss(config, task))
+    model.train_on_batch(logits, targets)
+    assert np.isfinite(to_numpy(head.kernel)).all()
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
 def test_numbers_that_are_unknown_add_nothing(rng, logits, unknown, loss):
     numbers = rng.normal(size=logits.shape).astype("float32")
-    error = np.abs(logits - numbers)
-    terms = {
-        "mse": error**2,
-        "mae": error,
-        "huber": np.where(error <= 1, error**2 / 2, error - 0.5),
-    }[loss]
-    known = ~unknown
+    error, known = np.abs(logits - numbers), ~unknown
+    huber = np.where(error <= 1, error**2 / 2, error - 0.5)
+    terms = {"mse": error**2, "mae": error, "huber": huber}[loss]
     expected = ((terms * known).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)).mean()
     value = of(Config(loss=loss), Task("numbers"), with_unknown(numbers, unknown), logits)
     assert value == pytest.approx(expected, rel=1e-5)
@@ -94,8 +80,7 @@ def test_rare_classes_weigh_more(rng, logits, loss):
     shares, smoothing = np.array([0.9, 0.09, 0.01]), 0.1 if loss == "softmax" else 0.0
     targets = np.eye(3, dtype="float32")[rng.integers(0, 3, COUNT)]
     targets = 0.7 * targets + 0.3 * targets[::-1]  # mixed
-    adjusted = logits + (np.log(shares) if loss == "logit_adjusted" else 0)
-    logs = adjusted - np.log(np.exp(adjusted).sum(axis=-1, keepdims=True))
+    logs = log_softmax(logits + (np.log(shares) if loss == "logit_adjusted" else 0))
     focus = (1 - np.exp(logs)) ** (2.0 if loss == "focal" else 0.0)
     smoothed = smoothing / 3 + (1 - smoothing) * targets
     weights = (targets / (3 * shares)).sum(axis=-1)
@@ -276,24 +261,3 @@ def test_loss_and_gradient_are_those_of_transformers(rng, weights):
     assert_close(to_numpy(function(ops.convert_to_tensor(y_pred))), value, rtol=1e-5)
     (actual,) = lookup("gradients")(function, [ops.convert_to_tensor(y_pred)])
     assert_close(to_numpy(actual), gradient, rtol=1e-5)
-
-
-@pytest.mark.on("torch")
-@pytest.mark.parametrize("head", ["tokens", "patches"])
-def test_a_detector_learns_to_find_a_square(rng, head):
-    count = 16
-    images, y_true = np.zeros((count, 24, 24, 3), "float32"), np.full((count, 2, 5), -1, "float32")
-    for image, rows in zip(images, y_true):
-        top, left = 6 * rng.integers(0, 3, 2)
-        image[top : top + 12, left : left + 12] = 1
-        rows[1] = [1, (left + 6) / 24, (top + 6) / 24, 0.5, 0.5]
-    base = models.VisionTransformer(24, 6, 24, 2, 2, 48, num_classes=3, seed=1)
-    model = models.detector(base, num_classes=2, head=head, num_tokens=4, seed=1)
-    joined = models.with_joined_boxes(model)
-    joined.compile(keras.optimizers.Adam(3e-3), SetPrediction())
-    losses = joined.fit(images, y_true, batch_size=16, epochs=50, verbose=0).history["loss"]
-    assert losses[-1] < 0.5 * losses[0]
-    outputs = {name: to_numpy(x) for name, x in model(images).items()}
-    best = outputs["logits"][..., 1].argmax(axis=1)  # the token of the square's class
-    boxes = outputs["boxes"][np.arange(count), best]
-    assert np.abs(boxes - y_true[:, 1, 1:]).mean() < 0.12

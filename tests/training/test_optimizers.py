@@ -19,7 +19,7 @@ from tests.update_reference import (
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.runs import Run
-from vit_keras.training import SGD, WarmupDecay, build_optimizer, freeze
+from vit_keras.training import WarmupDecay, build_optimizer, freeze
 from vit_keras.training.callbacks import PatchKeepRates
 from vit_keras.training.optimizers import num_blocks, rate_multiplier
 
@@ -189,18 +189,6 @@ def test_a_loaded_optimizer_decays_only_kernels(rng, tmp_path, config):
         decay = config.weight_decay * path.endswith("/kernel")
         expected = before[path] * (1 - rate * of_layer(0.8)(path) * decay)
         assert_close(found, expected, rtol=1e-6, name=path)
-
-
-@pytest.mark.parametrize(("dtype", "momentum"), [("bfloat16", 0.8984375), ("float32", 0.9)])
-def test_momentum_is_stored_and_rounded_in_its_type(dtype, momentum):
-    variables, optimizer = few_variables(), SGD(0.5, momentum_dtype=dtype)
-    before, update = values(variables), updater(optimizer, variables)
-    for _ in range(2):  # u is 1, then μ + 1
-        update([np.ones(v.shape, "float32") for v in variables])
-    for value, start in zip(values(variables), before):
-        assert_close(value, start - 0.5 * (2 + momentum))
-    traces = [v for v in optimizer.variables if v.path.endswith("_trace")]
-    assert [v.dtype for v in traces] == [dtype] * len(variables)
 
 
 @pytest.mark.once
