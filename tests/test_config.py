@@ -183,6 +183,13 @@ def test_a_variant_and_sizes_replace_each_other_by_their_order(parse):
         parse(f"--config a.yaml --model '{SMALL}'", a=s16).model,
     ):
         assert model.variant is None and model.hidden_size == 8
+    for variant, expected in (
+        ("DINOv2-S/14-reg", ("exact", 518, "token")),
+        ("CLIP-B/32", ("quick", 224, "token")),
+        ("B/16", ("tanh", 224, "token")),
+    ):
+        model = ModelConfig(variant)
+        assert (model.gelu, model.image_size, model.classifier) == expected
     model = parse("--config a.yaml --model.num_layers 3", a=s16).model
     assert model.summary() == "S/16 with num_layers=3, 224x224x3 images"
 

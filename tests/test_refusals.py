@@ -162,6 +162,7 @@ MODELS = [
     (lambda: models.attention_maps(resnet()), "EncoderBlock layers.*, which has none"),
     (lambda: models.segmenter(vit(), 3, "deep"), "`decoder` must be one of 'linear'.*'deep'"),
     (lambda: models.add_lora(vit(), 2, ["queries"]), "has query, key, value, out"),
+    (lambda: models.add_lora(vit(), 10**6), r"`rank` must be at most \d+, .*rank=1000000"),
     (lambda: models.add_lora(vit(), 2, train=["heed"]), "`train` must hold patterns.*'heed'"),
     (lambda: models.pretext_model(resnet(), PretextConfig("mae")), "the images themselves into"),
     (lambda: variants.get("B/15"), r"variant='B/15'\. Did you mean 'B/16'"),

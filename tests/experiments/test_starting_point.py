@@ -2,16 +2,13 @@
 
 import dataclasses
 import functools
-import json
 
-import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 import vit_keras
 from tests.designs import DESIGNS, images_for, random_design
-from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, weights_by_path
 from tests.weights.hub_server import COMMIT
 from vit_keras import experiments, runs
 from vit_keras.commands import run
@@ -39,11 +36,6 @@ from vit_keras.weights.architectures import VisionTransformerArchitecture
 pytestmark = pytest.mark.on("torch")
 
 ODD = {"hidden_size": 20, "num_layers": 5, "num_heads": 4, "mlp_dim": 28, "num_classes": 6}
-RECIPE = """
-total_steps: 400
-model: {variant: B/16, image_size: 384, channels: 1}
-augment: {flip: true}
-"""
 
 
 def options_of(model):
@@ -59,43 +51,6 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("odd") / "hf"
     save(model, place, format="huggingface")
     return place
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """Colored pictures in two classes."""
-    home, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(2)
-    for number, name in enumerate(("dark", "light")):
-        (home / name).mkdir()
-        for k in range(6):
-            pixels = rng.integers(120 * number, 120 * number + 130, (20, 30, 3), dtype="uint8")
-            Image.fromarray(pixels).save(home / name / f"{k}.png")
-    return home
-
-
-def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, tmp_path, capsys):
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    run(
-        [
-            *("train", "--config", str(tmp_path / "recipe.yaml"), "--model.weights", str(folder)),
-            *("--dataset", f"folder:{photos}", "--workdir", str(tmp_path / "run")),
-            *("--epochs", "1", "--batch", "4", "--optimizer.learning_rate", "1e-9"),
-        ]
-    )
-    assert "num_layers=5" in capsys.readouterr().out
-    trained = vit_keras.open(tmp_path / "run" / "model.keras")
-    source = json.loads((folder / "config.json").read_text())
-    assert trained.input_shape == (None, 24, 32, 3) and trained.output_shape == (None, 2)
-    assert trained.preprocessing.mean == (0.485, 0.456, 0.406)
-    assert trained.get_layer("encoderblock_4").num_heads == source["num_attention_heads"]
-    recorded = runs.find_run(tmp_path / "run").config
-    assert recorded.model.is_complete and recorded.model.num_layers == 5
-    assert recorded.total_steps == recorded.eval_every == 2  # 10 pictures, 4 at a time
-    # The rate changes no weight by more than 1e-9 an update, so the features are the source's.
-    images = np.random.default_rng(3).normal(size=(2, 24, 32, 3)).astype("float32")
-    cut = lambda model: keras.Model(model.input, model.get_layer("token").output)
-    features = [to_numpy(cut(model)(images)) for model in (trained, vit_keras.open(folder))]
-    assert_close(*features)
 
 
 def odd(constructor, *sizes, **options):
@@ -136,28 +91,6 @@ def test_the_weights_bring_all_that_differs_from_the_papers_model(name, tmp_path
         variable.assign(np.resize(theirs.get(variable.path, [0.0]), variable.shape))
     images = images_for(source)
     assert_close(built(images), source(images))
-
-
-def test_a_variants_name_stands_for_its_whole_model():
-    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
-    words = ["--model.variant", "DINOv2-S/14-reg", "--dataset", "folder:photos"]
-    model = parse_config(words).model
-    assert (model.image_size, model.gelu, model.classifier) == (518, "exact", "token")
-    small = dataclasses.replace(model, image_size=28, **sizes)
-    built = from_model_config(small, num_classes=2)
-    assert options_of(built).changed() == {
-        "layer_scale": 1e-5,
-        "num_registers": 4,
-        "position_cover": "class",
-    }
-    assert built.get_layer("encoderblock_1").layer_norm_epsilon == 1e-6
-    assert built.preprocessing.mean == (0.485, 0.456, 0.406)
-    assert built.resizing.positions == "bicubic_antialias"
-    clip = ModelConfig("CLIP-B/32", **sizes)
-    assert (clip.gelu, clip.image_size) == ("quick", 224)
-    changed = from_model_config(clip, num_classes=2).get_layer("encoderblock_0")
-    assert (changed.gelu, changed.layer_norm_epsilon) == ("quick", 1e-5)
-    assert ModelConfig().gelu == "tanh"  # of the paper's variants
 
 
 def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, rng):

@@ -1,4 +1,4 @@
-"""Two processes that write to one place: the second names the first, and leaves. Clocks go back."""
+"""Two processes that write to one place: the second names the first, and leaves."""
 
 import contextlib
 import dataclasses
@@ -9,14 +9,12 @@ import os
 import pathlib
 import re
 import signal
-import time
 
 import numpy as np
 import pytest
 
 from tests.exporting.builds import small_model
 from tests.helpers import ROOT
-from tests.training.small import assert_same_state, small_run, state, without_rate
 from vit_keras import experiments, exporting, retrieval, runs
 from vit_keras.config import read_config
 from vit_keras.models import Preprocessing
@@ -130,28 +128,3 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
         pass
     with pytest.raises(OSError, match=r"cannot be locked"):
         files.write_text(tmp_path / "a.json", "new")
-
-
-ALL = {"optimizer": {"ema_decay": 0.8, "warmup_steps": 3}, "patience": 3, "total_steps": 12}
-
-
-@pytest.mark.on("torch")
-def test_a_run_resumes_with_a_clock_set_back(tmp_path, monkeypatch):
-    """Twice killed, each time ten years earlier, and the newest files look the oldest."""
-    *_, rows = small_run(tmp_path / "straight", **ALL)
-    now = time.time()
-    for number, last in enumerate((5, 10, 100)):
-        years = number * 10 * 365 * 24 * 3600
-        monkeypatch.setattr(time, "time", lambda back=years: now - back)
-
-        def stop(images, part, last=last):
-            return images if part < last else images * float("nan")
-
-        try:
-            *_, resumed = small_run(tmp_path / "back", stop, **ALL)
-        except FloatingPointError:
-            assert last < 100
-        for path in sorted((tmp_path / "back").rglob("*")):
-            os.utime(path, (now - years, now - years))
-    assert without_rate(resumed) == without_rate(rows)
-    assert_same_state(state(tmp_path / "straight", 12), state(tmp_path / "back", 12))

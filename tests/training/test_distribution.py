@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import ROOT, assert_close, randomize, run_script
+from tests.helpers import run_script
 from tests.training.distribution_worker import ON
 from tests.training.processes import (
     RUN,
@@ -22,10 +22,7 @@ from tests.training.processes import (
 from tests.training.small import copy_as_killed, rows_of
 from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.config import read_config
-from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.training.distribution import on_jax
-from vit_keras.training.loop import compile_model
 
 BACKEND = keras.backend.backend()
 SAID = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
@@ -226,23 +223,3 @@ def test_the_state_is_split_along_the_largest_dimension_that_divides(
     variable = types.SimpleNamespace(path=path, shape=shape)
     assert made.get_variable_layout(variable).axes == axes
     assert made.num_model_replicas == 8 // model_devices
-
-
-def test_padding_changes_no_evaluation(rng):
-    """Compares four batches of 100 for 360 images with the mean over images of -Σ y log p."""
-    model = randomize(VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1), rng)
-    config = read_config(str(ROOT / "configs" / "digits.yaml"))
-    compile_model(model, config)
-    test = data.load("digits", 1).split("test")
-    options = {"image_size": (8, 8), "preprocessing": Preprocessing()}
-    padded = data.eval_batches(test, **options, batch=100, num_classes=10, pad=True)
-    assert [len(weights) for _, _, weights in padded] == [100] * 4
-    found = model.evaluate(padded, return_dict=True, verbose=0)
-    ((images, labels),) = data.eval_batches(test, **options, batch=360)
-    logits = model.predict_on_batch(np.asarray(images)).astype("float64")
-    smooth = 0.9 * np.eye(10)[labels] + 0.1 / 10
-    losses = (smooth * (np.log(np.exp(logits).sum(axis=1, keepdims=True)) - logits)).sum(axis=1)
-    assert config.label_smoothing == 0.1
-    assert_close(found["loss"], losses.mean())
-    right = logits.argmax(axis=1) == np.asarray(labels)
-    assert found["accuracy"] == pytest.approx(right.mean(), rel=1e-6)

@@ -26,27 +26,9 @@ from tests.training.small import (
 )
 from vit_keras.data.batches import Batches
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.loop import segments
 from vit_keras.training.records import NonFinite, best_row
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("start", "total", "every", "expected"),
-    [
-        (0, 9, 3, [(0, 3, 3)]),
-        (0, 8, 3, [(0, 2, 3), (2, 3, 2)]),
-        (4, 11, 3, [(1, 2, 2), (2, 3, 3), (3, 4, 2)]),
-        (0, 2, 5, [(0, 1, 2)]),
-        (6, 6, 3, []),
-    ],
-)
-def test_segments_cover_the_remaining_steps(start, total, every, expected):
-    calls = segments(start, total, every)
-    assert calls == expected
-    assert sum((s.last - s.first) * s.steps for s in calls) == total - start
 
 
 @pytest.fixture(scope="module")

@@ -120,28 +120,6 @@ def few_variables():
     return small_model(np.random.default_rng(0)).trainable_variables[-4:]
 
 
-def test_parts_add_up_to_one_update(rng):
-    """A batch in parts gives the same weights, averages, rates and state as a whole batch."""
-    parts, states = 3, []
-    gradients = draw_gradients(rng, few_variables(), 15)
-    spread = [[rng.normal(size=g.shape) for g in drawn] for drawn in gradients]
-    for count in (1, parts):
-        variables = few_variables()
-        config = dataclasses.replace(ADAMW, accumulation_steps=count)
-        optimizer = build_optimizer(config, 20, None)
-        update = updater(optimizer, variables)
-        for whole, noise in zip(gradients, spread):
-            for part in range(count):  # the noise of the parts cancels in their mean
-                shift = 0.01 * (part - (count - 1) / 2)
-                update([(g + shift * n).astype("float32") for g, n in zip(whole, noise)])
-        assert int(to_numpy(optimizer.iterations)) == 15
-        averages = optimizer.averages
-        state = values([optimizer.gradient_norm, *variables, *averages])
-        states.append([to_numpy(optimizer.learning_rate), *state])
-    for once, in_parts in zip(*states):
-        assert_close(in_parts, once, rtol=2e-6)
-
-
 def test_loss_scaling_only_skips_steps_that_are_not_finite(rng):
     config = dataclasses.replace(ADAMW, accumulation_steps=2)
     gradients, states = draw_gradients(rng, few_variables(), 8), []
@@ -207,29 +185,24 @@ def test_freeze_leaves_the_other_layers(rng, patterns, trained):
 
 
 @pytest.mark.once
-def test_stems_are_the_first_layer():
-    model = HybridViT(32, (1,), 0.5, 1, **BLOCKS)
-    layers = {}
-    for path in (variable.path for variable in model.trainable_variables):
-        multiplier = rate_multiplier(path, 0.5, num_blocks(model))
-        layers.setdefault(multiplier, set()).add(path.split("/")[0])
-    stem = {"conv_root", "gn_root", "block1", "embedding", "cls", "posembed_input"}
-    assert layers == {
-        0.0625: stem,
-        0.125: {"encoderblock_0"},
-        0.25: {"encoderblock_1"},
-        0.5: {"encoderblock_2"},
-        1.0: {"encoder_norm", "head"},
-    }
-
-
-@pytest.mark.once
-def test_all_tokens_before_the_patches_and_the_first_norm_are_the_first_layer():
+def test_what_stands_before_the_blocks_is_the_first_layer():
     options = {"pre_norm": True, "num_registers": 2, "classifier": "distilled"}
-    model = VisionTransformer(8, 4, **BLOCKS, **options)
-    first = [v.path for v in model.weights if rate_multiplier(v.path, 0.5, 3) == 0.5**4]
-    names = {path.split("/")[0] for path in first}
-    assert names == {"embedding", "cls", "dist", "registers", "posembed_input", "pre_norm"}
+    stem = {"conv_root", "gn_root", "block1", "embedding", "cls", "posembed_input"}
+    tokens = {"embedding", "cls", "dist", "registers", "posembed_input", "pre_norm"}
+    for model, first, last in (
+        (HybridViT(32, (1,), 0.5, 1, **BLOCKS), stem, {"encoder_norm", "head"}),
+        (
+            VisionTransformer(8, 4, **BLOCKS, **options),
+            tokens,
+            {"encoder_norm", "head", "head_dist"},
+        ),
+    ):
+        layers = {}
+        for path in (variable.path for variable in model.trainable_variables):
+            multiplier = rate_multiplier(path, 0.5, num_blocks(model))
+            layers.setdefault(multiplier, set()).add(path.split("/")[0])
+        blocks = {0.5 ** (3 - i): {f"encoderblock_{i}"} for i in range(3)}
+        assert layers == {0.0625: first, **blocks, 1.0: last}
 
 
 def run(*rates, **fields):

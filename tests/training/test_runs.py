@@ -8,15 +8,14 @@ import subprocess
 import sys
 
 import pytest
-from PIL import Image
 
 import vit_keras
 from tests.helpers import ROOT, run_script
 from tests.training import kill
 from tests.training.small import Killed, small_run, without_rate
-from vit_keras import data, experiments, runs
+from vit_keras import experiments, runs
 from vit_keras.commands import main, run
-from vit_keras.config import DataConfig, read_config
+from vit_keras.config import read_config
 from vit_keras.training import callbacks
 
 DIGITS = read_config(str(ROOT / "configs" / "digits.yaml"))
@@ -164,19 +163,6 @@ def test_an_edited_record_is_damaged_and_no_change_of_the_data_or_the_machine(tm
         run(train)
     (tmp_path / "moved").rename(tmp_path / "dataset.json")
     run(train)
-
-
-@pytest.mark.once
-def test_changed_pictures_are_told_from_a_changed_record(tmp_path):
-    for name, level in (("ant", 10), ("bee", 20)):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        Image.new("L", (8, 8), level).save(tmp_path / "photos" / name / "1.png")
-    load = lambda: data.load(f"folder:{tmp_path / 'photos'}", 1, DataConfig(test_percent=0))
-    data.check_unchanged(load(), tmp_path)
-    (tmp_path / "photos" / "bee").rename(tmp_path / "photos" / "wasp")
-    message = "has changed since .*/wasp: None there, .*Restore the data"
-    with pytest.raises(ValueError, match=message):
-        data.check_unchanged(load(), tmp_path)
 
 
 @pytest.mark.nightly
