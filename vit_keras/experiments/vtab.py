@@ -63,7 +63,11 @@ def fine_tune_tasks(
         ```
     """
     out, accuracies, failed = pathlib.Path(out), {}, []
-    sources = {"weights": os.fspath(weights), "data": data or {}, "changes": changes or {}}
+    sources: dict[str, Any] = {
+        "weights": os.fspath(weights),
+        "data": data or {},
+        "changes": changes or {},
+    }
     configs = [task_config(name, setting, out / name, **sources) for name in tasks or TASKS]
     with claimed(out, "VTAB-1k", "Wait until it ends, or give another --out"):
         _check_same(out / "settings.json", json.dumps({"setting": setting, **sources}, indent=1))

@@ -169,7 +169,7 @@ def save(
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
     write: Callable | None = functools.partial(_write_part, part, shared) if shared else None
     if topology.is_chief:
-        best = best_row(rows)
+        best = best_row(list(rows))
         meta = {
             "step": step,
             "backend": keras.backend.backend(),

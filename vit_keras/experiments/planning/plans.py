@@ -1,6 +1,6 @@
 """Plans a run: what it will take on given devices, before it starts.
 
-The performance of devices is that of their makers' data sheets. The time of an update follows the
+The performance of devices comes from their makers' data sheets. The time of an update follows the
 roofline model (Williams et al., 2009).
 """
 
@@ -395,10 +395,10 @@ def _choice(whole, model, rematerialize, steps) -> Choice:
         if isinstance(layer, EncoderBlock):
             layer.rematerialize = rematerialize
     images = config.batch // devices
-    parts = [count for count in range(1, images + 1) if images % count == 0]
+    divisions = [count for count in range(1, images + 1) if images % count == 0]
     if device.flops is None:  # of a processor, whose program is compiled
-        parts = [config.optimizer.accumulation_steps]
-    for count in [steps] if steps else parts:
+        divisions = [config.optimizer.accumulation_steps]
+    for count in [steps] if steps else divisions:
         optimizer = dataclasses.replace(config.optimizer, accumulation_steps=count)
         repeated = dataclasses.replace(config.model, rematerialize=rematerialize)
         config = dataclasses.replace(config, optimizer=optimizer, model=repeated)
@@ -414,7 +414,7 @@ def _choice(whole, model, rematerialize, steps) -> Choice:
     return Choice(rematerialize, count, memory, fits, messages, operations, time)
 
 
-def _step_time(whole, model, memory, messages, operations, parts) -> StepTime | None:
+def _step_time(whole, model, memory, messages, operations, divisions) -> StepTime | None:
     """Returns the time of an update, or None for a device with unknown rates.
 
     Activations, gradients and the state are written and read once; kernels are read in the forward
@@ -425,7 +425,7 @@ def _step_time(whole, model, memory, messages, operations, parts) -> StepTime | 
     if rate is None:
         return None
     kernels = ITEMSIZE[dtype] * model.count_params()
-    moved = 2 * (parts * (memory.activations + kernels + memory.gradients) + memory.state)
+    moved = 2 * (divisions * (memory.activations + kernels + memory.gradients) + memory.state)
     return StepTime(
         products=operations / (rate * whole.utilization),
         memory=moved / device.bandwidth,

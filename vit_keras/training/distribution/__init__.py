@@ -155,11 +155,11 @@ def _check_devices(config, mode, topology):
     replicas, steps = topology.replicas, config.optimizer.accumulation_steps
     if mode != "none" and topology.devices < 2:
         raise ValueError(f"`distribution` {mode} needs several devices. Received: 1 device")
-    for name, parts in {"batch": replicas * steps, "batch_eval": replicas}.items():
-        if getattr(config, name) % parts:
-            times = " times `optimizer.accumulation_steps`" if parts != replicas else ""
+    for name, divisor in {"batch": replicas * steps, "batch_eval": replicas}.items():
+        if getattr(config, name) % divisor:
+            times = " times `optimizer.accumulation_steps`" if divisor != replicas else ""
             raise ValueError(
-                f"`{name}` must be a multiple of the copies of the model{times}, {parts}. "
+                f"`{name}` must be a multiple of the copies of the model{times}, {divisor}. "
                 f"Received: {getattr(config, name)}"
             )
 
