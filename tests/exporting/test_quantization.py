@@ -59,14 +59,14 @@ def source(tmp_path_factory):
     return str(path)
 
 
-def write_onnx(path, nodes, width=64, **weights):
+def write_onnx(path, nodes, width=64, opset=17, **weights):
     """Saves a graph from `x` `(N, width)` to `y` `(N, width)`."""
     kind = onnx.TensorProto.FLOAT
     ends = [onnx.helper.make_tensor_value_info(name, kind, (None, width)) for name in "xy"]
     stored = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
     graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
-    opset = [onnx.helper.make_opsetid("", 17)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
 
 
 def arrays(path):
@@ -142,6 +142,26 @@ def test_static_products_read_integers_of_a_symmetric_range(source, images, tmp_
     assert len(points) == 2 and all(p.dtype == "int8" and p == 0 for p in points)
     scale = next(stored[n.input[1]] for n in graph.node if n.input[0] == "x")
     np.testing.assert_allclose(scale, np.abs(images).max() / 127.5, rtol=0.01)
+
+
+def test_a_static_file_keeps_what_is_left_in_float32_exact(images, tmp_path):
+    """ONNX Runtime 1.31 opens no file of opset 21 in which a Slice reads integers."""
+    rng, make = np.random.default_rng(0), onnx.helper.make_node
+    weights = {name: rng.normal(size=(64, 64)).astype("float32") for name in "ab"}
+    weights |= {"start": np.array([0]), "end": np.array([1])}
+    nodes = [
+        make("MatMul", ["x", "a"], ["1"], "chosen"),
+        make("Slice", ["x", "start", "end"], ["2"], "slice"),
+        make("MatMul", ["2", "b"], ["3"], "left"),
+        make("Sub", ["1", "1"], ["4"], "nothing"),
+        make("Add", ["3", "4"], ["y"], "add"),
+    ]
+    source, path = str(tmp_path / "float.onnx"), str(tmp_path / "static.onnx")
+    write_onnx(source, nodes, opset=21, **weights)
+    quantization.onnx_int8_static(source, path, ["left"], images)
+    assert [n.op_type for n in onnx.load(path).graph.node].count("QuantizeLinear") == 1
+    expected = np.repeat(images[:1] @ weights["b"], len(images), axis=0)
+    np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.on("torch")

@@ -75,6 +75,24 @@ def store_kernels_in_int8(model, names) -> None:
         graph.node.insert(0, back)
 
 
+def read_floats(path, chosen) -> None:
+    """Lets only the nodes `chosen` read quantized activations, in a file with QuantizeLinear.
+
+    ONNX's quantizer gives them to all nodes that read the tensor. This rounds what should stay in
+    float32; and behind a Slice, ONNX Runtime 1.31 quantizes again, and mixes int8 with uint8.
+    """
+    import onnx
+
+    model = onnx.load(path)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input if node.name not in chosen else ()):
+            back = makers.get(name)
+            if back and back.op_type == "DequantizeLinear" and back.input[0] in makers:
+                node.input[place] = makers[back.input[0]].input[0]
+    onnx.save(model, path)
+
+
 def large_weights(source) -> list[str]:
     """Returns the names of the weights that are worth storing in float16."""
     import onnx
