@@ -36,10 +36,8 @@ def digits(model, train=False):
     """Images `(N, H, W, 1)` uint8 of the size that `model` takes, and their labels."""
     from vit_keras.config import DataConfig
     from vit_keras.exporting import samples
-    from vit_keras.models import preprocessing_of
 
-    shape, preprocessing = model.input_shape[1:], preprocessing_of(model)
-    return samples.from_dataset("digits", shape, preprocessing, 2000, DataConfig(), train)
+    return samples.from_dataset("digits", model, 2000, DataConfig(), train)
 
 
 def teach(folder):

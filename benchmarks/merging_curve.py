@@ -114,11 +114,8 @@ def main():
             f"The benchmark needs the folder of a training run, which names its data set. "
             f"Received: {options.run}"
         )
-    preprocessing, shape = preprocessing_of(model), model.input_shape[1:]
-    images, labels = samples.from_dataset(
-        run.config.dataset, shape, preprocessing, 2000, run.config.data
-    )
-    images = preprocessing.normalize(images.astype("float32"))
+    images, labels = samples.from_dataset(run.config.dataset, model, 2000, run.config.data)
+    images = preprocessing_of(model).normalize(images.astype("float32"))
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(write_files(model, folder), images, labels, options.rounds)
     print("| schedule | r | accuracy | ms | times as fast |\n|---|--:|--:|--:|--:|")

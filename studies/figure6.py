@@ -1,12 +1,11 @@
 """Figure 6: attention from the output token to the image, by attention rollout (D.8)."""
 
-import functools
-
 import numpy as np
 
 from studies.results import Column, Result
 from vit_keras import data, evaluation, inspection, models
-from vit_keras.inspection.views import draw_rollout
+from vit_keras.inspection.views import rollout_figure
+from vit_keras.support.figures import save_figure
 
 COUNT, SHOWN = 128, 10  # images in the means, and in the picture
 SETUP = {
@@ -35,7 +34,7 @@ def run(lab) -> Result:
         f"Half of the attention lies on {half:.1f} of {rollout[0].size} patches, averaged over "
         f"{len(subject.images)} images. Uniform attention would need {rollout[0].size // 2}."
     )
-    draw = functools.partial(draw_rollout, subject, rollout)
+    draw = lambda path: save_figure(rollout_figure(subject, rollout), path)
     return Result("figure6", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 

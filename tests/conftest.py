@@ -74,10 +74,10 @@ def pytest_unconfigure():
 @pytest.fixture(autouse=True, scope="session")
 def converters():
     """Exports of all tests share the processes that convert."""
-    from tests.converters import Converters, jobs
+    from tests.converters import Converters, exporter
 
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Converters()) as shared:
-        patch.setattr(jobs, "_run", shared)
+        patch.setattr(exporter, "_run_converter", shared)
         yield
 
 

@@ -1,7 +1,7 @@
 """Processes in which the exports of all tests convert: forks of one that has imported the backend.
 
-`jobs` starts a new process for each export and each backend, which imports for up to eight seconds.
-Where a test changed how processes start, `jobs` starts them itself.
+An export starts a new process for each backend, which imports for up to eight seconds. Where a test
+changed how processes start, the export starts them itself.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import traceback
 
-from vit_keras.exporting import jobs
+from vit_keras.exporting import exporter
 
 IDLE = 60  # seconds, after which a process ends and gives its memory back
 # What a conversion imports besides; Keras imports TensorFlow to serialize layers.
@@ -20,7 +20,7 @@ IMPORTS = {
     "tensorflow": ("tensorflow.lite",),
     "torch": ("tensorflow", "torch._inductor", "torch.onnx._internal.exporter._core", "onnxscript"),
 }
-START = jobs._run
+START = exporter._run_converter
 
 
 def surroundings():
@@ -28,22 +28,22 @@ def surroundings():
 
 
 class Converters:
-    """Stands for `jobs._run`."""
+    """Stands for `exporter._run_converter`."""
 
     def __init__(self):
         self.processes: dict[str, subprocess.Popen] = {}
         self.surroundings = surroundings()
 
-    def __call__(self, module, argument, backend):
+    def __call__(self, scratch, backend):
         if surroundings() != self.surroundings:
-            return START(module, argument, backend)
+            return START(scratch, backend)
         code = ""
         while not code:  # it ended a moment ago
             process = self.processes.get(backend)
             if process is None or process.poll() is not None:
                 process = self.processes[backend] = begin(backend)
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(f"{argument}\n")
+                process.stdin.write(f"{scratch}\n")
                 process.stdin.flush()
                 code = process.stdout.readline()
         return f"the converter's process ended with exit status {code}"
@@ -64,8 +64,6 @@ def begin(backend):
 
 def main():
     """Converts the job of each line of the standard input, and prints how its fork ended."""
-    from vit_keras.exporting import conversion
-
     for name in IMPORTS[os.environ["KERAS_BACKEND"]]:
         importlib.import_module(name)
     while select.select([0], [], [], IDLE)[0] and (line := sys.stdin.readline()):
@@ -73,7 +71,7 @@ def main():
             os.dup2(2, 1)
             code = 1
             try:
-                conversion.main(line.rstrip("\n"))
+                exporter.convert(line.rstrip("\n"))
                 code = 0
             except BaseException:
                 traceback.print_exc()

@@ -20,7 +20,7 @@ from tests.reference import softmax
 from vit_keras import applications, exporting, runtimes, weights
 from vit_keras.commands import main
 from vit_keras.evaluation import open_predictor
-from vit_keras.exporting import jobs, tflite_file
+from vit_keras.exporting import exporter, tflite_file
 from vit_keras.exporting.manifest import card
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import TARGETS
@@ -200,20 +200,29 @@ def test_an_application_gets_no_second_softmax(rng):
             "`precision of savedmodel` must be one of 'fp32', 'int8'",
         ),
         ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
-        ({"batch": 2, "dynamic_batch": True}, "either a fixed `batch` or a `dynamic_batch`"),
+        (
+            {"batch": 2, "dynamic_batch": True},
+            "`batch` and `dynamic_batch`: give only one of them. Received: 2 and True",
+        ),
         (
             {"dynamic_size": True},
             "`dynamic_size` is for the formats savedmodel, onnx, openvino. Received: format=",
         ),
         (
             {"formats": ["onnx"], "dynamic_size": True, "token_merging": 1},
-            "no attention and merge no tokens. Received: dynamic_size=True, attention=False, token",
+            "`dynamic_size` and `token_merging`: give only one of them. Received: True and 1",
         ),
-        ({"formats": ["onnx"], "opset": 19}, "20 to 23, for the format onnx. Received: opset=19"),
-        ({"formats": ["litert"], "opset": 23}, "for the format onnx. Received: opset=23"),
+        (
+            {"formats": ["onnx"], "opset": 19},
+            "an opset is 20 to 23, for the format onnx. Received: 19 and",
+        ),
+        ({"formats": ["litert"], "opset": 23}, "for the format onnx. Received: 23 and"),
         ({"formats": ["huggingface_onnx", "onnx"]}, "no other format, and an `output` of logits"),
         ({"batch": 0}, "`batch` must be a positive int"),
-        ({"output": "classes"}, "`output` of a model of classes must be softmax, logits or feat"),
+        (
+            {"output": "classes"},
+            "`output of a model of classes` must be one of 'softmax', 'logits', 'feat",
+        ),
         ({"token_merging": 4}, "at most half of its tokens"),
     ],
 )
@@ -267,7 +276,7 @@ def test_a_failed_export_leaves_the_folder_as_it_was(rng, tmp_path, monkeypatch,
             (folder / "model.tflite").write_bytes(b"half a")
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(jobs, "make", interrupt)
+        monkeypatch.setattr(exporter, "make", interrupt)
         error = pytest.raises(KeyboardInterrupt)
     with error:
         exporting.export(small_model(rng), folder)
@@ -278,12 +287,11 @@ def test_a_failed_export_leaves_the_folder_as_it_was(rng, tmp_path, monkeypatch,
 def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatch):
     outputs = rng.normal(size=(64, 5)).astype("float32")
 
-    def write(job, paths, scratch):
-        for path in paths.values():
-            path.write_bytes(b"")
-        return {}
+    def write(job, waiting, scratch):
+        for file in waiting:
+            file.path.write_bytes(b"")
 
-    monkeypatch.setattr(jobs, "_convert", write)
+    monkeypatch.setattr(exporter, "_convert", write)
     monkeypatch.setitem(runtimes.RUNTIMES, ".onnx", lambda path, threads: lambda images: outputs)
     with pytest.raises(ValueError, match=r"model\.onnx: largest difference of .*at most 0.0001"):
         options = {"images": rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")}
@@ -316,7 +324,7 @@ def test_a_full_disk_leaves_nothing(rng, tmp_path, monkeypatch):
     """The converter may write files of 10 kB."""
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (10_000, 10_000))
     run = functools.partial(subprocess.run, preexec_fn=limit)
-    monkeypatch.setattr(jobs.subprocess, "run", run)
+    monkeypatch.setattr(exporter.subprocess, "run", run)
     options = {"formats": ["litert"], "precisions": ["fp32"]}
     with pytest.raises(OSError, match=f"File too large: '{tmp_path}/out'"):
         exporting.export(small_model(rng), tmp_path / "out", **options)

@@ -1,5 +1,7 @@
 """What is promised of exported files, on made-up outputs, and the images they are compared on."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -96,7 +98,8 @@ def test_each_class_has_its_share_in_a_sorted_split():
 
 def test_images_and_labels_belong_together():
     preprocessing, config = Preprocessing(mean=(0.3,), std=(0.2,)), DataConfig()
-    images, labels = samples.from_dataset("digits", (16, 16, 1), preprocessing, 70, config)
+    model = SimpleNamespace(input_shape=(None, 16, 16, 1), preprocessing=preprocessing)
+    images, labels = samples.from_dataset("digits", model, 70, config)
     split = data.load("digits", 1, config).split(config.test_split)
     indices = samples.spread(split, 70)
     np.testing.assert_array_equal(labels, split.labels[indices])

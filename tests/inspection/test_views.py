@@ -11,7 +11,6 @@ from tests.helpers import assert_close, randomize
 from tools import pictures as teaching
 from vit_keras import data, inspection
 from vit_keras.commands import run
-from vit_keras.inspection import views as plots
 from vit_keras.models import VisionTransformer, attention_maps, with_image_size
 
 pytestmark = pytest.mark.on("torch")
@@ -19,15 +18,14 @@ pytestmark = pytest.mark.on("torch")
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 2}
 
 
-def test_heads_stand_over_their_layer(monkeypatch, rng):
-    kept = []
-    monkeypatch.setattr(plots, "save_figure", lambda figure, path: kept.append(figure))
+def test_heads_stand_over_their_layer(rng):
     pixels = rng.uniform(1, 9, (3, 4))
     measured = SimpleNamespace(distance_px=pixels, entropy_nats=pixels, tokens=5)
     subject = SimpleNamespace(attention=measured, model=VisionTransformer((6, 8), (3, 4), **SMALL))
-    for view in ("attention_distance", "attention_entropy"):
-        plots.VIEWS[view][0](subject, "nowhere")
-    distance, entropy = (figure.axes[0] for figure in kept)
+    figures = (
+        inspection.VIEWS[f"attention_{name}"].draw(subject)[0] for name in ("distance", "entropy")
+    )
+    distance, entropy = (figure.axes[0] for figure in figures)
     layers, values = np.asarray(distance.collections[0].get_offsets()).T
     np.testing.assert_allclose(values.reshape(3, 4), pixels)
     np.testing.assert_array_equal(layers.reshape(3, 4)[:, 0], [0, 1, 2])

@@ -49,40 +49,24 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _open(options):
-    from vit_keras import runs, weights
+    from vit_keras import experiments, models, runs, weights
     from vit_keras.training.checkpoints import is_checkpoint
 
     if os.path.isfile(os.path.join(options.input, "config.yaml")):
         options.input = str(runs.find_run(options.input).model_file)
-    if options.adapters:
-        return _with_adapters(options)
-    if is_checkpoint(options.input):
-        return _of_a_step(options)
-    return weights.open(options.input, source=options.source, **options.overrides)
-
-
-def _of_a_step(options):
-    _check_alone(options, "Checkpoints of runs have")
-    from vit_keras import experiments
-
-    return experiments.open_checkpoint(options.input)
-
-
-def _with_adapters(options):
-    from vit_keras import models, runs, weights
-
-    _check_alone(options, "--adapters give")
-    base = runs.find_weights(options.input, None)
-    return models.merge_lora(weights.open(base, adapters=options.adapters))
-
-
-def _check_alone(options, subject):
-    """Refuses options that describe a model if its file already does."""
-    if options.source or options.overrides:
+    is_step = is_checkpoint(options.input)
+    if (options.adapters or is_step) and (options.source or options.overrides):
+        subject = "--adapters give" if options.adapters else "Checkpoints of runs have"
         raise UsageError(
             f"{subject} the sizes of their model, so IN is read without --source and without "
             f"arguments. Received: source={options.source}, {options.overrides}"
         )
+    if options.adapters:
+        base = runs.find_weights(options.input, None)
+        return models.merge_lora(weights.open(base, adapters=options.adapters))
+    if is_step:
+        return experiments.open_checkpoint(options.input)
+    return weights.open(options.input, source=options.source, **options.overrides)
 
 
 def _overrides(rest):

@@ -1,7 +1,7 @@
 """`vit-keras export` makes files for servers, phones and browsers, each compared with Keras."""
 
 import argparse
-import functools
+import dataclasses
 import pathlib
 import signal
 import sys
@@ -25,13 +25,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add, flag = shared.adders(parser)
     shared.add_model(parser)
     formats, default = f"{' '.join(FORMATS)} (savedmodel litert)", ["savedmodel", "litert"]
-    add("--format", "NAME", formats, nargs="+", choices=FORMATS, default=default)
+    add("--format", "NAME", formats, nargs="+", choices=FORMATS, default=default, dest="formats")
     precisions = f"{' '.join(PRECISIONS)} (by format)"
-    add("--precision", "NAME", precisions, nargs="+", choices=PRECISIONS)
+    add("--precision", "NAME", precisions, nargs="+", choices=PRECISIONS, dest="precisions")
     shared.add_out(parser, "folder of the files (MODEL/export)", kind=shared.folder)
     add("--output", "NAME", "logits, features or mask instead of probabilities or numbers")
     flag("--raw", "prepared float images in, logits out")
-    add("--static_batch", "N", "images a call (1 on phones, else any)", shared.count)
+    add("--static_batch", "N", "images a call (1 on phones, else any)", shared.count, dest="batch")
     flag("--dynamic_batch", "any number of images a call, everywhere")
     flag("--dynamic_size", "images of any size (savedmodel, onnx, openvino)")
     shared.add_image_size(parser)
@@ -49,8 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import runs, weights
-    from vit_keras.exporting import export, manifest
+    from vit_keras import models, runs, weights
+    from vit_keras.exporting import export, export_patch_sizes, manifest, patch_sizes, samples
+    from vit_keras.exporting.plan import Plan
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
     trained, model = runs.run_of(options.model), weights.open(options.model)
@@ -61,56 +62,23 @@ def run(options: argparse.Namespace) -> None:
         folder = trained.folder / "export"
     else:
         raise UsageError(f"{options.model} is not a run, so `--out` must be given")
-    size = shared.image_size(options)
-    arguments = {
-        "formats": options.format,
-        "precisions": options.precision,
-        "sensitivity": options.sensitivity,
-        "output": options.output,
-        "raw": options.raw,
-        "batch": options.static_batch,
-        "dynamic_batch": options.dynamic_batch,
-        "dynamic_size": options.dynamic_size,
-        "token_merging": options.token_merging,
-        "merging_schedule": options.merging_schedule,
-        "opset": options.opset,
-        "attention": options.attention,
-        **_compared(options, model, trained, size),
-    }
+    if size := shared.image_size(options):
+        model = models.with_image_size(models.with_one_output(model), size)
+    fields = [*(field.name for field in dataclasses.fields(Plan)), "sensitivity"]
+    arguments = {name: getattr(options, name) for name in fields}
+    data_set, config = shared.dataset_of(options, trained)
+    if data_set:
+        images, labels = samples.from_dataset(data_set, model, options.num_images, config)
+        calibration, _ = samples.from_dataset(data_set, model, 64, config, train=True)
+        arguments |= {"images": images, "labels": labels, "calibration": calibration}
     if options.patch_sizes:
-        return _export_patch_sizes(options, model, folder, size, arguments)
-    rows = export(model, folder, image_size=size, **arguments)
-    for row in rows:
+        rows = export_patch_sizes(model, folder, options.patch_sizes, **arguments)
+        print(patch_sizes.table(rows), end="")
+        print(folder / patch_sizes.TABLE)
+        return
+    for row in export(model, folder, **arguments):
         print(f"{folder / row['file']}: {manifest.summary(row)}")
     print(f"{folder / 'manifest.json'}")
-    return None
-
-
-def _export_patch_sizes(options, model, folder, size, arguments):
-    from vit_keras import models
-    from vit_keras.exporting import export_patch_sizes, patch_sizes
-
-    model = models.with_image_size(model, size) if size else model
-    rows = export_patch_sizes(model, folder, options.patch_sizes, **arguments)
-    print(patch_sizes.table(rows), end="")
-    print(folder / patch_sizes.TABLE)
-
-
-def _compared(options, model, trained, size):
-    """Returns held-out images with labels, and training images, if there is a data set."""
-    from vit_keras import models
-    from vit_keras.exporting import samples
-
-    name, source = shared.dataset_of(options, trained)
-    if name is None:
-        return {}
-    shape = (*(size or model.input_shape[1:3]), model.input_shape[-1])
-    preprocessing = models.preprocessing_of(model)
-    kind = models.task_of(model).kind
-    draw = functools.partial(samples.from_dataset, name, shape, preprocessing, task=kind)
-    images, labels = draw(options.num_images, source)
-    calibration, _ = draw(64, source, train=True)
-    return {"images": images, "labels": labels, "calibration": calibration}
 
 
 COMMAND = shared.Command(

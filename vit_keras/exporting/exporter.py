@@ -1,27 +1,44 @@
-"""`export` writes a model's files for servers and phones, and compares each with Keras."""
+"""`export` writes a model's files for servers and phones, and compares each with Keras.
 
+TensorFlow's converters take only TensorFlow models, and torch's take only torch models. A process
+of each backend therefore opens the saved model and converts it: this module, with a job's file.
+"""
+
+import dataclasses
+import json
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
 
+from vit_keras import runtimes, weights
 from vit_keras.data.depth import to_levels
-from vit_keras.exporting import jobs, manifest, samples, verification
+from vit_keras.exporting import manifest, quantization, samples, serving, verification
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.exporting.jobs import Plan
-from vit_keras.exporting.serving import check_attention, in_float32, serving_model
-from vit_keras.exporting.targets import takes_prepared
+from vit_keras.exporting.plan import Plan, plan_for
+from vit_keras.exporting.targets import TARGETS, Recipe, Target, takes_prepared
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
-from vit_keras.models import preprocessing_of, task_of, with_image_size, with_one_output
-from vit_keras.models.resized import check_any_size
-from vit_keras.runtimes import scores_and_corners
-from vit_keras.support import files
-from vit_keras.support.files import claimed_output
+from vit_keras.models import (
+    class_names_of,
+    preprocessing_of,
+    task_of,
+    with_image_size,
+    with_one_output,
+)
+from vit_keras.runtimes.embedded_task import write_task
+from vit_keras.support import command_line, files
 
 CALIBRATION_IMAGES = 64
 RESIZED_IMAGES = 8
+SENSITIVITY_IMAGES = 16
+SHOWN = 1000  # characters of an error
 
 
 def export(
@@ -83,70 +100,106 @@ def export(
             f"{model.name!r} with other inputs or outputs. Keras exports text towers and "
             "an OWL-ViT: model.export(path, format='onnx')"
         )
-    plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
-    if plan.attention:
-        check_attention(model, plan.token_merging)
-    if plan.dynamic_size:
-        check_any_size(model)
+    plan, folder = plan_for(model, **options), pathlib.Path(folder)
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)
-    with claimed_output(folder, "an export"):
-        return _export(model, folder, plan, images, labels, calibration, threads, sensitivity)
-
-
-def _export(model, folder, plan, images, labels, calibration, threads, sensitivity):
-    """Exports a model of the right size in the process that holds the folder's lock."""
-    source = "given images" if images is not None else "crops of photographs"
-    images = samples.photographs_for(model) if images is None else images
-    inputs = _prepare(images, model, plan)
-    expected, measured = _reference(model, plan, inputs, labels)
-    reference = {"source": source, **measured}
-    resized = _resized(model, plan, inputs[:RESIZED_IMAGES]) if plan.dynamic_size else None
-    accuracy = reference.get("accuracy")
-    job = jobs.Job(model, plan, inputs, expected, labels, resized, accuracy, sensitivity)
-    if calibration is None:
-        calibrating = inputs[:CALIBRATION_IMAGES]
-    else:
-        calibrating = _prepare(calibration, model, plan)
-    with files.replacing_folder(folder) as new:
-        rows, failures = jobs.make(job, new, calibrating, threads)
-        manifest.write_documents(new, model, manifest.describe(model, plan, reference, rows))
-    if failures:
+    with files.claimed_output(folder, "an export"):
+        job = _job(model, plan, images, labels, calibration, sensitivity)
+        with files.replacing_folder(folder) as new:
+            made, failed = make(job, new, threads)
+            rows = [file.row for file in made]
+            content = manifest.describe(model, plan, job.reference, rows)
+            manifest.write_documents(new, model, content)
+    if failed:
         names = ", ".join(row["file"] for row in rows)
-        raise ValueError(f"{folder} has {names}, but other files failed:\n" + "\n".join(failures))
+        raise ValueError(f"{folder} has {names}, but other files failed:\n" + "\n".join(failed))
     return rows
 
 
-# What files may return beside their default, by the kind of label.
-OTHER_OUTPUTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("classes", "labels"), ("logits", "features")),
-    "numbers": ("features",),
-    "masks": ("mask", "logits", "features"),
-    "boxes": (),
-}
-OF_PLACES = ("masks", "boxes")
+def check_folder(folder: pathlib.Path) -> None:
+    """Checks that `folder` is new, empty, or an earlier export.
+
+    Raises:
+        ValueError: If it holds anything else.
+    """
+    is_export = (folder / "manifest.json").is_file()
+    if folder.exists() and not is_export and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(
+            "An export needs a new folder, or an earlier export, which has a manifest.json, to "
+            f"replace. Received: {str(folder)!r}, which holds something else"
+        )
 
 
-def _with_output(model, options):
-    """Adds the output of the model's task to the options of the plan."""
-    task, output = task_of(model), options.get("output")
-    allowed = (task.row.output, *OTHER_OUTPUTS[task.kind])
-    if task.kind in OF_PLACES and options.get("token_merging"):
-        raise ValueError(
-            f"A model of {task.kind} needs the tokens of all patches. "
-            f"Received: token_merging={options['token_merging']}"
-        )
-    if task.kind == "boxes" and options.get("attention"):
-        raise ValueError("A file of boxes has no attention. Received: attention=True")
-    if output not in (None, *allowed):
-        raise ValueError(
-            f"`output` of a model of {task.kind} must be "
-            f"{' or '.join(filter(None, [', '.join(allowed[:-1]), allowed[-1]]))}. "
-            f"Received: output={output!r}"
-        )
-    raw = options.get("raw", False) or takes_prepared(options.get("formats", ()))
-    return {**options, "raw": raw, "output": output or task.row.output}
+@dataclasses.dataclass
+class Job:
+    """A model, the plan of its files, and what the files are compared with.
+
+    Attributes:
+        model: The Keras model.
+        plan: Which files to make.
+        inputs: Images prepared for the graph, `(N, H, W, C)`.
+        expected: Keras' outputs for `inputs`, `(N, K)`.
+        resized: Images of another size and Keras' outputs for them, if files take any size.
+        labels: The classes of `inputs`, `(N,)`, their labels, `(N, K)`, or None.
+        calibration: Images that set the ranges of static int8, prepared for the graph.
+        sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
+        reference: The manifest's entry about Keras' outputs.
+    """
+
+    model: keras.Model
+    plan: Plan
+    inputs: np.ndarray
+    expected: np.ndarray
+    resized: tuple[np.ndarray, np.ndarray] | None
+    labels: np.ndarray | None
+    calibration: np.ndarray
+    sensitivity: bool
+    reference: dict
+
+    def compare(self, path) -> dict:
+        """Compares the outputs of the file at `path`, in its own runtime, with those of Keras."""
+        output, task = self.plan.graph_output, task_of(self.model)
+        with command_line.quiet():
+            file = runtimes.open(path)
+            row = verification.compare(file(self.inputs), self.expected, output, self.labels, task)
+            if self.resized is None:
+                return row
+            images, expected = self.resized
+            other = verification.compare(file(images), expected, output, task=task)
+        sizes = [list(pictures.shape[1:3]) for pictures in (self.inputs, images)]
+        largest = max(each["largest_difference"] for each in (row, other))
+        return row | {"image_sizes": sizes, "largest_difference": largest}
+
+    def broken_promise(self, precision, row) -> str | None:
+        return verification.broken_promise(precision, row, self.reference.get("accuracy"))
+
+
+def _job(model, plan, images, labels, calibration, sensitivity) -> Job:
+    """Prepares the images, and computes Keras' outputs for them."""
+    source = "given images" if images is not None else "crops of photographs"
+    inputs = _prepare(samples.photographs_for(model) if images is None else images, model, plan)
+    exact = serving.in_float32(model)
+    whole = expected = _outputs(exact, plan, inputs)
+    if plan.token_merging:
+        merged = for_inference(model, plan.token_merging, plan.merging_schedule)
+        expected = _outputs(merged, plan, inputs)
+    task, output = task_of(model), plan.graph_output
+    reference = {"source": source, **verification.compare(expected, expected, output, labels, task)}
+    if plan.token_merging:
+        merging = verification.compare(whole, expected, output, labels, task)
+        reference["without_merging"] = merging
+    resized = None
+    if plan.dynamic_size:  # one more row and two more columns of patches
+        height, width = next(x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
+        more = [(0, 0), (0, height), (0, 2 * width), (0, 0)]
+        larger = np.pad(inputs[:RESIZED_IMAGES], more, mode="wrap")
+        resized = larger, _outputs(with_image_size(exact, larger.shape[1:3]), plan, larger)
+    if calibration is None:
+        calibration = inputs[:CALIBRATION_IMAGES]
+    else:
+        calibration = _prepare(calibration, model, plan)
+    return Job(model, plan, inputs, expected, resized, labels, calibration, sensitivity, reference)
 
 
 def _prepare(images, model, plan):
@@ -162,42 +215,227 @@ def _prepare(images, model, plan):
     return prepared.astype("float32" if plan.raw else preprocessing.input_type)
 
 
-def _reference(model, plan, inputs, labels):
-    """Returns Keras' outputs `(N, K)`, and the manifest's entry about them."""
-    whole = expected = _outputs(in_float32(model), plan, inputs)
-    if plan.token_merging:
-        merged = for_inference(model, plan.token_merging, plan.merging_schedule)
-        expected = _outputs(merged, plan, inputs)
-    task, output = task_of(model), plan.graph_output
-    compare = lambda out: verification.compare(out, expected, output, labels, task)
-    reference = compare(expected)
-    if plan.token_merging:
-        reference["without_merging"] = compare(whole)
-    return expected, reference
-
-
-def _resized(model, plan, inputs):
-    """Returns the images with one more row and two more columns of patches, and Keras' outputs."""
-    height, width = next(x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
-    images = np.pad(inputs, [(0, 0), (0, height), (0, 2 * width), (0, 0)], mode="wrap")
-    return images, _outputs(with_image_size(in_float32(model), images.shape[1:3]), plan, images)
-
-
 def _outputs(model, plan, inputs):
-    served = serving_model(model, plan.graph_output, plan.raw)
-    answers = served.predict(inputs, verbose=0)
-    return scores_and_corners(answers) if isinstance(answers, dict) else np.asarray(answers)
+    answers = serving.serving_model(model, plan.graph_output, plan.raw).predict(inputs, verbose=0)
+    is_split = isinstance(answers, dict)
+    return runtimes.scores_and_corners(answers) if is_split else np.asarray(answers)
 
 
-def check_folder(folder: pathlib.Path) -> None:
-    """Checks that `folder` is new, empty, or an earlier export.
+@dataclasses.dataclass
+class File:
+    """A file on its way from the plan to the manifest.
+
+    Attributes:
+        format: A row of `TARGETS`.
+        precision: One of its precisions.
+        path: The place to write the file.
+        fault: Why the file failed; empty if it did not.
+        layers: The layers left in float32, and the sensitivity of all layers.
+        row: The file's row of the manifest.
+    """
+
+    format: str
+    precision: str
+    path: pathlib.Path
+    fault: str = ""
+    layers: tuple[list[str], dict[str, float]] = ([], {})
+    row: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def target(self) -> Target:
+        return TARGETS[self.format]
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.target.precisions[self.precision]
+
+    @property
+    def whole(self) -> pathlib.Path:
+        """The path, or its folder for OpenVINO, which writes two files."""
+        return self.path.parent if self.path.suffix == ".xml" else self.path
+
+    def attempt(self, step: Callable, *arguments) -> None:
+        """Calls `step(file, *arguments)` unless the file has failed; records why it fails."""
+        if not self.fault:
+            try:
+                step(self, *arguments)
+            except ValueError as error:
+                self.fault = str(error)
+            except Exception as error:  # each library raises its own errors
+                self.fault = f"{type(error).__name__}: {error}"
+
+
+def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[File], list[str]]:
+    """Writes the files of `job` into an existing folder. A failed file does not affect the others.
+
+    Returns:
+        The files, and a line for each failed one: its converter failed, or it breaks a promise of
+        `verification`.
 
     Raises:
-        ValueError: If it holds anything else.
+        ValueError: If every file failed.
     """
-    is_export = (folder / "manifest.json").is_file()
-    if folder.exists() and not is_export and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(
-            "An export needs a new folder, or an earlier export, which has a manifest.json, to "
-            f"replace. Received: {str(folder)!r}, which holds something else"
-        )
+    place = lambda folder, format, precision: folder / TARGETS[format].name(precision)
+    made = [File(*pair, place(folder, *pair)) for pair in job.plan.files()]
+    sources = {file.format: file for file in made if file.precision == "fp32"}
+    with tempfile.TemporaryDirectory() as name:
+        scratch = pathlib.Path(name)
+        for format in {file.recipe.source for file in made} - {None, *sources}:
+            sources[format] = File(format, "fp32", place(scratch, format, "fp32"))
+        every = [*{id(file): file for file in (*sources.values(), *made)}.values()]
+        for file in every:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+        _convert(job, [file for file in every if file.recipe.source is None], scratch)
+        for file in made:
+            if file.recipe.source:
+                file.attempt(_derive, job, sources[file.recipe.source])
+    for file in made:
+        file.attempt(_finish, job, folder)
+    failed = [file for file in made if file.fault]
+    lines = [
+        f"{file.path.relative_to(folder)}: {' '.join(file.fault.split())[:SHOWN]}"
+        for file in failed
+    ]
+    if len(failed) == len(made):
+        raise ValueError("The export failed:\n" + "\n".join(lines))
+    for top in (file.whole for file in failed):
+        shutil.rmtree(top) if top.is_dir() else top.unlink(missing_ok=True)
+    made = [file for file in made if not file.fault]
+    _time(job, made, threads)
+    return made, lines
+
+
+def _convert(job, waiting, scratch):
+    """Writes files directly from the model, in one process per backend.
+
+    If a file crashes the process, a new one continues after that file.
+    """
+    weights.save_model(job.model, scratch / "model.keras")
+    told = scratch / "told.txt"
+    while waiting:
+        backend = waiting[0].target.backend
+        chosen = [file for file in waiting if file.target.backend == backend]
+        rows = [(file.format, file.precision, str(file.path)) for file in chosen]
+        description = {"plan": dataclasses.asdict(job.plan), "files": rows}
+        (scratch / "job.json").write_text(json.dumps(description))
+        told.write_text("")
+        ended = _run_converter(scratch, backend)
+        faults = [json.loads(line) for line in told.read_text().splitlines()]
+        for file, file.fault in zip(chosen, [*faults, ended]):
+            waiting.remove(file)
+
+
+def _run_converter(scratch, backend):
+    """Runs this module in its own process; returns how the process ended."""
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    path = [str(pathlib.Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    command = [sys.executable, "-m", "vit_keras.exporting.exporter", str(scratch)]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    written = process.stderr.strip()[-SHOWN // 2 :]
+    return f"the converter's process ended with exit status {process.returncode}: {written}"
+
+
+def convert(scratch: str) -> None:
+    """Converts the model in the folder `scratch`, and tells why each file failed, if it did."""
+    folder = pathlib.Path(scratch)
+    job, model = json.loads((folder / "job.json").read_text()), weights.open(folder / "model.keras")
+    plan = Plan(**job["plan"])
+    if plan.graph_output == "features" and takes_prepared(plan.formats):
+        model = serving.with_tokens(model)
+    merging = plan.token_merging, plan.merging_schedule
+    rewritten = for_inference(model, *merging, with_attention=plan.attention)
+    rewritten = with_image_size(rewritten, None) if plan.dynamic_size else rewritten
+    for format, precision, path in job["files"]:
+        file = File(format, precision, pathlib.Path(path))
+        file.attempt(_write, rewritten, plan)
+        with open(folder / "told.txt", "a") as told:
+            told.write(json.dumps(file.fault) + "\n")
+
+
+def _write(file, rewritten, plan):
+    served = file.target.graph(rewritten, plan.graph_output, plan.raw)
+    options = {"opset": plan.opset} if file.format == "onnx" and plan.opset else {}
+    file.recipe.make(served, str(file.path), _batch(file, plan), **options)
+
+
+def _batch(file, plan):
+    """The images per call; None for any number."""
+    return None if plan.dynamic_batch else plan.batch or file.target.batch
+
+
+def _derive(file, job, source):
+    """Makes a file from another, whose layers stay in float32 where they would lose too much."""
+    if source.fault:
+        raise ValueError(source.fault)
+    paths = str(source.path), str(file.path)
+    if not file.recipe.layers:
+        return file.recipe.make(*paths)
+    is_good = lambda path: job.broken_promise(file.precision, job.compare(path)) is None
+    images = job.inputs[:SENSITIVITY_IMAGES]
+    options = images, job.calibration, job.sensitivity
+    file.layers = quantization.quantize_until(file.recipe, *paths, is_good, *options)
+    return None
+
+
+def _finish(file, job, folder):
+    """Describes a file inside it, compares it with Keras, and fills its row.
+
+    Raises:
+        ValueError: If the file breaks a promise.
+    """
+    _describe(file, job)
+    layers, ranking = file.layers
+    name, batch = file.path.relative_to(folder).as_posix(), _batch(file, job.plan)
+    row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
+    row |= manifest.describe_file(file.whole) | {"float_layers": layers}
+    row |= {"sensitivity": ranking} if ranking else {}
+    broken = None if layers else quantization.missed(file.precision, file.path)
+    if not broken and file.target.is_readable:
+        row |= job.compare(file.path)
+        broken = job.broken_promise(file.precision, row)
+    if broken:
+        raise ValueError(broken)
+    if file.format == "litert":
+        from vit_keras.exporting import tflite_file  # which needs flatbuffers
+
+        row["delegate_partitions"] = runtimes.delegate_partitions(file.path)
+        row["left_out"] = tflite_file.left_out(file.path)
+        if file.precision.startswith("int8-static"):
+            row["float_operations"] = tflite_file.float_operations(file.path)
+    file.row = row
+
+
+def _describe(file, job):
+    """Writes the meaning of a file's outputs and pixels into it."""
+    output, model, pixels = job.plan.graph_output, job.model, preprocessing_of(job.model)
+    names = None if output == "features" else class_names_of(model)
+    if file.format == "litert":
+        from vit_keras.exporting import tflite_file
+
+        normalization = None
+        if job.plan.raw:
+            normalization = [[255 * x for x in values] for values in (pixels.mean, pixels.std)]
+        elif pixels.levels != 255:  # for clients that pass floats up to 255
+            normalization = [[0.0], [255 / pixels.levels]]
+        about = (model.name, names, model.input_shape[-1], normalization)
+        outputs = manifest.BOX_OUTPUTS if output == "boxes" else None
+        tflite_file.attach(file.path, *about, manifest.output_text(model, output), outputs)
+    if names is not None:
+        is_deep = not job.plan.raw and (pixels.levels != 255 or pixels.bands)
+        depth = {"levels": pixels.levels, "bands": list(pixels.bands)} if is_deep else {}
+        write_task(file.path, task_of(model), names, output, **depth)
+
+
+def _time(job, made, threads):
+    batch = job.plan.batch or 1
+    images = np.resize(job.inputs[:batch], (batch, *job.inputs.shape[1:]))
+    timed = {str(file.path): file.row for file in made if file.target.is_readable}
+    for count in threads if timed else ():
+        for path, milliseconds in verification.latencies([*timed], images, count).items():
+            row = timed[path].setdefault("latency_ms", {})
+            row[str(count)] = round(milliseconds, 3)
+
+
+if __name__ == "__main__":
+    convert(sys.argv[1])

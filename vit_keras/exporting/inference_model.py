@@ -115,17 +115,11 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     counts = schedule(token_merging, len(blocks), merging_schedule)
     tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, count_prefix(model)
     for block, count in zip(blocks, counts):
-        if token_merging and not _mixes_without_positions(block):
+        if token_merging and not _attends_plainly(block):
             raise ValueError(
-                "Token merging needs blocks whose attention uses no positions. Received: block "
-                f"{block.name!r} with position_embedding={block.position_embedding!r}, "
-                f"rope={block.options.rope}. Export this model without token merging"
-            )
-        if token_merging and block.options.window_size is not None:
-            raise ValueError(
-                "Token merging leaves windows without some of their patches. Received: block "
-                f"{block.name!r} with window_size={block.options.window_size}. Export this model "
-                "without token merging"
+                "Token merging needs blocks whose attention uses neither positions nor windows. "
+                f"Received: block {block.name!r} with position_embedding="
+                f"{block.position_embedding!r}, {block.options}. Export it without token merging"
             )
         if count > most(tokens, max(prefix, 1)):
             raise ValueError(
@@ -136,13 +130,10 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     return merged
 
 
-def _mixes_without_positions(block):
-    return block.position_embedding is None and block.options.rope is None
-
-
-def _computes_one_token(block):
-    """Whether a block has a form that computes only the class token."""
-    return block.options.window_size is None and _mixes_without_positions(block)
+def _attends_plainly(block):
+    """Whether each token of a block attends to all others, wherever they are."""
+    places = block.position_embedding, block.options.rope, block.options.window_size
+    return places == (None, None, None)
 
 
 def _block_read_for_its_class_token(model):
@@ -152,7 +143,7 @@ def _block_read_for_its_class_token(model):
             norm = operation_of(layer.input)
             block = operation_of(norm.input)
             used_once = count_uses(norm) == count_uses(block) == 1
-            if isinstance(block, EncoderBlock) and used_once and _computes_one_token(block):
+            if isinstance(block, EncoderBlock) and used_once and _attends_plainly(block):
                 return block.name
     return None
 

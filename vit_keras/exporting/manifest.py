@@ -161,7 +161,7 @@ MEDIAPIPE = (
 )
 
 BOX_OUTPUTS = {  # of a file that finds objects
-    "boxes": "(N, T, 4): left, top, right and bottom as shares of the picture's width and height",
+    "boxes": "(N, T, 4): left, top, right and bottom as fractions of the picture's sides",
     "scores": "(N, T, K): the probability of each class",
 }
 # The shape and description of each output, given the name of one output.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vit_keras.data.depth import as_array, at_levels, to_levels
-from vit_keras.models import preprocessing_of
+from vit_keras.models import preprocessing_of, task_of
 from vit_keras.support import extras
 
 
@@ -40,28 +40,26 @@ def photographs_for(model) -> np.ndarray:
     return as_array(at_levels(pictures, preprocessing_of(model).levels))
 
 
-def from_dataset(
-    name: str, shape, preprocessing, count: int, config, train: bool = False, task: str = "auto"
-):
+def from_dataset(name: str, model, count: int, config, train: bool = False):
     """Returns images of a data set, `(count, H, W, C)` in the model's depth, and their labels.
 
     Args:
         name: The data set's name.
-        shape: (H, W, C) of the images.
-        preprocessing: The model's `Preprocessing`, which resizes the images.
+        model: The model, whose size and preprocessing the images get.
         count: The number of images for `spread` to draw.
         config: A `DataConfig` that defines the splits.
         train: Whether to draw from the training split instead of the test split.
-        task: What the labels are.
     """
     from vit_keras import data
 
-    split = data.load(name, shape[-1], config, task).split(
+    *size, channels = model.input_shape[1:]
+    preprocessing = preprocessing_of(model)
+    split = data.load(name, channels, config, task_of(model).kind).split(
         config.train_split if train else config.test_split
     )
     batches = data.eval_batches(
         split.part(spread(split, count)),
-        image_size=tuple(shape[:2]),
+        image_size=tuple(size),
         preprocessing=preprocessing.unscaled(),
         batch=64,
     )
@@ -71,7 +69,7 @@ def from_dataset(
 
 
 def spread(split, count: int, seed: int = 0) -> np.ndarray:
-    """Returns sorted indices of `count` images of a split that give each class its share.
+    """Returns sorted indices of `count` images of a split in which each class has its fraction.
 
     The first images would not be representative, because files are mostly sorted by class. If
     labels are known only by reading masks, the indices are drawn at random.

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import operator
 import os
 import pathlib
 from collections.abc import Callable, Iterable
@@ -178,23 +177,12 @@ def write_executorch(model, path, batch):
 
 def with_folded_constants(program):
     """Returns a torch program's module that stores all values that depend only on weights."""
-    import torch
+    from torch._inductor.constant_folding import constant_fold
 
-    module, values = program.run_decompositions().module(), {}
-    for node in module.graph.nodes:
-        sources = node.all_input_nodes
-        if node.op == "get_attr":
-            values[node] = operator.attrgetter(node.target)(module)
-        elif node.op == "call_function" and sources and all(n in values for n in sources):
-            take = lambda arguments: torch.fx.node.map_arg(arguments, values.get)
-            values[node] = node.target(*take(node.args), **take(node.kwargs))
-    for number, (node, value) in enumerate(values.items()):
-        if node.op != "get_attr" and any(user not in values for user in node.users):
-            module.register_buffer(f"folded_{number}", value.detach().contiguous())
-            with module.graph.inserting_before(node):
-                node.replace_all_uses_with(module.graph.get_attr(f"folded_{number}"))
-    module.graph.eliminate_dead_code()
-    module.recompile()
+    module = program.run_decompositions().module()
+    constant_fold(module)
+    for tensor in module.buffers():
+        tensor.data = tensor.detach().contiguous()
     return module
 
 

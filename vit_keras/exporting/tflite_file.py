@@ -16,49 +16,33 @@ from ai_edge_litert import schema_py_generated as schema
 
 ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
 
-# What LiteRT's GPU delegate and its compilers for four NPUs take, by the lists in its sources
-# (google-ai-edge/LiteRT at f674577: `gpu_compatibility.cc` and litert/vendors). The GPU delegate
-# casts no uint8, the type of the images, so it has no CAST here.
-ALL_TAKE = (
-    "ABS, ADD, AVERAGE_POOL_2D, BATCH_MATMUL, CONCATENATION, CONV_2D, DEPTHWISE_CONV_2D, "
-    "DEQUANTIZE, DIV, FULLY_CONNECTED, GELU, GREATER, HARD_SWISH, LEAKY_RELU, LESS, LOGISTIC, "
-    "MAXIMUM, MAX_POOL_2D, MEAN, MINIMUM, MUL, PAD, PADV2, QUANTIZE, REDUCE_MAX, RELU, RESHAPE, "
-    "RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR, RSQRT, SLICE, SOFTMAX, SPLIT, SQRT, "
-    "SQUARED_DIFFERENCE, STRIDED_SLICE, SUB, SUM, TANH, TRANSPOSE, TRANSPOSE_CONV"
-)
-DELEGATES = {
-    "gpu": (
-        "ADD_N, ATAN2, BITCAST, CEIL, COS, CUMSUM, DENSIFY, DEPTH_TO_SPACE, DYNAMIC_UPDATE_SLICE, "
-        "ELU, EMBEDDING_LOOKUP, EQUAL, EXP, FLOOR, FLOOR_DIV, FLOOR_MOD, GATHER, GREATER_EQUAL, "
-        "LESS_EQUAL, LOG, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, LSTM, MIRROR_PAD, NEG, NOT_EQUAL, "
-        "ONE_HOT, PACK, POW, PRELU, REDUCE_ALL, REDUCE_ANY, REDUCE_MIN, REDUCE_PROD, RELU6, "
-        "RELU_N1_TO_1, REVERSE_V2, RIGHT_SHIFT, ROUND, SELECT, SELECT_V2, SIGN, SIN, "
-        "SPACE_TO_DEPTH, SPLIT_V, SQUARE, STABLEHLO_BROADCAST_IN_DIM, STABLEHLO_CBRT, "
-        "STABLEHLO_CLAMP, STABLEHLO_REMAINDER, STABLEHLO_SHIFT_LEFT, TILE, TOPK_V2"
+# What LiteRT's GPU delegate and its compilers for four NPUs leave to the processor, by the lists in
+# its sources (google-ai-edge/LiteRT at f674577: `gpu_compatibility.cc` and litert/vendors). The GPU
+# delegate casts no uint8, the type of the images, so it leaves CAST. Other operations, which image
+# models rarely have, count as left by all.
+DELEGATES = ("gpu", "qualcomm", "mediatek", "samsung", "intel")
+LEFT_BY = {
+    "": (
+        "ABS, ADD, AVERAGE_POOL_2D, BATCH_MATMUL, CONCATENATION, CONV_2D, DEPTHWISE_CONV_2D, "
+        "DEQUANTIZE, DIV, FULLY_CONNECTED, GELU, GREATER, HARD_SWISH, LEAKY_RELU, LESS, LOGISTIC, "
+        "MAXIMUM, MAX_POOL_2D, MEAN, MINIMUM, MUL, PAD, PADV2, QUANTIZE, REDUCE_MAX, RELU, "
+        "RESHAPE, RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR, RSQRT, SLICE, SOFTMAX, SPLIT, SQRT, "
+        "SQUARED_DIFFERENCE, STRIDED_SLICE, SUB, SUM, TANH, TRANSPOSE, TRANSPOSE_CONV"
     ),
-    "qualcomm": (
-        "ARG_MAX, ARG_MIN, BATCH_TO_SPACE_ND, BROADCAST_TO, CAST, CEIL, CONV_3D, COS, CUMSUM, "
-        "DEPTH_TO_SPACE, DYNAMIC_UPDATE_SLICE, ELU, EMBEDDING_LOOKUP, EQUAL, EXP, FLOOR, "
-        "FLOOR_DIV, FLOOR_MOD, GATHER, GATHER_ND, GREATER_EQUAL, L2_NORMALIZATION, L2_POOL_2D, "
-        "LESS_EQUAL, LOG, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, MIRROR_PAD, NEG, NOT_EQUAL, "
-        "ONE_HOT, PACK, POW, PRELU, REDUCE_ALL, REDUCE_ANY, REDUCE_MIN, RELU6, RELU_0_TO_1, "
-        "RELU_N1_TO_1, REVERSE_V2, ROUND, SELECT, SELECT_V2, SIGN, SIN, SPACE_TO_BATCH_ND, "
-        "SPACE_TO_DEPTH, SPLIT_V, SQUARE, TILE, TOPK_V2, UNPACK"
+    "gpu": "CAST, L2_NORMALIZATION",
+    "mediatek": (
+        "COS, CUMSUM, EMBEDDING_LOOKUP, EQUAL, EXP, FLOOR_DIV, GATHER, GREATER_EQUAL, LOG, "
+        "LOGICAL_AND, MIRROR_PAD, NOT_EQUAL, POW, REVERSE_V2, SELECT, SELECT_V2, SIN"
     ),
-    "mediatek": "CAST, L2_NORMALIZATION, PRELU",
-    "samsung": (
-        "ARG_MAX, BROADCAST_TO, CAST, CEIL, CONV_3D, COS, CUMSUM, EMBEDDING_LOOKUP, EQUAL, EXP, "
-        "FLOOR, FLOOR_DIV, GATHER, GATHER_ND, GREATER_EQUAL, L2_NORMALIZATION, LOG, LOGICAL_AND, "
-        "MIRROR_PAD, NOT_EQUAL, POW, REDUCE_MIN, RELU6, RELU_0_TO_1, RELU_N1_TO_1, REVERSE_V2, "
-        "SELECT, SELECT_V2, SIN, SPACE_TO_DEPTH"
+    "samsung": "PRELU",
+    "gpu mediatek": "ARG_MAX, BROADCAST_TO, CONV_3D, GATHER_ND, RELU_0_TO_1",
+    "mediatek intel": "CEIL, FLOOR, REDUCE_MIN, RELU6, RELU_N1_TO_1, SPACE_TO_DEPTH",
+    "mediatek samsung": (
+        "DEPTH_TO_SPACE, FLOOR_MOD, LESS_EQUAL, LOGICAL_NOT, LOGICAL_OR, ONE_HOT, PACK, "
+        "REDUCE_ALL, SIGN, SQUARE, TILE, TOPK_V2"
     ),
-    "intel": (
-        "ARG_MAX, BROADCAST_TO, CAST, CONV_3D, COS, CUMSUM, DEPTH_TO_SPACE, EMBEDDING_LOOKUP, "
-        "EQUAL, EXP, EXPAND_DIMS, FLOOR_DIV, FLOOR_MOD, GATHER, GATHER_ND, GREATER_EQUAL, "
-        "L2_NORMALIZATION, LESS_EQUAL, LOG, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, MIRROR_PAD, "
-        "NOT_EQUAL, ONE_HOT, PACK, POW, PRELU, RANGE, REDUCE_ALL, RELU_0_TO_1, REVERSE_V2, "
-        "SELECT, SELECT_V2, SIGN, SIN, SQUARE, TILE, TOPK_V2, UNPACK"
-    ),
+    "gpu mediatek samsung": "UNPACK",
+    "mediatek samsung intel": "DYNAMIC_UPDATE_SLICE, ELU, NEG, REDUCE_ANY, ROUND, SPLIT_V",
 }
 
 
@@ -140,16 +124,22 @@ def left_out(path: str | os.PathLike) -> dict[str, dict[str, int]]:
     Returns:
         The counts for each delegate of `DELEGATES`, such as `{"gpu": {"CAST": 1}, "mediatek": {}}`.
     """
-    counts, common = operations(path), set(ALL_TAKE.split(", "))
+    counts = operations(path)
+    left_by = {name: who.split() for who, names in LEFT_BY.items() for name in names.split(", ")}
     return {
-        delegate: {name: counts[name] for name in sorted({*counts} - common - {*more.split(", ")})}
-        for delegate, more in DELEGATES.items()
+        delegate: {
+            name: counts[name]
+            for name in sorted(counts)
+            if delegate in left_by.get(name, DELEGATES)
+        }
+        for delegate in DELEGATES
     }
 
 
 LABELS = "labels.txt"
-# Slots and codes in metadata_schema.fbs.
-NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES, RGB, GRAYSCALE, LABEL_FILE = 1, 2, 1, 1, 2, 2
+# Codes of enumerations in metadata_schema.fbs.
+NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES = np.uint8([1, 2, 1])
+RGB, GRAYSCALE, AXIS_LABELS = np.int8([1, 2, 2])
 
 
 def attach(
@@ -172,18 +162,16 @@ def attach(
     """
     model = read(path)
     graph = model.subgraphs[0]
-    has_labels = class_names is not None
     if outputs:
         names = {o.tensorIndex: o.name.decode() for o in model.signatureDefs[0].outputs}
         called = [names[i] for i in graph.outputs]
         answers = [(n, outputs[n], n == [*outputs][-1]) for n in called]
     else:
         is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
-        rows = ("attention", None, False), ("output", description, has_labels)
+        rows = ("attention", None, False), ("output", description, class_names is not None)
         answers = [rows[answer] for answer in is_answer]
-    described = _describe(name, channels, normalization, answers)
     buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = np.frombuffer(described, "uint8")
+    buffer.data = np.frombuffer(_metadata(name, channels, normalization, answers), "uint8")
     model.buffers.append(buffer)
     entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]
@@ -196,52 +184,39 @@ def attach(
         file.write(packed.getvalue())
 
 
-def _describe(name, channels, normalization, answers) -> bytes:
-    b = flatbuffers.Builder(0)
-    text = b.CreateString
-    image = _table(b, 2, (0, "int8", RGB if channels == 3 else GRAYSCALE))
-    content = _table(b, 3, (0, "uint8", IMAGE_PROPERTIES), (1, "offset", image))
-    source = [(0, "offset", text("image")), (3, "offset", content)]
+def _metadata(name, channels, normalization, answers) -> bytes:
+    """Describes the images and the outputs: each table by the numbers of its fields."""
+    pixels = {0: IMAGE_PROPERTIES, 1: {0: RGB if channels == 3 else GRAYSCALE}}
+    image = {0: "image", 3: pixels}
     if normalization is not None:
-        mean, std = (b.CreateNumpyVector(np.float32(values)) for values in normalization)
-        options = _table(b, 2, (0, "offset", mean), (1, "offset", std))
-        unit = _table(b, 2, (0, "uint8", NORMALIZATION), (1, "offset", options))
-        source.append((4, "offset", _offsets(b, unit)))
-    targets = [_output(b, *answer) for answer in answers]
-    sources = _offsets(b, _table(b, 7, *source))
-    targets = _offsets(b, *(_table(b, 7, *target) for target in targets))
-    graph = _offsets(b, _table(b, 7, (2, "offset", sources), (3, "offset", targets)))
-    parser = (7, "offset", text("1.0.0"))
-    b.Finish(_table(b, 8, (0, "offset", text(name)), (3, "offset", graph), parser), b"M001")
-    return bytes(b.Output())
+        image[4] = [{0: NORMALIZATION, 1: dict(enumerate(map(np.float32, normalization)))}]
+    outputs = []
+    for output, description, has_labels in answers:
+        about = {1: description, 3: {0: FEATURE_PROPERTIES, 1: {}}}
+        labels = {6: [{0: LABELS, 2: AXIS_LABELS}]}
+        described = about if description is not None else {}
+        outputs.append({0: output} | described | (labels if has_labels else {}))
+    builder = flatbuffers.Builder(0)
+    whole = {0: name, 3: [{2: [image], 3: outputs}], 7: "1.0.0"}
+    builder.Finish(_written(builder, whole), b"M001")
+    return bytes(builder.Output())
 
 
-def _output(b, name, description, has_labels):
-    """The fields of an output; one without a description has only a name."""
-    target = [(0, "offset", b.CreateString(name))]
-    if description is not None:
-        content = _table(b, 3, (0, "uint8", FEATURE_PROPERTIES), (1, "offset", _table(b, 0)))
-        target += [(3, "offset", content), (1, "offset", b.CreateString(description))]
-    if has_labels:
-        labels = _table(b, 4, (0, "offset", b.CreateString(LABELS)), (2, "int8", LABEL_FILE))
-        target.append((6, "offset", _offsets(b, labels)))
-    return target
-
-
-def _table(b, slots, *fields):
-    add = {
-        "offset": b.PrependUOffsetTRelativeSlot,
-        "uint8": b.PrependUint8Slot,
-        "int8": b.PrependInt8Slot,
-    }
-    b.StartObject(slots)
-    for slot, kind, value in fields:
-        add[kind](slot, value, 0)
-    return b.EndObject()
-
-
-def _offsets(b, *values):
-    b.StartVector(4, len(values), 4)
-    for value in reversed(values):
-        b.PrependUOffsetTRelative(value)
-    return b.EndVector()
+def _written(builder, value) -> int:
+    """Writes a text, an array, a list of tables, or a table; returns its place."""
+    if isinstance(value, str):
+        return builder.CreateString(value)
+    if isinstance(value, np.ndarray):
+        return builder.CreateNumpyVector(value)
+    if isinstance(value, list):
+        places = [_written(builder, table) for table in value]
+        builder.StartVector(4, len(places), 4)
+        for place in reversed(places):
+            builder.PrependUOffsetTRelative(place)
+        return builder.EndVector()
+    add = {np.uint8: builder.PrependUint8Slot, np.int8: builder.PrependInt8Slot}
+    fields = {n: v if type(v) in add else _written(builder, v) for n, v in value.items()}
+    builder.StartObject(max(fields, default=-1) + 1)
+    for number, field in fields.items():
+        add.get(type(field), builder.PrependUOffsetTRelativeSlot)(number, field, 0)
+    return builder.EndObject()

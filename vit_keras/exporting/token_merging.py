@@ -9,6 +9,7 @@ from keras import ops
 
 from vit_keras.layers import EncoderBlock
 from vit_keras.layers.base import linear
+from vit_keras.support.checks import check_choice
 
 SCHEDULES = ("constant", "decreasing")
 
@@ -26,12 +27,9 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
     Raises:
         ValueError: If `merged` is negative or `kind` is unknown.
     """
-    if merged < 0 or kind not in SCHEDULES:
-        allowed = " or ".join(map(repr, SCHEDULES))
-        raise ValueError(
-            f"Token merging needs r >= 0 and a schedule {allowed}. "
-            f"Received: r={merged}, schedule={kind!r}"
-        )
+    check_choice(kind, SCHEDULES, "merging_schedule")
+    if merged < 0:
+        raise ValueError(f"Each block merges 0 or more pairs of tokens. Received: {merged}")
     if kind == "constant" or num_layers == 1:
         return [merged] * num_layers
     step = 2 * merged / (num_layers - 1)

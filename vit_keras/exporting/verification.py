@@ -16,8 +16,8 @@ from vit_keras.support.box_metrics import best_of, boxes_of, coco_evaluation, co
 from vit_keras.support.tasks import CLASSES, VOID, Task
 
 LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "fp16-compute": 1e-2}  # of `largest_difference`
-LEAST_AGREEMENT = 0.99  # of `agreement`, such as the share of equal classes, for fewer bits
-SAME_PIXELS = 0.999  # share of the pixels of a mask with the same class, for fp32 and fp16
+LEAST_AGREEMENT = 0.99  # of `agreement`, such as the fraction of equal classes, for fewer bits
+SAME_PIXELS = 0.999  # fraction of a mask's pixels with the same class, for fp32 and fp16
 LARGEST_DROP = 0.005  # of accuracy, for fewer bits
 SAME_BOX = 0.999  # least overlap of a box with Keras', for fp32 and fp16
 SIMILAR_BOX = 0.9  # mean overlap, for fewer bits without labels
@@ -48,7 +48,7 @@ def _classes(outputs, output):
 def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, task: Task) -> float:
     """Measures how well a file's outputs agree with those of Keras; 1 is perfect.
 
-    It is the share of images with the same most likely class, or of labels on the same side of
+    It is the fraction of images with the same most likely class, or of labels on the same side of
     their thresholds; for numbers, the mean coefficient of determination; for features, the mean
     cosine.
     """
@@ -73,7 +73,7 @@ def _present(outputs, output, task):
 
 
 def _accuracy(outputs, output, labels, task):
-    """Returns the share of correct images, pixels, or known labels."""
+    """Returns the fraction of correct images, pixels, or known labels."""
     if task.kind == "masks":
         true, predicted = labels.reshape(outputs.shape[:3]), _classes(outputs, output)
         return float((predicted == true)[true != VOID].mean())
@@ -159,14 +159,14 @@ def measures(output: str, task: Task) -> tuple[str, str]:
 
 
 def agreement_text(row: dict) -> str:
-    """Formats the agreement of a result of `compare`, as a percentage if it is a share.
+    """Formats the agreement of a result of `compare`, as a percentage if it is a fraction.
 
     Example:
         >>> agreement_text({"agreement": 0.9975, "agreement_is": "same class"})
         '99.75%'
     """
-    is_share = row["agreement_is"].startswith("same")
-    return f"{row['agreement']:.2%}" if is_share else f"{row['agreement']:.4f}"
+    is_fraction = row["agreement_is"].startswith("same")
+    return f"{row['agreement']:.2%}" if is_fraction else f"{row['agreement']:.4f}"
 
 
 def accuracy_name(row: dict) -> str:

@@ -160,7 +160,7 @@ def rollout_function(
         batch: The number of images per batch. Each image takes L·H·N² weights of memory.
 
     Returns:
-        A function that maps images `(B, H, W, C)`, prepared for the model, to shares `(B, h, w)`.
+        A function of images `(B, H, W, C)`, prepared for the model, that returns `(B, h, w)`.
 
     Raises:
         ValueError: If the model has no `EncoderBlock`, or one that attends within windows. The

@@ -35,8 +35,8 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
     """
     kernel = np.asarray(keras.ops.convert_to_numpy(_pixel_kernel(model)))  # (h, w, C, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T
-    components, shares = principal_components(filters, count)
-    return components.reshape(-1, *kernel.shape[:3]), shares
+    components, fractions = principal_components(filters, count)
+    return components.reshape(-1, *kernel.shape[:3]), fractions
 
 
 def _pixel_kernel(model):

@@ -32,28 +32,6 @@ WEIGHTLESS: tuple[type, ...] = (
     keras.layers.Reshape,
     keras.layers.UnitNormalization,
     keras.layers.UpSampling2D,
-    layers.AddPositionEmbs,
-    layers.AddPositionEmbs2D,
-    layers.AddDynamicPositions,
-    layers.AddResizedPositions,
-    layers.AddSinCosPositions,
-    layers.ClassToken,
-    layers.CorruptTokens,
-    layers.DropClassToken,
-    layers.LayerScale,
-    layers.PatchBoxes,
-    layers.PatchDropout,
-    layers.PatchMap,
-    layers.RegisterTokens,
-    layers.RelativeBias2D,
-    layers.ResNetInput,
-    layers.RestoreTokens,
-    layers.RotaryPositions,
-    layers.TakeClassToken,
-    layers.TakeToken,
-    layers.TakeVisible,
-    layers.TextEmbedding,
-    layers.TextMask,
 )
 
 
@@ -290,4 +268,10 @@ RULES: dict[type, Rule] = {
     layers.PreActivationUnit: _unit,
     layers.ResNetStage: _stage,
     **dict.fromkeys(WEIGHTLESS, _nothing),
+}
+# The other public layers multiply nothing by weights, as a test of each one counts.
+RULES |= {
+    kind: _nothing
+    for kind in map(vars(layers).get, layers.__all__)
+    if issubclass(kind, keras.layers.Layer) and not any(base in RULES for base in kind.__mro__)
 }

@@ -13,6 +13,7 @@ from vit_keras.models import from_variant
 from vit_keras.models.common import build_without_values
 from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.support.checks import pair
+from vit_keras.support.keras_internals import input_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,6 @@ def abstract_model(build: str | Callable[[], keras.Model], **arguments) -> keras
     """
     if isinstance(build, str):
         variant, build = build, lambda: from_variant(variant, **arguments)
-
     return build_without_values(build)
 
 
@@ -285,22 +285,9 @@ def _check_positive(**numbers):
 
 def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[tuple]]]:
     """Yields each layer of a functional model, with the shape of the first input of each call."""
-    # A shared layer also has calls outside the model, so the calls are read from the config.
-    calls = {layer["name"]: layer["inbound_nodes"] for layer in model.get_config()["layers"]}
     for layer in model.operations:
         if not isinstance(layer, keras.layers.InputLayer):
-            arguments = ([call["args"], call["kwargs"]] for call in calls[layer.name])
-            yield layer, [next(_tensor_shapes(one)) for one in arguments]
-
-
-def _tensor_shapes(arguments) -> Iterator[tuple]:
-    """Yields the shapes of the tensors in the serialized arguments of a call."""
-    if isinstance(arguments, dict) and arguments.get("class_name") == "__keras_tensor__":
-        yield tuple(arguments["config"]["shape"])
-    elif isinstance(arguments, (dict, list, tuple)):
-        values = arguments.values() if isinstance(arguments, dict) else arguments
-        for value in values:
-            yield from _tensor_shapes(value)
+            yield layer, input_shapes(model, layer)
 
 
 def _self_distillation(layer, shape, convention) -> Products:

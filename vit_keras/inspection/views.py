@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -22,13 +23,12 @@ from vit_keras.models import explain, patch_grid
 from vit_keras.models.surgery import backbone_of, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
 
-Path = str | os.PathLike
 ACROSS = 15  # the number of characters of a title that fit across a picture, or along its side
 TINY = 1e-30  # a picture without relevance is drawn dark
 LINE = 0.14  # inches: the height of a line of a title
 
-
 Arrays = dict[str, np.ndarray]
+Drawn = tuple[Any, Arrays]  # a figure, and the numbers in it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,23 +66,22 @@ class Subject:
         return f"{self.source}: {count} of {total} images" if self.source else ""
 
 
-def _filters(subject, path) -> Arrays:
-    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled around gray, with their shares."""
-    components, shares = filter_components(subject.model)
+def _filters(subject) -> Drawn:
+    """Draws up to 3 channels of filters `(K, h, w, C)`, and their fractions of the variance."""
+    components, fractions = filter_components(subject.model)
     columns = min(7, len(components))
     rows = math.ceil(len(components) / columns)
     figure, axes = _axes(rows, columns, components.shape[1:3], top=0.3)
     largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
-    for axis, picture, share in zip(axes.flat, 0.5 + 0.5 * components / largest, shares):
+    for axis, picture, part in zip(axes.flat, 0.5 + 0.5 * components / largest, fractions):
         shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
         axis.imshow(shown, **GRAY_SCALE)
-        axis.set_title(f"{100 * share:.1f} %", fontsize=8, pad=3)
-    figure.suptitle("Filters: principal components and their shares of the variance", fontsize=10)
-    save_figure(figure, path)
-    return {"components": components, "variance_shares": shares}
+        axis.set_title(f"{100 * part:.1f} %", fontsize=8, pad=3)
+    figure.suptitle("Filters: principal components and fractions of the variance", fontsize=10)
+    return figure, {"components": components, "variance_shares": fractions}
 
 
-def _position_similarity(subject, path) -> Arrays:
+def _position_similarity(subject) -> Drawn:
     """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all.
 
     Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
@@ -104,8 +103,7 @@ def _position_similarity(subject, path) -> Arrays:
     axis.set(xlabel="patch column", ylabel="patch row")
     axis.set_title("Position embeddings: similarity of each patch to all others", fontsize=10)
     figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
-    save_figure(figure, path)
-    return {"cosine": similarity}
+    return figure, {"cosine": similarity}
 
 
 def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
@@ -124,23 +122,22 @@ def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
     return whole[:-line, :-line], (height, width)
 
 
-def _attention_distance(subject, path) -> Arrays:
+def _attention_distance(subject) -> Drawn:
     """Draws `(L, H)` pixels over depth, one point per head, beside uniform attention."""
     distance, label = subject.attention.distance_px, "mean attention distance (pixels)"
     even = patch_distances(patch_grid(subject.model), subject.model.input_shape[1:3]).mean()
-    _draw_heads_over_depth(distance, label, even, "uniform attention", path)
-    return {"pixels": distance}
+    return _heads_over_depth(distance, label, even, "uniform attention"), {"pixels": distance}
 
 
-def _attention_entropy(subject, path) -> Arrays:
+def _attention_entropy(subject) -> Drawn:
     """Draws `(L, H)` nats over depth, one point per head, beside the maximum ln N."""
     entropy, tokens = subject.attention.entropy_nats, subject.attention.tokens
     label = "mean entropy of attention (nats)"
-    _draw_heads_over_depth(entropy, label, math.log(tokens), f"maximum, ln {tokens}", path)
-    return {"nats": entropy}
+    most = math.log(tokens), f"maximum, ln {tokens}"
+    return _heads_over_depth(entropy, label, *most), {"nats": entropy}
 
 
-def _draw_heads_over_depth(values, label, reference, reference_label, path):
+def _heads_over_depth(values, label, reference, reference_label):
     layers = np.arange(len(values))
     figure, axes = new_figure(5.6, 3.8)
     axis = axes[0, 0]
@@ -153,10 +150,10 @@ def _draw_heads_over_depth(values, label, reference, reference_label, path):
     axis.set_xticks(layers[:: math.ceil(len(layers) / 16)])
     axis.grid(alpha=0.3)
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    save_figure(figure, path)
+    return figure
 
 
-def draw_rollout(subject: Subject, rollout: np.ndarray, path: Path, label: str = "rollout") -> None:
+def rollout_figure(subject: Subject, rollout: np.ndarray, label: str = "rollout"):
     """Draws the pictures of a subject, with each one's rollout `(h, w)` below it."""
     titles = [wrap(title, ACROSS) for title in subject.titles]
     top = LINE * max((title.count("\n") for title in titles), default=0)
@@ -167,27 +164,27 @@ def draw_rollout(subject: Subject, rollout: np.ndarray, path: Path, label: str =
         for axis in column:
             _show(axis, picture)
         column[0].set_title(title, fontsize=8)
-        shares = _brightness(weights)
-        image = column[1].imshow(shares, alpha=0.75, interpolation="bilinear", **whole, **MAP)
+        image = column[1].imshow(
+            _brightness(weights), alpha=0.75, interpolation="bilinear", **whole, **MAP
+        )
     axes[0, 0].set_ylabel("input", fontsize=9)
     axes[1, 0].set_ylabel(label, fontsize=9)
-    _share_bar(figure, image, axes, pad=0.02)
-    save_figure(figure, path)
+    _color_bar(figure, image, axes, pad=0.02)
+    return figure
 
 
-def _attention_rollout(subject, path) -> Arrays:
-    draw_rollout(subject, subject.attention.rollout, path)
-    return {subject.heads: subject.attention.rollout}
+def _attention_rollout(subject) -> Drawn:
+    rollout = subject.attention.rollout
+    return rollout_figure(subject, rollout), {subject.heads: rollout}
 
 
-def _class_relevance(subject, path) -> Arrays:
+def _class_relevance(subject) -> Drawn:
     images = subject.images[: len(subject.pictures)]
     relevance = explain(subject.model, images, subject.class_index)
-    draw_rollout(subject, relevance, path, "relevance")
-    return {"relevance": relevance}
+    return rollout_figure(subject, relevance, "relevance"), {"relevance": relevance}
 
 
-def _last_layer(subject, path, weights, name) -> Arrays:
+def _last_layer(subject, weights, name) -> Drawn:
     """Draws each picture in a row, followed by attention `(B, K, h, w)` of heads or registers."""
     figure, axes = _rows_of_pictures(subject, weights.shape[1], right=0.7)
     for row, maps in zip(axes, weights):
@@ -195,20 +192,19 @@ def _last_layer(subject, path, weights, name) -> Arrays:
             image = axis.imshow(_brightness(one), **MAP)
     for number, axis in enumerate(axes[0, 1:], 1):
         axis.set_title(f"{name} {number}", fontsize=8)
-    _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
-    save_figure(figure, path)
-    return {"weights": weights}
+    _color_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
+    return figure, {"weights": weights}
 
 
-def _attention_last_layer(subject, path) -> Arrays:
-    return _last_layer(subject, path, subject.attention.last_layer, "head")
+def _attention_last_layer(subject) -> Drawn:
+    return _last_layer(subject, subject.attention.last_layer, "head")
 
 
-def _registers(subject, path) -> Arrays:
-    return _last_layer(subject, path, subject.attention.registers, "register")
+def _registers(subject) -> Drawn:
+    return _last_layer(subject, subject.attention.registers, "register")
 
 
-def _features(subject, path) -> Arrays:
+def _features(subject) -> Drawn:
     """Draws a row for each picture: the picture, and the components of each block as colors.
 
     The colors are scaled to all pictures of a block together. A block's components are first
@@ -231,8 +227,7 @@ def _features(subject, path) -> Arrays:
             axis.imshow(colors)
         title = name.replace("encoderblock_", "layer ").replace("block", "stage ")
         column[0].set_title(title, fontsize=8)
-    save_figure(figure, path)
-    return features
+    return figure, features
 
 
 def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
@@ -260,10 +255,10 @@ MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
 GRAY_SCALE = {"cmap": "gray", "vmin": 0, "vmax": 1}  # for pictures with one channel
 
 
-def _share_bar(figure, image, axes, **kwargs):
+def _color_bar(figure, image, axes, **kwargs):
     bar = figure.colorbar(image, ax=axes, **kwargs)
     bar.solids.set_alpha(1)
-    bar.set_label("share of the 97.5th percentile", fontsize=8)
+    bar.set_label("fraction of the 97.5th percentile", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 
@@ -299,24 +294,25 @@ def _axes(rows, columns, shape, top=0.0, right=0.0, heading=""):
     return figure, axes
 
 
-# For each view, the function that draws it and the layer that it needs.
-VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
-    "filters": (_filters, keras.layers.Layer),
-    "position_similarity": (_position_similarity, AddPositionEmbs),
-    "attention_distance": (_attention_distance, EncoderBlock),
-    "attention_entropy": (_attention_entropy, EncoderBlock),
-    "attention_rollout": (_attention_rollout, EncoderBlock),
-    "class_relevance": (_class_relevance, EncoderBlock),
-    "attention_last_layer": (_attention_last_layer, EncoderBlock),
-    "registers": (_registers, RegisterTokens),
-    "features": (_features, keras.layers.Layer),
-}
+class View(NamedTuple):
+    """A view of a model: its figure, the layer that it needs, and whether it shows attention."""
 
-# The views that need attention weights between all tokens.
-OF_ATTENTION = [name for name in VIEWS if name.startswith("attention_")] + [
-    "registers",
-    "class_relevance",
-]
+    draw: Callable[[Subject], Drawn]
+    layer: type
+    is_of_attention: bool = False
+
+
+VIEWS = {
+    "filters": View(_filters, keras.layers.Layer),
+    "position_similarity": View(_position_similarity, AddPositionEmbs),
+    "attention_distance": View(_attention_distance, EncoderBlock, True),
+    "attention_entropy": View(_attention_entropy, EncoderBlock, True),
+    "attention_rollout": View(_attention_rollout, EncoderBlock, True),
+    "class_relevance": View(_class_relevance, EncoderBlock, True),
+    "attention_last_layer": View(_attention_last_layer, EncoderBlock, True),
+    "registers": View(_registers, RegisterTokens, True),
+    "features": View(_features, keras.layers.Layer),
+}
 
 
 def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
@@ -338,24 +334,22 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         ['filters', 'features']
     """
     model = backbone_of(model)
-    available = [
-        name
-        for name, (_, needs) in VIEWS.items()
-        if any(isinstance(layer, needs) for layer in model.layers)
-    ]
-    hidden = OF_ATTENTION if windowed_blocks(model.layers) else []
-    if not any(layer.name == "head" for layer in model.layers):
-        hidden = [*hidden, "class_relevance"]
-    available = [name for name in available if name not in hidden]
+    has_windows, lacks = windowed_blocks(model.layers), {}
+    has_head = any(layer.name == "head" for layer in model.layers)
+    for name, view in VIEWS.items():
+        if not any(isinstance(layer, view.layer) for layer in model.layers):
+            lacks[name] = f"{view.layer.__name__} layers"
+        elif view.is_of_attention and has_windows:
+            lacks[name] = f"{view.layer.__name__} layers that attend to all tokens"
+        elif name == "class_relevance" and not has_head:
+            lacks[name] = "a head"
+    available = [name for name in VIEWS if name not in lacks]
     for name in requested or ():
         check_choice(name, VIEWS, "views")
-        if name not in available:
-            layers = f"{VIEWS[name][1].__name__} layers"
-            needs = f"{layers} that attend to all tokens" if name in hidden else layers
-            needs = "a head" if name == "class_relevance" and name in hidden else needs
+        if name in lacks:
             raise ValueError(
-                f"View {name!r} needs a model with {needs}. Received: model {model.name!r}, which "
-                f"has the views {', '.join(available)}"
+                f"View {name!r} needs a model with {lacks[name]}. Received: model {model.name!r}, "
+                f"which has the views {', '.join(available)}"
             )
     return list(requested or available)
 
@@ -384,4 +378,8 @@ def draw_views(
     views = views_of(subject.model, views)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    return {view: VIEWS[view][0](subject, folder / f"{view}.png") for view in views}
+    arrays = {}
+    for view in views:
+        figure, arrays[view] = VIEWS[view].draw(subject)
+        save_figure(figure, folder / f"{view}.png")
+    return arrays

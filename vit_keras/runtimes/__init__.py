@@ -19,8 +19,8 @@ from collections.abc import Callable
 import numpy as np
 
 SAVED_MODEL = "SavedModel"
-BOXES = ("scores", "boxes")  # the outputs of a file of boxes, in the order of `scores_and_corners`
-DETR = ("logits", "pred_boxes")  # those of transformers' files of boxes
+BOXES = ["scores", "boxes"]  # the outputs of a file of boxes, in the order of `scores_and_corners`
+DETR = ["logits", "pred_boxes"]  # those of transformers' files of boxes
 WARM_UP_CALLS = 2
 SCALAR_TYPES = {0: "uint8", 6: "float32"}  # by PyTorch's numbers
 
@@ -64,39 +64,45 @@ def scores_and_corners(answers) -> np.ndarray:
     return np.concatenate([np.asarray(answers[name]) for name in BOXES], axis=-1)
 
 
-def _exported_model(run, dtype, input_shape, num_outputs, gives_boxes=False):
-    """Makes an `ExportedModel`; an axis that may have any size is a name, None or -1."""
-    is_fixed = lambda axis: isinstance(axis, (int, np.integer)) and axis > 0
-    batch, *sides = (int(axis) if is_fixed(axis) else None for axis in input_shape)
-    outputs = int(num_outputs) if is_fixed(num_outputs) else 0
-    return ExportedModel(run, dtype, tuple(sides), outputs, batch, gives_boxes)
+def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
+    """Makes an `ExportedModel`.
 
-
-def _to_read(shapes) -> list[str]:
-    """The names of the outputs to read, given all shapes by name: `BOXES`, or the answer's."""
-    for names in (BOXES, DETR):
-        if {*names} <= {*shapes}:
-            return [*names]
-    return [[*shapes][_place_of_answer(shapes.values())]]
-
-
-def _named(run, dtype, input_shape, shapes) -> ExportedModel:
-    """Makes an `ExportedModel` from a function of images and the names of outputs to return."""
-    names = _to_read(shapes)
+    Args:
+        run: A function of a batch that returns all outputs by name.
+        dtype: The type of the images.
+        input_shape: Their shape. An axis that may have any size is a name, None or -1.
+        shapes: The shapes of the outputs, by name.
+    """
+    pairs = [names for names in (BOXES, DETR) if {*names} <= {*shapes}]
+    names = pairs[0] if pairs else [_answer(shapes)]
 
     def run_joined(images):
-        arrays = run(images, names)
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+        answers = run(images)
+        arrays = [np.asarray(answers[name]) for name in names]
+        joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+        return _scored(joined) if names == DETR else joined
 
-    return _exported_model(run_joined, dtype, input_shape, shapes[names[0]][-1], len(names) > 1)
+    fixed = lambda axis: int(axis) if isinstance(axis, (int, np.integer)) and axis > 0 else None
+    batch, *sides = map(fixed, input_shape)
+    count = (fixed(shapes[names[0]][-1]) or 0) - (names == DETR)  # whose last class is no object
+    return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs))
 
 
-def _place_of_answer(shapes) -> int:
-    """The index of the output `(B, K)` or `(B, H, W, K)`; there may also be attention `(B, h, w)`.
+def _answer(shapes) -> str:
+    """The name of the output `(B, K)` or `(B, H, W, K)`; there may also be attention `(B, h, w)`.
 
     Masks `(B, H, W)` are the only output of their file.
     """
-    return next((place for place, shape in enumerate(shapes) if len(shape) in (2, 4)), 0)
+    return next((name for name in shapes if len(shapes[name]) in (2, 4)), next(iter(shapes)))
+
+
+def _scored(answers):
+    """Turns the outputs of transformers' detectors into `scores_and_corners`."""
+    from vit_keras.support.box_metrics import scored_corners
+
+    scored = scored_corners(answers)
+    scored[..., -4:] = scored[..., -4:].clip(0, 1)
+    return scored
 
 
 def _require(module, extra, path):
@@ -117,11 +123,10 @@ def saved_model(path, threads=None) -> ExportedModel:
     ((name, source),) = serve.structured_input_signature[1].items()
     shapes = {key: output.shape for key, output in serve.structured_outputs.items()}
 
-    def run(images, keys, loaded=loaded):  # a reference to `loaded` keeps its variables alive
-        answers = serve(**{name: tf.constant(images)})
-        return [answers[key].numpy() for key in keys]
+    def run(images, loaded=loaded):  # a reference to `loaded` keeps its variables alive
+        return serve(**{name: tf.constant(images)})
 
-    return _named(run, source.dtype.name, source.shape, shapes)
+    return _exported_model(run, source.dtype.name, source.shape, shapes)
 
 
 def litert(path, threads=None) -> ExportedModel:
@@ -129,16 +134,17 @@ def litert(path, threads=None) -> ExportedModel:
     interpreter = litert_interpreter(path, threads)
     source, outputs = interpreter.get_input_details()[0], _litert_outputs(interpreter)
 
-    def run(images, names):
+    def run(images):
         if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # if any batch is allowed
             interpreter.resize_tensor_input(source["index"], images.shape)
             interpreter.allocate_tensors()
         interpreter.set_tensor(source["index"], images)
         interpreter.invoke()
-        return [interpreter.get_tensor(outputs[name]["index"]) for name in names]
+        return {name: interpreter.get_tensor(outputs[name]["index"]) for name in outputs}
 
     shapes = {name: output["shape"] for name, output in outputs.items()}
-    return _named(run, np.dtype(source["dtype"]).name, source["shape_signature"], shapes)
+    dtype = np.dtype(source["dtype"]).name
+    return _exported_model(run, dtype, source["shape_signature"], shapes)
 
 
 def _litert_outputs(interpreter):
@@ -180,29 +186,17 @@ def onnx(path, threads=None) -> ExportedModel:
     source, outputs = session.get_inputs()[0], {o.name: o.shape for o in session.get_outputs()}
     dtype = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if dtype == "float" else dtype
-    run = lambda images, names: session.run(names, {source.name: images})
-    model = _named(run, dtype, source.shape, outputs)
+    run = lambda images: dict(zip(outputs, session.run(None, {source.name: images})))
     if source.name != "pixel_values":
-        return model
-    shape = [source.shape[place] for place in (0, 2, 3, 1)]
-    answer = outputs[_to_read(outputs)[0]]
-    count = answer[-1] - 1 if model.gives_boxes else answer[1]
-    return _exported_model(_channels_last(model.run), dtype, shape, count, model.gives_boxes)
-
-
-def _channels_last(run):
-    """Turns the function of a file for transformers into one of images `(N, H, W, C)`."""
-    from vit_keras.support.box_metrics import scored_corners
+        return _exported_model(run, dtype, source.shape, outputs)
 
     def run_last(images):
         answers = run(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
-        if answers.ndim != 3:
-            return answers.transpose(0, 2, 3, 1) if answers.ndim == 4 else answers
-        scored = scored_corners(answers)
-        scored[..., -4:] = scored[..., -4:].clip(0, 1)
-        return scored
+        return {n: x.transpose(0, 2, 3, 1) if x.ndim == 4 else x for n, x in answers.items()}
 
-    return run_last
+    last = lambda shape: [shape[0], *shape[2:], shape[1]] if len(shape) == 4 else shape
+    shapes = {name: last(shape) for name, shape in outputs.items()}
+    return _exported_model(run_last, dtype, last(source.shape), shapes)
 
 
 def openvino(path, threads=None) -> ExportedModel:
@@ -214,12 +208,9 @@ def openvino(path, threads=None) -> ExportedModel:
     model = core.compile_model(os.fspath(path), "CPU", options)
     sides = lambda port: [x.get_length() if x.is_static else None for x in port.partial_shape]
 
-    def run(images, names):
-        answers = model(images)
-        return [answers[name] for name in names]
-
     source, shapes = model.input(0), {o.get_any_name(): sides(o) for o in model.outputs}
-    return _named(run, np.dtype(source.element_type.to_dtype()).name, sides(source), shapes)
+    dtype = np.dtype(source.element_type.to_dtype()).name
+    return _exported_model(model, dtype, sides(source), shapes)
 
 
 def pt2(path, threads=None) -> ExportedModel:
@@ -230,16 +221,16 @@ def pt2(path, threads=None) -> ExportedModel:
     program = torch.export.load(os.fspath(path))
     module, graph = program.module(), program.graph_module.graph
     source = graph.find_nodes(op="placeholder")[-1].meta["val"]
-    outputs = graph.output_node().args[0]  # boxes come before scores
-    target, gives_boxes = outputs[-1].meta["val"], len(outputs) > 1
+    outputs = graph.output_node().args[0]
+    shapes = _named([output.meta["val"].shape for output in outputs])
 
     def run(images):
         with torch.no_grad():
             answers = module(torch.tensor(images))
-        return scores_and_corners(answers) if gives_boxes else answers.numpy()
+        return answers if isinstance(answers, dict) else _named([answers])
 
     dtype = str(source.dtype).removeprefix("torch.")
-    return _exported_model(run, dtype, source.shape, target.shape[-1], gives_boxes)
+    return _exported_model(run, dtype, source.shape, shapes)
 
 
 def executorch(path, threads=None) -> ExportedModel:
@@ -249,15 +240,19 @@ def executorch(path, threads=None) -> ExportedModel:
     program = runtime.load_program(os.fspath(path))
     method = program.load_method("forward")
     described = method.metadata
-    source, count = described.input_tensor_meta(0), described.num_outputs()
-    target = described.output_tensor_meta(count - 1)
+    source, outputs = described.input_tensor_meta(0), range(described.num_outputs())
 
     def run(images, program=program):  # a reference to `program` keeps its weights alive
-        arrays = [array.numpy().copy() for array in method.execute([torch.tensor(images)])]
-        return arrays[0] if count == 1 else np.concatenate(arrays[::-1], axis=-1)  # boxes first
+        answers = method.execute([torch.tensor(images)])
+        return _named([array.numpy().copy() for array in answers])
 
-    dtype = SCALAR_TYPES[source.dtype()]
-    return _exported_model(run, dtype, source.sizes(), target.sizes()[-1], count > 1)
+    shapes = _named([described.output_tensor_meta(place).sizes() for place in outputs])
+    return _exported_model(run, SCALAR_TYPES[source.dtype()], source.sizes(), shapes)
+
+
+def _named(outputs) -> dict:
+    """Names the outputs of a torch program, in which boxes come before scores."""
+    return dict(zip(sorted(BOXES) if len(outputs) > 1 else ["output"], outputs))
 
 
 RUNTIMES = {

@@ -7,6 +7,7 @@ the supported versions, which the import of this module checks.
 import contextlib
 import functools
 import io
+import itertools
 import types
 from collections.abc import Callable, Iterable
 
@@ -58,6 +59,17 @@ def first_input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
 def count_uses(operation: keras.Operation) -> int:
     """The number of calls, in all models, that take the outputs of `operation`."""
     return len(operation._outbound_nodes)
+
+
+def input_shapes(model: keras.Model, operation: keras.Operation) -> list[tuple]:
+    """The shape of the first input of each call of an operation in a functional model.
+
+    A shared layer has calls outside the model too. Relies on `_nodes_by_depth`.
+    """
+    nodes = itertools.chain.from_iterable(model._nodes_by_depth.values())
+    calls = {id(node) for node in nodes}
+    inside = [node for node in operation._inbound_nodes if id(node) in calls]
+    return [tuple(node.input_tensors[0].shape) for node in inside]
 
 
 def chain_of(model: keras.Model) -> list[keras.Operation]:
