@@ -227,15 +227,15 @@ USES = [
     ),
     *rows(
         lambda model, **options: exporting.export(model(), "out", **options),
-        ({"model": detector, "attention": True}, "A file of boxes has no attention"),
-        ({"model": detector, "output": "logits"}, "must be boxes. .*'logits'"),
+        ({"model": detector, "attention": True}, "Files of boxes cannot have `attention`"),
+        ({"model": detector, "output": "logits"}, "must be one of 'boxes'. .*'logits'"),
         ({"model": resnet, "attention": True}, "model with EncoderBlock layers"),
         ({"model": vit, "attention": True, "token_merging": 1}, "merging or with attention.*=1"),
         ({"model": vit, "attention": True, "formats": ["pt2"]}, "savedmodel, litert, onnx.*pt2"),
         ({"model": vit, "images": np.zeros((2, 8, 8, 3))}, r"uint8 of shape \(N"),
     ),
     (lambda: exporting.for_inference(vit(), 3), "half of its tokens. Received: r=3 for the 5"),
-    (lambda: exporting.for_inference(vit(), 1, "growing"), "or 'decreasing'. Received: r=1, sch"),
+    (lambda: exporting.for_inference(vit(), 1, "growing"), "`merging_schedule` must be one of"),
     (lambda: exporting.for_inference(resnet(), 1), "needs a model with EncoderBlock layers"),
     (lambda: evaluation.possible_answers(np.eye(2), Task(), 0.9), "coverage=0.9; .* has none"),
     (

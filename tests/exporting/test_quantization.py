@@ -1,7 +1,6 @@
 """Quantized files of two layers, one of which loses much in fewer bits."""
 
 import os
-import shutil
 
 import keras
 import numpy as np
@@ -16,18 +15,13 @@ from vit_keras.exporting import for_inference, onnx_files, quantization, tflite_
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import (
     TARGETS,
-    Recipe,
     write_litert,
     write_saved_model,
     write_saved_model_int8,
 )
-from vit_keras.exporting.targets import write_onnx as write_float
 from vit_keras.models import (
-    HybridViT,
-    VisionTransformer,
     from_variant,
     preprocessing_of,
-    segmenter,
 )
 
 pytestmark = pytest.mark.once
@@ -162,42 +156,6 @@ def test_a_static_file_keeps_what_is_left_in_float32_exact(images, tmp_path):
     assert [n.op_type for n in onnx.load(path).graph.node].count("QuantizeLinear") == 1
     expected = np.repeat(images[:1] @ weights["b"], len(images), axis=0)
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.on("torch")
-@pytest.mark.parametrize(("kind", "batch"), [("masks", None), ("hybrid", 2)])
-def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind, batch):
-    rng, sizes = np.random.default_rng(0), {"num_layers": 4, "num_heads": 2, "mlp_dim": 64}
-    if kind == "hybrid":
-        model = HybridViT(32, (1, 1), 0.5, 1, hidden_size=32, num_classes=5, **sizes)
-    else:
-        model = segmenter(VisionTransformer(16, 4, 32, **sizes), 5, width=16)
-    model = serving_model(for_inference(randomize(model, rng)), "logits")
-    source, path = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
-    write_float(model, source, batch)
-    quantization.onnx_int8(source, path)
-    before, after = quantization.count_weights(source)[32], quantization.count_weights(path)
-    assert after[8] > 0.9 * before > 9 * after[32]
-    products = [node.op_type for node in onnx.load(path).graph.node]
-    kept = [name for name in ("Gemm", "Conv", "ConvTranspose") if name in products]
-    assert kept == {"masks": ["Conv", "ConvTranspose"], "hybrid": ["Conv"]}[kind]
-    images = rng.integers(0, 256, (2, *model.input_shape[1:]), dtype="uint8")
-    expected = runtimes.open(source)(images)
-    error = np.sqrt(np.mean((runtimes.open(path)(images) - expected) ** 2))
-    assert error < 0.1 * np.sqrt(np.mean(expected**2))
-
-
-@pytest.mark.nightly
-def test_a_float_file_is_not_reported_as_one_of_fewer_bits(tmp_path, monkeypatch):
-    copy = lambda source, path, *rest: shutil.copy(source, path)
-    monkeypatch.setitem(TARGETS["onnx"].precisions, "int8", Recipe(copy, "onnx"))
-    model = small_model(np.random.default_rng(0))
-    message = r"model_int8.onnx: stores 0 of [\d,]+ weights in 8 bits. A file called int8 needs 50%"
-    with pytest.raises(ValueError, match=message):
-        options = {"formats": ["onnx"], "precisions": ["int8"], "batch": 2, "threads": ()}
-        images = np.zeros((2, 8, 12, 3), "uint8")
-        exporting.export(model, tmp_path / "out", images=images, **options)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")

@@ -73,8 +73,7 @@ def drawn(
 
 def table(counts: dict[tuple[str, str], collections.Counter]) -> str:
     """A row for each kind of file, and a total, in Markdown."""
-    shown = [name for name in OUTCOMES if any(count[name] for count in counts.values())]
-    shown = [name for name in OUTCOMES if name in shown or name in OUTCOMES[:6]]
+    shown = [o for o in OUTCOMES if o in OUTCOMES[:6] or any(c[o] for c in counts.values())]
     rows = [["files", "", "number", *shown], ["---"] * 2 + ["---:"] * (len(shown) + 1)]
     total = sum(counts.values(), collections.Counter())
     for (name, kind), count in [*counts.items(), (("all", ""), total)]:
@@ -82,7 +81,7 @@ def table(counts: dict[tuple[str, str], collections.Counter]) -> str:
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
 
 
-def main(arguments=None):
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--damaged", type=int, default=100, help="the number of damaged files of each kind")
@@ -91,7 +90,7 @@ def main(arguments=None):
     add("--subject", action="append", choices=SUBJECTS, help="all by default")
     add("--case", nargs=2, metavar=("KIND", "NUMBER"), help="opens one case alone")
     add("--log", type=pathlib.Path, help="a file for all verdicts, as JSON lines")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     names = options.subject or list(SUBJECTS)
     counts: dict = collections.defaultdict(collections.Counter)
     largest, folder = 0, tempfile.TemporaryDirectory()

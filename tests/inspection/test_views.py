@@ -1,4 +1,4 @@
-"""Figures show the numbers of an inspection, and the command draws them."""
+"""Figures show the numbers that they are given, and the command draws them."""
 
 from types import SimpleNamespace
 
@@ -8,10 +8,10 @@ from PIL import Image
 
 import vit_keras
 from tests.helpers import assert_close, randomize
-from tools import pictures as teaching
 from vit_keras import data, inspection
 from vit_keras.commands import run
-from vit_keras.models import VisionTransformer, attention_maps, with_image_size
+from vit_keras.models import VisionTransformer, with_image_size
+from vit_keras.support import figures
 
 pytestmark = pytest.mark.on("torch")
 
@@ -78,23 +78,12 @@ def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
         assert arrays["attention_rollout/max"].shape == (5, 2, 2)
 
 
-def test_attention_of_patches_leaves_out_the_class_token(rng):
-    model = randomize(VisionTransformer((8, 12), 4, 16, 2, 2, 32, 3), rng)
-    images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
-    attention = attention_maps(model).predict(images, verbose=0)
-    heads = attention[:, teaching.BLOCK, :, 1:, 1:].sum(axis=1)
-    expected = heads / heads.sum(axis=-1, keepdims=True)
-    assert_close(teaching.patch_attention(model, images), expected)
-
-
-def test_the_share_of_attention_to_shapes_is_printed(capsys):
-    shapes = np.array([[1.0, 0.0, 0.5, 0.0]])
-    attention = np.array([[[0.6, 0.2, 0.2, 0], [0.1, 0.9, 0, 0], [1, 0, 0, 0], [0, 0.5, 0, 0.5]]])
-    teaching.print_shares(attention, shapes)
-    assert capsys.readouterr().out.splitlines() == [
-        "shapes cover 37.5% of 1 pictures",
-        "patches on shapes give 70.0% of their attention to shapes",
-        "patches elsewhere give 5.0% of their attention to shapes",
-    ]
-    on, off = teaching.middle_patches(shapes[0], (1, 4))
-    assert (on, off) == (0, 3)
+def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: drawn.append(figure))
+    figures.confusion([[5, 1], [0, 4]], ["cat", "dog"], "nowhere")
+    axis = drawn[0].axes[0]
+    counts = {text.get_position(): text.get_text() for text in axis.texts}
+    assert counts == {(0, 0): "5", (1, 0): "1", (1, 1): "4"}
+    assert axis.get_title() == "90.00 % of 10 images"
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["cat", "dog"]

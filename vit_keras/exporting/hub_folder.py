@@ -3,7 +3,6 @@
 import os
 import pathlib
 import shutil
-from typing import Any
 
 import keras
 
@@ -149,14 +148,16 @@ def _loading(repository, kind):
 
 def _training(trained):
     config, environment = trained.config, trained.environment
-    recipe: dict[str, Any] = {"recipe": config.name, "data set": config.dataset}
-    recipe["model"] = config.model.summary()
-    if config.model.weights:
-        recipe["initial weights"] = config.model.weights
-    optimizer = config.optimizer
-    recipe["learning rate"] = optimizer.learning_rate
-    recipe |= {name: getattr(config, name) for name in FIELDS}
-    return recipe | {"backend": environment["backend"], "Keras": environment.get("keras")}
+    return {
+        "recipe": config.name,
+        "data set": config.dataset,
+        "model": config.model.summary(),
+        "initial weights": config.model.weights or None,
+        "learning rate": config.optimizer.learning_rate,
+        **{name: getattr(config, name) for name in FIELDS},
+        "backend": environment["backend"],
+        "Keras": environment.get("keras"),
+    }
 
 
 def _preprocessing(model):

@@ -224,8 +224,6 @@ def onnx_int8_static(source, path, excluded=(), calibration=None):
 
 # Bits per weight, by the formats' names of types. Wider integers are not weights.
 BITS = {"float32": 32, "f32": 32, "float16": 16, "f16": 16, "int8": 8, "uint8": 8, "int4": 4}
-PRECISIONS = {"fp16": 16, "fp16-compute": 16, "int8": 8, "int4": 4}
-PRECISIONS |= {"int8-static": 8, "int8-static16": 8}
 LEAST_SHARE = 0.5
 
 
@@ -253,7 +251,7 @@ def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
 
 def missed(precision: str, path: str | os.PathLike) -> str | None:
     """Says how many weights a file stores in too many bits; None if these are few."""
-    bits = PRECISIONS.get(precision, 32)
+    bits = int(re.findall(r"\d+", precision)[0])  # 8 of int8-static16
     counts = count_weights(path) if bits < 32 else None
     total = sum((counts or {}).values())
     small = sum(number for size, number in (counts or {}).items() if size <= bits)

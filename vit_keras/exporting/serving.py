@@ -168,14 +168,13 @@ class Rollout(keras.layers.Layer):
 
     def call(self, maps):
         tokens, patches = maps[-1].shape[-1], self.grid[0] * self.grid[1]
+        reads = np.zeros((1, 1, tokens), "float32")  # what the classifier reads
         if self.class_token:
-            first = ops.one_hot(0, tokens, dtype=maps[-1].dtype)
-            row = 0.5 * (ops.reshape(first, (1, 1, tokens)) + maps[-1][:, :1])
+            reads[..., 0], first = 1, maps[-1][:, :1]
         else:
-            mean = np.zeros((1, 1, tokens), "float32")
-            mean[..., -patches:] = 1 / patches
-            mean = ops.convert_to_tensor(mean, dtype=maps[-1].dtype)
-            row = 0.5 * (mean + ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True))
+            reads[..., -patches:] = 1 / patches
+            first = ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True)
+        row = 0.5 * (ops.convert_to_tensor(reads, dtype=first.dtype) + first)
         for attention in reversed(maps[:-1]):
             row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)
         return ops.reshape(row[:, 0, tokens - patches :], (-1, *self.grid))

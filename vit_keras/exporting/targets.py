@@ -59,7 +59,6 @@ class Target:
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
         graph: `graph(model, output, raw)` gives the files' input and outputs.
-        prepared: Whether the graph takes only prepared images, as transformers' do.
         spellings: The precisions that the file's name spells differently.
     """
 
@@ -75,8 +74,12 @@ class Target:
     attention: bool = False
     is_readable: bool = True
     graph: Callable = serving_model
-    prepared: bool = False
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the graph takes only prepared images, as transformers' do."""
+        return self.graph is transformers_model
 
     def name(self, precision: str) -> str:
         """Returns the name of the file or folder for a precision."""
@@ -311,7 +314,6 @@ TARGETS = {
         },
         default=("fp32", "fp16", "int8"),
         graph=transformers_model,
-        prepared=True,
         spellings={"int4": "q4"},  # transformers.js'
     ),
     "openvino": _onnx(
