@@ -280,7 +280,8 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     sources = {file.format: file for file in made if file.precision == "fp32"}
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
-        for format in {file.recipe.source for file in made} - {None, *sources}:
+        needed = {file.recipe.source for file in made if file.recipe.source}
+        for format in sorted(needed - {*sources}):
             sources[format] = File(format, "fp32", place(scratch, format, "fp32"))
         every = [*{id(file): file for file in (*sources.values(), *made)}.values()]
         for file in every:
@@ -321,7 +322,8 @@ def _convert(job, waiting, scratch):
         told.write_text("")
         ended = _run_converter(scratch, backend)
         faults = [json.loads(line) for line in told.read_text().splitlines()]
-        for file, file.fault in zip(chosen, [*faults, ended]):
+        for file, fault in zip(chosen, [*faults, ended]):
+            file.fault = fault
             waiting.remove(file)
 
 

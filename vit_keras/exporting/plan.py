@@ -10,7 +10,7 @@ from vit_keras.exporting.targets import OPSETS, TARGETS, takes_prepared
 from vit_keras.models import task_of
 from vit_keras.models.resized import check_any_size
 from vit_keras.support import extras
-from vit_keras.support.checks import ONE_OF_TWO, check_choice, check_rules, is_int
+from vit_keras.support.checks import ONE_OF_TWO, Rule, check_choice, check_rules, is_int
 
 # What files may return beside their default, by the kind of label.
 OTHER_OUTPUTS: dict[str, tuple[str, ...]] = {
@@ -99,7 +99,7 @@ class Plan:
         ]
 
 
-RULES = [
+RULES: list[Rule] = [
     ("batch", lambda images: is_int(images) and images > 0, "a positive int"),
     (("batch", "dynamic_batch"), *ONE_OF_TWO),
     (("dynamic_size", "attention"), *ONE_OF_TWO),

@@ -9,6 +9,8 @@ import collections
 import io
 import os
 import zipfile
+from collections.abc import Callable
+from typing import Any
 
 import flatbuffers
 import numpy as np
@@ -138,8 +140,8 @@ def left_out(path: str | os.PathLike) -> dict[str, dict[str, int]]:
 
 LABELS = "labels.txt"
 # Codes of enumerations in metadata_schema.fbs.
-NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES = np.uint8([1, 2, 1])
-RGB, GRAYSCALE, AXIS_LABELS = np.int8([1, 2, 2])
+NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES = map(np.uint8, (1, 2, 1))
+RGB, GRAYSCALE, AXIS_LABELS = map(np.int8, (1, 2, 2))
 
 
 def attach(
@@ -214,7 +216,10 @@ def _written(builder, value) -> int:
         for place in reversed(places):
             builder.PrependUOffsetTRelative(place)
         return builder.EndVector()
-    add = {np.uint8: builder.PrependUint8Slot, np.int8: builder.PrependInt8Slot}
+    add: dict[Any, Callable] = {
+        np.uint8: builder.PrependUint8Slot,
+        np.int8: builder.PrependInt8Slot,
+    }
     fields = {n: v if type(v) in add else _written(builder, v) for n, v in value.items()}
     builder.StartObject(max(fields, default=-1) + 1)
     for number, field in fields.items():

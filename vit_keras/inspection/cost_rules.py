@@ -272,6 +272,6 @@ RULES: dict[type, Rule] = {
 # The other public layers multiply nothing by weights, as a test of each one counts.
 RULES |= {
     kind: _nothing
-    for kind in map(vars(layers).get, layers.__all__)
+    for kind in (getattr(layers, name) for name in layers.__all__)
     if issubclass(kind, keras.layers.Layer) and not any(base in RULES for base in kind.__mro__)
 }
