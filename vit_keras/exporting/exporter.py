@@ -259,10 +259,10 @@ class File:
         if not self.fault:
             try:
                 step(self, *arguments)
-            except ValueError as error:
-                self.fault = str(error)
             except Exception as error:  # each library raises its own errors
-                self.fault = f"{type(error).__name__}: {error}"
+                kind, text = type(error).__name__, str(error).strip()
+                is_plain = isinstance(error, ValueError) and text
+                self.fault = text if is_plain else f"{kind}: {text}"
 
 
 def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[File], list[str]]:

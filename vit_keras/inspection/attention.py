@@ -111,12 +111,16 @@ def read_out(
         array([[0.1, 0.3],
                [0.2, 0.2]])
     """
-    rows, columns = grid
+    patches = grid[0] * grid[1]
     if class_token is None:
-        class_token = weights.shape[-1] > rows * columns
-    patches = weights[..., -rows * columns :, :]
-    queries = weights[..., 0, :] if class_token else patches.mean(axis=-2)
-    return queries[..., -rows * columns :].reshape(*queries.shape[:-1], rows, columns)
+        class_token = weights.shape[-1] > patches
+    queries = weights[..., 0, :] if class_token else weights[..., -patches:, :].mean(axis=-2)
+    return _on_patches(queries, grid)
+
+
+def _on_patches(weights, grid):
+    """The weights of the patches, `(..., h, w)`, of `(..., N)`."""
+    return weights[..., -grid[0] * grid[1] :].reshape(*weights.shape[:-1], *grid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,10 +281,8 @@ def perturbation_curves(
 
 def _of_registers(weights, grid, count):
     """The attention from each register to each patch; registers come just before patches."""
-    rows, columns = grid
-    first = weights.shape[-1] - rows * columns - count
-    queries = weights.mean(axis=1)[:, first : first + count, -rows * columns :]
-    return queries.reshape(len(weights), count, rows, columns)
+    first = weights.shape[-1] - grid[0] * grid[1] - count
+    return _on_patches(weights.mean(axis=1)[:, first : first + count], grid)
 
 
 def _attention(maps, images, batch) -> Iterator[np.ndarray]:

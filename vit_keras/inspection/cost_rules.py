@@ -146,18 +146,14 @@ def _transposed_convolution(layer, shape, convention) -> Products:
 
 def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) -> int:
     """Counts the taps of all positions along one axis, with or without taps on padded zeros."""
-    places = {
-        "valid": (size - kernel) // stride + 1,
-        "same": -(-size // stride),
-        "fixed": (size - 1) // stride + 1,
+    same = -(-size // stride)
+    places, before = {
+        "valid": ((size - kernel) // stride + 1, 0),
+        "same": (same, max((same - 1) * stride + kernel - size, 0) // 2),
+        "fixed": ((size - 1) // stride + 1, (kernel - 1) // 2),
     }[padding]
     if count_zeros:
         return places * kernel
-    before = {
-        "valid": 0,
-        "same": max((places - 1) * stride + kernel - size, 0) // 2,
-        "fixed": (kernel - 1) // 2,
-    }[padding]
     starts = (place * stride - before for place in range(places))
     return sum(min(start + kernel, size) - max(start, 0) for start in starts)
 
