@@ -264,7 +264,7 @@ def test_changed_boxes_are_noticed(truth, tmp_path):
         data.check_unchanged(data.load(name, 3), tmp_path / "run")
     path = tmp_path / "data/train/labels/train1.txt"
     path.write_text("")  # of a picture that had no file
-    with pytest.raises(ValueError, match="train: other names, sizes or contents"):
+    with pytest.raises(ValueError, match="train: other labels, or other names"):
         data.check_unchanged(data.load(name, 3), tmp_path / "run")
 
 

@@ -178,7 +178,7 @@ def test_changed_data_are_refused(plain, copied):
         picture.write_bytes(content)
 
     for change, message in (
-        (flip_a_bit, "train: other names, sizes or contents"),
+        (flip_a_bit, "train: other labels, or other names, sizes or contents"),
         (picture.unlink, "train/bee: 10 there, 9 here; train: other.*begin another run"),
         (
             lambda: (root / "cat").rename(root / "dog"),

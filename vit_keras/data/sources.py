@@ -237,7 +237,6 @@ def _white(split, index, seen) -> float:
 RECORD = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"
 MOST_READ_BYTES = 2**30  # in all pictures; reading them from memory takes 3 s
-IN_FILES = ("classes", "masks", "boxes")  # kinds whose labels follow from files
 
 
 class Recorded(TypedDict):
@@ -254,10 +253,10 @@ def fingerprint(dataset) -> dict[str, Any]:
 
     Returns:
         The names of the classes; for each split, the number of images per class, and a SHA-256 of
-        its files' names, sizes and bytes, and of labels that do not follow from them. A split with
-        labels in its records has a single number of images, since counting by class would read all
-        records. If the files have more than `MOST_READ_BYTES`, their bytes are not read; "times" is
-        then a SHA-256 of the times of each split's files.
+        its files' names, sizes and bytes and of its labels. A split of masks has a single number of
+        images, since counting by class would read all masks. If the files have more than
+        `MOST_READ_BYTES`, their bytes are not read; "times" is then a SHA-256 of the times of each
+        split's files.
     """
     files = {
         name: [(file, path, *_status(path)) for file, path in split.files or ()]
@@ -271,7 +270,7 @@ def fingerprint(dataset) -> dict[str, Any]:
             f"{file} {size} {_content(path) if is_read else ''}"
             for file, path, size, _ in files[name]
         ]
-        values = b"" if lines and dataset.kind in IN_FILES else split.labels.tobytes()
+        values = split.labels.tobytes() if split.labels_are_known else b""
         digests[name] = hashlib.sha256(os.fsencode("\n".join(lines)) + values).hexdigest()
     known = {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
     if is_read:
@@ -363,4 +362,5 @@ def _changes(recorded, current):
         changes = [f"classes: {short(recorded['classes'])} there, {short(current['classes'])} here"]
     before, now = recorded["sha256"], current["sha256"]
     changed = [split for split in {**before, **now} if before.get(split) != now.get(split)]
-    return [*changes, *(f"{split}: other names, sizes or contents of files" for split in changed)]
+    files = "other labels, or other names, sizes or contents of files"
+    return [*changes, *(f"{split}: {files}" for split in changed)]

@@ -14,13 +14,14 @@ from vit_keras.data.deep_images import NPY
 from vit_keras.data.depth import as_picture
 from vit_keras.data.pillow_images import (
     SUFFIXES,
+    decode,
     open_encoded,
     pillow_image,
-    read_encoded,
     unreadable_message,
 )
 from vit_keras.data.shards import FILE, Entry, Manifest
 from vit_keras.data.shards.formats import FORMATS
+from vit_keras.data.transforms import sides_of
 from vit_keras.support.checks import check_choice, with_checksums
 from vit_keras.support.files import check_new, replacing_folder, sha256
 from vit_keras.support.machine import read_ahead
@@ -150,21 +151,21 @@ def _as_file(pixels):
 def _reduced(name, picture, suffix, side):
     """Returns a picture whose shorter side has at most `side` pixels, and its suffix."""
     try:
-        pixels = read_encoded(picture, None)
+        image = decode(picture, None)
     except ValueError as error:
         raise ValueError(unreadable_message(repr(name), str(error))) from error
-    height, width = pixels.shape[:2]
+    height, width = sides_of(image)
     scale = side / min(height, width)
     if scale >= 1:
         return picture, suffix
     size = tuple(max(side, round(length * scale)) for length in (width, height))
-    if isinstance(as_picture(pixels), np.ndarray):
+    if isinstance(image, np.ndarray):
         raise ValueError(
             "Only gray and RGB pictures of 8 bits can be reduced. Received: "
-            f"{name!r} of {pixels.dtype} with {pixels.shape[-1]} channels. Leave out --image_size"
+            f"{name!r} of {image.dtype} with {image.shape[-1]} channels. Leave out --image_size"
         )
     filters = pillow_image("Writing pictures").Resampling
-    image = as_picture(pixels).convert("RGB").resize(size, filters.BICUBIC)
+    image = image.convert("RGB").resize(size, filters.BICUBIC)
     return _encoded(image, format="jpeg", quality=QUALITY, subsampling=0), ".jpg"
 
 
