@@ -91,7 +91,9 @@ def test_files_that_are_not_read_are_named(root, rng, report):
     (root / "bee" / "README").write_text("no picture")
     (root / "bee" / "photo.CR2").write_bytes(b"raw")
     (root / "bee" / ".hidden").write_bytes(b"")
+    write(root / "BEE" / "1.png", rng)
     found = report(root, "--quick")
+    assert any("upper and lower case: BEE, bee. Rename" in text for text in found["warnings"])
     assert found["not_pictures"] == {".txt": 1, "no suffix": 1}
     assert found["unsupported"] == [str(root / "bee" / "photo.CR2")]
     assert found["in_no_class"] == [str(root / "loose.png")]

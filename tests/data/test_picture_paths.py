@@ -166,12 +166,3 @@ def test_folders_that_lead_in_circles_are_read_once(root):
     write(linked / "7.png", 140)
     (root / "b" / "linked").symlink_to(linked)
     assert sorted(set(read(load(root).split("train")))) == [0, 20, 40, 60, 80, 100, 140]
-
-
-def test_classes_that_differ_in_case_alone_are_told(root):
-    write(root / "A" / "1.png", 7)
-    review = data.Review()
-    dataset = data.load(f"folder:{root}", 1)
-    review.add_labels(dataset, dataset.splits)
-    assert any("upper and lower case: A, a. Rename" in text for text in review.warnings)
-    assert load(root).class_names == ("A", "a", "b")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.deep_pictures import stored
 from tests.helpers import run_script
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
@@ -28,9 +29,7 @@ def pictures():
     rng, made = np.random.default_rng(3), []
     for i in range(COUNT):
         pixels = rng.integers(0, 256, (*rng.integers(9, 40, 2), 3), dtype="uint8")
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, ("jpeg", "png")[i % 2])
-        made.append((file.getvalue(), 3 * i // COUNT))
+        made.append((stored(Image.fromarray(pixels), ("jpeg", "png")[i % 2]), 3 * i // COUNT))
     return made
 
 
