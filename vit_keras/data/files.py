@@ -25,6 +25,9 @@ from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, levels_in, mask_code, mask_reader
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.support import extras
+
+HEIC = (".heic", ".heif")
 
 
 def file_source(
@@ -39,7 +42,12 @@ def file_source(
         labels: Their labels.
         splits: The split of each, `(N,)`.
         **known: More fields of a `Source`.
+
+    Raises:
+        ImportError: A picture is HEIC, and pillow-heif is not installed.
     """
+    if any(path.lower().endswith(HEIC) for path in files):  # before a training that would stop
+        extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
     places, names = [os.path.join(root, path) for path in files], np.array([*splits], str)
     if known.get("groups") is None and len({*files}) < len(files):
         known["groups"] = files  # several rows may share a picture
