@@ -67,6 +67,7 @@ ONE_VALUE = [
     ("--optimizer '{learning_rte: 1}'", "learning_rte'. Did you mean optimizer.learning_rate"),
     ("--optimzer.learning_rate 1", "Did you mean --optimizer.learning_rate"),
     ("--lr 1", "Did you mean --optimizer.learning_rate[?]"),
+    ("--batch_size 1", "Did you mean --batch[?]"),
     ("--optimizer.learning_rate fast", "optimizer.learning_rate` must be a number"),
     ("--model.variant vit-b16", "Did you mean 'B/16'[?]"),
     ("--model.dropout_rate 1.5", "`model.dropout_rate` must be at least 0 and below 1. Received"),
