@@ -10,12 +10,12 @@ from vit_keras.data import randaugment
 from vit_keras.data.boxes import boxes_in, object_window
 from vit_keras.data.cropping import (
     as_array,
-    as_input,
     as_picture,
     bit_crop,
     central_window,
     fit,
     mirror,
+    normalize_into,
     place,
     random_window,
     seen_part,
@@ -185,7 +185,7 @@ class Augmentation:
             rng: The example's generator.
 
         Returns:
-            The model's input, `(H, W, C)` float32, and the label.
+            The image's pixels, `(H, W, C)`, and the label; `finish` makes the model's input.
 
         Raises:
             ValueError: If RandAugment, another policy, or a change of colors receives an image
@@ -207,10 +207,15 @@ class Augmentation:
             picture = warp(as_array(picture).astype("float32"), drawn)
             mask = warp(as_array(mask), drawn, order=0)[..., 0] if is_mask else None
             windows.append(window_of(drawn, self.size))
-        image = erase(as_input(picture, self.preprocessing), rng, config.erasing)
+        pixels = as_array(picture)
         if is_mask:
-            return image, np.asarray(mask)
-        return image, boxes_in(label, *windows) if are_boxes(label) else label
+            return pixels, np.asarray(mask)
+        return pixels, boxes_in(label, *windows) if are_boxes(label) else label
+
+    def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
+        """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
+        normalize_into(image, pixels, self.preprocessing)
+        erase(image, rng, self.config.erasing)
 
     def batch(self, images, targets, generators: Sequence[np.random.Generator]):
         """Mixes images `(B, H, W, C)` and targets `(B, K)`, given a generator for each pair."""

@@ -185,9 +185,17 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
     return to_uint8(pixels) if preprocessing.levels == 255 else pixels
 
 
-def as_input(picture: Picture, preprocessing: "Preprocessing") -> np.ndarray:
-    """Turns a picture of the model's size into its input, `(H, W, C)` float32."""
-    return np.asarray(preprocessing.normalize(as_array(picture)), "float32")
+def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
+    """Writes the result of `Preprocessing.normalize` on pixels `(H, W, C)` into a float32 image.
+
+    New memory for each image would take a third of the time of an example.
+    """
+    rows = -1, pixels.shape[1] * pixels.shape[2]
+    values = (np.asarray(x, "float32") for x in (preprocessing.mean, preprocessing.std))
+    mean, std = (np.resize(preprocessing.levels * x, rows[1]) for x in values)
+    flat = image.reshape(rows)  # a view
+    np.subtract(pixels.reshape(rows), mean, out=flat, dtype="float32")
+    flat /= std
 
 
 def to_uint8(images) -> np.ndarray:

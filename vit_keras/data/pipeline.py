@@ -8,7 +8,7 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.augment import Augmentation, check_pairs, resized_label
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
-from vit_keras.data.cropping import as_input, fit, sides_of
+from vit_keras.data.cropping import fit, normalize_into, sides_of
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.data.held_out import train_dev_test
@@ -82,14 +82,15 @@ def train_batches(
         rng = generator(seed, EXAMPLE, number)
         if isinstance(masking, Views):
             return (masking.draw(picture, rng),)
-        image, label = change.example(picture, label, rng)
-        return image, masking.draw(rng) if masking else kind.target(label, task, num_classes)
+        pixels, label = change.example(picture, label, rng)
+        target = masking.draw(rng) if masking else kind.target(label, task, num_classes)
+        return (pixels, rng), target
 
     def make(step, each):
         start = (start_step + step) * batch + first
-        made = _stacked(each(example, range(start, start + count)))
+        made = _joined(each(example, range(start, start + count)), each, change.finish, masking)
         if masking:
-            return masking.batch(*made)
+            return made
         (images, targets), pairs = made, range(start // 2, (start + count) // 2)
         return change.batch(images, targets, [generator(seed, PAIR, pair) for pair in pairs])
 
@@ -187,15 +188,15 @@ def eval_batches(
         weights = [np.float32(weight * (row < size))] if pad else []
         if isinstance(masking, Views):
             return masking.draw(picture, rng), *weights
-        image = as_input(fit(picture, image_size, preprocessing), preprocessing)
+        image = as_array(fit(picture, image_size, preprocessing)), preprocessing
         if masking:
             return image, masking.draw(rng), *weights
         label = resized_label(label, sides_of(picture), image_size, preprocessing)
         return image, label if num_classes is None else target(label, task, num_classes), *weights
 
     def make(number, each):
-        made = _stacked(each(example, rows[number * count : (number + 1) * count]))
-        return masking.batch(*made) if masking else made
+        examples = each(example, rows[number * count : (number + 1) * count])
+        return _joined(examples, each, normalize_into, masking)
 
     return Batches(make, -(-len(rows) // count), threads, whole=len(rows) % count == 0)
 
@@ -236,9 +237,20 @@ def sample_images(
     return to_levels(images, preprocessing.levels)
 
 
-def _stacked(examples):
-    """Stacks examples, which are tuples of arrays or of dicts of arrays, along a new first axis."""
-    return keras.tree.map_structure(lambda *values: np.stack(values), *examples)
+def _joined(examples, each, finish, masking):
+    """Joins examples to a batch of views, or of images `(B, H, W, C)` float32, labels, and more.
+
+    The first item of an example is what `finish(image, *item)` writes into an image.
+    """
+    stacked = lambda rows: keras.tree.map_structure(lambda *values: np.stack(values), *rows)
+    if isinstance(masking, Views):
+        return masking.batch(*stacked(examples))
+    unfinished, *columns = zip(*examples)
+    images = np.empty((len(unfinished), *unfinished[0][0].shape), "float32")
+    for _ in each(lambda i: finish(images[i], *unfinished[i]), range(len(images))):
+        pass
+    made = images, *stacked(zip(*columns))
+    return masking.batch(*made) if masking else made
 
 
 def _rows(batch, shard):
