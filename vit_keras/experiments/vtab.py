@@ -134,10 +134,12 @@ def task_config(
 def _accuracy(config):
     """Returns a task's test accuracy; trains its run unless it is complete."""
     folder = pathlib.Path(config.workdir)
-    if not (folder / "model.keras").is_file():
-        print(f"{folder.name}: training for {config.total_steps} updates", flush=True)
+    rows = read_rows(folder) if (folder / "model.keras").is_file() else []
+    if not rows or rows[-1]["step"] != config.total_steps:
+        print(f"{folder.name}: training", flush=True)
         training_run.train_run(config)
-    return read_rows(folder)[-1]["val_accuracy"]
+        rows = read_rows(folder)
+    return rows[-1]["val_accuracy"]
 
 
 def means(accuracies: Mapping[str, float]) -> list[tuple[str, int, float]]:
