@@ -44,11 +44,11 @@ if TYPE_CHECKING:
         ImageText,
         TextTransformer,
         contrastive_model,
+        head_from_text,
         towers_of,
         with_unit_length,
     )
     from vit_keras.models.vit import VisionTransformer
-    from vit_keras.models.zero_shot import head_from_text
     from vit_keras.support.preprocessing import Preprocessing
 
 __getattr__, __all__ = typed_names(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 
 from vit_keras.layers.common import check_choice, check_positive
 from vit_keras.models import ImageText, TextTransformer, with_unit_length
-from vit_keras.models.zero_shot import TASKS, head_from_text
+from vit_keras.models.text import TASKS, head_from_text
 from vit_keras.support import extras
 from vit_keras.support.checks import check_annotated, check_types, short
 from vit_keras.support.files import replacing
