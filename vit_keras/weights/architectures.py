@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vit_keras import models
 from vit_keras.layers.base import GELUS
 from vit_keras.layers.residual import STANDARDIZATIONS
-from vit_keras.models import Preprocessing
+from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 from vit_keras.models.architectures import HybridArchitecture as HybridArchitecture
 from vit_keras.models.architectures import ResNetArchitecture as ResNetArchitecture
 from vit_keras.models.architectures import (
@@ -20,10 +19,16 @@ from vit_keras.support.checks import check_choices, check_types
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Resizing, with_tuples
 from vit_keras.support.tasks import CLASSES, Task
 
+CONSTRUCTORS: dict[type, Callable[..., ImageModel]] = {
+    VisionTransformerArchitecture: VisionTransformer,
+    HybridArchitecture: HybridViT,
+    ResNetArchitecture: ResNet,
+}
+
 
 def constructor_for(sizes: Mapping[str, Any]) -> Callable[..., ImageModel]:
     """Returns the constructor of a model with these `sizes`, which may be incomplete."""
-    return getattr(models, class_for(sizes).constructor)
+    return CONSTRUCTORS[class_for(sizes)]
 
 
 PUBLISHED_RESIZING = Resizing()
