@@ -1,6 +1,7 @@
 """Options of blocks and models, checks of arguments, dropout and normalization."""
 
 import dataclasses
+import numbers
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.support.checks import check_choice as check_choice
-from vit_keras.support.checks import check_choices, is_number
+from vit_keras.support.checks import check_choices
 from vit_keras.support.checks import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
 
@@ -74,19 +75,23 @@ def check_counts(**counts) -> None:
 
 def check_rates(**rates) -> None:
     """Raises ValueError unless every rate is at least 0 and below 1."""
-    _check(rates, lambda rate: is_number(rate) and 0 <= rate < 1, "at least 0 and below 1")
+    _check(rates, lambda rate: _is_number(rate) and 0 <= rate < 1, "at least 0 and below 1")
 
 
 def check_kept(**rates) -> None:
     """Raises ValueError unless every rate is above 0 and at most 1."""
     rule = "the fraction of patches to keep, above 0 and at most 1"
-    _check(rates, lambda rate: is_number(rate) and 0 < rate <= 1, rule)
+    _check(rates, lambda rate: _is_number(rate) and 0 < rate <= 1, rule)
 
 
 def _check(values, holds, rule):
     for name, value in values.items():
         if not holds(value):
             raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, numbers.Real)
 
 
 def _is_count(value) -> bool:

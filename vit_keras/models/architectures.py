@@ -13,10 +13,18 @@ from typing import Any, ClassVar
 import keras
 
 from vit_keras.layers import EncoderBlock, PatchEmbedding
+from vit_keras.layers.base import GELUS
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
-from vit_keras.support.checks import check_annotated
-from vit_keras.support.preprocessing import with_tuples
+from vit_keras.layers.residual import STANDARDIZATIONS
+from vit_keras.support.checks import check_annotated, check_choices, check_types
+from vit_keras.support.preprocessing import (
+    PUBLISHED_PREPROCESSING,
+    Preprocessing,
+    Resizing,
+    with_tuples,
+)
+from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants import stem_stride
 
 # How the paths of the variables that other projects' files can hold begin.
@@ -84,7 +92,7 @@ class VisionTransformerArchitecture:
 
     Attributes:
         constructor: The name of the function in `vit_keras.models` that builds such a model.
-        numerics_fields: The fields of `weights.architectures.Numerics` that are arguments of the
+        numerics_fields: The fields of `Numerics` that are arguments of the
             constructor.
         required: The arguments that are needed to build a model.
         defaults: The constructor's arguments for what a file does not specify.
@@ -234,7 +242,8 @@ def canonical(arch: VisionTransformerArchitecture) -> VisionTransformerArchitect
     """Returns equal architectures of equal models: arguments without an effect have defaults."""
     options, has_head, blocks = arch.options, bool(arch.num_classes), {*range(arch.num_layers)}
     boxes = options.boxes if has_head else None
-    classifier, names = arch.classifier, arch.prefix.names
+    classifier, prefix = arch.classifier, arch.prefix
+    names = prefix.names
     if boxes is not None:
         classifier = "token" if "cls" in names else "gap"
     elif classifier == "distilled" and not has_head:
@@ -248,8 +257,8 @@ def canonical(arch: VisionTransformerArchitecture) -> VisionTransformerArchitect
         options,
         class_token="cls" in names and classifier not in READ_CLASS_TOKEN,
         distillation_token="dist" in names and classifier != "distilled",
-        position_cover=_cover(arch),
-        pool_all_tokens=pools and options.pool_all_tokens and bool(arch.prefix.count),
+        position_cover=_cover(arch, prefix),
+        pool_all_tokens=pools and options.pool_all_tokens and bool(prefix.count),
         map_heads=other(options.map_heads, arch.num_heads),
         map_mlp_dim=other(options.map_mlp_dim, arch.mlp_dim),
         head_use_bias=options.head_use_bias or not has_head,
@@ -260,14 +269,14 @@ def canonical(arch: VisionTransformerArchitecture) -> VisionTransformerArchitect
     return dataclasses.replace(arch, classifier=classifier, options=options)
 
 
-def _cover(arch):
+def _cover(arch, prefix):
     """The tokens that positions cover; "all" if no tokens follow the positions."""
-    cover, names = arch.options.position_cover, arch.prefix.names
-    later = {"all": 0, "class": arch.options.num_registers, "patches": arch.prefix.count}[cover]
+    cover = arch.options.position_cover
+    later = {"all": 0, "class": prefix.num_registers, "patches": prefix.count}[cover]
     are_added = arch.position_embedding in ADDED and arch.position_embedding_at == "stem"
     if not (later and are_added):
         return "all"
-    return cover if names else "patches"
+    return cover if prefix.names else "patches"
 
 
 def with_boxes(
@@ -357,3 +366,56 @@ def positions_of(model: keras.Model) -> tuple[str, str]:
             f"made from these by this package. Received: model {model.name!r}"
         )
     return arch.position_embedding, arch.position_embedding_at
+
+
+PUBLISHED_RESIZING = Resizing()
+
+
+@dataclasses.dataclass(frozen=True)
+class Numerics:
+    """How a format's original code computes, prepares images and resizes a grid.
+
+    Attributes:
+        gelu: "exact", "tanh" or "quick".
+        layer_norm_epsilon: The epsilon of all layer normalizations; None if the file does not give
+            it, so a model keeps its own.
+        preprocessing: How pixels become the model's input.
+        resizing: The rules for position embeddings and patch kernels of other sizes.
+        standardization: How the convolutions of a hybrid's stem standardize their kernels.
+        group_norm_epsilon: The epsilon of all group normalizations in a hybrid's stem.
+        class_names: Names of the classes in the order of the logits, or None.
+        task: What the outputs mean.
+    """
+
+    gelu: str = "exact"
+    layer_norm_epsilon: float | None = 1e-6
+    preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
+    resizing: Resizing = PUBLISHED_RESIZING
+    standardization: str = "vit"
+    group_norm_epsilon: float = 1e-6
+    class_names: tuple[str, ...] | None = None
+    task: Task = CLASSES
+
+    def __post_init__(self):
+        check_types(self)
+        check_choices(self, {"gelu": GELUS, "standardization": STANDARDIZATIONS})
+        for name in ("layer_norm_epsilon", "group_norm_epsilon"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
+
+    def to_json(self) -> dict:
+        """Returns the fields as JSON values for a file's metadata; a task of classes is omitted."""
+        fields = dataclasses.asdict(self)
+        if self.task == CLASSES:
+            del fields["task"]
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict) -> "Numerics":
+        """The reverse of `to_json`."""
+        fields = with_tuples(fields)
+        fields["task"] = Task(**with_tuples(fields["task"])) if "task" in fields else CLASSES
+        fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
+        fields["resizing"] = Resizing(**fields["resizing"])
+        return cls(**fields)

@@ -19,7 +19,6 @@ from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, di
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
-from vit_keras.weights.architectures import constructor_for
 from vit_keras.weights.containers.checks import (
     NOTE_KEY,
     DamagedFile,
@@ -33,6 +32,7 @@ from vit_keras.weights.containers.checks import (
 )
 from vit_keras.weights.formats.tensor_links import misfits, same
 from vit_keras.weights.strict_copy import sizes_of
+from vit_keras.weights.weight_file import constructor_for
 
 SUFFIX = ".safetensors"
 NOTE = "adapters"  # the entry of this package's metadata

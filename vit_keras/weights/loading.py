@@ -19,7 +19,7 @@ from vit_keras.support.checks import pair
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
-from vit_keras.weights.architectures import class_for, constructor_for, grid_of
+from vit_keras.weights.architectures import class_for, grid_of
 from vit_keras.weights.containers.checks import (
     check_fit,
     check_tensors,
@@ -30,7 +30,7 @@ from vit_keras.weights.containers.checks import (
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.strict_copy import inferred, set_computation
-from vit_keras.weights.weight_file import open_weight_file
+from vit_keras.weights.weight_file import constructor_for, open_weight_file
 
 
 def open(

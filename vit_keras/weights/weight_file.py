@@ -6,10 +6,12 @@ import functools
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict
 
 from vit_keras.layers.common import ViTOptions
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
+from vit_keras.models.image_model import ImageModel
 from vit_keras.support.checks import (
     FILLED,
     Count,
@@ -20,7 +22,7 @@ from vit_keras.support.checks import (
     fault_inside,
 )
 from vit_keras.support.files import is_zip
-from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, class_for, constructor_for
+from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, class_for
 from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
@@ -37,7 +39,15 @@ from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.keras_hub import READ, check_preset
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 
+CONSTRUCTORS: dict[str, Callable[..., ImageModel]] = {
+    kind.__name__: kind for kind in (VisionTransformer, HybridViT, ResNet)
+}
 NOTE_PARTS = ("architecture", "numerics")
+
+
+def constructor_for(sizes: Mapping[str, Any]) -> Callable[..., ImageModel]:
+    """Returns the constructor of a model with these `sizes`, which may be incomplete."""
+    return CONSTRUCTORS[class_for(sizes).constructor]
 
 
 @dataclasses.dataclass
