@@ -29,9 +29,9 @@ from vit_keras.models import (
     VisionTransformer,
     from_model_config,
 )
+from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.support.files import without_commit
 from vit_keras.weights import load, save
-from vit_keras.weights.architectures import VisionTransformerArchitecture
 
 pytestmark = pytest.mark.on("torch")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.weights.builds import PAIRS, SUFFIX, build, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, Preprocessing, ResNet
-from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
+from vit_keras.models.architectures import ResNetArchitecture, VisionTransformerArchitecture
 
 pytestmark = pytest.mark.on("torch")
 

@@ -6,9 +6,9 @@ import math
 import os
 import re
 
+from vit_keras.models.architectures import class_for
 from vit_keras.support.files import sha256
 from vit_keras.variants import families
-from vit_keras.weights.architectures import class_for
 from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.formats.registry import BESIDE, LEFT_OUT
 from vit_keras.weights.formats.timm.reading import license_of

@@ -14,12 +14,12 @@ import keras
 from vit_keras import variants
 from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models import ResNet, VisionTransformer, lora_layers, with_image_size
+from vit_keras.models.architectures import class_for, grid_of
 from vit_keras.models.common import build_without_values
 from vit_keras.support.checks import pair
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
-from vit_keras.weights.architectures import class_for, grid_of
 from vit_keras.weights.containers.checks import (
     check_fit,
     check_tensors,

@@ -23,10 +23,10 @@ from vit_keras.models import (
     resizing_of,
     task_of,
 )
+from vit_keras.models.architectures import HybridArchitecture, Numerics
 from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import weights_in_memory
-from vit_keras.weights.architectures import HybridArchitecture, Numerics
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text

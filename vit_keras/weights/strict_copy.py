@@ -11,7 +11,7 @@ import numpy as np
 from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
 from vit_keras.layers.common import check_choice
 from vit_keras.models import ImageModel, resizing_of
-from vit_keras.models.architectures import architecture_of
+from vit_keras.models.architectures import Numerics, architecture_of, grid_of
 from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.support.keras_internals import sublayers
@@ -23,7 +23,6 @@ from vit_keras.support.resizing import (
     resize_relative_table,
 )
 from vit_keras.support.tasks import CLASSES
-from vit_keras.weights.architectures import Numerics, grid_of
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.formats.tensor_links import assign, misfits, read_links

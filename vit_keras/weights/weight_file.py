@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 from vit_keras.layers.common import ViTOptions
 from vit_keras.models import HybridViT, ResNet, VisionTransformer
+from vit_keras.models.architectures import PUBLISHED_RESIZING, Numerics, class_for
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.checks import (
     FILLED,
@@ -22,7 +23,6 @@ from vit_keras.support.checks import (
     fault_inside,
 )
 from vit_keras.support.files import is_zip
-from vit_keras.weights.architectures import PUBLISHED_RESIZING, Numerics, class_for
 from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
+from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_links import Link
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
+from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
-from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links
 from vit_keras.weights.formats.tensor_names import (

@@ -12,12 +12,12 @@ import re
 import numpy as np
 
 from vit_keras.layers.positions import sincos_2d
-from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
-from vit_keras.weights.architectures import (
+from vit_keras.models.architectures import (
     Numerics,
     ResNetArchitecture,
     VisionTransformerArchitecture,
 )
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.formats.tensor_names import (

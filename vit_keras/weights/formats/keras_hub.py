@@ -15,9 +15,9 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES
 from vit_keras.models import Preprocessing
+from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.dino import IMAGENET

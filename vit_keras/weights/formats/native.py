@@ -10,8 +10,8 @@ import re
 import keras
 
 from vit_keras.layers import PatchEmbedding
+from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import with_tuples
-from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.google import sizes

@@ -11,9 +11,9 @@ import re
 import numpy as np
 
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions, check_choice, pair
+from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.support.checks import listed
 from vit_keras.support.preprocessing import with_tuples
-from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format

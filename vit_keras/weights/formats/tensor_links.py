@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers.common import QKV_BIASES
-from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_names import LAYOUTS, PoolNames, TensorNames
 
 

@@ -1,9 +1,9 @@
 """torchvision's `VisionTransformer` state dicts: `vit_b_16` and the other sizes."""
 
 from vit_keras.models import Preprocessing
+from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants.sizes import IMAGENET
-from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames, guess_image_size, tensor_sizes

@@ -11,9 +11,9 @@ import re
 import numpy as np
 
 from vit_keras.layers.common import WITH_NO_OBJECT, changed_options
+from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resize_relative_table
-from vit_keras.weights.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface.config import (
     MODEL_TYPES,

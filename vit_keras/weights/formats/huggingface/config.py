@@ -5,9 +5,9 @@ from typing import Any
 
 from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
+from vit_keras.models.architectures import Numerics
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.sizes import CLIP, HALF, IMAGENET
-from vit_keras.weights.architectures import Numerics
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.huggingface import clip, vit
 from vit_keras.weights.formats.huggingface.vit import ModelType

@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES
-from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
 # Defaults that most of the configuration classes share.

@@ -17,7 +17,7 @@ import numpy as np
 
 from vit_keras.layers import Rope
 from vit_keras.layers.common import ViTOptions
-from vit_keras.weights.architectures import (
+from vit_keras.models.architectures import (
     HybridArchitecture,
     Numerics,
     VisionTransformerArchitecture,

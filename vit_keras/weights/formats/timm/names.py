@@ -7,7 +7,7 @@ from typing import Any
 
 from vit_keras import variants
 from vit_keras.layers import Rope
-from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
+from vit_keras.models.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_links import Link, kernel, norm
 from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames, count_units, pairs
 

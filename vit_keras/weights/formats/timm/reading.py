@@ -10,8 +10,8 @@ from typing import Any
 from vit_keras.layers import Rope
 from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
+from vit_keras.models.architectures import Numerics, grid_of
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.architectures import Numerics, grid_of
 from vit_keras.weights.formats.tensor_names import (
     COVERS,
     covered_positions,
