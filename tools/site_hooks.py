@@ -89,7 +89,12 @@ def public_names(room: str) -> list[str]:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for node in body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return ast.literal_eval(node.value)
+            return ast.literal_eval(node.value) + [
+                made.targets[0].id
+                for made in body
+                if isinstance(made, ast.Assign)
+                and ast.unparse(made.value).startswith("application(")
+            ]
     typed = [node for block in body if isinstance(block, ast.If) for node in block.body]
     if imported := [name.name for node in typed for name in getattr(node, "names", ())]:
         return sorted(imported)

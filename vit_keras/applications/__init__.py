@@ -7,34 +7,50 @@ model = vit_keras.applications.ViTB16(weights="augreg-imagenet")
 probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 1000)
 ```
 
-The constructors, such as `ViTB16` and `DINOv2S14`, are made from the rows of `vit_keras.variants`
-on first use.
+The constructors of other families, such as `DINOv2S14`, are made from the rows of
+`vit_keras.variants.families` on first use.
 """
 
 from vit_keras.applications.factory import application, decode_predictions, preprocess_input
-from vit_keras.variants import PAPER, RESNETS
 from vit_keras.variants.families import FAMILIES
 
 __all__ = ["decode_predictions", "preprocess_input"]
 
+ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")
+ViTS16 = application("S/16", "vit_s16", "ViTS16")
+ViTS32 = application("S/32", "vit_s32", "ViTS32")
+ViTB8 = application("B/8", "vit_b8", "ViTB8")
+ViTB16 = application("B/16", "vit_b16", "ViTB16")
+ViTB32 = application("B/32", "vit_b32", "ViTB32")
+ViTL16 = application("L/16", "vit_l16", "ViTL16")
+ViTL32 = application("L/32", "vit_l32", "ViTL32")
+ViTH14 = application("H/14", "vit_h14", "ViTH14")
+ViTmu16 = application("mu/16", "vit_mu16", "ViTmu16")
+ViTM16 = application("M/16", "vit_m16", "ViTM16")
+ViTSo400m14 = application("So400m/14", "vit_so400m14", "ViTSo400m14")
+ViTg14 = application("g/14", "vit_g14", "ViTg14")
+ViTgOpt16 = application("g-opt/16", "vit_g_opt16", "ViTgOpt16")
+ViTG14 = application("G/14", "vit_G14", "ViTG14")
+ViTGOpt16 = application("G-opt/16", "vit_G_opt16", "ViTGOpt16")
+ViTe14 = application("e/14", "vit_e14", "ViTe14")
 
-def _function_of(variant):
-    """Returns the name of a constructor of the paper's, such as "R50ViTB16" for "R50+B/16"."""
-    words = variant.replace("/", "").replace("-opt", "Opt")
-    if variant in RESNETS:
-        return f"BiT{words}"
-    return words.replace("+", "ViT") if "+" in words else f"ViT{words}"
+RViTTi16 = application("R+Ti/16", "r_vit_ti16", "RViTTi16")
+R26ViTS32 = application("R26+S/32", "r26_vit_s32", "R26ViTS32")
+R26ViTB32 = application("R26+B/32", "r26_vit_b32", "R26ViTB32")
+R50ViTB16 = application("R50+B/16", "r50_vit_b16", "R50ViTB16")
+R50ViTB32 = application("R50+B/32", "r50_vit_b32", "R50ViTB32")
+R50ViTL16 = application("R50+L/16", "r50_vit_l16", "R50ViTL16")
+R50ViTL32 = application("R50+L/32", "r50_vit_l32", "R50ViTL32")
 
-
-def _model_name(variant):
-    """Returns the name of a variant's models, such as "r50_vit_b16" for "R50+B/16"."""
-    words = variant.replace("/", "").replace("-", "_")
-    words = words if words[0] in "gG" else words.lower()  # "g/14" and "G/14" are two sizes
-    if variant not in PAPER:
-        return words.replace("+", "_plus")
-    prefix = "bit_" if variant in RESNETS else "" if "+" in words else "vit_"
-    return prefix + words.replace("+", "_vit_")
-
+BiTR50x1 = application("R50x1", "bit_r50x1", "BiTR50x1")
+BiTR50x2 = application("R50x2", "bit_r50x2", "BiTR50x2")
+BiTR50x3 = application("R50x3", "bit_r50x3", "BiTR50x3")
+BiTR101x1 = application("R101x1", "bit_r101x1", "BiTR101x1")
+BiTR101x3 = application("R101x3", "bit_r101x3", "BiTR101x3")
+BiTR152x1 = application("R152x1", "bit_r152x1", "BiTR152x1")
+BiTR152x2 = application("R152x2", "bit_r152x2", "BiTR152x2")
+BiTR152x4 = application("R152x4", "bit_r152x4", "BiTR152x4")
+BiTR200x3 = application("R200x3", "bit_r200x3", "BiTR200x3")
 
 # {name of a constructor: variant}
 OF_FAMILIES = {
@@ -42,18 +58,18 @@ OF_FAMILIES = {
     for family in FAMILIES.values()
     for size in family.sizes
 }
-PUBLISHED = [variant for variant in PAPER if variant != "b/32"]  # it is in a figure alone
-CONSTRUCTORS = {_function_of(variant): variant for variant in PUBLISHED} | OF_FAMILIES
-__all__ += sorted(CONSTRUCTORS)
+__all__ += [name for name in [*globals()] if name.startswith(("BiT", "R", "ViT"))]
+__all__ += sorted(OF_FAMILIES)
 
 
 def __getattr__(name):
-    if name not in CONSTRUCTORS:
+    if name not in OF_FAMILIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    variant = CONSTRUCTORS[name]
-    globals()[name] = application(variant, _model_name(variant), name)
+    variant = OF_FAMILIES[name]
+    model_name = variant.lower().replace("/", "").replace("-", "_").replace("+", "_plus")
+    globals()[name] = application(variant, model_name, name)
     return globals()[name]
 
 
 def __dir__():
-    return sorted({*globals(), *CONSTRUCTORS})
+    return sorted({*globals(), *OF_FAMILIES})
