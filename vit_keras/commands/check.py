@@ -15,8 +15,17 @@ EXAMPLES = (
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
-# Facts that the text gives as they are.
-PRINTED = ("imbalance", "width", "height", "aspect", "levels", "white", "kinds", "not_pictures")
+# The facts in the text, and what it calls them.
+PRINTED = {
+    "imbalance": "pictures of the largest class for one of the smallest",
+    "width": "width in pixels",
+    "height": "height in pixels",
+    "aspect": "width / height",
+    "levels": "levels",
+    "white": "level of white",
+    "kinds": "kinds",
+    "not_pictures": "files that are not pictures",
+}
 SHOWN = 40  # classes to print counts of
 SIDE = 112  # pixels on the sheet: smaller images are enlarged by a whole factor
 
@@ -168,7 +177,8 @@ def _lines(report):
     for split, numbers in report.get("numbers", {}).items():
         yield from (f"{split} {name}: {_text(row)}" for name, row in numbers.items())
     yield from report.get("notes", ())
-    yield from (f"{name}: {_text(report[name])}" for name in PRINTED if report.get(name))
+    facts = ((text, report.get(name)) for name, text in PRINTED.items())
+    yield from (f"{text}: {_text(fact)}" for text, fact in facts if fact)
     for one in ("warning", "problem"):
         yield from (f"{one}: {text}" for text in report[f"{one}s"])
     if not report["problems"]:

@@ -335,8 +335,8 @@ def architecture_of(model: keras.Model) -> Architecture | None:
 
 # The layer that the classifier reads, by `classifier`.
 READ = {
-    **{"token": "token", "distilled": "token", "gap": "gap", "gap_norm": "encoder_norm"},
-    **{"map": "MAPHead_0", "token_gap": "token_gap"},
+    "token": "token", "distilled": "token", "gap": "gap", "gap_norm": "encoder_norm",
+    "map": "MAPHead_0", "token_gap": "token_gap",
 }
 
 

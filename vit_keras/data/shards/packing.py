@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from vit_keras.data.cropping import sides_of
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.deep_images import NPY
 from vit_keras.data.depth import as_picture
@@ -21,7 +22,6 @@ from vit_keras.data.pillow_images import (
 )
 from vit_keras.data.shards import FILE, Entry, Manifest
 from vit_keras.data.shards.formats import FORMATS
-from vit_keras.data.transforms import sides_of
 from vit_keras.support.checks import check_choice, with_checksums
 from vit_keras.support.files import check_new, replacing_folder, sha256
 from vit_keras.support.machine import read_ahead
