@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Annotated, ClassVar, Literal
 
-from vit_keras.config.sections import Count, Fraction, NotNegative, Percent, Range, Section
+from vit_keras.config.base import Count, Fraction, NotNegative, Percent, Range, Section
 from vit_keras.support.checks import ONE_OF_TWO
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from vit_keras import variants
-from vit_keras.config.sections import Count, Positive, Range, Rate, Section, Share, Sides, Size
+from vit_keras.config.base import Count, Positive, Range, Rate, Section, Share, Sides, Size
 from vit_keras.support.checks import NEEDS
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from vit_keras import variants
+from vit_keras.config.base import Fraction, NotNegative, Positive, Range, Section, Share, Size
 from vit_keras.config.model import ModelConfig, both_sides
-from vit_keras.config.sections import Fraction, NotNegative, Positive, Range, Section, Share, Size
 from vit_keras.support.checks import check_rules
 
 # Names of fields that must keep their defaults, and the option that needs it, with its reason.

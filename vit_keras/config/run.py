@@ -4,10 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from vit_keras.config.data import AugmentConfig, DataConfig
-from vit_keras.config.model import LATER, LaterCount, LaterSize, LoraConfig, ModelConfig, fill
-from vit_keras.config.pretext import DistillConfig, Excluded, PretextConfig
-from vit_keras.config.sections import (
+from vit_keras.config.base import (
     Count,
     NotNegative,
     Positive,
@@ -17,6 +14,9 @@ from vit_keras.config.sections import (
     Share,
     Size,
 )
+from vit_keras.config.data import AugmentConfig, DataConfig
+from vit_keras.config.model import LATER, LaterCount, LaterSize, LoraConfig, ModelConfig, fill
+from vit_keras.config.pretext import DistillConfig, Excluded, PretextConfig
 from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
 from vit_keras.support.tasks import KINDS
 
