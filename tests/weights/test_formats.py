@@ -1,11 +1,12 @@
 """Every format gives the golden files' logits, and writes and reads weights bit by bit."""
 
+import keras
 import pytest
 
 import vit_keras
 from tests.helpers import GOLDEN, assert_close, weights_by_path
 from tests.weights.builds import PAIRS, SUFFIX, arrays_of, assert_equal_weights, build, strip_note
-from vit_keras import weights
+from vit_keras import models, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 
@@ -162,6 +163,16 @@ def test_wrong_formats_and_suffixes_are_named(tmp_path):
             weights.save(build(), tmp_path / name, format=source)
     with pytest.raises(ValueError, match="`source` must be one of 'huggingface'"):
         weights.load(build(), GOLDEN / "vit_token.npz", source="caffe")
+
+
+@pytest.mark.once
+def test_a_head_that_reads_another_layer_is_not_written_as_the_models_own(tmp_path):
+    model = build(classifier="token")
+    mean = keras.layers.GlobalAveragePooling1D(name="gap")(model.get_layer("encoder_norm").output)
+    changed = models.ImageModel(model.input, keras.layers.Dense(7, name="head")(mean))
+    message = "classifier='token' must read the layer 'token'.*whose 'head' reads 'gap'"
+    with pytest.raises(ValueError, match=message):
+        weights.save(models.copy_description(changed, model), tmp_path / "a.pth", format="timm")
 
 
 @pytest.mark.once
