@@ -38,7 +38,7 @@ def test_a_run_of_six_channels_goes_from_check_to_exported_files(tmp_path, capsy
     how = vit_keras.open(folder / "model.keras").preprocessing
     assert (how.levels, how.bands) == (4095, (5, 1, 6))
     run(["check", f"folder:{pictures}", *options, "--out", str(tmp_path / "sheet.png")])
-    assert "of which data.levels makes 4095 white" in capsys.readouterr().out
+    assert "level of white: 4095" in capsys.readouterr().out
     run(["evaluate", str(folder)])
     assert f"accuracy {report['accuracy']:.2%}" in capsys.readouterr().out
 

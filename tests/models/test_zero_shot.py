@@ -32,7 +32,7 @@ def test_logits_are_scaled_cosines_in_files_of_keras_alone(rng, tmp_path):
         assert_close(one(images), expected, rtol=2e-6)
     assert again.class_names == labels and again.preprocessing.mean == (0.25,)
     assert task_of(again).row.output == "sigmoid"
-    with pytest.raises(ValueError, match="timm files have no place for unit_length of model"):
+    with pytest.raises(ValueError, match="whose 'head' reads 'unit_length'"):
         save(model, tmp_path / "timm.safetensors", format="timm")
 
 

@@ -119,7 +119,8 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
             raise ValueError(
                 "Token merging needs blocks whose attention uses neither positions nor windows. "
                 f"Received: block {block.name!r} with position_embedding="
-                f"{block.position_embedding!r}, {block.options}. Export it without token merging"
+                f"{block.position_embedding!r}, rope={block.options.rope}, window_size="
+                f"{block.options.window_size}. Export it without token merging"
             )
         if count > most(tokens, max(prefix, 1)):
             raise ValueError(

@@ -18,7 +18,6 @@ from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.residual import STANDARDIZATIONS
 from vit_keras.support.checks import check_annotated, check_choices, check_types
-from vit_keras.support.keras_internals import operation_of
 from vit_keras.support.preprocessing import (
     PUBLISHED_PREPROCESSING,
     Preprocessing,
@@ -145,7 +144,6 @@ class VisionTransformerArchitecture:
                 f"images of one size. Received: model {model.name!r}; save it as .keras or "
                 ".weights.h5. A clone of such a model becomes one by `models.copy_description`"
             )
-        _check_head(model, arch)
         kind, place = arch.position_embedding, arch.position_embedding_at
         if (kind, place) not in POSITIONS:
             raise ValueError(
@@ -331,27 +329,6 @@ def architecture_of(model: keras.Model) -> Architecture | None:
         changes["standardization"] = layers["conv_root"].standardization
         changes["group_norm_epsilon"] = layers["gn_root"].epsilon
     return dataclasses.replace(arch, **changes)
-
-
-# The layer that the classifier reads, by `classifier`.
-READ = {
-    "token": "token", "distilled": "token", "gap": "gap", "gap_norm": "encoder_norm",
-    "map": "MAPHead_0", "token_gap": "token_gap",
-}
-
-
-def _check_head(model, arch):
-    """Refuses a model whose classifier reads another layer than that of its architecture."""
-    layers = {layer.name: layer for layer in model.layers}
-    head = layers.get("pre_logits", layers.get("head"))
-    if arch.options.boxes is None and isinstance(head, keras.layers.Dense):
-        read = operation_of(head.input).name
-        if read != READ[arch.classifier]:
-            raise ValueError(
-                f"The classifier of a model with classifier={arch.classifier!r} must read the "
-                f"layer {READ[arch.classifier]!r}. Received: model {model.name!r}, whose "
-                f"{head.name!r} reads {read!r}; save it as .keras or .weights.h5"
-            )
 
 
 def _name_of(activation):

@@ -23,10 +23,14 @@ from vit_keras.models import (
     resizing_of,
     task_of,
 )
-from vit_keras.models.architectures import HybridArchitecture, Numerics
+from vit_keras.models.architectures import (
+    HybridArchitecture,
+    Numerics,
+    VisionTransformerArchitecture,
+)
 from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
-from vit_keras.support.keras_internals import weights_in_memory
+from vit_keras.support.keras_internals import operation_of, weights_in_memory
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry, text
@@ -242,16 +246,41 @@ def _tensors(model, row, arch, config):
     """Yields the file's (name, array) pairs, one link at a time."""
     variables, task = {variable.path: variable for variable in model.weights}, task_of(model)
     _check_units(task, variables)
+    _check_head(model, arch)
     for link in row.links(arch, None, config):
         arrays = {path: keras.ops.convert_to_numpy(variables.pop(path)) for path in link.ours}
         ours = [_in_own_units(path, array, task) for path, array in arrays.items()]
         theirs = link.write(*(np.asarray(array, "float32") for array in ours))
         yield from zip(link.theirs, map(np.ascontiguousarray, theirs))
-    names = [layer.name for layer in model.layers]
-    of_texts = ["unit_length"] if "unit_length" in names and names[-1] == "head" else []
-    if left := [*variables, *of_texts]:
+    if variables:
         raise ValueError(
-            f"{row.name} files have no place for {', '.join(left)} of model {model.name!r}"
+            f"{row.name} files have no place for {', '.join(variables)} of model {model.name!r}"
+        )
+
+
+# The layer that the classifier reads, by `classifier`.
+READ = {
+    "token": "token",
+    "distilled": "token",
+    "gap": "gap",
+    "gap_norm": "encoder_norm",
+    "map": "MAPHead_0",
+    "token_gap": "token_gap",
+}
+
+
+def _check_head(model, arch):
+    """Refuses a model whose classifier reads another layer than its architecture says."""
+    layers = {layer.name: layer for layer in model.layers}
+    head = layers.get("pre_logits", layers.get("head"))
+    of_vit = isinstance(arch, VisionTransformerArchitecture)
+    if head is None or not of_vit or arch.options.boxes:  # heads of boxes read patches
+        return
+    if (read := operation_of(head.input).name) != READ[arch.classifier]:
+        raise ValueError(
+            f"Files of other projects hold models whose {head.name!r} reads the layer "
+            f"{READ[arch.classifier]!r}, for classifier={arch.classifier!r}. Received: model "
+            f"{model.name!r}, whose {head.name!r} reads {read!r}; save it as .keras or .weights.h5"
         )
 
 
