@@ -104,7 +104,7 @@ TOGETHER = [
     (f"{MASKED} --model.image_size 16", "at least two patches. Received: .*patches of 16x16"),
     (
         f"{MASKED} --pretext.target colors_4x4 --model.variant DINOv2-S/14 --model.patch_size 14",
-        "needs patches with sides in multiples of 4. Received: 14x14",
+        "needs patches whose sides are multiples of 4. Received: 14x14",
     ),
     (f"{DINO} --model.position_embedding rope2d", "one of learned, .*Received: rope2d"),
     (

@@ -109,7 +109,7 @@ LAYERS = [
         ({"options": {"window_size": 2, "qk_norm": True}}, "must divide.*qk_norm=True"),
     ),
     (lambda: layers.ResNetStage(0, 32), "`num_units` must be a positive int.*num_units=0"),
-    (lambda: layers.TakeClassToken([0]), r"`index` must be an int of at least 0. .*=\[0\]"),
+    (lambda: layers.TakeClassToken([0]), r"`index` must be a nonnegative int. .*=\[0\]"),
     (lambda: layers.StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
     (lambda: layers.StdConv(4, 3, padding="valid"), "`padding` must be one of 'same', 'fixed'"),
     (lambda: layers.ResNetInput(8).build((None, None, 64, 3)), "must be known when a hybrid is"),
@@ -227,7 +227,7 @@ USES = [
     ),
     *rows(
         lambda model, **options: exporting.export(model(), "out", **options),
-        ({"model": detector, "attention": True}, "Files of boxes cannot have `attention`"),
+        ({"model": detector, "attention": True}, "boxes cannot be exported with `attention`"),
         ({"model": detector, "output": "logits"}, "must be one of 'boxes'. .*'logits'"),
         ({"model": resnet, "attention": True}, "model with EncoderBlock layers"),
         ({"model": vit, "attention": True, "token_merging": 1}, "merging or with attention.*=1"),

@@ -164,7 +164,7 @@ def test_damaged_annotations_are_named(tmp_path, case):
         ({"bbox": [[1.0, 2.0, 3.0]], "label": ["cat"]}, "four numbers in bbox. Received: .* in hf:.* train.0."),
         ({"bbox": [[1.0, 2.0, 3.0, 4.0]], "label": [None]}, "must have a class"),
         ({"bbox": [[1.0, 2.0, 3.0, 4.0]], "label": []}, "must have equal lengths. Received: .* in hf:"),
-        ({"boxes": [[1.0, 2.0, 3.0, 4.0]], "label": ["cat"]}, "A column must hold objects with a bbox"),
+        ({"boxes": [[1.0, 2.0, 3.0, 4.0]], "label": ["cat"]}, "A column must hold objects with a field bbox"),
     ],
 )  # fmt: skip
 def test_damaged_objects_of_the_hub_are_named(tmp_path, objects, message):

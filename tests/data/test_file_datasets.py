@@ -109,7 +109,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
     line, note = data.describe_splits(dataset, train, test)
     assert line.endswith(": 14 pictures of 2 classes, and 6 (30.0%) held out; each class has 7")
     assert note == (
-        "no folder test: 30 % of each class, 6 pictures, are held out. "
+        "no folder test: 30% of each class, 6 pictures, are held out. "
         "Give data.test_percent, or a folder test"
     )
     dataset, train, test = parts(train_split="train[:50%]", test_split="train[50%:]")
@@ -207,7 +207,7 @@ def test_pictures_at_any_depth_are_one_data_set(tmp_path):
     train, test = dataset.split("train"), dataset.split("test")
     assert dataset.class_names == () and (len(train), len(test)) == (16, 4)
     assert {*grays(train), *grays(test)} == {*range(20)} and grays(train) != sorted(grays(train))
-    assert "no folder test: 20 % of the pictures, 4 pictures, are held out" in dataset.held_out_by
+    assert "no folder test: 20% of the pictures, 4 pictures, are held out" in dataset.held_out_by
     lines = data.describe_splits(dataset, train, test)
     assert "16 pictures without labels, and 4 (20.0%) held out" in lines[0]
     config = DataConfig(label_pattern=r"^\d*(\d)\.", test_percent=0)

@@ -70,7 +70,7 @@ def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
     dataset.rename_column("label", "species").save_to_disk(tmp_path / "set")
     dataset = load(tmp_path / "set", label_columns="species", test_percent=20)
     assert dataset.class_names == tuple(CLASSES)
-    assert dataset.held_out_by.startswith("no held-out split: 20 % of each class, 6 pictures")
+    assert dataset.held_out_by.startswith("no held-out split: 20% of each class, 6 pictures")
     train, test = dataset.split("train"), dataset.split("test")
     assert sorted(grays(train) + grays(test)) == [*range(30)]
     np.testing.assert_array_equal(np.bincount(test.labels), [2, 2, 2])

@@ -239,7 +239,7 @@ def test_exported_files_of_masks_answer_as_keras_does(tmp_path, rng, output):
             assert "`labels.txt`" in (tmp_path / "model_card.md").read_text()
     for wrong, message in (
         ({"output": "sigmoid"}, "must be one of 'softmax', 'mask', 'logits', 'feat"),
-        ({"token_merging": 2}, "Files of .* cannot have `token_merging`. Received: 2"),
+        ({"token_merging": 2}, "Models of .* cannot be exported with `token_merging`.*=2"),
     ):
         with pytest.raises(ValueError, match=message):
             exporting.export(model, tmp_path / "other", images=images, **wrong)

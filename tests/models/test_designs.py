@@ -62,7 +62,7 @@ def test_a_model_carries_the_arguments_that_build_it(name):
 def test_a_clone_carries_its_architecture_when_it_is_copied(tmp_path):
     model = design("CLIP")
     clone = keras.models.clone_model(model)
-    with pytest.raises(ValueError, match=r"becomes one by `models.copy_description`"):
+    with pytest.raises(ValueError, match=r"if it is a clone, call `models.copy_description`"):
         weights.save(clone, tmp_path / "timm.safetensors", "timm")
     assert architecture_of(models.copy_description(clone, model)) == architecture_of(model)
     config = {**model.get_config(), "architecture": {"hidden_size": "wide"}}
@@ -103,7 +103,7 @@ def test_dropped_patches_leave_the_tokens_before_them_and_answers_as_they_are():
     ("arguments", "message"),
     [
         ({"position_cover": "some"}, "`position_cover` must be one of 'all', 'class', 'patches'"),
-        ({"num_registers": -1}, "`num_registers` must be an int of at least 0.*num_registers=-1"),
+        ({"num_registers": -1}, "`num_registers` must be a nonnegative int.*num_registers=-1"),
         ({"qkv_bias": "k"}, "`qkv_bias` must be one of 'all', 'qv', 'none'.*qkv_bias='k'"),
         ({"mlp": "glu"}, "`mlp` must be one of 'gelu', 'swiglu'.*mlp='glu'"),
         ({"norm": "batch"}, "`norm` must be one of 'layer', 'rms'.*norm='batch'"),

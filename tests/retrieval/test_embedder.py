@@ -165,7 +165,7 @@ def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch):
     assert paths("photos") == [f"photos/{name}.png" for name in ("cat/0", "cat/1", "dog/0")]
     assert paths("folder:photos/cat") == paths("photos/cat")  # no folders of classes
     assert paths("photos/dog", "photos") == paths("photos/dog") + paths("photos/cat")
-    with pytest.raises(ValueError, match="stand alone. Received: photos, digits"):
+    with pytest.raises(ValueError, match="must be the only argument. Received: photos, digits"):
         paths("photos", "digits")
     pathlib.Path("digits").mkdir()
     with pytest.raises(ValueError, match=r"must hold .*Received: 'digits', with none"):

@@ -97,7 +97,7 @@ REFUSED = {
     ],
     "jax": [
         ({}, "model_parallel", {}, "not match the number of devices. Received: shape=.0, 2."),
-        ({}, "none", SHARDS, "over the devices of a `distribution` other.*Received: True and none"),
+        ({}, "none", SHARDS, "needs a `distribution` other.*Received: True and none"),
         ({}, "data_parallel", SHARDS, "data_parallel needs several devices. Received: 1 device"),
     ],
     "torch": [

@@ -15,9 +15,9 @@ EXAMPLES = (
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
-# The facts in the text, and what it calls them.
+# The facts that are printed, and their labels.
 PRINTED = {
-    "imbalance": "pictures of the largest class for one of the smallest",
+    "imbalance": "size of the largest class / smallest class",
     "width": "width in pixels",
     "height": "height in pixels",
     "aspect": "width / height",

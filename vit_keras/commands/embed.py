@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     add("--batch", "N", "pictures per step (32)", shared.count, default=32)
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
-    shared.add_skip(parser, "write an unreadable picture's row without an embedding, and go on")
+    shared.add_skip(parser, "write an unreadable picture's row without an embedding, and continue")
 
 
 def run(options: argparse.Namespace) -> None:

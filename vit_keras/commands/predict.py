@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
         received = f"--threshold {options.threshold}"
         raise UsageError(f"--threshold must lie between 0 and 1. Received: {received}")
     if options.attention and form != "html":
-        raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
+        raise UsageError(f"--attention needs an HTML page. Received: {form}; give --out page.html")
     predictor, _ = shared.predictor_of(options, options.model)
     _check_output(options, form, predictor.task.kind)
     paths, errors = data.expand_pictures(shared.arguments(options.pictures)), list[str]()
@@ -150,7 +150,7 @@ def _check_output(options, form, kind):
 def _watched(predictions: Iterable, total: int, errors: list[str], file) -> Iterator:
     """Passes the predictions on, collects their errors, and shows progress.
 
-    Progress is a bar on standard error, if that is a terminal that does not also show the rows.
+    The progress bar appears if standard error is a terminal and does not also show the rows.
     """
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     rows_are_shown = isinstance(file, shared.StandardOutput) and sys.stdout.isatty()

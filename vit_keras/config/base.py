@@ -1,4 +1,4 @@
-"""The base class of a configuration's sections, and the types of their numbers."""
+"""The base class of a configuration's sections, and types for numbers in a range."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from vit_keras.support.checks import Rule, check_rules
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that a field, or each item of a field, may have; `str()` is a rule in words."""
+    """The numbers that a field, or each item of it, may have; `str()` gives the rule in words."""
 
     least: float = -math.inf
     most: float = math.inf

@@ -11,7 +11,7 @@ from vit_keras.config.base import Fraction, NotNegative, Positive, Range, Sectio
 from vit_keras.config.model import ModelConfig, both_sides
 from vit_keras.support.checks import check_rules
 
-# Names of fields that must keep their defaults, and the option that needs it, with its reason.
+# The names of fields that must keep their defaults, and the option that requires this, with why.
 Excluded = tuple[Sequence[str], str]
 Area = Annotated[tuple[float, float], Range(above=0, most=1)]
 ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated
@@ -71,7 +71,7 @@ class DinoConfig(Section):
 
     SECTION: ClassVar = "pretext.dino"
     RULES: ClassVar = tuple(
-        (name, lambda area: area[0] <= area[1], "two rising fractions above 0 and at most 1")
+        (name, lambda area: area[0] <= area[1], "two increasing fractions above 0 and at most 1")
         for name in ("global_scale", "local_scale")
     )
 
@@ -176,7 +176,7 @@ class PretextConfig(Section):
         if self.is_active:
             yield LABELS_ALONE, f"{where}, which trains no classifier"
         if self.is_dino:
-            yield REPLACED, f"{where}, which has views and averages of its own"
+            yield REPLACED, f"{where}, which has its own views and averages"
 
     def check(self, model: ModelConfig) -> None:
         """Raises ValueError if the objective does not fit a complete model."""
@@ -203,7 +203,7 @@ class PretextConfig(Section):
             self.dino.check(model)
         elif self.predicted == "colors_4x4" and any(size % 4 for size in patch):
             raise ValueError(
-                "`pretext.target` colors_4x4 needs patches with sides in multiples of 4. "
+                "`pretext.target` colors_4x4 needs patches whose sides are multiples of 4. "
                 f"Received: {patch[0]}x{patch[1]}"
             )
 

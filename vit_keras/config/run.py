@@ -168,8 +168,8 @@ RULES: tuple[Rule, ...] = (
     (
         ("distill.teacher", "distill.kind", "task", "loss"),
         _suits_teacher,
-        "probabilities of classes need task classes and loss softmax; for others, give "
-        "distill.kind=features, and train the head in a second run",
+        "probabilities of classes need task classes and loss softmax; for other tasks or losses, "
+        "give distill.kind=features, and train the head in a second run",
     ),
     (
         ("cache_features", "balance"),

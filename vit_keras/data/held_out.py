@@ -141,7 +141,7 @@ def _wanted(images, units, least, percent):
 
 
 def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray, int]:
-    """Does what `_deal` does for rows of a label, a unit, and the unit's images of the label."""
+    """Does what `_deal` does; each row is a label, a unit, and the unit's images of the label."""
     sums = np.bincount(label, images).astype(int)
     edges = np.minimum(np.cumsum(units) - units, len(images) - 1)
     out = _wanted(sums, units, np.minimum.reduceat(images, edges), percent)
@@ -155,7 +155,7 @@ def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray,
     holds, sizes = [[0] * len(total) for _ in needs], [0] * len(needs)
 
     def fits(p):
-        """Whether each label of unit u can still lie in another part if the unit goes to part p."""
+        """Whether each label of unit u can still occur in another part if u goes to part p."""
         return not any(
             left[k] < 2 and total[k] - left[k] == holds[p][k] and (total[k] > 1 or not folds)
             for k, _ in of_unit[u]
@@ -180,8 +180,8 @@ def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dat
     """Makes a data set, and holds out `config.test_percent` of train if nothing is held out.
 
     Held-out splits without any label are left out, and so are pictures without a class if
-    `config.unknown` says which these are. Each class or label has its held-out share, unless it is
-    known only by reading masks.
+    `config.unknown` marks them. The same share of each class or label is held out, unless finding
+    the labels would need reading masks.
 
     Args:
         source: The pictures.
@@ -203,9 +203,9 @@ def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dat
         without = np.concatenate([i[unknown[i]] for i in splits.values()])
         if is_class and len(without) and not config.unknown:
             raise ValueError(
-                f"Every picture must have a class. Received: {source.name_of(int(without[0]))} "
-                f"without one, and {len(without)} in all. Name the labels in data.label_columns, "
-                "or learn without labels"
+                f"Every picture must have a class. Received: {len(without)} without one, such as "
+                f"{source.name_of(int(without[0]))}. Name the labels in data.label_columns, or "
+                "learn without labels"
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}
@@ -221,7 +221,7 @@ def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dat
 
 
 def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
-    """Divides the split train if the data set holds out nothing."""
+    """Divides the split "train" if the data set has no held-out split."""
     train, percent = dataset.splits.get("train"), config.test_percent
     if not train or not without_held_out(dataset.splits, config.test_split):
         return dataset
@@ -238,7 +238,7 @@ def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
     unit = LABEL_KINDS[dataset.kind].unit if dataset.class_names else "the pictures"
     whole = "" if train.groups is None else ", in whole groups"
     text = (
-        f"{source.lacks}: {percent:g} % of {unit}, {held_out.sum():,} pictures, are held out{whole}"
+        f"{source.lacks}: {percent:g}% of {unit}, {held_out.sum():,} pictures, are held out{whole}"
         f". Give data.test_percent, or a {source.lacks.removeprefix('no ')}"
     )
     return dataclasses.replace(dataset, splits=dataset.splits | divided, held_out_by=text)

@@ -147,12 +147,12 @@ def _object_column(name, rows, config, task) -> str | None:
     columns = [key for key, kind in kinds.items() if isinstance(kind, dict) and "bbox" in kind]
     if task == "boxes" and not columns:
         received = _received(name, rows.features)
-        raise ValueError(f"A column must hold objects with a bbox. {received}")
+        raise ValueError(f"A column must hold objects with a field bbox. {received}")
     return next(iter(columns), None)
 
 
 def _annotated(rows, column, name_of) -> tuple[list[Annotated], Sequence[str]]:
-    """Returns what is annotated in each picture, and the names of the classes in order."""
+    """Returns the annotations of each picture, and the names of the classes in order."""
     fields, pictures = _element(rows.features[column]), list[Annotated]()
     sides = SIDES if {*SIDES} <= {*rows.features} else ()
     kind = next((field for field in KINDS if field in fields), "")

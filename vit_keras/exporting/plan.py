@@ -19,7 +19,7 @@ OTHER_OUTPUTS: dict[str, tuple[str, ...]] = {
     "masks": ("mask", "logits", "features"),
     "boxes": (),
 }
-# The options that would be wrong for a kind of label: places need the tokens of all patches.
+# The options that a kind of label excludes: masks and boxes need the tokens of all patches.
 IMPOSSIBLE = {"masks": ("token_merging",), "boxes": ("token_merging", "attention")}
 
 
@@ -77,11 +77,11 @@ class Plan:
             if getattr(self, option) and not getattr(target, option):
                 able = [name for name, row in TARGETS.items() if getattr(row, option)]
                 raise ValueError(
-                    f"`{option}` is for the formats {', '.join(able)}. Received: format={format!r}"
+                    f"`{option}` needs one of the formats {', '.join(able)}. Received: {format!r}"
                 )
         if target.prepared and (len(set(self.formats)) > 1 or self.output == "mask"):
             raise ValueError(
-                f"The format {format} needs no other format, and an `output` of logits, boxes or "
+                f"The format {format!r} must be the only one, and `output` logits, boxes or "
                 f"features. Received: formats={[*self.formats]}, output={self.output!r}"
             )
 
@@ -107,7 +107,7 @@ RULES: list[Rule] = [
     (
         ("opset", "formats"),
         lambda opset, formats: opset is None or ("onnx" in formats and opset in OPSETS),
-        f"an opset is {OPSETS[0]} to {OPSETS[-1]}, for the format onnx",
+        f"an opset must be from {OPSETS[0]} to {OPSETS[-1]} and needs the format onnx",
     ),
 ]
 
@@ -115,7 +115,7 @@ RULES: list[Rule] = [
 def plan_for(
     model: keras.Model, *, output: str | None = None, raw: bool = False, **options
 ) -> Plan:
-    """Makes the `Plan` of an export of `model`, whose task decides what is possible.
+    """Makes the `Plan` of an export of `model`, whose task decides which options are allowed.
 
     Args:
         model: The model.
@@ -124,7 +124,8 @@ def plan_for(
         **options: The other fields of `Plan`.
 
     Raises:
-        ValueError, ImportError: As in `Plan`; and ValueError if the model lacks something.
+        ValueError, ImportError: As in `Plan`; and ValueError if the model does not suit an
+            option.
     """
     task = task_of(model)
     output, allowed = output or task.row.output, (task.row.output, *OTHER_OUTPUTS[task.kind])
@@ -133,7 +134,10 @@ def plan_for(
     plan = Plan(output=output, raw=raw, **options)
     for option in IMPOSSIBLE.get(task.kind, ()):
         if value := getattr(plan, option):
-            raise ValueError(f"Files of {task.kind} cannot have `{option}`. Received: {value}")
+            raise ValueError(
+                f"Models of {task.kind} cannot be exported with `{option}`. Received: "
+                f"{option}={value!r}"
+            )
     if plan.attention:
         check_attention(model, plan.token_merging)
     if plan.dynamic_size:

@@ -69,8 +69,8 @@ def check_positive(**sizes) -> None:
 
 
 def check_counts(**counts) -> None:
-    """Raises ValueError unless every count is an int of at least 0."""
-    _check(counts, _is_count, "an int of at least 0")
+    """Raises ValueError unless every count is a nonnegative int."""
+    _check(counts, _is_count, "a nonnegative int")
 
 
 def check_rates(**rates) -> None:

@@ -168,7 +168,7 @@ class TakeClassToken(Layer):
         `(B, D)`.
 
     Raises:
-        ValueError: If `index` is not an int of at least 0.
+        ValueError: If `index` is not a nonnegative int.
 
     Example:
         >>> vit_keras.layers.TakeClassToken()(keras.Input((197, 768))).shape
@@ -203,7 +203,7 @@ class DropClassToken(Layer):
         `(B, N, D)`, or `(B, keep, D)`.
 
     Raises:
-        ValueError: If a number of tokens is not an int of at least 0.
+        ValueError: If a number of tokens is not a nonnegative int.
 
     Example:
         >>> vit_keras.layers.DropClassToken()(keras.Input((197, 768))).shape
@@ -243,7 +243,7 @@ class RegisterTokens(SeededLayer):
         `(B, R + N, D)`.
 
     Raises:
-        ValueError: If `num_registers` is not a positive int, or `after` not an int of at least 0.
+        ValueError: If `num_registers` is not a positive int, or `after` is not a nonnegative int.
 
     Example:
         >>> vit_keras.layers.RegisterTokens(4, after=1)(keras.Input((197, 768))).shape

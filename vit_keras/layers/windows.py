@@ -130,15 +130,15 @@ def _flat(x):
 
 
 def check(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
-    """Raises ValueError if the windows of an attention layer do not suit it or a sequence.
+    """Raises ValueError if the windows of an attention layer do not suit the layer or its inputs.
 
-    Keras hides errors of a constructor while it copies a model, but not those of `build`.
+    While Keras copies a model, it hides errors of a constructor, but not those of `build`.
     """
     windows, options = layer.windows, layer.options
     if layer.grid is None:
         rule = "needs the `grid` (rows, columns) of the patches"
     elif layer.position_embedding in ("relative", "relative_2d"):
-        rule = "must be None with relative positions, which are between all tokens"
+        rule = "must be None with relative positions, which relate all tokens"
     elif windows.are_padded and (layer.rotary is not None or options.qk_norm):
         rule = (
             "must divide the grid of patches if queries and keys are rotated or normalized, since "

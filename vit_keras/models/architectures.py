@@ -1,7 +1,7 @@
-"""The arguments that determine the names, shapes and numerics of a model, which it carries.
+"""The constructor's arguments that a model carries: those for names, shapes and numerics.
 
-A constructor stores them in `ImageModel.architecture`, and functions that make a model from another
-one store what has changed. `.keras` files hold them.
+A constructor stores them in `ImageModel.architecture`; a function that makes a model from another
+one stores them with its changes. They are saved in `.keras` files.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class ResNetArchitecture:
         if not isinstance(arch, ResNetArchitecture):
             raise ValueError(
                 f"BiT's files hold models of `ResNet`. Received: model {model.name!r}, which "
-                "is none"
+                "is not one"
             )
         return dataclasses.replace(arch, paths=_paths(model))
 
@@ -92,8 +92,7 @@ class VisionTransformerArchitecture:
 
     Attributes:
         constructor: The name of the function in `vit_keras.models` that builds such a model.
-        numerics_fields: The fields of `Numerics` that are arguments of the
-            constructor.
+        numerics_fields: The fields of `Numerics` that are arguments of the constructor.
         required: The arguments that are needed to build a model.
         defaults: The constructor's arguments for what a file does not specify.
         paths: The paths of the model's variables, in the order of its layers.
@@ -142,7 +141,7 @@ class VisionTransformerArchitecture:
             raise ValueError(
                 "Other projects' formats hold models of `VisionTransformer` and `HybridViT` for "
                 f"images of one size. Received: model {model.name!r}; save it as .keras or "
-                ".weights.h5. A clone of such a model becomes one by `models.copy_description`"
+                ".weights.h5, or if it is a clone, call `models.copy_description` on it"
             )
         kind, place = arch.position_embedding, arch.position_embedding_at
         if (kind, place) not in POSITIONS:
@@ -223,7 +222,7 @@ def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
     """Returns the architecture with these `arguments`, as JSON holds them.
 
     Raises:
-        ValueError: If a value has another type, or an argument is missing or unknown.
+        ValueError: If a value has the wrong type, or an argument is missing or unknown.
     """
     kind = class_for(arguments)
     for annotated in (kind, ViTOptions):
@@ -235,11 +234,11 @@ def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
     try:
         return kind(**fields | ({"options": ViTOptions(**others)} if others else {}))
     except TypeError as error:
-        raise ValueError(f"The arguments of a model are not complete: {error}") from error
+        raise ValueError(f"The arguments of a model are wrong or incomplete: {error}") from error
 
 
 def canonical(arch: VisionTransformerArchitecture) -> VisionTransformerArchitecture:
-    """Returns equal architectures of equal models: arguments without an effect have defaults."""
+    """Returns equal architectures for equal models: arguments without effect get defaults."""
     options, has_head, blocks = arch.options, bool(arch.num_classes), {*range(arch.num_layers)}
     boxes = options.boxes if has_head else None
     classifier, prefix = arch.classifier, arch.prefix
@@ -294,8 +293,8 @@ def with_boxes(
 def architecture_of(model: keras.Model) -> Architecture | None:
     """Returns the architecture that a model carries, with its present head, patches and numerics.
 
-    Its layers say what other functions and you may have changed: the width and the activation of
-    the classifier, GELU and the epsilons. None for a model that carries no architecture.
+    What you or other functions may have changed is read from its layers: the width and the
+    activation of the classifier, GELU and the epsilons. None if a model carries no architecture.
     """
     arch = getattr(model, "architecture", None)
     if arch is None:
@@ -362,8 +361,8 @@ def positions_of(model: keras.Model) -> tuple[str, str]:
     arch = getattr(model, "architecture", None)
     if not isinstance(arch, VisionTransformerArchitecture):
         raise ValueError(
-            "Positions are known of models of `VisionTransformer` and `HybridViT`, and of models "
-            f"made from these by this package. Received: model {model.name!r}"
+            "Positions are known for models of `VisionTransformer` and `HybridViT`, and models "
+            f"that this package makes from these. Received: model {model.name!r}"
         )
     return arch.position_embedding, arch.position_embedding_at
 

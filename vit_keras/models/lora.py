@@ -65,7 +65,7 @@ def add_lora(
     if isinstance(rank, int) and rank > most:
         raise ValueError(
             f"`rank` must be at most {most}, the shortest side of the kernels that get adapters. "
-            f"Received: rank={rank}, which adds weights without freedom"
+            f"Received: rank={rank}, whose extra weights would have no effect"
         )
     whole = matching_layers(model, train, "train")
     seed = default_seed() if seed is None else seed

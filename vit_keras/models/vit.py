@@ -218,7 +218,7 @@ def _check_dropped_patches(arch):
     rope, window_size, boxes = arch.options.rope, arch.options.window_size, arch.options.boxes
     kind, place = arch.position_embedding, arch.position_embedding_at
     if boxes not in (None, "tokens"):
-        rule = "drops patches that may have boxes, so `boxes` must be None or 'tokens'"
+        rule = "drops patches that may contain objects, so `boxes` must be None or 'tokens'"
     elif window_size is not None:
         rule = "drops patches from the windows, so `window_size` must be None"
     elif kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":

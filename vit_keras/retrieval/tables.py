@@ -93,7 +93,7 @@ def list_pictures(
     names = [os.fspath(argument) for argument in arguments]
     datasets = [name for name in names if _is_dataset(name)]
     if datasets and len(names) > 1:
-        raise ValueError(f"A data set must stand alone. Received: {', '.join(names[:5])}")
+        raise ValueError(f"A data set must be the only argument. Received: {', '.join(names[:5])}")
     config = config or DataConfig()
     depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
     if datasets and not _is_flat(datasets[0]):

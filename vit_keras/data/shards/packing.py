@@ -161,7 +161,7 @@ def _reduced(name, picture, suffix, side):
     size = tuple(max(side, round(length * scale)) for length in (width, height))
     if isinstance(image, np.ndarray):
         raise ValueError(
-            "Only gray and RGB pictures of 8 bits can be reduced. Received: "
+            "Only 8-bit gray and RGB pictures can be reduced. Received: "
             f"{name!r} of {image.dtype} with {image.shape[-1]} channels. Leave out --image_size"
         )
     filters = pillow_image("Writing pictures").Resampling

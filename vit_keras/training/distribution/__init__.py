@@ -50,7 +50,7 @@ UNSUPPORTED = {  # (backend, distribution): what to do instead
 SPLIT: Rule = (
     ("shard_state", "distribution"),
     lambda split, distribution: not split or distribution != "none",
-    "the state is split over the devices of a `distribution` other than none",
+    "splitting the state needs a `distribution` other than none",
 )
 IN_PARTS: tuple[Rule, ...] = (  # on backends whose devices or processes compute their own losses
     (
@@ -142,7 +142,7 @@ def _excluded(mode, cluster, backend):
         every = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
         yield ("shard_state",), every
     if mode != "none":
-        yield ("on_nan",), f"{where}, whose processes see their own losses first"
+        yield ("on_nan",), f"{where}, whose processes each see only their own loss at first"
     if mode != "none" and cluster:
         alone = f"{where}, whose first process cannot run the model alone"
         yield ("watch_every", "fewshot_every"), alone
@@ -159,7 +159,7 @@ def _check_devices(config, mode, topology):
         if getattr(config, name) % divisor:
             times = " times `optimizer.accumulation_steps`" if divisor != replicas else ""
             raise ValueError(
-                f"`{name}` must be a multiple of the copies of the model{times}, {divisor}. "
+                f"`{name}` must be a multiple of the number of copies{times}, {divisor}. "
                 f"Received: {getattr(config, name)}"
             )
 

@@ -87,7 +87,8 @@ class ShardedModel(keras.distribution.ModelParallel):
 
     Args:
         devices: The names of the devices of all processes.
-        model_devices: The number of devices that share one copy; it must divide that of all.
+        model_devices: The number of devices that share one copy; it must divide the number of
+            all devices.
         shard_state: Whether the copies share the state.
     """
 

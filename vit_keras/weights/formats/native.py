@@ -75,7 +75,7 @@ def infer(shapes: dict, config: dict) -> dict:
     model = config.get(KERAS_CONFIG, {})
     if "layers" in model:
         if not isinstance(model.get("architecture"), dict):
-            raise ValueError("Its model was not made by a constructor of this package")
+            raise ValueError("Its model was not built by a constructor of this package")
         return {**LEARNED, **with_tuples(model["architecture"])}
     if "root_block/conv_root/0" in shapes:
         num_classes = shapes.get("head/0", (None,))[-1]

@@ -235,7 +235,7 @@ NUMERICS = ("gelu", "layer_norm_epsilon", "classifier_activation")  # `save` war
 
 
 def check_held(row: Format, arch, model, config: dict) -> None:
-    """Checks that a format can hold a model: it must be read as the same model.
+    """Checks that a format can hold a model, so that reading gives back the same model.
 
     Args:
         row: The format.
@@ -244,7 +244,7 @@ def check_held(row: Format, arch, model, config: dict) -> None:
         config: The configuration that is written beside the weights.
 
     Raises:
-        ValueError: The format's reader refuses what is written, or takes it for another model.
+        ValueError: If the format's reader refuses what is written, or takes it for another model.
     """
     if not isinstance(arch, VisionTransformerArchitecture):
         return
@@ -263,7 +263,7 @@ def check_held(row: Format, arch, model, config: dict) -> None:
             ", ".join(f"{name}={values[name]!r}" for name in others) for values in (here, there)
         )
         raise ValueError(
-            f"{refusal}: it would be read as one with {read_as}. Received: {received}. "
+            f"{refusal}, which would be read as one with {read_as}. Received: {received}. "
             "Save it as .keras or .weights.h5, or in the format of its family"
         )
 
@@ -278,7 +278,7 @@ def _read_back(row, arch, model, config):
     names = [name for name in shapes if not UNNAMED.fullmatch(name)]
     _, spelled, _ = choose(names, row.name, f"the {row.name} file", None, config)
     arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
-    told = () if config else ("image_size", "num_heads")  # by whoever builds the project's model
+    told = () if config else ("image_size", "num_heads")  # the user gives them
     sizes = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
     return sizes | {name: value for name, value in arguments.items() if name not in told}
 
