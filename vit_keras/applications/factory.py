@@ -161,7 +161,7 @@ def _published(variant, weights):
 
 
 def _check_published(row, classes, activation):
-    """Checks that the classifier of published weights, if any, is the one asked for."""
+    """Checks that published weights have the classifier that the arguments describe."""
     if row is None:
         return
     if row.num_classes is None:
@@ -183,7 +183,7 @@ def _check_published(row, classes, activation):
 
 
 def _classes(variant, row, class_names, classes):
-    """Returns the number of classes: the argument, or that of the weights, names or variant."""
+    """Returns the number of classes: `classes`, or that of the weights, names or variant."""
     if isinstance(classes, _Default):
         usual = (
             variants.architecture(variant)["num_classes"] if _finds_objects(variant) else classes

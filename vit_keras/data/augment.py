@@ -56,9 +56,9 @@ def draw_map(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndar
 
 
 def warp(pixels: np.ndarray, turn: np.ndarray, order: int = 1) -> np.ndarray:
-    """Applies a map of `draw_map` to an image or a mask `(H, W, C)`; edges are repeated.
+    """Applies a map from `draw_map` to an image or a mask `(H, W, C)`; edges are repeated.
 
-    The `order` of the interpolation is 1, linear, for images, and 0, nearest, for masks.
+    An `order` of 1 interpolates linearly, for images; 0 takes the nearest pixel, for masks.
     """
     ndimage = extras.require("scipy.ndimage", extra="data", purpose="Turning and scaling images")
     planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
@@ -75,7 +75,7 @@ ATTEMPTS = 10  # to draw a box that fits into the image
 def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
     """Replaces a random box with normal noise in a `share` of the images.
 
-    The box is the first of ten that fits into the image; none is replaced if none fits.
+    It replaces the first of ten random boxes that fits into the image, or nothing if none fits.
 
     Args:
         image: `(H, W, C)` float32, as the model takes it; changed in place.
@@ -179,7 +179,7 @@ class Augmentation:
         """Augments one example.
 
         Args:
-            picture: A picture of `cropping`.
+            picture: A picture as `cropping` describes it.
             label: Its label; a mask, `(H, W)` uint8, and boxes, `(M, 6)` float32, change with the
                 picture.
             rng: The example's generator.

@@ -188,7 +188,7 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
 def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
     """Writes the result of `Preprocessing.normalize` on pixels `(H, W, C)` into a float32 image.
 
-    New memory for each image would take a third of the time of an example.
+    Allocating new memory for each image would take a third of an example's time.
     """
     rows = -1, pixels.shape[1] * pixels.shape[2]
     values = (np.asarray(x, "float32") for x in (preprocessing.mean, preprocessing.std))

@@ -112,7 +112,7 @@ def read_file(path: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The N pictures of a data set, as a folder, a table, shards or a hub hold them.
+    """The N pictures of a data set, from a folder, a table, shards, a hub or memory.
 
     Attributes:
         name: The name of the data set, as `load` takes it.
@@ -122,12 +122,13 @@ class Source:
         name_of: Maps an index to the name of a picture, such as its path.
         label_of: Returns a mask or boxes at an index, given the picture's height and width; None
             if a label is a row of `labels.values`.
-        files: Returns the name and the path of each file behind some indices; None in memory.
+        files: Returns the names and the paths of the files that hold the pictures at some
+            indices; None for pictures in memory.
         groups: The group of each picture, such as a patient, or an empty text; None without groups.
         sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
             ones; None without annotations.
         keys: Texts that decide which pictures are held out; None for the pictures' numbers.
-        lacks: What the source lacks without a held-out split, such as "no folder test".
+        lacks: The reason if there is no held-out split, such as "no folder test".
         notes: What was found or guessed, one sentence each.
         warnings: What may spoil a result, one sentence each.
     """
@@ -148,13 +149,13 @@ class Source:
 
     @functools.cached_property
     def values(self) -> np.ndarray:
-        """The values of the labels, which masks are read for when they are first needed."""
+        """The values of the labels; for masks, the files are read on first use."""
         values = self.labels.values
         return values() if callable(values) else values
 
 
 def in_sequence(name: str, sizes: dict[str, int]) -> dict[str, Any]:
-    """Returns `splits` and `name_of` of a source whose splits follow each other."""
+    """Returns `splits` and `name_of` for a source whose splits follow one another."""
     starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist()))
 
     def name_of(index):
@@ -204,12 +205,12 @@ class Split:
 
     @property
     def labels_are_known(self) -> bool:
-        """Whether `labels` are known without reading the files of masks."""
+        """Whether `labels` are known without reading the mask files."""
         return not callable(self.source.labels.values)
 
     @property
     def groups(self) -> list[str] | None:
-        """The group of each image; no group is split. None without groups."""
+        """The group of each image; a group is held out whole. None without groups."""
         groups = self.source.groups
         return [groups[i] for i in self.indices] if groups else None
 
@@ -270,7 +271,7 @@ class Split:
         return as_array(picture), label
 
     def picture(self, index: int) -> tuple[Picture, np.ndarray]:
-        """Does what `example` does, but returns the image as a picture of `cropping`."""
+        """Does what `example` does, but returns the image as `cropping` describes it."""
         while True:
             try:
                 return self.decoded(index)

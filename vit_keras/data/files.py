@@ -38,15 +38,15 @@ def file_source(
     Args:
         name: The name of the data set, as `load` takes it.
         root: The folder that the files are relative to.
-        files: The N files, which decide which ones are held out.
+        files: The N files, whose names decide which pictures are held out.
         labels: Their labels.
         splits: The split of each, `(N,)`.
         **known: More fields of a `Source`.
 
     Raises:
-        ImportError: A picture is HEIC, and pillow-heif is not installed.
+        ImportError: If a picture is HEIC, and pillow-heif is not installed.
     """
-    if any(path.lower().endswith(HEIC) for path in files):  # before a training that would stop
+    if any(path.lower().endswith(HEIC) for path in files):  # before training, which would stop
         extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
     places, names = [os.path.join(root, path) for path in files], np.array([*splits], str)
     if known.get("groups") is None and len({*files}) < len(files):

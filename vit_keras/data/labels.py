@@ -170,8 +170,8 @@ class Labels(NamedTuple):
         kind: A name in `vit_keras.support.tasks.KINDS`.
         names: The names of the outputs; empty without labels.
         values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; `(N, K)` float32 with
-            NaN for unknown values otherwise. For masks, a function that returns which classes each
-            has, `(N, K)`; it reads them.
+            NaN for unknown values otherwise. For masks, a function that reads them and
+            returns which classes each one contains, `(N, K)`.
         notes: What was found or guessed, one sentence each.
     """
 
@@ -182,7 +182,7 @@ class Labels(NamedTuple):
 
 
 def no_labels(count: int, kind: str = "classes") -> Labels:
-    """Returns the labels of pictures without labels, or whose masks are not yet known."""
+    """Returns empty labels, for pictures without labels or whose masks are added later."""
     return Labels(kind, (), np.zeros(count, "int32"))
 
 

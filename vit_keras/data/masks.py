@@ -197,7 +197,7 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
 def mask_reader(
     name_of: Callable[[int], str], masks: Sequence[str], code: MaskCode
 ) -> Callable[[int, tuple[int, int]], np.ndarray]:
-    """Returns a function that reads the mask `(H, W)` uint8 of a picture with some sides."""
+    """Returns a function from a picture's index and its sides to its mask, `(H, W)` uint8."""
 
     def read(index, sides):
         try:

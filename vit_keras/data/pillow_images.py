@@ -102,7 +102,7 @@ def decode(
     levels: float | None = None,
     bands: Sequence[int] = (),
 ):
-    """Decodes a picture file to an upright picture of `cropping`.
+    """Decodes a picture file to an upright picture as `cropping` describes it.
 
     Args:
         data: The bytes of the file, or pixels `(H, W, C)`.
@@ -130,7 +130,7 @@ def _decode_by_pillow(data, channels, bands):
         if is_deep_png(data):
             samples = read_png(data, picture, _exif_orientation(picture))
             return choose_channels(*samples, channels, bands)
-        picture.load()  # which turns a TIFF and a HEIF, and gives an AVIF its tag
+        picture.load()  # this turns a TIFF or HEIF upright, and sets the orientation of an AVIF
         orientation = _exif_orientation(picture)
         turned = picture if orientation == 1 else picture.transpose(TURNS[orientation - 2])
         return _converted(turned, channels, bands)

@@ -238,7 +238,7 @@ def sample_images(
 
 
 def _joined(examples, each, finish, masking):
-    """Joins examples to a batch of views, or of images `(B, H, W, C)` float32, labels, and more.
+    """Joins examples into a batch of views, or of images `(B, H, W, C)` float32, labels, and more.
 
     The first item of an example is what `finish(image, *item)` writes into an image.
     """

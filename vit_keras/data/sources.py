@@ -215,7 +215,7 @@ def _candidates(split):
 
 
 def _white(split, index, seen) -> float:
-    """Returns the level of white that a picture needs, infinity for floats.
+    """Returns the level of white that a picture needs; infinity for floats.
 
     If 65535 was seen, the level of pictures with more than 8 bits need not be read.
     """

@@ -334,10 +334,10 @@ def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
 
 
 def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[list[int], list]:
-    """Joins the rows of each picture, which hold an object each, or nothing.
+    """Joins the rows of each picture; a row holds one object, or nothing.
 
     Returns:
-        The first row of each picture, and what is annotated in it.
+        The first row of each picture, and the picture's annotations.
     """
     kinds = [*config.label_columns, *table.named(LABELS)][:1]
     if len(edges) < len(EDGES) or not kinds:

@@ -80,14 +80,14 @@ def load(
     labeled: bool = True,
     vtab: str | None = None,
 ) -> Dataset:
-    """Opens a data set, and prepares it first if necessary. Its files are read as shards are.
+    """Opens a data set, and prepares it first if necessary. Its files are read like shards.
 
     Args:
         name: A name such as cifar10:3.0.2 or eurosat/rgb.
         config: Gives the location of the files.
         task: Unused; these data sets hold only classes.
         labeled: Whether all pictures must have a class.
-        vtab: The task of VTAB that the data set is read for.
+        vtab: The VTAB task for which the data set is read.
 
     Raises:
         ValueError: If the name is unknown, if the data set cannot be prepared, or if it has no

@@ -321,7 +321,7 @@ def _fields(prediction):
 
 
 def _rows(prediction):
-    """Yields a row for each box, and otherwise one for each picture."""
+    """Returns the rows of a picture: one for each box, or a single one."""
     row = {"path": utf8(prediction.path), "error": prediction.error}
     if prediction.kind == "boxes":
         pairs = zip(prediction.classes, prediction.boxes.corners)

@@ -137,8 +137,8 @@ def match(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, np.ndarray, np.n
     """Pairs objects and predictions of any class that overlap by at least 0.5, with SciPy.
 
     Returns:
-        The objects and the predictions, without objects that do not count and predictions that
-        mostly lie in one; and the indices of the paired objects, and of their predictions.
+        The objects that count; the predictions, without those that mostly lie in an object that
+        does not count; the indices of the paired objects; and those of their predictions.
     """
     optimize = extras.require("scipy.optimize", extra="data", purpose="Matching boxes")
     crowds = true.corners[true.scores == 0]
@@ -276,7 +276,7 @@ def draw_boxes(
     Args:
         picture: Pixels `(H, W, C)` from `data.read_image`.
         boxes: The objects.
-        names: The K names, or those of the numbers of the classes.
+        names: The K names, or a mapping from the numbers of classes to names.
         color: Red, green and blue; None for one color per class.
 
     Returns:

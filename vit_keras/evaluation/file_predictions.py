@@ -39,7 +39,7 @@ class FilePrediction:
         possible: The names of all classes or labels that are possible at the requested coverage.
         intervals: The (lower, upper) bounds of each number at the requested coverage.
         nothing: Why there are no classes.
-        kind: What the classes are: see `Task`.
+        kind: The kind of the model's outputs, as in `Task`.
         size: The picture's width and height in pixels; zeros if there is an `error`.
         boxes: The objects that reach their thresholds, the most certain one first.
         mask: The class of each pixel, `(H, W)` uint8, from a model of masks.
@@ -104,7 +104,7 @@ def predict_files(
         abstain: The share of known pictures that may get no class, such as 0.05, so that pictures
             of something else get none; None to answer always.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return the
-            reason as its `error` and go on.
+            reason as its `error` and continue.
         picture_px: The longer side of the small copy to return as `picture`; None for no copy.
         attention: Whether to return the attention rollout of each picture.
 
@@ -229,7 +229,7 @@ def read_row(
 def read_or_reason(
     read: Callable[[], np.ndarray], skip: bool
 ) -> tuple[np.ndarray, None] | tuple[None, str]:
-    """Returns the pixels that `read` gives, and None; or None and the reason, if it is skipped."""
+    """Returns the pixels from `read` and None, or None and the reason for skipping them."""
     try:
         return read(), None
     except (OSError, ValueError) as error:
@@ -245,7 +245,7 @@ def answer_files(
     options: Any,
     on_error: str = "raise",
 ) -> Iterator[tuple[FilePrediction, Any]]:
-    """Yields for each file its empty prediction, with the pixels, and the answer or None.
+    """Yields, for each file, an empty prediction that holds the pixels, and the answer or None.
 
     Args:
         predictor: A `Predictor` of masks or boxes.

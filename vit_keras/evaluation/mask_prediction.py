@@ -314,7 +314,7 @@ def predict_mask_files(
     *,
     on_error: str = "raise",
 ) -> Generator[FilePrediction, None, None]:
-    """As `predict_box_files`, for the masks of picture files.
+    """Does what `predict_box_files` does, but for masks.
 
     Example:
         ```python
@@ -376,7 +376,7 @@ def predict_labeled(
         options: How to predict pictures whose size is not the model's.
 
     Raises:
-        ValueError: The split is empty.
+        ValueError: If the split is empty.
     """
     if not len(split):
         raise ValueError(NO_IMAGES)
@@ -401,7 +401,7 @@ def outputs_of(
     An output comes with the first row and column of its tile, (0, 0) for the resized picture.
 
     Raises:
-        ValueError: The predictor does not predict `kind`, or its outputs are not finite.
+        ValueError: If the predictor does not predict `kind`, or its outputs are not finite.
     """
     if predictor.task.kind != kind:
         raise ValueError(
@@ -423,7 +423,7 @@ def outputs_of(
 
 
 def _of_tiles(predictor, picture, options):
-    """Yields the place and the output of each tile; a small picture is padded with its edge."""
+    """Yields each tile's position and output; a small picture is padded by repeating its edge."""
     size = predictor.input_shape[:2]
     missing = [(0, max(tile - side, 0)) for side, tile in zip(picture.shape, size)]
     picture = np.pad(picture, [*missing, (0, 0)], mode="edge")

@@ -23,7 +23,7 @@ EPSILON = 1e-5  # added to the standard deviations
 L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
-LOGGED = (1, 5, 10)  # shots, during training
+LOGGED = (1, 5, 10)  # shots during training
 # Last layers of models without a head; their output is the representation.
 VECTORS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0")
 REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
@@ -319,7 +319,7 @@ class FewShotCallback(keras.callbacks.Callback):
 
 
 def _features(predictor, dataset, splits, batch, representation):
-    """Returns the features and the labels of some splits."""
+    """Returns the features and the labels of each split in `splits`."""
     if predictor.model is None:
         raise ValueError(
             "Few-shot evaluations and nearest neighbors need features, which an exported file does "

@@ -34,9 +34,9 @@ class Report(NamedTuple):
 
     Attributes:
         judge: Maps outputs, labels, names and the `Task` to a report.
-        columns: For each heading of the table for a terminal, the key of its values, and a function
+        columns: For each heading of the table in a terminal, the key of its values, and a function
             that formats them.
-        figures: The figures of the last line.
+        figures: The figures in the last line.
         drawings: For each picture, a function that draws it, given the report, the file and the
             data's name.
     """
@@ -269,7 +269,7 @@ def _kind(metrics):
 
 # How to judge answers in the pixels of pictures, by the kind of label.
 OF_PICTURES = {"masks": judge_masks, "boxes": judge_boxes}
-# The names of figures that differ from their keys, and the formats of those that are no shares.
+# The names of figures that differ from their keys, and the formats of those that are not shares.
 SHOWN = {
     "top_5_accuracy": "top-5",
     "real_accuracy": "ReaL",

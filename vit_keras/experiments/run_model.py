@@ -1,4 +1,4 @@
-"""The model of a run: what it starts and learns from, how it is trained, opened and shown."""
+"""Builds a run's model with its weights, opens its checkpoints, and opens the run's data."""
 
 import dataclasses
 import json
@@ -284,7 +284,7 @@ def trained_part(
     if config.pretext.is_active or config.distill.is_active:
         copy = models.copy_encoder if config.pretext.is_active else models.copy_student
         model = copy(model, initial_model(config, class_names, task))
-    if model.task.mean is not None:  # the head returns numbers instead of standardized ones
+    if model.task.mean is not None:  # the head then returns numbers that are not standardized
         scale_head(model, model.task.std, model.task.mean)
     model.task = Task(model.task.kind)  # without what only training needs
     return model
@@ -399,8 +399,8 @@ def open_data(config: Config) -> "tuple[Config, data.Dataset, data.Split]":
         config: The run, after `complete_model`.
 
     Returns:
-        The configuration with what depends on the data set: levels, task, loss and number of
-        updates; the data set; and its training split.
+        The configuration, completed with what depends on the data set (levels, task, loss and
+        number of updates); the data set; and its training split.
     """
     loaded = config.model.channels, config.data, config.task, config.learns_labels
     dataset = data.load(config.dataset, *loaded)

@@ -106,14 +106,14 @@ def make_soup(
 
 
 def _add(sums, arrays, count, sign):
-    """Adds a model's weights to the sums, or takes them away; returns the number of models."""
+    """Adds a model's weights to the sums, or subtracts them; returns the number of models."""
     for total, array in zip(sums, arrays):
         total += sign * np.asarray(array, "float64")
     return count + sign
 
 
 def _use_mean(model, first, sums, count):
-    """Sets the mean of the weights; integers, such as the states of seeds, are the first ones."""
+    """Sets the mean of the weights; integers, such as seeds, keep the first model's values."""
     kept = [np.issubdtype(array.dtype, np.integer) for array in first]
     pairs = zip(first, sums, kept)
     model.set_weights([array if keep else total / count for array, total, keep in pairs])

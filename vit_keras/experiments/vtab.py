@@ -19,7 +19,7 @@ STAIRS = {"learning_rate": 0.003, "decay_type": "staircase", "warmup_steps": 100
 SETTINGS = {  # the number of updates, and the optimizer
     # Table 4 and Appendix B.1.1, with the authors' later warmup
     "paper": (2500, SGD | COSINE | {"momentum_dtype": "bfloat16", "grad_norm_clip": 1.0}),
-    # BiT-HyperRule for under 20 000 images (arXiv 1912.11370), without MixUp
+    # BiT-HyperRule for fewer than 20 000 images (arXiv 1912.11370), without MixUp
     "bit": (500, SGD | STAIRS | {"grad_norm_clip": None}),
 }
 

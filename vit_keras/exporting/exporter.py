@@ -1,7 +1,8 @@
 """`export` writes a model's files for servers and phones, and compares each with Keras.
 
-TensorFlow's converters take only TensorFlow models, and torch's take only torch models. A process
-of each backend therefore opens the saved model and converts it: this module, with a job's file.
+TensorFlow's converters take only TensorFlow models, and torch's take only torch models. So
+this module also runs as a program, in one process per backend, which opens and converts the saved
+model.
 """
 
 import dataclasses
@@ -223,12 +224,12 @@ def _outputs(model, plan, inputs):
 
 @dataclasses.dataclass
 class File:
-    """A file on its way from the plan to the manifest.
+    """A file of an export: what to make, how it went, and its row of the manifest.
 
     Attributes:
         format: A row of `TARGETS`.
         precision: One of its precisions.
-        path: The place to write the file.
+        path: Where to write the file.
         fault: Why the file failed; empty if it did not.
         layers: The layers left in float32, and the sensitivity of all layers.
         row: The file's row of the manifest.
@@ -269,8 +270,7 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     """Writes the files of `job` into an existing folder. A failed file does not affect the others.
 
     Returns:
-        The files, and a line for each failed one: its converter failed, or it breaks a promise of
-        `verification`.
+        The files, and a line about each file that failed.
 
     Raises:
         ValueError: If every file failed.
@@ -339,7 +339,7 @@ def _run_converter(scratch, backend):
 
 
 def convert(scratch: str) -> None:
-    """Converts the model in the folder `scratch`, and tells why each file failed, if it did."""
+    """Converts the model in the folder `scratch`, and writes down why files failed."""
     folder = pathlib.Path(scratch)
     job, model = json.loads((folder / "job.json").read_text()), weights.open(folder / "model.keras")
     plan = Plan(**job["plan"])
@@ -367,7 +367,7 @@ def _batch(file, plan):
 
 
 def _derive(file, job, source):
-    """Makes a file from another, whose layers stay in float32 where they would lose too much."""
+    """Makes a file from another; layers that would lose too much stay in float32."""
     if source.fault:
         raise ValueError(source.fault)
     paths = str(source.path), str(file.path)
@@ -381,10 +381,11 @@ def _derive(file, job, source):
 
 
 def _finish(file, job, folder):
-    """Describes a file inside it, compares it with Keras, and fills its row.
+    """Writes a file's description into it, compares it with Keras, and fills its row.
 
     Raises:
-        ValueError: If the file breaks a promise.
+        ValueError: If the file stores its weights in too many bits, or differs too much from
+            Keras.
     """
     _describe(file, job)
     layers, ranking = file.layers

@@ -132,7 +132,7 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
 
 
 def _attends_plainly(block):
-    """Whether each token of a block attends to all others, wherever they are."""
+    """Whether each token of a block attends to all tokens, regardless of positions."""
     places = block.position_embedding, block.options.rope, block.options.window_size
     return places == (None, None, None)
 

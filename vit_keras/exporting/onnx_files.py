@@ -76,10 +76,10 @@ def store_kernels_in_int8(model, names) -> None:
 
 
 def read_floats(path, chosen) -> None:
-    """Lets only the nodes `chosen` read quantized activations, in a file with QuantizeLinear.
+    """Lets only the nodes in `chosen` read quantized activations, in a file with QuantizeLinear.
 
-    ONNX's quantizer gives them to all nodes that read the tensor. This rounds what should stay in
-    float32; and behind a Slice, ONNX Runtime 1.31 quantizes again, and mixes int8 with uint8.
+    The quantizer connects them to every node that reads the tensor. That rounds what should stay
+    in float32, and after a Slice, ONNX Runtime 1.31 quantizes again and mixes int8 with uint8.
     """
     import onnx
 

@@ -69,7 +69,7 @@ def from_dataset(name: str, model, count: int, config, train: bool = False):
 
 
 def spread(split, count: int, seed: int = 0) -> np.ndarray:
-    """Returns sorted indices of `count` images of a split in which each class has its fraction.
+    """Returns sorted indices of `count` images of a split that keep each class's fraction.
 
     The first images would not be representative, because files are mostly sorted by class. If
     labels are known only by reading masks, the indices are drawn at random.

@@ -18,10 +18,10 @@ from ai_edge_litert import schema_py_generated as schema
 
 ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
 
-# What LiteRT's GPU delegate and its compilers for four NPUs leave to the processor, by the lists in
-# its sources (google-ai-edge/LiteRT at f674577: `gpu_compatibility.cc` and litert/vendors). The GPU
-# delegate casts no uint8, the type of the images, so it leaves CAST. Other operations, which image
-# models rarely have, count as left by all.
+# The operations that LiteRT's GPU delegate and its compilers for four NPUs leave to the processor,
+# according to its sources (google-ai-edge/LiteRT at f674577: `gpu_compatibility.cc` and
+# litert/vendors). The GPU delegate cannot cast uint8, the type of the images, so it leaves CAST.
+# Operations that are not listed, which image models rarely have, count as left by all.
 DELEGATES = ("gpu", "qualcomm", "mediatek", "samsung", "intel")
 LEFT_BY = {
     "": (
@@ -187,7 +187,7 @@ def attach(
 
 
 def _metadata(name, channels, normalization, answers) -> bytes:
-    """Describes the images and the outputs: each table by the numbers of its fields."""
+    """Returns TFLite's metadata; a table maps the numbers of its fields to their values."""
     pixels = {0: IMAGE_PROPERTIES, 1: {0: RGB if channels == 3 else GRAYSCALE}}
     image = {0: "image", 3: pixels}
     if normalization is not None:
@@ -205,7 +205,7 @@ def _metadata(name, channels, normalization, answers) -> bytes:
 
 
 def _written(builder, value) -> int:
-    """Writes a text, an array, a list of tables, or a table; returns its place."""
+    """Writes a text, an array, a list of tables, or a table; returns its offset."""
     if isinstance(value, str):
         return builder.CreateString(value)
     if isinstance(value, np.ndarray):

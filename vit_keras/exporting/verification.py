@@ -22,8 +22,8 @@ LARGEST_DROP = 0.005  # of accuracy, for fewer bits
 SAME_BOX = 0.999  # least overlap of a box with Keras', for fp32 and fp16
 SIMILAR_BOX = 0.9  # mean overlap, for fewer bits without labels
 LARGEST_DROP_OF_AP = 0.01  # for fewer bits
-SIDE = 100  # pixels of a picture in which AP is measured; sizes do not matter
-OUTPUT_SHOWN = 3000  # characters of a failed process
+SIDE = 100  # pixels of the pictures on which AP is measured; any size gives the same AP
+OUTPUT_SHOWN = 3000  # characters of a failed process's output
 
 
 def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:

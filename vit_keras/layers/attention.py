@@ -36,7 +36,7 @@ def weights_dtype(compute_dtype: str) -> str:
 
 
 def specs_with_weights(x, num_heads: int, keys: int | None, compute_dtype: str) -> tuple:
-    """The results of a layer that returns tokens like `x` and attention weights, without values."""
+    """The shapes and dtypes of a layer's results: tokens like `x`, and attention weights."""
     weights = (x.shape[0], num_heads, x.shape[1], keys)
     tokens = keras.KerasTensor(x.shape, dtype=compute_dtype)
     return tokens, keras.KerasTensor(weights, dtype=weights_dtype(compute_dtype))

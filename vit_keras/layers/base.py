@@ -423,7 +423,7 @@ def fold_in(seed: int, name: str) -> int:
 
 
 class LayerArguments:
-    """Gives every layer of a model the arguments that all take: its seed, dtype and name.
+    """Gives each layer of a model the arguments that all layers take: seed, dtype and name.
 
     Args:
         seed: The model's seed; None draws one.
@@ -431,7 +431,7 @@ class LayerArguments:
 
     Example:
         >>> layer = LayerArguments(seed=1, dtype="float32")
-        >>> layer("cls")["name"], layer.unseeded("cls")  # of a layer that draws nothing
+        >>> layer("cls")["name"], layer.unseeded("cls")  # for a layer that draws nothing
         ('cls', {'dtype': 'float32', 'name': 'cls'})
     """
 

@@ -193,7 +193,7 @@ def open_embedder(
         vectors = np.asarray(run(as_inputs(images, predictor.preprocessing)), "float32")
         return unit_length(vectors) if normalize else vectors
 
-    description = json.loads(json.dumps(description))  # as a table has it
+    description = json.loads(json.dumps(description))  # as it is read back from a table
     return Embedder(embed, predictor.input_shape, shape, predictor.preprocessing, description)
 
 

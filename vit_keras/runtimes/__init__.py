@@ -84,7 +84,7 @@ def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
 
     fixed = lambda axis: int(axis) if isinstance(axis, (int, np.integer)) and axis > 0 else None
     batch, *sides = map(fixed, input_shape)
-    count = (fixed(shapes[names[0]][-1]) or 0) - (names == DETR)  # whose last class is no object
+    count = (fixed(shapes[names[0]][-1]) or 0) - (names == DETR)  # their last class is "no object"
     return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs))
 
 

@@ -56,7 +56,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
 
     The temporary file has the name of `path` and lies in a hidden folder beside it, where libraries
     may put their own temporary files. After an error, `path` is unchanged and the hidden folder is
-    removed. Other writers of `path` wait. Missing parents are made.
+    removed. Other writers of `path` wait. Missing parent folders are created.
 
     Raises:
         OSError: If `path` is a folder, or the disk cannot hold the file. The error names `path`.
@@ -137,7 +137,7 @@ def sha256(path: str | os.PathLike) -> str:
 def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[pathlib.Path]:
     """Yields a new folder beside `folder`. On exit, it replaces `folder`.
 
-    Missing parents are made. After an error, the old folder is unchanged and the new one is
+    Missing parent folders are created. After an error, the old folder is unchanged and the new is
     removed. A process that is killed between two renames leaves the old folder under a hidden name:
     the next `replacing_folder` or `recover` puts it back.
 
@@ -214,16 +214,16 @@ def reserved(
 ) -> Iterator[pathlib.Path]:
     """Yields an empty hidden folder beside `path`, which only this process uses, and removes it.
 
-    Missing parents are made.
+    Missing parent folders are created.
 
     Args:
         path: The file or folder that the block writes.
         on_wait: As in `exclusive_lock`.
 
     Raises:
-        OSError: The disk cannot hold the file. The error names `path` instead of hidden names, and
-            has the cause's number and text, such as "No space left on device", also if a library
-            raised an error of its own. Errors from other files pass unchanged.
+        OSError: If the disk cannot hold the file. The error names `path` instead of hidden names,
+            and has the cause's number and text, such as "No space left on device", even if a
+            library raised a different error. Errors from other files pass unchanged.
     """
     hidden = path.with_name(PARTIAL + path.name)
     try:

@@ -116,9 +116,9 @@ class StopSignals:
 
 
 class Recorder(StepCounter):
-    """Adds a row to `metrics.csv` and `metrics.json` at each evaluation; stops without patience.
+    """Adds a row to `metrics.csv` and `metrics.json` at each evaluation.
 
-    It stops after `patience` evaluations that do not lower the `val_loss` in the recorded rows.
+    Training stops after `patience` evaluations that do not lower the recorded `val_loss`.
 
     A resumed run keeps the rows up to the checkpoint that it starts from. All numbers except
     `images_per_second` equal those of a run that was never stopped.

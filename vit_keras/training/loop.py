@@ -272,7 +272,7 @@ PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
 def _boards(recorder, validation, images):
     """Yields the callbacks of TensorBoard and of the run's `tracker`, if any.
 
-    Without the package `tensorboard`, which only `watch_every` needs, standard error says so.
+    If the package `tensorboard` is missing, a message says so; only `watch_every` requires it.
     """
     config = recorder.run.config
     try:

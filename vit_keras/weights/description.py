@@ -48,8 +48,8 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `class_names`: a list, or None;
         - `files`: `path`, `bytes` and `sha256` of each file of weights; its `hashes` are
           "verified" if the file records its own SHA-256, or else None;
-        - `origin`: None, or the published files that this file may be: `matched_by` is "sha256",
-          "path" or "name", and `candidates` are rows of the table of published files.
+        - `origin`: None, or the published files that this file may be: `matched_by` is "path"
+          or "name", and `candidates` are rows of the table of published files.
 
     Raises:
         FileNotFoundError: If there is no file.

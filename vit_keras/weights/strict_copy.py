@@ -83,7 +83,7 @@ def _matched(model, variables, file, keep_head, resizing):
     """Returns the links to assign, and the arrays of those whose size changes.
 
     Raises:
-        ValueError: The file does not fit. The message has one line per difference.
+        ValueError: If the file does not fit. The message has one line per difference.
     """
     if len(variables) != len(model.weights):
         raise ValueError(

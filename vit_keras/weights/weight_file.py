@@ -155,7 +155,7 @@ class WeightFile:
 
     @property
     def all_arguments(self) -> dict:
-        """`arguments`, and those in `numerics` that say how the model computes."""
+        """`arguments`, and those in `numerics` that determine how the model computes."""
         names = class_for(self.arguments).numerics_fields
         said = {name: getattr(self.numerics, name, None) for name in names}
         return {**self.arguments, **{k: v for k, v in said.items() if v is not None}}

@@ -403,9 +403,9 @@ def shard_source(
     Args:
         name: The name of the data set, as `data.load` takes it.
         shards: The shards.
-        form: How they are read.
+        form: The row of their format.
         column: The column or feature of the labels; None for the usual one.
-        config: The room for copies.
+        config: Its `shard_cache_gb` limits the copies on disk.
 
     Raises:
         ValueError: If a shard or the index is damaged, or if there is no picture.

@@ -424,7 +424,7 @@ class ShardFormat(NamedTuple):
 
 
 def ranges(files: ShardFiles, parse: Parse = parse_example) -> Reader:
-    """Returns a function that reads bytes of a file, which need no parsing."""
+    """Returns a function that reads a range of bytes of a shard; they need no parsing."""
     return lambda number, shard, offset, length: files.read(shard, offset, length)
 
 

@@ -1,4 +1,4 @@
-"""Plans a run: what it will take on given devices, before it starts.
+"""Estimates, before a run starts, the memory and time that it needs on given devices.
 
 The performance of devices comes from their makers' data sheets. The time of an update follows the
 roofline model (Williams et al., 2009).
@@ -396,7 +396,7 @@ def _choice(whole, model, rematerialize, steps) -> Choice:
             layer.rematerialize = rematerialize
     images = config.batch // devices
     divisions = [count for count in range(1, images + 1) if images % count == 0]
-    if device.flops is None:  # of a processor, whose program is compiled
+    if device.flops is None:  # a processor; its memory follows from the compiled program
         divisions = [config.optimizer.accumulation_steps]
     for count in [steps] if steps else divisions:
         optimizer = dataclasses.replace(config.optimizer, accumulation_steps=count)

@@ -222,7 +222,7 @@ def _is_long(x) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _after_activation(x, kernel, activation):
-    """activation(x) kernel of `(B, N, K)` and `(K, M)`; the gradient computes the units again."""
+    """activation(x) @ kernel, `(B, N, K)` and `(K, M)`; the gradient recomputes the units."""
     return activation(x) @ kernel
 
 

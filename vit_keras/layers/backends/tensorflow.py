@@ -211,7 +211,7 @@ def _backward(query, key, value, scale, x, gradient):
 def _map(function, tensors, *results):
     """Calls `function` for each index of the first axis of `tensors`, one after the other.
 
-    It takes a list of tensors, and returns a list of tensors like `results`.
+    `function` takes a list of tensors, and returns a list of tensors like `results`.
     """
     like = [tf.TensorSpec(result.shape, result.dtype) for result in results]
     return tf.map_fn(function, tensors, fn_output_signature=like, parallel_iterations=1)

@@ -1,7 +1,7 @@
 """Lists the variables in Keras' HDF5 files; also a separate program that `keras_h5` runs.
 
 HDF5's library may crash or loop on the texts of a damaged file, so another process reads them
-first. It imports nothing from this package, since that would import Keras.
+first. This module imports nothing else from the package, since that would import Keras.
 """
 
 import signal

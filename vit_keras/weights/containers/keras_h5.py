@@ -91,7 +91,7 @@ def check_names(path: str, fault: str) -> None:
         fault: The message for a damaged file.
 
     Raises:
-        DamagedFile: The file is damaged, or holds anything but a model's variables.
+        DamagedFile: If the file is damaged, or holds anything but a model's variables.
     """
     command = [sys.executable, "-P", h5_names.__file__, path]
     with readable(fault):

@@ -38,8 +38,8 @@ class Format:
         wraps: Takes the canonical names; returns whether a classifier that another program added
             has the same input as the format's own.
         architecture: The class whose `from_model` makes the input of `links`.
-        as_read: Takes an architecture; returns the arguments that the project's code has in any
-            case, or that its files hold in an equivalent form.
+        as_read: Takes an architecture; returns the arguments that the project's code fixes, or
+            that its files hold in an equivalent form.
         config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
             project's configuration beside the weights.
         folder_name: The name of its file in a folder; None for the usual name with its suffix.

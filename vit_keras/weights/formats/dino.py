@@ -74,7 +74,7 @@ def numerics(shapes: dict, config: dict) -> Numerics:
 
 
 def as_read(arch: VisionTransformerArchitecture) -> dict:
-    """Returns what holds for all of Meta's models."""
+    """Returns the arguments that Meta's code fixes."""
     cover = "class" if arch.options.num_registers else "all"
     return {"num_classes": None, "qkv_bias": "all", "position_cover": cover}
 

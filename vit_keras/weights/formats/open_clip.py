@@ -44,7 +44,7 @@ CLIP = TensorNames.of(
 TOWER = "visual."  # the prefix of the image tower's tensors in a file with both towers
 CONFIG = "open_clip_config.json"
 HEAD_WIDTH = 64
-# What OpenCLIP's and Meta's code has in any case.
+# The arguments that OpenCLIP's and Meta's code fixes.
 FIXED = {"channels": 3, "qkv_bias": "all", "position_cover": "all"}
 # The classifier's input, by `pool_type` and `final_ln_after_pool`.
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}

@@ -129,7 +129,7 @@ def constant(name: str, value) -> Link:
 
 
 def beside(link: Link, names: Sequence[str], write: Callable[..., Iterable]) -> Link:
-    """Adds tensors that reading ignores; `write` makes them of the first one of the link."""
+    """Adds tensors that reading ignores; `write` makes them from the link's first array."""
     if not names:
         return link
     both = lambda *x: (*(theirs := link.write(*x)), *write(theirs[0]))

@@ -110,7 +110,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         result = [_transposed_table(link, arch, size) for link in result]
     unused, shapes = _unused(arch, row, names)
     extra = [np.zeros(shape, "float32") for shape in shapes]
-    first = ("encoderblock_0/LayerNorm_0/gamma",)  # is read with what is not used
+    first = ("encoderblock_0/LayerNorm_0/gamma",)  # carries the unused tensors
     return [beside(k, unused, lambda x: extra) if k.ours == first else k for k in result]
 
 

@@ -20,7 +20,7 @@ SWITCHES = {
     "use_gated_mlp": ("mlp", ("gelu", "swiglu")),
     "use_mid_position_embeddings": ("position_embedding_at", ("stem", "every")),
 }
-COUNTS = {"num_register_tokens", "num_detection_tokens"}  # both are `num_registers`
+COUNTS = {"num_register_tokens", "num_detection_tokens"}  # both set `num_registers`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +33,12 @@ class ModelType:
         names: The names of its tensors.
         classes: Maps the classifier's input and kind ("", "classifier" or "projection") to the name
             of the class for such a model.
-        fields: The defaults of the fields of its configuration; those in `SWITCHES` and `COUNTS`
-            need nothing else.
+        fields: The defaults of the fields in its configuration; `SWITCHES` and `COUNTS` translate
+            some of them.
         design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
             that the type or the presence of tensors decides.
-        says: Takes the fields of the configuration; returns the arguments that others determine.
+        says: Takes the fields of the configuration; returns the arguments that the other
+            fields determine.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         rule: Takes the fields of the configuration; returns the rule for resizing positions.
         processor: The name of its image processor.
@@ -69,7 +70,7 @@ class ModelType:
 
     @property
     def whole(self) -> str:
-        """The model type of two towers with this one as `vision_config`; empty without any."""
+        """The model type that has this one as its `vision_config` and a text tower, or ""."""
         start, end, _ = self.name.partition("_vision_model")
         return start if end else ""
 
@@ -313,7 +314,7 @@ def _design(names):
 
 
 def _units(arch, ratio):
-    """The width of the MLP that DINOv2's code makes of a ratio."""
+    """The width of the MLP that DINOv2's code derives from a ratio."""
     units = ratio * arch.hidden_size
     return units if arch.options.mlp == "gelu" else (int(units * 2 / 3) + 7) // 8 * 8
 

@@ -362,7 +362,7 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
     return "Eva" if is_eva(arch) else "VisionTransformer"
 
 
-# What a class computes in any case.
+# The arguments that a class fixes.
 FIXED: dict[str, dict[str, Any]] = {
     "Eva": {"gelu": "exact", "norm": "layer"},
     "Beit": {"gelu": "exact", "norm": "layer", "class_token": True},
@@ -372,9 +372,9 @@ FIXED: dict[str, dict[str, Any]] = {
 
 
 def as_read(arch: VisionTransformerArchitecture) -> dict:
-    """Returns what `links` writes in another form, and what the class has in any case."""
+    """Returns what `links` writes in another form, and the arguments that the class fixes."""
     folded = {"position_cover": "class"} if _folds(arch) else {}
-    bias = {"head_use_bias": arch.options.head_use_bias}  # of zero
+    bias = {"head_use_bias": arch.options.head_use_bias}  # without one, zeros are written
     return {**bias, **folded, **FIXED.get(timm_class(arch), {})}
 
 
