@@ -30,7 +30,7 @@ Returns:
     `(B, classes)`, or to features.
 
 Raises:
-    ValueError: If `weights` is neither a file nor a published name, if `classes` or
+    ValueError: If `weights` is not a file, an address or a published name, if `classes` or
         `classifier_activation` contradicts the published weights, if `pooling` is unknown, if
         the numbers of `class_names` and classes differ, if `class_names` come with
         `include_top=False`, or if `input_shape` is not allowed.
@@ -52,9 +52,9 @@ Example:
 _ARGUMENTS = {
     "include_top": """Whether to include the classifier at the top of the network. Without it, the
         output is {features}.""",
-    "weights": """One of `None` (random initialization), the path of a file or folder of weights in
-        any format that `vit_keras.weights.load` reads, or the name of published weights, which are
-        downloaded to the Keras cache. {published}""",
+    "weights": """One of `None` (random initialization), the path of a file or folder of weights, or
+        its address on a hub, in any format that `vit_keras.weights.load` reads, or the name of
+        published weights, which are downloaded to the Keras cache. {published}""",
     "input_tensor": """Optional Keras tensor, such as the output of `keras.Input()`, to use as image
         input for the model.""",
     "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is

@@ -149,7 +149,7 @@ def read_deep(data: bytes | np.ndarray) -> Samples | None:
         The upright picture; None for a picture that Pillow reads.
 
     Raises:
-        ValueError, or another Exception of a library: If the file is damaged or asks for too much.
+        ValueError, or a library's own exception: If the file is damaged or asks for too much.
         ImportError: If tifffile or imagecodecs is needed and not installed.
     """
     if isinstance(data, np.ndarray) or data.startswith(NPY):

@@ -168,7 +168,7 @@ class Rollout(keras.layers.Layer):
 
     def call(self, maps):
         tokens, patches = maps[-1].shape[-1], self.grid[0] * self.grid[1]
-        reads = np.zeros((1, 1, tokens), "float32")  # what the classifier reads
+        reads = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
         if self.class_token:
             reads[..., 0], first = 1, maps[-1][:, :1]
         else:

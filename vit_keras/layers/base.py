@@ -31,15 +31,14 @@ _TRUNCATED_STDDEV = 0.87962566103423978
 
 
 def default_seed() -> int:
-    """Draws a seed from Python's generator, which `keras.utils.set_random_seed` sets."""
+    """Draws a seed from Python's generator, which `keras.utils.set_random_seed` seeds."""
     return random.randint(1, 2**31 - 1)
 
 
 class _PhiloxInitializer(keras.initializers.Initializer):
     """Draws `scale` times the numbers of `_fill`, with a generator whose key is `seed`.
 
-    `seed=None` draws a seed with `default_seed` once per initializer, so each call gives the same
-    numbers.
+    `seed=None` draws a seed once, with `default_seed`, so each call gives the same numbers.
     """
 
     def __init__(self, scale: float, seed: int | None = None):
@@ -80,8 +79,7 @@ class Normal(_PhiloxInitializer):
 class TruncatedNormal(_PhiloxInitializer):
     """Draws from a normal distribution truncated at two standard deviations.
 
-    `scale` is the standard deviation before truncation. Numbers beyond twice the scale are drawn
-    again.
+    `scale` is the standard deviation before truncation; numbers beyond twice it are drawn again.
     """
 
     def _fill(self, generator, values):
@@ -94,11 +92,7 @@ _buffers = threading.local()
 
 
 def _scratch(size: int) -> np.ndarray:
-    """Returns a float32 buffer to overwrite.
-
-    Each thread reuses its own buffer, since touching new memory takes longer than drawing the
-    numbers.
-    """
+    """Returns this thread's float32 buffer; using new memory takes longer than drawing numbers."""
     if getattr(_buffers, "values", np.empty(0)).size < size:
         _buffers.values = np.empty(size, np.float32)
     return _buffers.values[:size]
@@ -259,11 +253,7 @@ class LowRankKernel(keras.layers.Layer):
         super().build(input_shape)
 
     def quantize(self, mode=None, type_check=True, config=None):
-        """Quantizes the kernel as the parent class in Keras does.
-
-        Raises:
-            ValueError: If the layer has adapters.
-        """
+        """Quantizes the kernel as Keras does; raises ValueError if the layer has adapters."""
         if self.lora_enabled:
             raise ValueError(
                 "Kernels with adapters cannot be quantized. Received: layer "
@@ -460,8 +450,7 @@ class SeededLayer(Layer):
     Each weight and each sublayer gets its own seed, derived from `seed` and its name.
 
     Args:
-        seed: An int. None draws one from Python's generator, which
-            `keras.utils.set_random_seed` seeds.
+        seed: An int; None draws one after `keras.utils.set_random_seed`, as `default_seed` does.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 

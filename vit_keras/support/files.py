@@ -212,7 +212,7 @@ def _give_up():
 def reserved(
     path: pathlib.Path, on_wait: Callable[[], None] = lambda: None
 ) -> Iterator[pathlib.Path]:
-    """Yields an empty hidden folder beside `path`, which only this process uses, and removes it.
+    """Yields an empty hidden folder beside `path`, for this process alone, and removes it later.
 
     Missing parent folders are created.
 

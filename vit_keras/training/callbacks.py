@@ -334,9 +334,9 @@ class StateSaver(StepCounter):
 
     If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
     its row. When `signals` has a signal, the callback writes a checkpoint at the end of the update
-    and ends the process with the signal's exit code. It abandons an evaluation; the resumed run
-    repeats it. With several processes, all end when one of them has a signal, but they finish an
-    evaluation first.
+    and ends the process with the signal's exit code. It stops a running evaluation, which the
+    resumed run repeats. With several processes, all end when one of them has a signal, but they
+    finish an evaluation first.
 
     Args:
         recorder: The callback that records the evaluations; it must run earlier in the list.
