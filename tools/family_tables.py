@@ -44,7 +44,7 @@ def table(name: str) -> str:
 
 
 def _changed(arguments):
-    plain = {**PLAIN, "image_size": arguments.get("image_size")}  # which has a row of its own
+    plain = {**PLAIN, "image_size": arguments.get("image_size")}  # it has its own row
     return {name: value for name, value in arguments.items() if plain.get(name, "") != value}
 
 

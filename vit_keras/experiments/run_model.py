@@ -286,7 +286,7 @@ def trained_part(
         model = copy(model, initial_model(config, class_names, task))
     if model.task.mean is not None:  # the head then returns numbers that are not standardized
         scale_head(model, model.task.std, model.task.mean)
-    model.task = Task(model.task.kind)  # without what only training needs
+    model.task = Task(model.task.kind)  # drops what only training needs
     return model
 
 

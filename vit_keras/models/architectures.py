@@ -27,12 +27,12 @@ from vit_keras.support.preprocessing import (
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants import stem_stride
 
-# How the paths of the variables that other projects' files can hold begin.
+# The beginnings of the paths of variables that other projects' files can hold.
 LAYERS = re.compile(
     r"(embedding|cls|dist|registers|posembed_\w+|pre_norm|encoderblock_\d+|encoder_norm|MAPHead_0|"
     r"pre_logits|head\w*|conv_root|gn_root|root_block|block\d+|norm-pre-head)/"
 )
-# The positions that these files can hold.
+# The position embeddings that these files can hold.
 KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
 POSITIONS = [("learned", "every"), *((kind, "stem") for kind in KINDS)]
 

@@ -63,9 +63,9 @@ class Device:
     source: str
 
 
-# NVIDIA states the sum of both directions of NVLink, halved here; the network is the adapter of
-# each GPU in its DGX. TPUs: the pod's all-reduce bandwidth over its chips, a chip of v3 in 2 cores.
-# Google states only the network of v5e; chips of v3 and v4 are assumed to have the same.
+# NVIDIA states the sum of both directions of NVLink, halved here; the network is each GPU's adapter
+# in its DGX. TPUs: the pod's all-reduce bandwidth divided by its chips; a chip of v3 has 2 cores.
+# Google states the network bandwidth only for v5e; v3 and v4 chips are assumed to have the same.
 DEVICES = {
     "a100": Device(
         *("NVIDIA A100 SXM 80 GB", 312 * TERA, 156 * TERA, 80 * GB, 2039 * GB, 300 * GB, 8),

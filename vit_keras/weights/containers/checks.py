@@ -70,7 +70,7 @@ def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
         DamagedFile: If the array has another type.
     """
     if array.dtype == np.dtype("V2"):
-        array = array.view("bfloat16")  # which ml_dtypes, a part of Keras, teaches NumPy
+        array = array.view("bfloat16")  # a NumPy type of ml_dtypes, which Keras needs
     if array.dtype.name in ("float16", "bfloat16"):
         return array.astype(np.float32)
     if array.dtype not in (np.float32, np.float64):

@@ -291,7 +291,7 @@ def _decisive(arguments):
     values["distillation_token"] &= classifier != "distilled"
     values["pool_all_tokens"] &= prefix.count > 0
     values["layer_scale"] = options.layer_scale is not None  # files lack its first value
-    values["rope"] = {**(values["rope"] or {}), "rounded": None}  # its periods are close to others
+    values["rope"] = {**(values["rope"] or {}), "rounded": None}  # rounding hardly changes periods
     sides = zip(*(pair(arguments[name], name) for name in ("image_size", "patch_size")))
     values["crop_to_patches"] &= any(size % patch for size, patch in sides)  # or nothing is cut
     defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}

@@ -294,7 +294,7 @@ DINOV2 = NAMES.replaced(
     "norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 packed=mlp.weights_in "
     "scale_1=layer_scale2.lambda1 pre_logits="
 )
-# The names of SwiGLU's last layer on disk, and of its three layers in memory, by a layer's.
+# The names of SwiGLU's other layers, by the layer in a file that reveals its spelling.
 SWIGLU = {
     "mlp.weights_in": "dense_1=mlp.weights_out",
     "mlp.gate_proj": "packed= gate=mlp.gate_proj dense_0=mlp.up_proj dense_1=mlp.down_proj",
