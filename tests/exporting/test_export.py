@@ -196,7 +196,7 @@ IMPOSSIBLE = [
     ({"formats": ["onnx"], "dynamic_size": True, "token_merging": 1}, ONLY_ONE),
     ({"formats": ["onnx"], "opset": 19}, "an opset must be from 20 to 23 and needs the f"),
     ({"formats": ["litert"], "opset": 23}, "needs the format onnx. Received: 23 and"),
-    ({"formats": ["huggingface_onnx", "onnx"]}, "must be the only one, and `output` logits"),
+    ({"formats": ["huggingface_onnx", "onnx"]}, "must be the only one, and `output` must be"),
     ({"batch": 0}, "`batch` must be a positive int"),
     ({"output": "classes"}, "`output of a model of classes` must be one of 'softmax', 'logits'"),
     ({"token_merging": 4}, "at most half of its tokens"),

@@ -171,7 +171,7 @@ class PretextConfig(Section):
         return 1, math.prod(patch_size) * channels
 
     def excluded(self) -> Iterator[Excluded]:
-        """Yields the fields of `Config` that must keep their defaults with this section."""
+        """Yields fields of `Config` that must keep their defaults with this section, and why."""
         where = f"`pretext.objective` {self.objective}"
         if self.is_active:
             yield LABELS_ALONE, f"{where}, which trains no classifier"
@@ -259,7 +259,7 @@ class DistillConfig(Section):
         return self.kind != "features"
 
     def excluded(self) -> Iterator[Excluded]:
-        """Yields the fields of `Config` that must keep their defaults with this section."""
+        """Yields fields of `Config` that must keep their defaults with this section, and why."""
         fields = {field.name for field in dataclasses.fields(self)} - {"teacher"}
         if not self.is_active:
             if self != DistillConfig():

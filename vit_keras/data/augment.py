@@ -120,7 +120,7 @@ def mix(
     generators: Iterable[np.random.Generator],
     config,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mixes neighbors by MixUp or CutMix; if both are active, a coin chooses one for each pair.
+    """Mixes neighbors by MixUp or CutMix; if both are active, a coin toss chooses for each pair.
 
     Args:
         images: `(B, H, W, C)` float32 with an even B; changed in place.

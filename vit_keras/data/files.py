@@ -128,7 +128,7 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
     """Opens picture files as a data set: see `open_source`.
 
     Raises:
-        ValueError: If there are training images, but none with some class or label.
+        ValueError: If there are training images, but none of them has some class or label.
     """
     dataset = open_source(source, config, labeled)
     names, kind = dataset.class_names, dataset.kind

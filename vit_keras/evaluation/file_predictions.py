@@ -137,7 +137,7 @@ def predict_files(
 
 
 def check_options(on_error: str, threshold: float | None = None, **counts: int) -> None:
-    """Raises ValueError for another `on_error`, a threshold outside [0, 1], or counts below 1."""
+    """Refuses an unknown `on_error`, a threshold outside [0, 1], and counts below 1."""
     check_choice(on_error, ON_ERROR, "on_error")
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")

@@ -81,8 +81,8 @@ class Plan:
                 )
         if target.prepared and (len(set(self.formats)) > 1 or self.output == "mask"):
             raise ValueError(
-                f"The format {format!r} must be the only one, and `output` logits, boxes or "
-                f"features. Received: formats={[*self.formats]}, output={self.output!r}"
+                f"The format {format!r} must be the only one, and `output` must be logits, "
+                f"boxes or features. Received: formats={[*self.formats]}, output={self.output!r}"
             )
 
     @property

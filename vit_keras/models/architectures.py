@@ -133,8 +133,8 @@ class VisionTransformerArchitecture:
             options.
 
         Raises:
-            ValueError: If the model carries no such architecture, or if no project's files can hold
-                its positions.
+            ValueError: If the model carries no such architecture, if its classifier reads another
+                layer, or if no project's files can hold its positions.
         """
         arch = architecture_of(model)
         if not isinstance(arch, VisionTransformerArchitecture) or None in arch.image_size:
@@ -293,8 +293,9 @@ def with_boxes(
 def architecture_of(model: keras.Model) -> Architecture | None:
     """Returns the architecture that a model carries, with its present head, patches and numerics.
 
-    What you or other functions may have changed is read from its layers: the width and the
-    activation of the classifier, GELU and the epsilons. None if a model carries no architecture.
+    What you or other functions may have changed is read from its layers, such as the width and the
+    activation of the classifier, GELU and the epsilons. Returns None if the model carries no
+    architecture, or no longer has the layers that it describes.
     """
     arch = getattr(model, "architecture", None)
     if arch is None:

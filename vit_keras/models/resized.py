@@ -143,7 +143,7 @@ def _resized(
 
 
 def _described(copy, model):
-    """Copies the description of a model to its copy for images of another size."""
+    """Copies a model's description to its copy for images of another size."""
     copy_description(copy, model)
     if isinstance(copy, ImageModel) and copy.architecture is not None:
         size = tuple(copy.input_shape[1:3])

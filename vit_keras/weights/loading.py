@@ -125,10 +125,10 @@ def check_described_size(tensors: KerasTensors) -> None:
     without values. If it cannot be built, loading reports why.
 
     Args:
-        tensors: An open `.keras` file. Two of its four-bit weights may share one number.
+        tensors: An open `.keras` file. One stored number may hold two four-bit weights.
 
     Raises:
-        ValueError: The model has far more weights, or units of a ResNet, than the file.
+        ValueError: If the model has far more weights, or units of a ResNet, than the file.
     """
     label = f"The configuration in {tensors.path!r}"
     described = {**parse_json(tensors.metadata["config"], label), "compile_config": None}

@@ -167,7 +167,7 @@ def _add(result, name, array):
 
 
 class Reader:
-    """An open file of tensors; a subclass opens it in `_open`, and puts what to close on `stack`.
+    """An open file of tensors; a subclass opens it in `_open`, and pushes what to close on `stack`.
 
     Attributes:
         shapes: The shape of each tensor, by name.
