@@ -72,7 +72,7 @@ def test_another_base_and_other_settings_are_refused(base, rng, tmp_path):
     before = weights_by_path(other)
     kernel = other.get_layer("encoderblock_1").weights[-1]
     kernel.assign(kernel + 1e-6)
-    with pytest.raises(ValueError, match="called 'the base', whose blocks have the SHA-256 .*Give"):
+    with pytest.raises(ValueError, match="called 'the base', whose blocks have the SHA-256 .*Open"):
         weights.load_adapters(other, file)
     assert weights_by_path(other).keys() == before.keys() and not lora_layers(other)
     differences = [

@@ -281,6 +281,6 @@ def _check_base(model, note, tensors):
     if checksum != base["sha256"]:
         raise ValueError(
             f"Adapters need the weights that they were trained on: {tensors.path!r} needs those "
-            f"of {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
+            f"called {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
             f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Open that base"
         )
