@@ -11,7 +11,7 @@ from vit_keras.config.base import Fraction, NotNegative, Positive, Range, Sectio
 from vit_keras.config.model import ModelConfig, both_sides
 from vit_keras.support.checks import check_rules
 
-# The names of fields that must keep their defaults, and the option that requires this, with why.
+# Names of fields that must keep their defaults, and the option that requires it, with a reason.
 Excluded = tuple[Sequence[str], str]
 Area = Annotated[tuple[float, float], Range(above=0, most=1)]
 ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated

@@ -75,7 +75,7 @@ ATTEMPTS = 10  # to draw a box that fits into the image
 def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
     """Replaces a random box with normal noise in a `share` of the images.
 
-    It replaces the first of ten random boxes that fits into the image, or nothing if none fits.
+    Of ten random boxes, it replaces the first that fits into the image; if none fits, nothing.
 
     Args:
         image: `(H, W, C)` float32, as the model takes it; changed in place.

@@ -128,7 +128,7 @@ class Source:
         sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
             ones; None without annotations.
         keys: Texts that decide which pictures are held out; None for the pictures' numbers.
-        lacks: The reason if there is no held-out split, such as "no folder test".
+        lacks: What is missing if there is no held-out split, such as "no folder test".
         notes: What was found or guessed, one sentence each.
         warnings: What may spoil a result, one sentence each.
     """

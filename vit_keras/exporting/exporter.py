@@ -339,7 +339,7 @@ def _run_converter(scratch, backend):
 
 
 def convert(scratch: str) -> None:
-    """Converts the model in the folder `scratch`, and writes down why files failed."""
+    """Converts the model in the folder `scratch`, and records why files failed."""
     folder = pathlib.Path(scratch)
     job, model = json.loads((folder / "job.json").read_text()), weights.open(folder / "model.keras")
     plan = Plan(**job["plan"])
