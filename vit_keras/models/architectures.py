@@ -133,8 +133,8 @@ class VisionTransformerArchitecture:
             options.
 
         Raises:
-            ValueError: If the model carries no such architecture, if its classifier reads another
-                layer, or if no project's files can hold its positions.
+            ValueError: If the model carries no such architecture, or if no project's files can hold
+                its positions.
         """
         arch = architecture_of(model)
         if not isinstance(arch, VisionTransformerArchitecture) or None in arch.image_size:
