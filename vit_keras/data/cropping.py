@@ -4,6 +4,7 @@ A picture with 8 bits and three channels or one is a `PIL.Image.Image` in mode R
 is an array `(H, W, C)`.
 """
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -188,14 +189,24 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
 def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
     """Writes the result of `Preprocessing.normalize` on pixels `(H, W, C)` into a float32 image.
 
-    Allocating new memory for each image would take a third of an example's time.
+    The values of the 256 levels come from a table, which is faster.
     """
-    rows = -1, pixels.shape[1] * pixels.shape[2]
-    values = (np.asarray(x, "float32") for x in (preprocessing.mean, preprocessing.std))
-    mean, std = (np.resize(preprocessing.levels * x, rows[1]) for x in values)
-    flat = image.reshape(rows)  # a view
-    np.subtract(pixels.reshape(rows), mean, out=flat, dtype="float32")
-    flat /= std
+    if pixels.dtype != np.uint8:
+        image[...] = preprocessing.normalize(pixels)
+        return
+    table = _normalized_levels(preprocessing, pixels.shape[-1])
+    if (table == table[:, :1]).all():
+        np.take(table[:, 0], pixels, out=image, mode="clip")
+    else:
+        for c in range(pixels.shape[-1]):
+            image[..., c] = table[:, c][pixels[..., c]]
+
+
+@functools.lru_cache
+def _normalized_levels(preprocessing, channels):
+    """Returns the 256 levels after `Preprocessing.normalize`, `(256, C)`."""
+    levels = np.arange(256, dtype="float32")[:, None].repeat(channels, axis=1)
+    return preprocessing.normalize(levels)
 
 
 def to_uint8(images) -> np.ndarray:
