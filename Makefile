@@ -34,12 +34,13 @@ train: $(VENV)/installed
 
 # Each on one thread: most of a suite is compiling small models. On two cores, four at a time, since
 # a sixth of their time is waiting for disks and other processes; together they take up to 7.5 GB.
-# PyTorch's part, the longest, goes first; what is the same on two backends runs there.
+# PyTorch's parts, the longest, go first; what is the same on two backends runs there.
 # `make test JOBS=2` takes less memory, and some minutes more.
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: $(VENV)/installed
-	$(MAKE) --jobs=$(JOBS) --output-sync=target test-torch test-once test-files test-tensorflow test-jax lint
+	$(MAKE) --jobs=$(JOBS) --output-sync=target \
+		test-torch test-weights test-once test-files test-tensorflow test-jax lint
 
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed
@@ -101,6 +102,12 @@ test-once: $(VENV)/installed
 		$(addprefix --ignore=,$(FILES))
 
 # What a backend computes.
+test-torch: $(VENV)/installed
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "not once and not nightly" --ignore=tests/weights
+
+test-weights: $(VENV)/installed
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "not once and not nightly" tests/weights
+
 test-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
 

@@ -100,7 +100,7 @@ SCALED = {"layer_scale": 0.1, "mlp_dim": 50, **SQUARE}
 ROTARY = {"rope": {"base": 100.0}, "num_classes": None, "position_embedding": "none"}
 UNCENTERED = "read as one with rope={.*'centered': True.*'centered': False"
 REFUSED = [
-    ("google", {"classifier": "map"}, "of family SigLIP: .*='gap'. Received: classifier='map'"),
+    ("google", {"classifier": "map"}, "of family SigLIP, .*='gap'. Received: classifier='map'"),
     ("big_vision", {"classifier": "gap_norm"}, "classifier='gap'. Received: classifier='gap_norm'"),
     ("torchvision", {"classifier": "map"}, "classifier='token'. Received: classifier='map'"),
     ("torchvision", {"qkv_bias": "none"}, "qkv_bias='all'. Received: qkv_bias='none'"),
