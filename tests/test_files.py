@@ -35,6 +35,12 @@ def test_text_replaces_a_file_and_an_error_leaves_the_old_one(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
+def test_a_file_that_is_a_folder_is_refused_before_it_is_written(tmp_path):
+    refused = pytest.raises(IsADirectoryError, match="not a file. Delete or rename it")
+    with refused, files.replacing(tmp_path):
+        pytest.fail("the block ran")
+
+
 def test_a_folder_replaces_all_of_another_but_no_file(tmp_path):
     folder = tmp_path / "some" / "folder"
     write_folder(folder, "old", "more")

@@ -66,6 +66,8 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
             model.save(temporary)
     """
     path = pathlib.Path(path).absolute()
+    if path.is_dir():  # before a long write that would end in an error without a remedy
+        raise IsADirectoryError(f"{str(path)!r} is a folder, not a file. Delete or rename it")
     with reserved(path) as hidden:
         yield str(temporary := hidden / path.name)
         _share(temporary, hidden)
