@@ -102,14 +102,15 @@ test-once: $(VENV)/installed
 		$(addprefix --ignore=,$(FILES))
 
 # What a backend computes.
+EACH := not once and not nightly
 test-torch: $(VENV)/installed
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "not once and not nightly" --ignore=tests/weights
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "$(EACH)" --ignore=tests/weights
 
 test-weights: $(VENV)/installed
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "not once and not nightly" tests/weights
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "$(EACH)" tests/weights
 
 test-%: $(VENV)/installed
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "$(EACH)"
 
 # Of PyTorch, the build for CPUs if pip knows a place that has it, and PyPI's with CUDA otherwise.
 $(VENV)/installed: $(patsubst %,locks/%.txt,build torch-cpu torch all) pyproject.toml

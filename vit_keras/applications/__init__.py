@@ -58,7 +58,7 @@ OF_FAMILIES = {
     for family in FAMILIES.values()
     for size in family.sizes
 }
-__all__ += [name for name in [*globals()] if name.startswith(("BiT", "R", "ViT"))]
+__all__ += [k for k, made in [*globals().items()] if getattr(made, "__module__", "") == __name__]
 __all__ += sorted(OF_FAMILIES)
 
 
