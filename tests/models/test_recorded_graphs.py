@@ -64,7 +64,7 @@ def test_products_of_the_other_library_are_replayed(monkeypatch, images, request
     request.addfinalizer(lambda: backends.use({}))
     model = make()
     first = replayed(model, images)
-    backends.use({"torch_products": {"forward": True}})
+    backends.use({"torch_products": {"float32": True}})
     np.testing.assert_array_equal(replayed(model, images), by_layers(model, images))
     assert_close(replayed(model, images), first)
     with profile() as profiled:

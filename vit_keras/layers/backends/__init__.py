@@ -102,9 +102,9 @@ DEFAULTS = {
     "jax": {"long_sequences": LONG_SEQUENCES},
     "tensorflow": {"long_sequences": LONG_SEQUENCES},
     "torch": {
-        # oneDNN's products instead of torch's default library: in float32 x w + b, its gradient to
-        # x and its gradient to w; in bfloat16 x w + b, with the GELU that follows it.
-        "torch_products": {"forward": False, "inputs": False, "kernel": False, "bfloat16": False},
+        # oneDNN's products instead of torch's default library: in float32 x w + b and its two
+        # gradients; in bfloat16 x w + b, with the GELU that follows it.
+        "torch_products": {"float32": False, "bfloat16": False},
         # Attention in bfloat16 as explicit products instead of torch's own kernel.
         "torch_attention": {"written_out": False},
     },
@@ -148,17 +148,16 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
             stay as they were.
     """
     rows = _rows()
-    if not fits(mapping, dict[str, dict[str, bool]]):
-        raise ValueError(f"Choices must be `{{kernel: {{option: bool}}}}`. Received: {mapping!r}")
-    for kernel, options in mapping.items():
-        if kernel not in rows or options.keys() - rows[kernel].keys():
-            known = {kernel: list(options) for kernel, options in rows.items()}
-            raise ValueError(
-                f"Choices must be among those of the {keras.backend.backend()} backend: {known}. "
-                f"Received: {kernel!r} with {', '.join(options)}. Measure again with "
-                "`backends.measure()`"
-            )
-        rows[kernel] |= options
+    is_known = fits(mapping, dict[str, dict[str, bool]]) and all(
+        kernel in rows and rows[kernel].keys() >= options.keys()
+        for kernel, options in mapping.items()
+    )
+    if not is_known:
+        raise ValueError(
+            f"Choices must be bools in the form of those of the {keras.backend.backend()} backend, "
+            f"{rows}. Received: {mapping}. Measure again with `backends.measure()`"
+        )
+    rows = {kernel: options | mapping.get(kernel, {}) for kernel, options in rows.items()}
     lookup("check", lambda rows: None)(rows)
     global _chosen
     _chosen = rows

@@ -1,8 +1,8 @@
 """Torch's own code: products, attention, and updates of many weights.
 
 On CPUs, torch multiplies float32 with MKL, which on some processors reaches half the speed of
-oneDNN; torch includes both. `backends.use` chooses the library for a product and for each of its
-two gradients. On some processors torch's attention kernel multiplies bfloat16 at a fifth of the
+oneDNN; torch includes both. `backends.use` chooses the library for a product and its gradients. On
+some processors torch's attention kernel multiplies bfloat16 at a fifth of the
 speed of dense products. Explicit products run on oneDNN. The gradient computes the weights again,
 so no more is kept than with torch's own kernel.
 """
@@ -10,7 +10,6 @@ so no more is kept than with torch's own kernel.
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -57,10 +56,8 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
     Raises:
         ValueError: If it cannot.
     """
+    needed = {"float32": has_onednn, "bfloat16": has_onednn_bfloat16}
     products = choices["torch_products"]
-    needed = {"bfloat16": has_onednn_bfloat16} | dict.fromkeys(
-        ("forward", "inputs", "kernel"), has_onednn
-    )
     missing = [name for name, has in needed.items() if products[name] and not has()]
     if missing:
         raise ValueError(
@@ -77,14 +74,6 @@ FUSED: dict[Callable, tuple[str, list, str]] = {
     gelu: ("gelu", [], "none"),
     gelu_tanh: ("gelu", [], "tanh"),
 }
-
-
-class Routes(NamedTuple):
-    """Which products oneDNN computes: x w + b, and its gradients with respect to x and to w."""
-
-    forward: bool = False
-    inputs: bool = False
-    kernel: bool = False
 
 
 def value_of(x) -> torch.Tensor:
@@ -131,78 +120,73 @@ def mlp(x, first, second):
         return second(first(x, training=True), training=True)
     hidden = linear(x, first.kernel, first.bias).flatten(0, -2)
     kernel, bias = value_of(second.kernel), value_of(second.bias)
-    y = _Linear.apply(hidden, kernel, bias, _routes_of(hidden, kernel), gelu)
+    y = _Linear.apply(hidden, kernel, bias, _is_by_onednn(hidden, kernel), gelu)
     return y.reshape(*x.shape[:-1], -1)
 
 
 def _matrix_product(x, kernel, bias, activation):
     """activation(x kernel + bias) of `(…, K)`, `(K, N)` and `(N,)`: `(…, N)`."""
-    routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
-    if not any(routes):
-        y = _forward(x, kernel, bias, routes)
+    if not _is_by_onednn(x, kernel):
+        y = _forward(x, kernel, bias, False)
         return y if activation is None else activation(y)
-    rows = x.reshape(-1, kernel.shape[0])
-    if routes.forward and not training and activation in FUSED:
+    rows, training = x.reshape(-1, kernel.shape[0]), torch.is_grad_enabled()
+    if activation in FUSED and not training:
         y = _onednn(rows, kernel, bias, FUSED[activation])
     else:
-        multiply = _Linear.apply if training else _forward
-        y = multiply(rows, kernel, bias, routes)
+        y = (_Linear.apply if training else _forward)(rows, kernel, bias, True)
         y = y if activation is None else activation(y)
     return y.reshape(*x.shape[:-1], -1)
 
 
-def _routes_of(x, kernel) -> Routes:
-    if not concerns(x) or x.dtype != kernel.dtype:
-        return Routes()
-    if x.numel() * kernel.shape[1] < LARGE:
-        return Routes()
-    options = options_of("torch_products")
-    if x.dtype == torch.float32:
-        return Routes(options["forward"], options["inputs"], options["kernel"])
-    return Routes(forward=x.dtype == torch.bfloat16 and options["bfloat16"])
+def _is_by_onednn(x, kernel) -> bool:
+    if not concerns(x) or x.dtype != kernel.dtype or x.numel() * kernel.shape[1] < LARGE:
+        return False
+    return options_of("torch_products").get(str(x.dtype).removeprefix("torch."), False)
 
 
 def _onednn(x, kernel, bias=None, activation=("none", [], "")):
     return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, *activation)
 
 
-def _forward(x, kernel, bias, routes):
-    if routes.forward:
+def _forward(x, kernel, bias, by_onednn):
+    if by_onednn:
         return _onednn(x, kernel, bias)
     return torch.nn.functional.linear(x, kernel.t(), bias)
 
 
 class _Linear(torch.autograd.Function):
-    """x kernel + bias, or gelu(x) kernel + bias; keeps x for the gradient, but not gelu(x)."""
+    """x kernel + bias, or gelu(x) kernel + bias; keeps x for the gradient, but not gelu(x).
+
+    oneDNN computes the gradients in float32 alone.
+    """
 
     @staticmethod
-    def forward(context, x, kernel, bias, routes, gelu=None):
+    def forward(context, x, kernel, bias, by_onednn, gelu=None):
         kept = x if gelu or context.needs_input_grad[1] else None  # a frozen kernel needs no x
         context.save_for_backward(kept, kernel)
-        context.routes, context.gelu = routes, gelu
-        return _forward(gelu(x) if gelu else x, kernel, bias, routes)
+        context.by_onednn, context.gelu = by_onednn and x.dtype is torch.float32, gelu
+        return _forward(gelu(x) if gelu else x, kernel, bias, by_onednn)
 
     @staticmethod
     @once_differentiable
     def backward(context, gradient):
         x, kernel = context.saved_tensors
         (wants_x, wants_kernel, wants_bias, *_), gelu = context.needs_input_grad, context.gelu
-        gradient, routes = gradient.contiguous(), context.routes
+        gradient, by_onednn = gradient.contiguous(), context.by_onednn
         x_gradient = kernel_gradient = None
         if wants_kernel:
-            kernel_gradient = _kernel_gradient(gelu(x) if gelu else x, gradient, routes)
+            kernel_gradient = _kernel_gradient(gelu(x) if gelu else x, gradient, by_onednn)
         if wants_x:
-            multiply = _onednn if routes.inputs else torch.mm
-            x_gradient = multiply(gradient, kernel.t())
+            x_gradient = (_onednn if by_onednn else torch.mm)(gradient, kernel.t())
         if wants_x and gelu:
             into = {"approximate": FUSED[gelu][2], "grad_input": x_gradient}
             torch.ops.aten.gelu_backward.grad_input(x_gradient, x, **into)
         return x_gradient, kernel_gradient, gradient.sum(0) if wants_bias else None, None, None
 
 
-def _kernel_gradient(x, gradient, routes):
+def _kernel_gradient(x, gradient, by_onednn):
     """xᵀ g of `(M, K)` and `(M, N)`; transposes the narrower one, since oneDNN copies it."""
-    if not routes.kernel:
+    if not by_onednn:
         return torch.mm(x.t(), gradient)
     if x.shape[1] > gradient.shape[1]:
         return _onednn(gradient.t(), x).t().contiguous()
@@ -213,23 +197,14 @@ def measure_products(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict
     """Times both libraries in alternation on the six products of a block, in a second or two.
 
     Returns:
-        Whether oneDNN is faster for the product, each of its gradients, and a product with GELU in
+        Whether oneDNN is faster for products with their gradients, and for a product with GELU in
         bfloat16.
     """
     if not has_onednn():
         return {}
-    mlp_shapes = (hidden_size, mlp_dim), (mlp_dim, hidden_size)
-    sizes = [(rows, *shape) for shape in [(hidden_size, hidden_size)] * 4 + [*mlp_shapes]]
-    onednn, standard = (
-        functools.partial(_kernel_gradient, routes=Routes(kernel=kernel))
-        for kernel in (True, False)
-    )
-    triples = [(_matrix(m, k), _matrix(k, n), _matrix(m, n)) for m, k, n in sizes]
-    contests: dict[str, tuple[Callable, Callable, list[tuple]]] = {
-        "forward": (_onednn, torch.mm, [(x, kernel) for x, kernel, _ in triples]),
-        "inputs": (_onednn, torch.mm, [(gradient, w.t()) for _, w, gradient in triples]),
-        "kernel": (onednn, standard, [(x, gradient) for x, _, gradient in triples]),
-    }
+    shapes = [(hidden_size, hidden_size)] * 4 + [(hidden_size, mlp_dim), (mlp_dim, hidden_size)]
+    triples = [(_matrix(rows, k), _matrix(k, n), _matrix(rows, n)) for k, n in shapes]
+    contests = {"float32": (*(functools.partial(_products, by) for by in (True, False)), triples)}
     if has_onednn_bfloat16():
         x, kernel, _ = (matrix.bfloat16() for matrix in triples[-2])
         bias = torch.zeros(mlp_dim, dtype=torch.bfloat16)
@@ -242,12 +217,20 @@ def _matrix(rows, columns):
     return torch.linspace(-1, 1, rows * columns).reshape(rows, columns)
 
 
+def _products(by_onednn, x, kernel, gradient):
+    """A product, and its gradients with respect to x and to the kernel."""
+    multiply = _onednn if by_onednn else torch.mm
+    multiply(x, kernel)
+    multiply(gradient, kernel.t())
+    _kernel_gradient(x, gradient, by_onednn)
+
+
 def _fused_gelu(x, kernel, bias):
     return _onednn(x, kernel, bias, FUSED[gelu])
 
 
 def _gelu_after(x, kernel, bias):
-    return gelu(_forward(x, kernel, bias, Routes()))
+    return gelu(_forward(x, kernel, bias, False))
 
 
 LONGEST = 1024  # tokens; with more, the weights of a layer would take too much memory
@@ -255,15 +238,13 @@ LONGEST = 1024  # tokens; with more, the weights of a layer would take too much 
 
 def attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of tensors `(B, N, H, d)`: `(B, N, H, d)`."""
-    return (_written_out if _is_written_out(query, key) else _fused)(query, key, value, scale)
-
-
-def _is_written_out(query, key) -> bool:
-    if query.dtype is not torch.bfloat16 or not concerns(query):
-        return False
-    if max(query.shape[1], key.shape[1]) > LONGEST or query.dtype != key.dtype:
-        return False
-    return options_of("torch_attention")["written_out"]
+    is_written_out = (
+        query.dtype is torch.bfloat16 is key.dtype
+        and concerns(query)
+        and max(query.shape[1], key.shape[1]) <= LONGEST
+        and options_of("torch_attention")["written_out"]
+    )
+    return (_written_out if is_written_out else _fused)(query, key, value, scale)
 
 
 def _fused(query, key, value, scale):
@@ -396,10 +377,7 @@ def measure() -> dict[str, dict[str, bool]]:
     """The faster implementations on this machine; {} if models run on an accelerator."""
     if not concerns(keras.ops.zeros(())):
         return {}
-    return {
-        "torch_products": measure_products(),
-        "torch_attention": measure_attention(),
-    }
+    return {"torch_products": measure_products(), "torch_attention": measure_attention()}
 
 
 def gradients(function, tensors):
