@@ -75,18 +75,9 @@ def patches(shape):
     return called(layers.PatchEmbedding(8, 4), (None, 8, 8, 3), shape)
 
 
-def relative(*shapes):
-    layers.MultiHeadDotProductAttention(2, 0.0, "relative")(*map(keras.KerasTensor, shapes))
-
-
 def plan(arguments, **fields):
     config = Config(**{"batch": 64, "model": ModelConfig("Ti/16", image_size=32), **fields})
     return planning.plan(config, **{"device": "h100", **arguments})
-
-
-def text_head(shape):
-    tower = vit(num_classes=8, head_use_bias=False, pre_norm=True)
-    return models.head_from_text(tower, np.ones(shape), 1.0)
 
 
 def attention(**arguments):
@@ -112,12 +103,10 @@ LAYERS = [
     (lambda: layers.TakeClassToken([0]), r"`index` must be a nonnegative int. .*=\[0\]"),
     (lambda: layers.StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
     (lambda: layers.StdConv(4, 3, padding="valid"), "`padding` must be one of 'same', 'fixed'"),
-    (lambda: layers.ResNetInput(8).build((None, None, 64, 3)), "must be known when a hybrid is"),
     (lambda: layers.PatchDropout(0), "above 0 and at most 1. Received: keep_rate=0"),
     (lambda: layers.PatchEmbedding(8, 4)(keras.Input((None, None, 3))), "images must be known"),
     (lambda: patches((1, 8, 10, 3)), r"`patch_size` must divide `image_size`.*=\(8, 10\)"),
-    (lambda: patches((1, 8, 8, 1)), r"\(B, height, width, 3\). Received: \(1, 8, 8, 1\)"),
-    (lambda: layers.AddPositionEmbs2D(GRID).build((1, 6, 7)), "two halves.*hidden_size=7"),
+    (lambda: patches((1, 8, 8, 1)), r"axis -1 .* to have value 3.* shape \(1, 8, 8, 1\)"),
     (lambda: layers.AddSinCosPositions(GRID).build((1, 5, 8)), "has 6 patches.*Received: 5"),
     (lambda: layers.RotaryPositions(GRID).build((1, 6, 2, 6)), "4 must divide the size of a"),
     (lambda: called(layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)), "AddPositionEmbs '.*7, 8"),
@@ -125,13 +114,12 @@ LAYERS = [
         lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)),
         "RotaryPositions '.*with_image_size",
     ),
-    (lambda: relative((1, 3, 8), (1, 4, 8)), r"attends to itself.*\(1, 3, 8\).*\(1, 4, 8\)"),
 ]
 MODELS = [
     *rows(
         vit,
         ({"image_size": 9}, "`patch_size` must divide `image_size`"),
-        ({"image_size": None}, "`image_size` must be given.*image_size=None.*with_image_size"),
+        ({"image_size": None}, "must be known when a Vision Transformer is.*`image_size`"),
         ({"num_heads": 5}, "`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=12"),
         ({"num_layers": -1}, "`num_layers` must be a positive int"),
         ({"num_classes": -1}, "`num_classes` must be a positive int"),
@@ -144,16 +132,13 @@ MODELS = [
     (lambda: models.detector(vit(**RELATIVE), 3), "take head='patches'.*'relative_2d'"),
     (lambda: models.detector(vit(position_embedding_at="every"), 3), "_at='every'"),
     (lambda: models.detector(vit(), 0), "num_classes"),
-    (lambda: models.detector(resnet(), 3), "needs a model of EncoderBlocks"),
+    (lambda: models.detector(resnet(), 3), "needs a model with one PatchEmbedding layer"),
     (lambda: models.explain(vit(), np.zeros((1, 8, 8, 3)), 5), "from 0 to 4. .*class_index=5"),
     (lambda: models.explain(resnet(), np.zeros((1, 32, 32, 3)), 0), "with EncoderBlock layers"),
     (lambda: models.with_image_size(vit(), 16, "area"), "`interpolation` must be one of"),
     (lambda: models.with_patch_size(vit(), 3), "`patch_size` must divide `image_size`"),
     (lambda: models.with_patch_size(hybrid(), 1), "into patches itself.*begins with StdConv"),
     (lambda: models.with_image_size(hybrid(), 22), "multiple of the total stride"),
-    (lambda: models.ResNet(32, (3, 0), 0.5, 5), "`resnet_layers` must be a tuple of positive"),
-    (lambda: models.ResNet(32, (1,), 0.3, 5), "`resnet_width` must make 64 · resnet_width a mul"),
-    (lambda: models.feature_pyramid(vit(), blocks=(0, 3)), r"indices of .* Received: \[3\]"),
     (lambda: models.feature_pyramid(vit(), levels=(3,)), "strides in pixels.*Received: 3 for"),
     (
         lambda: models.feature_pyramid(keras.Sequential([keras.Input((4, 4, 3))])),
@@ -162,12 +147,11 @@ MODELS = [
     (lambda: models.attention_maps(resnet()), "EncoderBlock layers.*, which has none"),
     (lambda: models.segmenter(vit(), 3, "deep"), "`decoder` must be one of 'linear'.*'deep'"),
     (lambda: models.add_lora(vit(), 2, ["queries"]), "has query, key, value, out"),
-    (lambda: models.add_lora(vit(), 10**6), r"`rank` must be at most \d+, .*rank=1000000"),
+    (lambda: models.add_lora(vit(), 2.0), "`rank` must be a positive int.*rank=2.0"),
     (lambda: models.add_lora(vit(), 2, train=["heed"]), "`train` must hold patterns.*'heed'"),
     (lambda: models.pretext_model(resnet(), PretextConfig("mae")), "the images themselves into"),
     (lambda: variants.get("B/15"), r"variant='B/15'\. Did you mean 'B/16'"),
     (lambda: variants.get("R50+B/15"), r"Did you mean.*'R50\+B/16'"),
-    (lambda: text_head((2, 5)), r"must have shape \(K, 8\).* Received: shape \(2, 5\)"),
     (lambda: Resizing(positions="area"), "`positions` must be one of 'bilinear'.*'area'"),
     (lambda: Resizing().replaced("area"), "`interpolation` must be one of .*'area'"),
     (

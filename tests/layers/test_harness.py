@@ -69,9 +69,6 @@ CASES = {
     ),
     "AddPositionEmbs": Case({}, TOKENS, TOKENS, 1),
     "AddPositionEmbs2D": Case({"grid": GRID}, TOKENS, TOKENS, 2),
-    "AddResizedPositions": Case(
-        {"positions": layers.AddPositionEmbs(), "grid": (3, 4), "new_grid": GRID}, TOKENS, TOKENS, 1
-    ),
     "AddSinCosPositions": Case({"grid": GRID}, TOKENS, TOKENS),
     "BottleneckUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 12, UNIT),
     "ClassToken": Case({}, TOKENS, (2, 7, 12), 1),

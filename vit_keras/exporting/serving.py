@@ -4,7 +4,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers import EncoderBlock
 from vit_keras.models import ImageModel, ends_in_softmax, patch_grid, preprocessing_of
 from vit_keras.models.description import copy_description, has_class_token
 from vit_keras.models.surgery import refuse_windows
@@ -198,11 +197,6 @@ def check_attention(model: keras.Model, token_merging: int = 0) -> None:
         raise ValueError(
             "Attention over the patches needs all patches: export either with token merging or "
             f"with attention. Received: token_merging={token_merging}, attention=True"
-        )
-    if not any(isinstance(layer, EncoderBlock) for layer in model.layers):
-        raise ValueError(
-            "Attention needs a model with EncoderBlock layers. "
-            f"Received: model {model.name!r}, which has none"
         )
     refuse_windows(model, "Outputs of attention")
     patch_grid(model)

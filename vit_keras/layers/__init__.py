@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         AddDynamicPositions,
         AddPositionEmbs,
         AddPositionEmbs2D,
-        AddResizedPositions,
         AddSinCosPositions,
     )
     from vit_keras.layers.positions_in_attention import (

@@ -63,7 +63,9 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=N
     matmul = operator.matmul if compute_dtype == "float64" else ops.matmul
     logits = matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
     if bias is not None:
-        logits = _add_bias(logits, bias, heads)
+        shape = sizes_of(logits)[1:]
+        logits = ops.reshape(logits, (-1, heads, *shape))  # (B, H, N_q, N_kv)
+        logits = ops.reshape(logits + ops.cast(bias, logits.dtype), (-1, *shape))
     if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
         logits = ops.cast(logits, "float32")
     weights = ops.cast(ops.softmax(logits, axis=-1), weights_dtype(compute_dtype))
@@ -73,13 +75,6 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=N
     dropped = ops.reshape(dropped, (-1, *sizes_of(dropped)[2:]))
     x = ops.reshape(matmul(dropped, value), (-1, heads, queries, size))
     return ops.transpose(x, (0, 2, 1, 3)), weights
-
-
-def _add_bias(logits, bias, heads):
-    """Adds biases that broadcast to `(B, H, N, N)` to logits `(B·H, N, N)`."""
-    shape = sizes_of(logits)[1:]
-    logits = ops.reshape(logits, (-1, heads, *shape))
-    return ops.reshape(logits + ops.cast(bias, logits.dtype), (-1, *shape))
 
 
 def _heads_first(x):
@@ -138,8 +133,8 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     Raises:
         ValueError: If `num_heads` does not divide D, if `attention_dropout_rate` is not at least 0
-            and below 1, if `position_embedding` is unknown or given together with `kv`, or if
-            windows are given together with `kv` or do not support the positions.
+            and below 1, if `position_embedding` is unknown, or if windows are given together with
+            `kv` or do not support the positions.
 
     Example:
         >>> layer = vit_keras.layers.MultiHeadDotProductAttention(num_heads=12)
@@ -165,35 +160,28 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
         self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
-        self.windows, size = None, self.options.window_size
+        self.windows, self.relative, self.rotary = None, None, None
+        size, rope = self.options.window_size, self.options.rope
         if size is not None:  # `build` refuses windows without a grid
             self.windows = Windows(self.grid or (0, 0), pair(size, "window_size"))
-        self._make_positions()
-        self._make_norms()
+        if position_embedding == "relative":
+            self.relative = RelativeLogits(**self.sublayer("relative"))
+        elif position_embedding == "relative_2d":
+            self.relative = RelativeBias2D(pair(self.grid, "grid"), **self.sublayer("relative_2d"))
+        if position_embedding == "rope2d" or rope is not None:
+            self.rotary = RotaryPositions(pair(self.grid, "grid"), rope, **self.sublayer("rotary"))
+        norm, dtype = NORMALIZATIONS[self.options.norm], self.dtype_policy
+        self.query_norm, self.key_norm, self.norm = (
+            norm(layer_norm_epsilon, name, dtype=dtype) if is_used else None
+            for name, is_used in (
+                ("query_norm", self.options.qk_norm),
+                ("key_norm", self.options.qk_norm),
+                ("norm", self.options.attention_norm),
+            )
+        )
         self.num_heads, self.offset = num_heads, None
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")
-
-    def _make_positions(self):
-        kind, rope = self.position_embedding, self.options.rope
-        self.relative = self.rotary = None
-        if kind == "relative":
-            self.relative = RelativeLogits(**self.sublayer("relative"))
-        elif kind == "relative_2d":
-            self.relative = RelativeBias2D(pair(self.grid, "grid"), **self.sublayer("relative_2d"))
-        if kind == "rope2d" or rope is not None:
-            self.rotary = RotaryPositions(pair(self.grid, "grid"), rope, **self.sublayer("rotary"))
-
-    def _make_norms(self):
-        norm = NORMALIZATIONS[self.options.norm]
-        self.query_norm = self.key_norm = self.norm = None
-        if self.options.qk_norm:
-            self.query_norm, self.key_norm = (
-                norm(self.layer_norm_epsilon, name, dtype=self.dtype_policy)
-                for name in ("query_norm", "key_norm")
-            )
-        if self.options.attention_norm:
-            self.norm = norm(self.layer_norm_epsilon, "norm", dtype=self.dtype_policy)
 
     def build(self, q_shape, kv_shape=None):
         width = q_shape[-1]
@@ -213,17 +201,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             norm.build((None, None, *heads))
         if self.norm is not None:
             self.norm.build((None, None, width))
-        self._build_positions(q_shape, kv_shape, heads)
-
-    def _build_positions(self, q_shape, kv_shape, heads):
-        positions = [layer for layer in (self.relative, self.rotary) if layer is not None]
-        if positions and kv_shape is not None:
-            raise ValueError(
-                "Relative and rotary positions need a sequence that attends to itself. "
-                f"Received: q of shape {q_shape} and kv of shape {kv_shape}. Call the layer "
-                "without `kv`, or make it without `position_embedding`"
-            )
-        for layer in positions:
+        for layer in filter(None, (self.relative, self.rotary)):
             layer.build((q_shape[0], q_shape[1], *heads))
         if self.windows is not None:
             check(self, q_shape, kv_shape)
@@ -254,7 +232,11 @@ class MultiHeadDotProductAttention(SeededLayer):
             x, weights = mix(query, key, value)
         else:
             of_window = lambda *x: mix(*x)[0]
-            x, weights = self.windows.attend(of_window, query, key, value, self._padding()), None
+            # Padding has the biases as its key and value `(1, D)`, like projected zeros.
+            row = lambda bias: ops.cast(ops.reshape(bias, (1, -1)), self.compute_dtype)
+            biases = (projection.bias for projection in (self.key, self.value))
+            padding = [None if bias is None else row(bias) for bias in biases]
+            x, weights = self.windows.attend(of_window, query, key, value, padding), None
         if self.norm is not None:
             flat = ops.reshape(x, (-1, x.shape[1], self.num_heads * self.head_size))
             x = ops.reshape(self.norm(flat, training=training), (-1, *x.shape[1:]))
@@ -276,12 +258,6 @@ class MultiHeadDotProductAttention(SeededLayer):
             bias = masked if bias is None else bias + masked
         drop = functools.partial(self.attention_dropout, training=training)
         return attend(query, key, value, bias, drop, self.compute_dtype, self.offset)
-
-    def _padding(self):
-        """The padding's key and value `(1, D)`: the biases, as projected zeros, or None."""
-        biases = (projection.bias for projection in (self.key, self.value))
-        row = lambda bias: ops.cast(ops.reshape(bias, (1, -1)), self.compute_dtype)
-        return [None if bias is None else row(bias) for bias in biases]
 
     def compute_output_spec(self, q, kv=None, return_attention_weights=False, **_):
         keys = (q if kv is None else kv).shape[1]

@@ -218,17 +218,14 @@ class LowRankKernel(keras.layers.Layer):
             b_initializer: Initializer of B. With zeros, the layer's outputs do not change.
 
         Raises:
-            ValueError: If `rank` is not a positive int, or the layer already has adapters.
+            ValueError: If `rank` is not a positive int, or the layer has adapters or is quantized.
         """
-        if self.quantization_mode is not None:
+        has_kernel = self.quantization_mode is None and not self.lora_enabled
+        if not has_kernel or not isinstance(rank, int) or rank < 1:
             raise ValueError(
-                "A quantized layer cannot take adapters. Received: layer "
-                f"{self.name!r}, quantized to {self.quantization_mode!r}. Add them first"
-            )
-        if self.lora_enabled or not isinstance(rank, int) or rank < 1:
-            raise ValueError(
-                "`rank` must be a positive int, and a layer can take adapters only once. Received: "
-                f"rank={rank!r}, layer {self.name!r} with lora_enabled={self.lora_enabled}"
+                "`rank` must be a positive int, and a layer can take adapters only once, and only "
+                f"before it is quantized. Received: rank={rank!r}, layer {self.name!r} with "
+                f"lora_enabled={self.lora_enabled}, quantized to {self.quantization_mode!r}"
             )
         shape_a, shape_b = lora_shapes(self, rank)
         a_initializer = a_initializer or lora_initializer(self, None)

@@ -10,7 +10,7 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.support.checks import check_choice as check_choice
-from vit_keras.support.checks import check_choices
+from vit_keras.support.checks import check_choices, check_types
 from vit_keras.support.checks import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
 
@@ -249,6 +249,7 @@ class BlockOptions:
     window_size: int | tuple[int, int] | None = None
 
     def __post_init__(self):
+        check_types(self)
         check_choices(self, self.CHOICES)
         if isinstance(self.rope, dict):
             object.__setattr__(self, "rope", Rope(**self.rope))
@@ -345,22 +346,12 @@ class ViTOptions(BlockOptions):
                 "`boxes` 'tokens' come from registers, so `num_registers` must be at least 1. "
                 "Received: num_registers=0"
             )
-        self._check_global_blocks()
-
-    def _check_global_blocks(self):
-        blocks = self.global_blocks
-        is_list = isinstance(blocks, (list, tuple))
-        if not is_list or not all(map(_is_count, blocks)) or len({*blocks}) < len(blocks):
-            raise ValueError(
-                "`global_blocks` must be different indices of blocks, ints of at least 0. "
-                f"Received: global_blocks={blocks!r}"
-            )
-        if blocks and self.window_size is None:
+        if self.global_blocks and self.window_size is None:
             raise ValueError(
                 "`global_blocks` are exceptions to windows. Give `window_size` too, or leave "
-                f"them out. Received: global_blocks={blocks!r}, window_size=None"
+                f"them out. Received: global_blocks={self.global_blocks}, window_size=None"
             )
-        object.__setattr__(self, "global_blocks", tuple(sorted(blocks)))
+        object.__setattr__(self, "global_blocks", tuple(sorted({*self.global_blocks})))
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> "ViTOptions":

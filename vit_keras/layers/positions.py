@@ -13,7 +13,7 @@ from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, SeededLayer
 from vit_keras.layers.common import Rope, check_tokens, pair
-from vit_keras.support.resizing import grid_matrices, interpolation_rule
+from vit_keras.support.resizing import interpolation_rule
 
 SINCOS_BASE = 10_000.0
 ROPE = Rope()
@@ -38,20 +38,12 @@ def sincos_2d(rows: int, columns: int, hidden_size: int, prefix: int = 0) -> np.
     Args:
         rows: The rows of patches, which give y.
         columns: The columns of patches, which give x.
-        hidden_size: D, the width of a token.
+        hidden_size: D, the width of a token. 4 must divide it.
         prefix: T, the number of tokens before the patches. Their embeddings are 0.
 
     Returns:
         A float32 array `(1, T + rows · columns, D)`.
-
-    Raises:
-        ValueError: If 4 does not divide `hidden_size`.
     """
-    if hidden_size % 4:
-        raise ValueError(
-            "4 must divide `hidden_size` for sin-cos positions. "
-            f"Received: hidden_size={hidden_size}"
-        )
     y, x = np.mgrid[:rows, :columns]
     quarter = hidden_size // 4
     frequencies = SINCOS_BASE ** -(np.arange(quarter) / max(quarter - 1, 1))
@@ -107,16 +99,15 @@ def to_bfloat16(x: np.ndarray) -> np.ndarray:
 def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:
     """Returns each token's row and column, `(2, prefix + rows · columns)`; 0 for the prefix."""
     references = rope.reference or (None, None)
-    axes = [_places(*axis, rope) for axis in zip((rows, columns), references)]
+    axes = []
+    for count, reference in zip((rows, columns), references):
+        index = np.arange(count)
+        if rope.centered:
+            axes.append(2 * np.pi * (2 * (index + 0.5) / count - 1))
+        else:
+            axes.append((index + rope.offset) * (1 if reference is None else reference / count))
     y, x = np.meshgrid(*axes, indexing="ij")
     return np.pad(np.stack([y.ravel(), x.ravel()]), [(0, 0), (prefix, 0)])
-
-
-def _places(count, reference, rope):
-    index = np.arange(count)
-    if rope.centered:
-        return 2 * np.pi * (2 * (index + 0.5) / count - 1)
-    return (index + rope.offset) * (1 if reference is None else reference / count)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -169,7 +160,7 @@ class AddPositionEmbs2D(SeededLayer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If D is odd, or N is less than the number of patches.
+        ValueError: If N is less than the number of patches.
 
     Example:
         >>> layer = vit_keras.layers.AddPositionEmbs2D(grid=(8, 16))
@@ -184,11 +175,6 @@ class AddPositionEmbs2D(SeededLayer):
 
     def build(self, input_shape):
         _, tokens, width = input_shape
-        if width % 2:
-            raise ValueError(
-                "Position embeddings 'learned_2d' have two halves, so `hidden_size` must be even. "
-                f"Received: hidden_size={width}"
-            )
         rows, columns = self.grid
         self.sequence = tuple(input_shape)
         self.x_embedding = self._table("x_embedding", (columns, width // 2))
@@ -228,7 +214,7 @@ class AddSinCosPositions(Layer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If 4 does not divide D, or N is less than the number of patches.
+        ValueError: If N is less than the number of patches.
 
     Example:
         >>> layer = vit_keras.layers.AddSinCosPositions(grid=(2, 1))
@@ -260,70 +246,11 @@ ADDED: dict[str, Callable[..., keras.layers.Layer]] = {
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class AddResizedPositions(Layer):
-    """Adds the position embeddings of another layer, interpolated to another grid (Section 3.2).
-
-    The layer shares the other layer's weights, and gradients reach them through the interpolation.
-    This lets a model take images of two sizes, such as the crops of DINO (arXiv 2104.14294).
-
-    Args:
-        positions: The other layer, such as `AddPositionEmbs`.
-        grid: The other layer's rows and columns (h, w) of patches.
-        new_grid: The rows and columns (h', w') of this layer's patches.
-        interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`.
-        **kwargs: Arguments of `keras.layers.Layer`.
-
-    Input shape:
-        `(B, N', D)` with N' = h'·w', or more if tokens precede the patches.
-
-    Output shape:
-        `(B, N', D)`.
-
-    Raises:
-        ValueError: If N' is less than the number of patches, or if `interpolation` is unknown.
-
-    Example:
-        >>> positions = vit_keras.layers.AddPositionEmbs()
-        >>> tokens = positions(keras.Input((197, 384)))  # 14 x 14 patches and a class token
-        >>> layer = vit_keras.layers.AddResizedPositions(positions, (14, 14), (6, 6))
-        >>> layer(keras.Input((37, 384))).shape
-        (None, 37, 384)
-    """
-
-    def __init__(
-        self,
-        positions: keras.layers.Layer,
-        grid: int | tuple[int, int],
-        new_grid: int | tuple[int, int],
-        interpolation: str = "bicubic",
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.positions, self.interpolation = positions, interpolation
-        self.grid, self.new_grid = pair(grid, "grid"), pair(new_grid, "new_grid")
-
-    def build(self, input_shape):
-        _, tokens, width = input_shape
-        before = prefix_tokens(tokens, self.new_grid)
-        patches = np.kron(*grid_matrices(self.grid, self.new_grid, self.interpolation))
-        matrix = np.eye(*(before + count for count in patches.shape))
-        matrix[before:, before:] = patches
-        self.matrix = matrix.astype("float32")  # (N', N)
-        if not self.positions.built:
-            self.positions.build((None, matrix.shape[1], width))
-
-    def call(self, x):
-        nothing = ops.zeros((1, self.matrix.shape[1], x.shape[-1]), dtype=x.dtype)
-        table = self.positions(nothing)  # (1, N, D)
-        matrix = ops.cast(self.matrix, table.dtype)
-        return x + ops.cast(ops.einsum("mn,bnd->bmd", matrix, table), x.dtype)
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
 class AddDynamicPositions(Layer):
     """Adds the position embeddings of another layer, interpolated to the grid of the images.
 
-    The grid is read from the images of each call, so that a model takes images of any size.
+    The grid is read from the images of each call, so that a model takes images of any size. The
+    layer shares the other layer's weights, and gradients reach them through the interpolation.
 
     Args:
         positions: The layer to interpolate, such as `AddPositionEmbs`.
@@ -390,12 +317,7 @@ class AddDynamicPositions(Layer):
         return x_shape
 
 
+ADDED_LAYERS = (AddPositionEmbs, AddPositionEmbs2D, AddSinCosPositions)
+
 # The names of the layers that add to the inputs of the blocks, by placement.
 POSITION_NAMES = {"stem": "posembed_input", "every": "posembed_{}", "shared": "posembed_shared"}
-
-# The kinds of positions that layers add, by the names of their classes.
-POSITION_KINDS = {
-    "AddPositionEmbs": "learned",
-    "AddPositionEmbs2D": "learned_2d",
-    "AddSinCosPositions": "sincos2d",
-}

@@ -35,9 +35,6 @@ class RelativeLogits(SeededLayer):
     Output shape:
         Logits `(B, H, N, N)`.
 
-    Raises:
-        ValueError: If N is less than 2.
-
     Example:
         >>> layer = vit_keras.layers.RelativeLogits()
         >>> logits = layer(keras.Input((197, 12, 64)))
@@ -47,11 +44,6 @@ class RelativeLogits(SeededLayer):
 
     def build(self, query_shape):
         _, tokens, _, head_size = query_shape
-        if tokens < 2:
-            raise ValueError(
-                "Relative position embeddings need at least two tokens; make `image_size` larger "
-                f"than `patch_size`. Received: {tokens} token"
-            )
         self.sequence = tuple(query_shape)
         self.embedding = self.add_weight(
             name="embedding",
@@ -135,16 +127,15 @@ class RotaryPositions(SeededLayer):
 
     def call(self, x):
         check_tokens(self, x.shape, self.sequence)
-        cos, sin = (ops.cast(table, x.dtype) for table in self._cos_and_sin())
+        if self.rope.mixed:
+            places = ops.cast(self.places, self.frequencies.dtype)
+            angles = ops.einsum("an,ahk->nhk", places, ops.convert_to_tensor(self.frequencies))
+            cos_and_sin = ops.cos(angles), ops.sin(angles)  # (N, H, d/2)
+        else:
+            cos_and_sin = self.cos, self.sin
+        cos, sin = (ops.cast(table, x.dtype) for table in cos_and_sin)
         first, second = ops.split(x, 2, axis=-1)
         return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-
-    def _cos_and_sin(self):
-        if not self.rope.mixed:
-            return self.cos, self.sin
-        places = ops.cast(self.places, self.frequencies.dtype)
-        angles = ops.einsum("an,ahk->nhk", places, ops.convert_to_tensor(self.frequencies))
-        return ops.cos(angles), ops.sin(angles)  # (N, H, d/2)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -179,17 +179,11 @@ class ResNetInput(Layer):
 
     def build(self, input_shape):
         size = tuple(input_shape[1:3])
-        if None in size:
+        if None in size or any(side % stride for side, stride in zip(size, self.total_stride)):
             raise ValueError(
-                "The height and width of the images must be known when a hybrid is built; give "
-                f"them as `image_size`. Received: image_size={size}"
-            )
-        if any(pixels % stride for pixels, stride in zip(size, self.total_stride)):
-            fits = tuple(max(1, round(p / s)) * s for p, s in zip(size, self.total_stride))
-            raise ValueError(
-                "`image_size` must be a multiple of the total stride of the ResNet and its "
-                f"patches, {self.total_stride} pixels. Received: image_size={size}; the nearest "
-                f"size that fits is {fits}"
+                "`image_size` must be known when a hybrid is built, and be a multiple of the total "
+                f"stride of the ResNet and its patches, {self.total_stride} pixels. Received: "
+                f"image_size={size}"
             )
 
     def call(self, x):
@@ -433,12 +427,14 @@ class ResNetStage(SeededLayer):
         self.num_units, self.filters, self.strides = num_units, filters, strides
         self.activation, self.standardization = activation, standardization
         self.group_norm_epsilon = group_norm_epsilon
-        self.units = [self._unit(i, strides if i == 0 else 1) for i in range(num_units)]
-
-    def _unit(self, i, strides):
-        unit, name = UNITS[self.activation]
-        numerics, named = (self.standardization, self.group_norm_epsilon), name.format(i + 1)
-        return unit(self.filters, strides, *numerics, **self.sublayer(named))
+        unit, name = UNITS[activation]
+        self.units = [
+            unit(
+                *(filters, strides if i == 0 else 1, standardization, group_norm_epsilon),
+                **self.sublayer(name.format(i + 1)),
+            )
+            for i in range(num_units)
+        ]
 
     def build(self, input_shape):
         for unit in self.units:

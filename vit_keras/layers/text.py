@@ -128,7 +128,7 @@ class TakeToken(Layer):
         `(B, D)`.
 
     Raises:
-        ValueError: If `pooling` is unknown, or is "end" without `end_id`.
+        ValueError: If `pooling` is unknown.
 
     Example:
         >>> tokens = np.array([[[1.0], [2.0], [3.0]]])
@@ -140,8 +140,6 @@ class TakeToken(Layer):
     def __init__(self, pooling: str, end_id: int | None = None, **kwargs):
         super().__init__(**kwargs)
         check_choice(pooling, POOLINGS, "pooling")
-        if pooling == "end" and end_id is None:
-            raise ValueError("pooling='end' needs `end_id`. Received: end_id=None")
         self.pooling, self.end_id = pooling, end_id
 
     def build(self, x_shape, input_ids_shape):

@@ -7,6 +7,7 @@ from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, SeededLayer, lecun_normal, linear
 from vit_keras.layers.common import check_counts, check_positive, pair
+from vit_keras.layers.positions import prefix_tokens
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -52,6 +53,7 @@ class PatchEmbedding(SeededLayer):
         check_positive(hidden_size=hidden_size)
         self.hidden_size, self.use_bias, self.crop = hidden_size, use_bias, crop
         self.patch_size = pair(patch_size, "patch_size")
+        self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Returns the rows and columns of patches in an image of (height, width) pixels.
@@ -74,7 +76,7 @@ class PatchEmbedding(SeededLayer):
         return rows, columns
 
     def build(self, input_shape):
-        self._check(input_shape)
+        self.input_spec = keras.layers.InputSpec(ndim=4, axes={-1: input_shape[-1]})
         self.grid(input_shape[1:3])
         height, width = self.patch_size
         self.kernel = self.add_weight(
@@ -86,18 +88,9 @@ class PatchEmbedding(SeededLayer):
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
 
-    def _check(self, shape, channels=None):
-        if len(shape) != 4 or channels not in (None, shape[-1]):
-            raise ValueError(
-                f"PatchEmbedding {self.name!r} takes images (B, height, width, "
-                f"{channels or 'channels'}). Received: {tuple(shape)}"
-            )
-
     def call(self, images):
-        channels = self.kernel.shape[2]
-        self._check(images.shape, channels)
         self.grid(images.shape[1:3])
-        height, width = self.patch_size
+        height, width, channels, _ = self.kernel.shape
         rows, columns = (n // side for n, side in zip(ops.shape(images)[1:3], self.patch_size))
         if self.crop:
             images = images[:, : rows * height, : columns * width]
@@ -298,20 +291,11 @@ class PatchMap(Layer):
         self.grid = pair(grid, "grid")
 
     def build(self, input_shape):
-        self._others(input_shape)
+        prefix_tokens(input_shape[1], self.grid)
 
     def call(self, x):
-        return ops.reshape(x[:, self._others(x.shape) :], (-1, *self.grid, x.shape[-1]))
-
-    def _others(self, shape):
-        """The number of tokens before the patches."""
-        rows, columns = self.grid
-        if shape[1] < rows * columns:
-            raise ValueError(
-                f"A map of {rows}x{columns} patches needs {rows * columns} tokens. "
-                f"Received: tokens {tuple(shape)}"
-            )
-        return shape[1] - rows * columns
+        before = prefix_tokens(x.shape[1], self.grid)
+        return ops.reshape(x[:, before:], (-1, *self.grid, x.shape[-1]))
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], *self.grid, input_shape[-1])

@@ -343,7 +343,7 @@ def _paths(model):
     return tuple(v.path for v in model.weights if LAYERS.match(v.path))
 
 
-def positions_of(model: keras.Model) -> tuple[str, str]:
+def positions_of(model: Any) -> tuple[str, str]:
     """Returns the kind and the placement of a model's position embeddings.
 
     Args:
@@ -353,19 +353,13 @@ def positions_of(model: keras.Model) -> tuple[str, str]:
         The arguments `position_embedding` and `position_embedding_at` that build such a model.
 
     Raises:
-        ValueError: If the model carries no architecture of this kind.
+        AttributeError: If the model carries no architecture of this kind.
 
     Example:
         >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
         ('learned', 'stem')
     """
-    arch = getattr(model, "architecture", None)
-    if not isinstance(arch, VisionTransformerArchitecture):
-        raise ValueError(
-            "Positions are known for models of `VisionTransformer` and `HybridViT`, and models "
-            f"that this package makes from these. Received: model {model.name!r}"
-        )
-    return arch.position_embedding, arch.position_embedding_at
+    return model.architecture.position_embedding, model.architecture.position_embedding_at
 
 
 PUBLISHED_RESIZING = Resizing()

@@ -7,7 +7,6 @@ import keras
 
 from vit_keras.layers import (
     DropClassToken,
-    EncoderBlock,
     PatchBoxes,
     PatchDropout,
     RegisterTokens,
@@ -139,14 +138,21 @@ def detector(
     check_choice(head, HEADS, "head")
     check_positive(num_classes=num_classes, num_tokens=num_tokens)
     name, model = name or model.name, backbone_of(model)
-    block, before = blocks_of(model)[-1].layer, count_prefix(model)
-    _check_backbone(model, block, head)
-    dtype = block.dtype_policy
+    grid, block = patch_grid(model), blocks_of(model)[-1].layer
+    place, dtype = (count_prefix(model), None), block.dtype_policy
+    if head == "tokens":
+        place = (count_prefix(model), num_tokens)
+        kind, at = positions_of(model)
+        if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
+            raise ValueError(
+                "Detection tokens need positions that are added once before the blocks, or rotary "
+                "ones. Other models take head='patches'. Received: model "
+                f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={at!r}"
+            )
     layer = LayerArguments(seed, dtype)
-    place = (before, num_tokens if head == "tokens" else None)
     x = _trunk(model, block, place, layer)
     norm = functools.partial(layer_norm, block.layer_norm_epsilon, dtype=dtype)
-    outputs = add_boxes(x, head, num_classes, place, patch_grid(model), norm, layer)
+    outputs = add_boxes(x, head, num_classes, place, grid, norm, layer)
     made = copy_description(ImageModel(image_source(x), outputs, name=name), model)
     made.class_names = None
     if isinstance(made.architecture, VisionTransformerArchitecture):
@@ -192,23 +198,6 @@ def with_one_output(model: keras.Model) -> keras.Model:
     outputs = {*model.output} if isinstance(model.output, dict) else set()
     is_detector = outputs == {"logits", "boxes"} and not has_layer(model, "head_texts")
     return with_joined_boxes(model) if is_detector else model
-
-
-def _check_backbone(model, block, head):
-    if not isinstance(block, EncoderBlock):
-        raise ValueError(
-            f"A detector needs a model of EncoderBlocks. Received: model {model.name!r}, whose "
-            f"last block is a {type(block).__name__}"
-        )
-    if head == "patches":
-        return
-    kind, at = positions_of(model)
-    if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
-        raise ValueError(
-            "Detection tokens need positions that are added once before the blocks, or rotary "
-            "ones. Other models take head='patches'. Received: model "
-            f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={at!r}"
-        )
 
 
 def _trunk(model, block, place, layer):

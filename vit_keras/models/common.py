@@ -13,17 +13,16 @@ from vit_keras.layers.base import lecun_normal, xavier_uniform
 from vit_keras.layers.common import check_positive, pair
 
 
-def image_input(image_size, channels, input_tensor=None, any_size=False):
+def image_input(image_size, channels, input_tensor=None):
     """Returns the input `(B, H, W, C)`, or `input_tensor` if there is one.
 
     Args:
-        image_size: Pixels, an int or (height, width), or None.
+        image_size: Pixels, an int or (height, width); None for any size, or the tensor's.
         channels: The number of channels of the images.
         input_tensor: A Keras tensor to use as the images, or None.
-        any_size: Whether `image_size=None` means images of any size.
 
     Raises:
-        ValueError: If the size is missing or invalid, or differs from the tensor's.
+        ValueError: If the size is invalid, or differs from the tensor's.
     """
     size = (None, None) if image_size is None else pair(image_size, "image_size")
     if input_tensor is not None:
@@ -33,12 +32,6 @@ def image_input(image_size, channels, input_tensor=None, any_size=False):
                 f"Received: image_size={image_size}, and a tensor {tuple(input_tensor.shape)}"
             )
         return input_tensor
-    if image_size is None and not any_size:
-        raise ValueError(
-            "`image_size` must be given as an int or (height, width), since it determines the "
-            "number of patches. Received: image_size=None. "
-            "`vit_keras.models.with_image_size(model, …)` makes a model for another size"
-        )
     check_positive(channels=channels)
     return keras.Input((*size, channels), name="images")
 

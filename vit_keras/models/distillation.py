@@ -125,17 +125,14 @@ class _Teacher(keras.layers.Layer):
 def _check_classes(student, teacher):
     ours, theirs = (getattr(model, "class_names", None) for model in (student, teacher))
     outputs = student.output_shape[-1], teacher.output_shape[-1]
-    if task_of(teacher).kind != "classes":
+    kind = task_of(teacher).kind
+    is_other = outputs[0] != outputs[1] or (ours and theirs and list(ours) != list(theirs))
+    if kind != "classes" or is_other:
         raise ValueError(
-            "A teacher for soft or hard labels must predict classes. Received: a teacher of "
-            f"{task_of(teacher).kind}. Use distill.kind=features"
-        )
-    if outputs[0] != outputs[1] or (ours and theirs and list(ours) != list(theirs)):
-        raise ValueError(
-            "A teacher for soft or hard labels must have the data set's classes, in the same "
+            "A teacher for soft or hard labels must predict the data set's classes, in the same "
             f"order. Received: {_named(outputs[0], ours)} in the data set, "
-            f"{_named(outputs[1], theirs)} in the teacher. Fine-tune the teacher on this data set, "
-            "or use distill.kind=features"
+            f"{_named(outputs[1], theirs)} in a teacher of {kind}. Fine-tune the teacher on this "
+            "data set, or use distill.kind=features"
         )
 
 
@@ -163,12 +160,7 @@ def _as_the_teacher_sees(x, student, teacher):
         for name in ("mean", "std")
     )
     channels = student.input_shape[-1], teacher.input_shape[-1]
-    if channels[0] != channels[1]:
-        if channels[0] != 1:
-            raise ValueError(
-                "A teacher for gray images needs a student for gray images. Received: images with "
-                f"{channels[0]} channels for a teacher with {channels[1]}. Set model.channels=1"
-            )
+    if channels[0] == 1 != channels[1]:
         x = keras.layers.Concatenate(**float32, name="to_color")([x] * channels[1])
     scale, offset = stds[0] / stds[1], (means[0] - means[1]) / stds[1]
     if np.any(scale != 1) or np.any(offset != 0):
@@ -209,11 +201,11 @@ def _pooled(model):
 
 def _patches(model):
     """The normalized features of each patch, `(B, N, D)`, without the tokens before them."""
-    x = model.get_layer("encoder_norm").output if has_layer(model, "encoder_norm") else None
-    if x is None or len(x.shape) != 3:
+    x = model.get_layer("encoder_norm").output
+    if len(x.shape) != 3:
         raise ValueError(
-            "`distill.patches` needs models whose `encoder_norm` normalizes each token; ResNets "
-            f"and the classifier gap_norm have none. Received: model {model.name!r}"
+            "`distill.patches` needs models whose `encoder_norm` normalizes each token, unlike the "
+            f"classifier gap_norm's. Received: model {model.name!r}"
         )
     return x[:, x.shape[1] - math.prod(patch_grid(model)) :]
 

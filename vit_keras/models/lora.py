@@ -1,6 +1,5 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685): a few weights that train in a frozen model."""
 
-import math
 from collections.abc import Sequence
 
 import keras
@@ -11,7 +10,6 @@ from vit_keras.layers.base import (
     default_seed,
     fold_in,
     lora_initializer,
-    lora_shapes,
 )
 from vit_keras.models.common import matching_layers
 from vit_keras.models.description import copy_description
@@ -34,7 +32,7 @@ def add_lora(
 
     Args:
         model: A built model of this package.
-        rank: The number of columns of A and of rows of B, at most the shortest side of a kernel.
+        rank: The number of columns of A and of rows of B.
         layers: The names of layers that get adapters: "query", "key", "value" and "out" of the
             attention, "Dense_0" and "Dense_1" of the MLPs, and "gate" of SwiGLU.
         alpha: The scale of the product, which makes ranks comparable; None means `rank`.
@@ -45,28 +43,15 @@ def add_lora(
         `model`, changed in place.
 
     Raises:
-        ValueError: If the model has adapters, if a name matches no layer, or if `rank` or `alpha`
-            is out of range.
+        ValueError: If a name matches no layer, if a layer has adapters already, or if `rank` is not
+            a positive int.
 
     Example:
         >>> add_lora(model, rank=8, layers=["query", "value"])
         >>> model.compile("adam", loss)
         >>> model.fit(images, labels)
     """
-    if lora_layers(model):
-        raise ValueError(
-            f"A model can take adapters only once. Received: model {model.name!r}, which has some. "
-            "Merge them with `merge_lora` first"
-        )
-    if alpha is not None and alpha <= 0:
-        raise ValueError(f"`alpha` must be above 0, or None for `rank`. Received: alpha={alpha}")
     adapted = adaptable_layers(model, layers)
-    most = min(math.prod(shape) for layer in adapted for shape in lora_shapes(layer, 1))
-    if isinstance(rank, int) and rank > most:
-        raise ValueError(
-            f"`rank` must be at most {most}, the shortest side of the kernels that get adapters. "
-            f"Received: rank={rank}, whose extra weights would have no effect"
-        )
     whole = matching_layers(model, train, "train")
     seed = default_seed() if seed is None else seed
     for layer in adapted:

@@ -15,9 +15,11 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import layer_norm
+from vit_keras.layers.positions import ADDED_LAYERS
 from vit_keras.models.common import dense, variable_dtype
+from vit_keras.models.resized import refuse_fixed_grids
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
-from vit_keras.models.surgery import patch_grid, windowed_blocks
+from vit_keras.models.surgery import patch_grid
 from vit_keras.support.keras_internals import first_input_of, operation_of
 
 MLP_RATIO = 4  # mlp_dim / hidden_size in the blocks of MAE's decoder
@@ -76,7 +78,10 @@ def pretext_model(
     patches = grid[0] * grid[1]
     source = keras.Input((patches,), dtype="int32", name="source")
     predictions, width = config.outputs(embedding.patch_size, encoder.input_shape[-1])
-    predict = _masked_patch if config.objective == "masked_patch" else _autoencoder
+    predict = _masked_patch
+    if config.objective == "mae":
+        predict = _autoencoder
+        refuse_fixed_grids(encoder, "Masked autoencoders", ADDED_LAYERS)
     layers = _layers(encoder, embedding)
     x = predict(embedding.output, source, layers, grid, config, layer)
     if before := x.shape[1] - patches:
@@ -128,7 +133,6 @@ def _autoencoder(x, source, layers, grid, config, layer):
     patches = source.shape[1]
     visible = patches - config.corrupted(patches)
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
-    _check_some_patches(blocks)
     for encoder_layer in layers:
         if encoder_layer is blocks[0]:
             x = TakeVisible(visible, **layer.unseeded("visible"))(x, source)
@@ -143,19 +147,6 @@ def _autoencoder(x, source, layers, grid, config, layer):
     for i in range(config.decoder_num_layers):
         x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
     return layer_norm(epsilon, **layer.unseeded("decoder_norm"))(x)
-
-
-def _check_some_patches(blocks):
-    """Raises ValueError unless blocks can compute on some of the patches."""
-    first, windowed = blocks[0], windowed_blocks(blocks)
-    if first.position_embedding is not None or first.options.rope is not None or windowed:
-        size = windowed[0].options.window_size if windowed else None
-        raise ValueError(
-            "A masked autoencoder's blocks see only some patches, so positions must be added to "
-            "the tokens before the blocks, which cannot attend within windows. Received: blocks "
-            f"with position_embedding={first.position_embedding!r}, rope={first.options.rope}, "
-            f"window_size={size}"
-        )
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:

@@ -9,8 +9,6 @@ from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import Block, backbone_of, blocks_of, patch_grid
 
-LAST = -1
-
 
 def feature_pyramid(
     model: keras.Model,
@@ -42,8 +40,9 @@ def feature_pyramid(
         size.
 
     Raises:
-        ValueError: If the model has no such block or no `encoder_norm`, if `levels` and `blocks`
-            have different lengths, or if a level does not suit its block.
+        ValueError: If the model has no blocks or no `encoder_norm`, if `levels` and `blocks` have
+            different lengths, or if a level does not suit its block.
+        IndexError: If the model has no such block.
 
     Example:
         >>> maps = feature_pyramid(model, levels=(4, 8, 16, 32)).predict(images)  # ViT-B/16 at 224
@@ -54,12 +53,19 @@ def feature_pyramid(
     """
     model = backbone_of(model)
     available = blocks_of(model)
-    chosen = _chosen(model, available, levels, blocks)
+    if blocks is None:
+        at = {block.stride: block for block in available}  # the last one with each stride
+        chosen = [at.get((level, level), available[-1]) for level in levels or (0,)]
+    else:
+        indices = [blocks] if isinstance(blocks, int) else list(blocks)
+        chosen = [available[i] for i in indices]
+        if len(chosen) == 1 and levels is not None:
+            chosen *= len(levels)
     resized = levels if levels is not None else [None] * len(chosen)
     by_block = {block: map_of(model, block, norm) for block in dict.fromkeys(chosen)}
     maps = [
         _at_level(by_block[block], block, level, place)
-        for place, (block, level) in enumerate(zip(chosen, resized))
+        for place, (block, level) in enumerate(zip(chosen, resized, strict=True))
     ]
     return with_outputs(model, maps if len(maps) > 1 else maps[0], f"{model.name}_pyramid")
 
@@ -75,37 +81,11 @@ def map_of(model: keras.Model, block: Block, norm: bool):
     return PatchMap(patch_grid(model), dtype=dtype, name=name)(x)
 
 
-def _chosen(model, available, levels, blocks) -> list[Block]:
-    """The block for each map."""
-    if blocks is None:
-        strides = [block.stride for block in available]
-        at = {stride: i for i, stride in enumerate(strides)}  # the last one with each stride
-        return [available[at.get((level, level), LAST)] for level in levels or (0,)]
-    indices = [blocks] if isinstance(blocks, int) else list(blocks)
-    if levels is not None and len(indices) == 1:
-        indices *= len(levels)
-    if levels is not None and len(indices) != len(levels):
-        raise ValueError(
-            "`blocks` must have one index for all levels or one for each. "
-            f"Received: blocks={blocks}, levels={levels}"
-        )
-    if unknown := [i for i in indices if not -len(available) <= i < len(available)]:
-        raise ValueError(
-            f"`blocks` must be indices of the {len(available)} blocks of {model.name!r}. "
-            f"Received: {unknown}"
-        )
-    return [available[i] for i in indices]
-
-
 def _at_level(x, block, level, place):
     """Resamples a map `(B, h, w, D)` to a stride of `level` pixels along both axes."""
     if level is None or block.stride == (level, level):
         return x
-    if (
-        not isinstance(level, int)
-        or level < 1
-        or any(s % level and level % s for s in block.stride)
-    ):
+    if level < 1 or any(stride % level and level % stride for stride in block.stride):
         raise ValueError(
             "`levels` must be strides in pixels, each the stride of its block times or divided by "
             f"a whole number. Received: {level} for {block.layer.name!r} with stride {block.stride}"
@@ -115,10 +95,8 @@ def _at_level(x, block, level, place):
     coarser = tuple(max(level // stride, 1) for stride in block.stride)
     name = f"{block.layer.name}_stride_{level}_{place}"
     if finer != (1, 1):
-        up = keras.layers.UpSampling2D(
-            finer, interpolation="bilinear", name=f"{name}_up", **options
-        )
-        x = up(x)
+        up = {"interpolation": "bilinear", "name": f"{name}_up", **options}
+        x = keras.layers.UpSampling2D(finer, **up)(x)
     if coarser != (1, 1):
         x = keras.layers.MaxPooling2D(coarser, padding="same", name=f"{name}_pool", **options)(x)
     return x

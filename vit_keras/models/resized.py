@@ -154,38 +154,67 @@ def _described(copy, model):
 def check_any_size(model: keras.Model) -> None:
     """Raises ValueError for a model with layers that are made for one grid of patches."""
     _check_cuts_images(model)
-    fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in DYNAMIC]
+    refuse_fixed_grids(model, "Images of any size", DYNAMIC)
+
+
+def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) -> None:
+    """Raises ValueError if a model has layers that are made for one grid of patches.
+
+    Args:
+        model: A functional model.
+        subject: What needs other grids, for the message.
+        but: The types of layers that may have a grid, since they add positions to the tokens.
+    """
+    fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in but]
     if fixed:
         raise ValueError(
-            "A model for images of any size needs learned positions, or none, and no layers for "
-            f"one grid of patches. Received: {model.name!r} with {', '.join(fixed)}"
+            f"{subject} need a model without layers for one grid of patches, such as windows or "
+            f"positions in the attention. Received: {model.name!r} with {', '.join(fixed)}"
         )
 
 
 def _of_any_size(model, interpolation):
     check_any_size(model)
     model = merge_lora(model) if lora_layers(model) else model
-    grid, begins = patch_grid(model), next(layer for layer in model.layers if layer.weights)
     shape = (None, None, model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
 
+    def copy_of(layer):
+        crop = {"crop": True} if isinstance(layer, PatchEmbedding) else {}
+        return type(layer).from_config({**layer.get_config(), **crop})
+
+    copy = with_dynamic_positions(model, images, interpolation, DYNAMIC, copy_of)
+    copy.set_weights(model.get_weights())
+    return _described(copy, model)
+
+
+def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lambda layer: layer):
+    """Calls a model's layers on other images, to whose grid it interpolates positions.
+
+    Args:
+        model: A functional model.
+        images: The symbolic images.
+        interpolation: The rule for positions.
+        kinds: The types of layers that add positions to the tokens.
+        copy_of: Returns the layer to call in place of a layer of the model; by default that layer.
+    """
+    grid = patch_grid(model)
+    (patch_size,) = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
+
     def clone(layer):
-        config = layer.get_config() | ({"crop": True} if layer is begins else {})
-        copy = type(layer).from_config(config)
-        if type(layer) not in DYNAMIC:
-            return copy
+        if type(layer) not in kinds:
+            return copy_of(layer)
         options = {"name": layer.name, "dtype": layer.dtype_policy}
         before = layer.get_build_config()["input_shape"][1] - math.prod(grid)
-        return AddDynamicPositions(copy, grid, begins.patch_size, before, interpolation, **options)
+        copy = copy_of(layer)
+        return AddDynamicPositions(copy, grid, patch_size, before, interpolation, **options)
 
     def call(layer, *args, **kwargs):
         is_dynamic = isinstance(layer, AddDynamicPositions)
         return layer(args[0], images) if is_dynamic else layer(*args, **kwargs)
 
     options = {"clone_function": clone, "call_function": call}
-    copy = keras.models.clone_model(model, input_tensors=images, **options)
-    copy.set_weights(model.get_weights())
-    return _described(copy, model)
+    return keras.models.clone_model(model, input_tensors=images, **options)
 
 
 def _grid(model):

@@ -7,7 +7,6 @@ import keras
 from vit_keras.layers import GroupNorm, ResNetInput, ResNetStage, RootBlock, StdConv
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import pair
-from vit_keras.layers.residual import GROUPS
 from vit_keras.models.architectures import HybridArchitecture, ResNetArchitecture
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
@@ -35,7 +34,8 @@ def ResNet(
     Args:
         image_size: Pixels, an int or (height, width), or None for images of any size.
         resnet_layers: The number of units in each stage: (3, 4, 6, 3) for R50.
-        resnet_width: The factor of all widths, starting with the root's 64 channels.
+        resnet_width: The factor of all widths, starting with the root's 64 channels, which the 32
+            groups of `GroupNorm` must divide: 0.5, 1, 2 and so on.
         num_classes: The number of classes. None or 0 gives features, `(B, 2048 · resnet_width)`
             with four stages.
         channels: The number of channels of the images.
@@ -57,9 +57,9 @@ def ResNet(
     Example:
         >>> ResNet(224, (3, 4, 6, 3), 1, num_classes=1000)  # R50x1
     """
-    width = root_width(resnet_layers, resnet_width)
+    width = int(ROOT_WIDTH * resnet_width)
     layer = LayerArguments(seed, dtype)
-    x = image_input(image_size, channels, input_tensor, any_size=True)
+    x = image_input(image_size, channels, input_tensor)
     images = image_source(x)
     sizes: dict[str, Any] = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
 
@@ -75,27 +75,6 @@ def ResNet(
     sizes |= {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH}
     model.architecture = ResNetArchitecture(**sizes, num_classes=num_classes or None)
     return model
-
-
-def root_width(resnet_layers, resnet_width) -> int:
-    """Returns the number of channels of the root.
-
-    Raises:
-        ValueError: If `resnet_layers` or `resnet_width` is invalid.
-    """
-    units = resnet_layers
-    if not isinstance(units, (tuple, list)) or not all(type(n) is int and n > 0 for n in units):
-        raise ValueError(
-            "`resnet_layers` must be a tuple of positive ints, the number of units in each stage. "
-            f"Received: resnet_layers={units!r}"
-        )
-    width = ROOT_WIDTH * resnet_width if isinstance(resnet_width, (int, float)) else 0
-    if width < GROUPS or width % GROUPS:
-        raise ValueError(
-            f"`resnet_width` must make {ROOT_WIDTH} · resnet_width a multiple of the {GROUPS} "
-            f"groups of GroupNorm, such as 0.5, 1 or 2. Received: resnet_width={resnet_width!r}"
-        )
-    return int(width)
 
 
 def add_stages(x, resnet_layers, width, unit, layer):
@@ -132,7 +111,8 @@ def HybridViT(
         image_size: Pixels, an int or (height, width). The total stride must divide it: 4 pixels for
             the root, times 2 for each stage after the first, times the patch size.
         resnet_layers: The number of units in each stage of the stem; () for the root alone.
-        resnet_width: The factor of all widths, starting with the root's 64 channels.
+        resnet_width: The factor of all widths, starting with the root's 64 channels, which the 32
+            groups of `GroupNorm` must divide: 0.5, 1, 2 and so on.
         patch_size: Cells of the stem's feature map, an int or (height, width); 1 in most variants.
         standardization: How `StdConv` standardizes its filters: "vit" as in the published code,
             "timm" as in timm.
@@ -158,7 +138,7 @@ def HybridViT(
         ...     num_classes=1000,
         ... )  # R50+ViT-B/16
     """
-    width = root_width(resnet_layers, resnet_width)
+    width = int(ROOT_WIDTH * resnet_width)
     layer = LayerArguments(seed, dtype)
     stride = stem_stride(resnet_layers)
     rows, columns = pair(patch_size, "patch_size")

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers import AddResizedPositions, EncoderBlock, PatchEmbedding, PrototypeHead
+from vit_keras.layers import PrototypeHead
 from vit_keras.layers.base import SeededLayer
-from vit_keras.layers.positions import POSITION_KINDS
-from vit_keras.models.surgery import patch_grid
+from vit_keras.layers.positions import ADDED_LAYERS
+from vit_keras.models.resized import refuse_fixed_grids, with_dynamic_positions
 from vit_keras.support.keras_internals import sublayers
 
 if TYPE_CHECKING:
@@ -176,29 +176,9 @@ def with_shared_layers(
         ValueError: If the model has positions in its attention, or the patch does not divide the
             size.
     """
-    embedding = next(layer for layer in model.layers if isinstance(layer, PatchEmbedding))
-    grids = patch_grid(model), embedding.grid(image_size)
+    refuse_fixed_grids(model, "Views of another size", ADDED_LAYERS)
     images = keras.Input((*image_size, model.input_shape[-1]), dtype=model.input.dtype)
-    resized: dict[str, keras.layers.Layer] = {}
-
-    def call(layer, *args, **kwargs):
-        if isinstance(layer, EncoderBlock) and layer.attention.grid is not None:
-            raise ValueError(
-                "Layers can be shared with images of another size if positions are added to the "
-                "tokens and no windows divide them. Received: "
-                f"positions {layer.position_embedding!r}, rope={layer.options.rope}, "
-                f"window_size={layer.options.window_size} in the attention"
-            )
-        if type(layer).__name__ not in POSITION_KINDS:
-            return layer(*args, **kwargs)
-        if layer.name not in resized:
-            options = {"dtype": layer.dtype_policy, "name": f"{layer.name}_resized"}
-            resized[layer.name] = AddResizedPositions(layer, *grids, interpolation, **options)
-        return resized[layer.name](*args, **kwargs)
-
-    return keras.models.clone_model(
-        model, input_tensors=images, clone_function=lambda layer: layer, call_function=call
-    )
+    return with_dynamic_positions(model, images, interpolation, ADDED_LAYERS)
 
 
 def _merge(views):

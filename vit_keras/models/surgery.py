@@ -133,11 +133,6 @@ def with_attention_weights(
     """
     backbone = backbone_of(model)
     refuse_windows(backbone, subject)
-    if not _has_blocks(backbone):
-        raise ValueError(
-            f"{subject} need a model with EncoderBlock layers. "
-            f"Received: model {model.name!r}, which has none"
-        )
     return _with_weights(model)
 
 
@@ -169,18 +164,19 @@ def _with_weights(model):
 
 
 def refuse_windows(model: keras.Model, subject: str) -> None:
-    """Raises ValueError unless all blocks of a model attend to all tokens.
+    """Raises ValueError unless a model has blocks, all of which attend to all tokens.
 
     Args:
         model: A functional model.
         subject: What needs attention between all tokens: a plural noun for the message.
     """
-    if blocks := windowed_blocks(model.layers):
+    windowed = windowed_blocks(model.layers)
+    if windowed or not _has_blocks(model):
+        names = ", ".join(block.name for block in windowed)
+        state = f"where {names} attend within windows" if windowed else "which has none"
         raise ValueError(
-            f"{subject} need blocks that attend to all tokens. Received: model {model.name!r}, "
-            f"where {', '.join(block.name for block in blocks)} attend within windows, "
-            f"window_size={blocks[0].options.window_size}. "
-            "`WithAttentionWeights` returns the weights of one of `global_blocks`"
+            f"{subject} need a model with EncoderBlock layers that attend to all tokens. "
+            f"Received: model {model.name!r}, {state}"
         )
 
 
@@ -279,22 +275,16 @@ def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
         ```
     """
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    trains = [bool(layer.trainable_variables) for layer in layers]
-    first = trains.index(True) if any(trains) else len(layers)
-    if first == len(layers) or not any(layer.weights for layer in layers[:first]):
-        state = "no layer trains" if first == len(layers) else f"{layers[first].name!r} trains"
-        raise ValueError(
-            "The first layers of the model must be frozen, and the last ones must train. "
-            f"Received: model {model.name!r}, where {state}. Set optimizer.freeze, such as "
-            '["[!h]*"] for all layers but the head'
-        )
+    first = next((i for i, x in enumerate(layers) if x.trainable_variables), len(layers))
     frozen, others = layers[:first], layers[first:]
-    for before, layer in zip(layers[first - 1 :], others):
-        if not _follows(layer, before):
-            raise ValueError(
-                f"From the first layer that trains, each layer must follow the one before. "
-                f"Received: {layer.name!r}, which does not follow {before.name!r}"
-            )
+    is_chain = all(_follows(layer, before) for before, layer in zip(layers[first - 1 :], others))
+    if not others or not any(layer.weights for layer in frozen) or not is_chain:
+        state = f"{others[0].name!r} is the first that trains" if others else "no layer trains"
+        raise ValueError(
+            "The first layers of the model must be frozen, and from the first layer that trains, "
+            f"each must follow the one before. Received: model {model.name!r}, where {state}. Set "
+            'optimizer.freeze, such as ["[!h]*"] for all layers but the head'
+        )
     backbone = type(model)(model.input, frozen[-1].output, name=f"{model.name}_frozen")
     head = _copy(others, frozen[-1].output, model)
     return copy_description(backbone, model), copy_description(head, model)

@@ -360,11 +360,6 @@ def _finder(model, texts):
 def _directions(embeddings, size):
     """Embeddings scaled to length 1, in float64."""
     texts = np.asarray(embeddings, "float64")
-    if texts.ndim != 2 or not len(texts) or texts.shape[1] != size:
-        raise ValueError(
-            f"`embeddings` must have shape (K, {size}), as image embeddings have {size} numbers. "
-            f"Received: shape {texts.shape}. Make them with the text tower of the same model"
-        )
     lengths = np.linalg.norm(texts, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise ValueError("`embeddings` must be finite and not zero. Received: other values")

@@ -190,7 +190,7 @@ def _check(arch, classifier_activation, patch_keep_rate):
             "of every block. "
             f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
         )
-    if beyond := [index for index in design.global_blocks if index >= arch.num_layers]:
+    if beyond := sorted({*design.global_blocks} - {*range(arch.num_layers)}):
         raise ValueError(
             f"`global_blocks` must be indices from 0 to {arch.num_layers - 1}, since the model has "
             f"num_layers={arch.num_layers}. Received: {', '.join(map(str, beyond))}"
