@@ -99,13 +99,21 @@ def linear(x, kernel, bias, activation=None):
     """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
     x, kernel = value_of(x), value_of(kernel)
     bias = None if bias is None else value_of(bias)
-    if kernel.dim() == 2:
-        return _matrix_product(x, kernel, bias, activation)
     summed = 1 if bias is None else kernel.dim() - bias.dim()
-    matrix = kernel.flatten(0, summed - 1).flatten(1)
-    flat = None if bias is None else bias.flatten()
-    y = _matrix_product(x.flatten(-summed), matrix, flat, activation)
-    return y.reshape(*y.shape[:-1], *kernel.shape[summed:])
+    shape = (*x.shape[: x.dim() - summed], *kernel.shape[summed:])
+    if kernel.dim() > 2:
+        kernel, x = kernel.flatten(0, summed - 1).flatten(1), x.flatten(-summed)
+        bias = None if bias is None else bias.flatten()
+    if concerns(x):
+        x = x.reshape(-1, kernel.shape[0])  # torch would do it in more steps
+    by_onednn, training = _is_by_onednn(x, kernel), torch.is_grad_enabled()
+    if by_onednn and activation in FUSED and not training:
+        y = _onednn(x, kernel, bias, FUSED[activation])
+    else:
+        multiply = _Linear.apply if by_onednn and training else _forward
+        y = multiply(x, kernel, bias, by_onednn)
+        y = y if activation is None else activation(y)
+    return y if y.dim() == len(shape) else y.reshape(shape)
 
 
 def mlp(x, first, second):
@@ -124,20 +132,6 @@ def mlp(x, first, second):
     return y.reshape(*x.shape[:-1], -1)
 
 
-def _matrix_product(x, kernel, bias, activation):
-    """activation(x kernel + bias) of `(…, K)`, `(K, N)` and `(N,)`: `(…, N)`."""
-    if not _is_by_onednn(x, kernel):
-        y = _forward(x, kernel, bias, False)
-        return y if activation is None else activation(y)
-    rows, training = x.reshape(-1, kernel.shape[0]), torch.is_grad_enabled()
-    if activation in FUSED and not training:
-        y = _onednn(rows, kernel, bias, FUSED[activation])
-    else:
-        y = (_Linear.apply if training else _forward)(rows, kernel, bias, True)
-        y = y if activation is None else activation(y)
-    return y.reshape(*x.shape[:-1], -1)
-
-
 def _is_by_onednn(x, kernel) -> bool:
     if not concerns(x) or x.dtype != kernel.dtype or x.numel() * kernel.shape[1] < LARGE:
         return False
@@ -151,6 +145,8 @@ def _onednn(x, kernel, bias=None, activation=("none", [], "")):
 def _forward(x, kernel, bias, by_onednn):
     if by_onednn:
         return _onednn(x, kernel, bias)
+    if x.dim() == 2 and bias is not None:
+        return torch.addmm(bias, x, kernel)
     return torch.nn.functional.linear(x, kernel.t(), bias)
 
 
