@@ -11,7 +11,6 @@ import numpy as np
 from vit_keras.layers import backends
 from vit_keras.models.architectures import Architecture, architecture_of, of_arguments
 from vit_keras.support import keras_internals
-from vit_keras.support.checks import fits, short
 from vit_keras.support.keras_internals import JAX_STATE, is_torch_optimizer, operation_of
 from vit_keras.support.preprocessing import Preprocessing, Resizing, as_inputs, with_tuples
 from vit_keras.support.tasks import CLASSES, Task
@@ -35,7 +34,13 @@ def check_images(model: keras.Model, images: Any) -> None:
     if len(model.inputs) != 1 or shape is None:
         return
     expected = model.inputs[0].shape
-    if not _fits(expected, shape):
+    received = shape
+    if len(shape) == len(expected) - 1 and expected[-1] == 1:
+        received = (*shape, 1)  # Keras adds the axis
+    if len(shape) == len(expected) + 1 and shape[-1] == 1:
+        received = shape[:-1]  # Keras drops it
+    sizes = zip(expected[1:], received[1:])
+    if len(received) != len(expected) or any(size not in (None, other) for size, other in sizes):
         raise ValueError(
             f"This model takes images of {_written(expected)}. Received: {_written(shape)}. "
             "`vit_keras.models.with_image_size` makes a model for another size"
@@ -70,16 +75,6 @@ def _shape_of(images):
         return None if shape is None or None in shape[1:] else shape
     shape = getattr(images, "shape", None)
     return None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
-
-
-def _fits(expected, shape):
-    if len(shape) == len(expected) - 1 and expected[-1] == 1:
-        shape = (*shape, 1)  # Keras adds the axis
-    if len(shape) == len(expected) + 1 and shape[-1] == 1:
-        shape = shape[:-1]  # Keras drops it
-    return len(shape) == len(expected) and all(
-        size in (None, received) for size, received in zip(expected[1:], shape[1:])
-    )
 
 
 def _written(shape):
@@ -367,8 +362,6 @@ class ImageModel(keras.Model):
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
         task, resizing = config.pop("task"), config.pop("resizing")
         architecture = config.pop("architecture", None)
-        if not fits(names, tuple[str, ...] | None):
-            raise ValueError(f"`class_names` must be a list of strings. Received: {short(names)}")
         model = super().from_config(config, custom_objects=custom_objects)
         model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names

@@ -137,8 +137,8 @@ def _resized(
     copy = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
     grids = _grid(model), _grid(copy)
     for old, new in zip(model.layers, copy.layers):
-        resize = RESIZE.get(type(old), _relative_tables)
-        new.set_weights(resize(old.get_weights(), new, grids, rules))
+        pairs = zip(new.weights, old.get_weights())
+        new.set_weights([_resized_weight(new, v.path, w, grids, rules) for v, w in pairs])
     return _described(copy, model)
 
 
@@ -254,42 +254,19 @@ def _refuse_relative(old, new):
         )
 
 
-def _whole_table(weights, layer, grids, rules):
-    old, new = grids
-    return [resize_position_embeddings(w, old, new, rules.positions) for w in weights]
+def _resized_weight(layer, path, weight, grids, rules):
+    """A weight of a layer on the new grid, or with the layer's patch size."""
+    (old, new), name = grids, path.rpartition("/")[2]
+    if path.endswith(RELATIVE_TABLE):
+        return resize_relative_table(weight, old, new, rules.biases or rules.positions)
+    if isinstance(layer, AddPositionEmbs):
+        return resize_position_embeddings(weight, old, new, rules.positions)
+    if isinstance(layer, AddPositionEmbs2D) and name in AXES:
+        return resize_axis_embeddings(weight, new[AXES[name]], rules.positions)
+    if isinstance(layer, PatchEmbedding) and name == "kernel":
+        return resample_patch_kernel(weight, layer.patch_size, rules.patches)
+    return weight
 
 
-def _tables_of_axes(weights, layer, grids, rules):
-    horizontal, vertical, *others = weights
-    rows, columns = grids[1]
-    return [
-        resize_axis_embeddings(horizontal, columns, rules.positions),
-        resize_axis_embeddings(vertical, rows, rules.positions),
-        *others,
-    ]
-
-
-def _patch_kernel(weights, layer, grids, rules):
-    kernel, *others = weights
-    return [resample_patch_kernel(kernel, layer.patch_size, rules.patches), *others]
-
-
-def _relative_tables(weights, layer, grids, rules):
-    """Resizes the tables of `RelativeBias2D` inside a layer, and keeps its other weights."""
-    old, new = grids
-    return [
-        resize_relative_table(weight, old, new, rules.biases or rules.positions)
-        if variable.path.endswith(RELATIVE_TABLE)
-        else weight
-        for variable, weight in zip(layer.weights, weights)
-    ]
-
-
-# For each type of layer, a function that takes its weights, the new layer, the old and new grids,
-# and the rules, and returns the weights of the new layer.
-RESIZE = {
-    AddPositionEmbs: _whole_table,
-    AddPositionEmbs2D: _tables_of_axes,
-    PatchEmbedding: _patch_kernel,
-}
+AXES = {"y_embedding": 0, "x_embedding": 1}  # of a grid
 DYNAMIC = (AddPositionEmbs, AddPositionEmbs2D)

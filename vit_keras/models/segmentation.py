@@ -82,7 +82,9 @@ def _linear(model, blocks, width, layer):
 def _multilevel(model, blocks, width, layer):
     """The sum of projected maps `(B, h, w, width)`, upsampled by learned layers."""
     alike = [block for block in blocks if block.stride == blocks[-1].stride]
-    chosen = alike if len(alike) <= MAPS else [alike[i] for i in _evenly(len(alike))]
+    # The last block of each of `MAPS` equal ranges of the depth: 2, 5, 8 and 11 of 12 blocks.
+    evenly = [round((part + 1) * len(alike) / MAPS) - 1 for part in range(MAPS)]
+    chosen = alike if len(alike) <= MAPS else [alike[i] for i in evenly]
     maps = []
     for number, block in enumerate(chosen):
         x = _norm(map_of(model, block, norm=False), f"decoder_norm_{number}", layer)
@@ -90,19 +92,10 @@ def _multilevel(model, blocks, width, layer):
     x = maps[0]
     if len(maps) > 1:
         x = keras.layers.Add(**layer.unseeded("decoder_sum"))(maps)
-    for number in range(_doublings(blocks[-1].stride)):
+    doublings = [n for n in range(DOUBLINGS + 1) if not any(s % 2**n for s in blocks[-1].stride)]
+    for number in range(doublings[-1]):
         x = _doubled(x, width, number, layer)
     return x
-
-
-def _evenly(count):
-    """The last block of each of `MAPS` equal ranges of the depth: 2, 5, 8 and 11 of 12 blocks."""
-    return [round((part + 1) * count / MAPS) - 1 for part in range(MAPS)]
-
-
-def _doublings(stride):
-    whole = lambda n: all(side % 2**n == 0 for side in stride)
-    return max(n for n in range(DOUBLINGS + 1) if whole(n))
 
 
 def _doubled(x, width, number, layer):

@@ -130,16 +130,12 @@ def _product(equation, x, y):
 _logits = functools.partial(_product, "bgqd,bgnd->bgqn")
 
 
-def _heads_at_a_time(heads: int) -> int:
-    """One, so that blocks fit into a processor's caches, or all if devices share the heads."""
-    shares_heads = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
-    return heads if shares_heads else 1
-
-
 def _groups(x):
     """`(B, N, H, d)` -> `(groups, B, G, N, d)`, each group of G heads."""
     images, tokens, heads, width = x.shape
-    size = _heads_at_a_time(heads)
+    # One head, so that blocks fit into a processor's caches, or all if devices share the heads.
+    shares_heads = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
+    size = heads if shares_heads else 1
     x = jnp.reshape(x, (images, tokens, heads // size, size, width))
     return jnp.transpose(x, (2, 0, 3, 1, 4))
 
@@ -233,18 +229,14 @@ def predict_batches(model, batches) -> list | None:
     if model.run_eagerly or not model.jit_compile:
         return None
     model.jax_state_sync()
-    step, weights = _step(model), (model.trainable_variables, model.non_trainable_variables)
-    state = tuple([variable.value for variable in variables] for variables in weights)
-    return [step(state, batch) for batch in batches]
-
-
-def _step(model):
     model.make_predict_function()
     function, step = STEPS.get(model, (lambda: None, None))
     if function() is not model.predict_function:
         step = jax.jit(_without_state(weakref.ref(model)))
         STEPS[model] = weakref.ref(model.predict_function), step
-    return step
+    weights = model.trainable_variables, model.non_trainable_variables
+    state = tuple([variable.value for variable in variables] for variables in weights)
+    return [step(state, batch) for batch in batches]
 
 
 def _without_state(model):

@@ -17,18 +17,6 @@ from vit_keras.layers.backends.long_sequences import divide, is_long, measured
 compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
 
 
-@tf.custom_gradient
-def gelu(x):
-    """x Φ(x), computed with erf; its gradient is Φ(x) + x φ(x)."""
-    return gelu_pass(x), functools.partial(gelu_gradient, x)
-
-
-@tf.custom_gradient
-def gelu_tanh(x):
-    """x (1 + t) / 2, t = tanh(√(2/π) (x + 0.044715 x³)); its gradient is (1 + t) / 2 + x t' / 2."""
-    return gelu_tanh_pass(x), functools.partial(gelu_tanh_gradient, x)
-
-
 def layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis, in at least float32.
 
@@ -80,27 +68,32 @@ def _moments(x, epsilon):
     return centered, mean, tf.math.rsqrt(square + epsilon)
 
 
-@compiled
-def gelu_pass(x):
+def _in_one_pass(compute, slope):
+    """The function `compute`, which is compiled like its gradient, the function `slope`."""
+    compute = compiled(compute)
+    gradient = compiled(lambda x, upstream: upstream * slope(x))
+    return tf.custom_gradient(lambda x: (compute(x), functools.partial(gradient, x)))
+
+
+def _gelu(x):
     return x * _probability(x)
 
 
-@compiled
-def gelu_gradient(x, upstream):
+def _gelu_slope(x):
+    """Φ(x) + x φ(x)."""
     density = _constant(1 / math.sqrt(2 * math.pi), x) * tf.exp(-0.5 * tf.square(x))
-    return upstream * (_probability(x) + x * density)
+    return _probability(x) + x * density
 
 
-@compiled
-def gelu_tanh_pass(x):
+def _gelu_tanh(x):
     return 0.5 * x * (1 + _tanh(x))
 
 
-@compiled
-def gelu_tanh_gradient(x, upstream):
+def _gelu_tanh_slope(x):
+    """(1 + t) / 2 + x t' / 2."""
     t = _tanh(x)
     slope = _constant(math.sqrt(2 / math.pi), x) * (1 - t * t) * (1 + 0.134145 * tf.square(x))
-    return upstream * (0.5 * (1 + t + x * slope))
+    return 0.5 * (1 + t + x * slope)
 
 
 def _probability(x):
@@ -109,11 +102,16 @@ def _probability(x):
 
 
 def _tanh(x):
+    """t = tanh(√(2/π) (x + 0.044715 x³))."""
     return tf.tanh(_constant(math.sqrt(2 / math.pi), x) * x * (1 + 0.044715 * tf.square(x)))
 
 
 def _constant(value, like):
     return tf.cast(value, like.dtype)
+
+
+gelu = _in_one_pass(_gelu, _gelu_slope)  # x Φ(x), computed with erf
+gelu_tanh = _in_one_pass(_gelu_tanh, _gelu_tanh_slope)  # x (1 + t) / 2
 
 
 def global_norm(tensors):
