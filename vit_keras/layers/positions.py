@@ -99,7 +99,7 @@ def to_bfloat16(x: np.ndarray) -> np.ndarray:
 def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:
     """Returns each token's row and column, `(2, prefix + rows · columns)`; 0 for the prefix."""
     references = rope.reference or (None, None)
-    axes = []
+    axes: list[np.ndarray] = []
     for count, reference in zip((rows, columns), references):
         index = np.arange(count)
         if rope.centered:

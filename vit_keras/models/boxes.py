@@ -139,9 +139,8 @@ def detector(
     check_positive(num_classes=num_classes, num_tokens=num_tokens)
     name, model = name or model.name, backbone_of(model)
     grid, block = patch_grid(model), blocks_of(model)[-1].layer
-    place, dtype = (count_prefix(model), None), block.dtype_policy
+    place = (count_prefix(model), num_tokens if head == "tokens" else None)
     if head == "tokens":
-        place = (count_prefix(model), num_tokens)
         kind, at = positions_of(model)
         if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
             raise ValueError(
@@ -149,6 +148,7 @@ def detector(
                 "ones. Other models take head='patches'. Received: model "
                 f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={at!r}"
             )
+    dtype = block.dtype_policy
     layer = LayerArguments(seed, dtype)
     x = _trunk(model, block, place, layer)
     norm = functools.partial(layer_norm, block.layer_norm_epsilon, dtype=dtype)

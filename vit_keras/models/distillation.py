@@ -49,18 +49,27 @@ def distillation_model(
         model.fit(images, targets)  # the targets are not read
         ```
     """
-    layer = LayerArguments(seed, None)
     if config.kind == "features":
-        ours, theirs = _student_features(student, teacher, config, layer)
+        ours, theirs = (_features(model, config.patches) for model in (student, teacher))
+        layer, names = LayerArguments(seed, None), ("projection", "patch_projection")
+        ours = [
+            dense(s, t.shape[-1], layer(name), dtype="float32")
+            for s, t, name in zip(ours, theirs, names)
+        ]
     else:
         _check_classes(student, teacher)
         heads = ["head", "head_dist"] if has_layer(student, "head_dist") else ["head"] * 2
         ours = [student.get_layer(name).output for name in heads]
         theirs = _logits(teacher)
     images = _as_the_teacher_sees(student.input, student, teacher)
-    outputs = [*ours, *_Teacher(keras.Model(teacher.input, theirs))(images)]
+    theirs = _Teacher(keras.Model(teacher.input, theirs))(images)
     if config.kind == "features":
-        outputs = _aligned(outputs, student, teacher, config)
+        if config.patches and patch_grid(student) != patch_grid(teacher):
+            x = ops.reshape(theirs[1], (-1, *patch_grid(teacher), theirs[1].shape[-1]))
+            resize = keras.layers.Resizing(*patch_grid(student), antialias=True, dtype="float32")
+            theirs[1] = ops.reshape(resize(x), (-1, *ours[1].shape[1:]))
+        ours, theirs = ([ops.concatenate(x, axis=1)] for x in (ours, theirs))
+    outputs = [*ours, *theirs]
     model = JoinedModel(
         student.input, ops.stack(outputs, axis=1), name=f"{student.name}_{config.kind}"
     )
@@ -174,50 +183,24 @@ def _as_the_teacher_sees(x, student, teacher):
     return x
 
 
-def _student_features(student, teacher, config, layer):
-    """The student's features in the teacher's width, and the teacher's: pooled, then patches."""
-    ours, theirs = [_pooled(student)], [_pooled(teacher)]
-    if config.patches:
-        ours.append(_patches(student))
-        theirs.append(_patches(teacher))
-    names = ("projection", "patch_projection")
-    projected = [
-        dense(s, t.shape[-1], layer(name), dtype="float32")
-        for s, t, name in zip(ours, theirs, names)
-    ]
-    return projected, theirs
+def _features(model, patches):
+    """The pooled features `(B, 1, D)` and, if `patches`, normalized ones of each patch `(B, N, D)`.
 
-
-def _pooled(model):
-    """The features of each image, `(B, D)`: the head's input, or the output if there is no head."""
+    Pooled features are the head's input, or the output if there is no head.
+    """
     x = model.get_layer("head").input if has_layer(model, "head") else model.output
     if len(x.shape) != 2:
         raise ValueError(
             "Features are the input of a layer `head`, or the output (B, D) of a model without "
             f"one. Received: model {model.name!r}, whose output is {tuple(model.output.shape)}"
         )
-    return x
-
-
-def _patches(model):
-    """The normalized features of each patch, `(B, N, D)`, without the tokens before them."""
+    features = [ops.expand_dims(x, axis=1)]
+    if not patches:
+        return features
     x = model.get_layer("encoder_norm").output
     if len(x.shape) != 3:
         raise ValueError(
             "`distill.patches` needs models whose `encoder_norm` normalizes each token, unlike the "
             f"classifier gap_norm's. Received: model {model.name!r}"
         )
-    return x[:, x.shape[1] - math.prod(patch_grid(model)) :]
-
-
-def _aligned(outputs, student, teacher, config):
-    """Joins pooled and patch features, two tensors `(B, T, D)`, on the student's grid."""
-    half = len(outputs) // 2
-    ours, theirs = outputs[:half], outputs[half:]
-    if config.patches and patch_grid(student) != patch_grid(teacher):
-        rows, columns = patch_grid(teacher)
-        x = ops.reshape(theirs[1], (-1, rows, columns, theirs[1].shape[-1]))
-        resize = keras.layers.Resizing(*patch_grid(student), antialias=True, dtype="float32")
-        theirs[1] = ops.reshape(resize(x), (-1, *ours[1].shape[1:]))
-    pooled = [ops.expand_dims(features[0], axis=1) for features in (ours, theirs)]
-    return [ops.concatenate([p, *f[1:]], axis=1) for p, f in zip(pooled, (ours, theirs))]
+    return [*features, x[:, x.shape[1] - math.prod(patch_grid(model)) :]]

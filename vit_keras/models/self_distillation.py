@@ -12,6 +12,7 @@ from vit_keras.layers.base import SeededLayer
 from vit_keras.layers.positions import ADDED_LAYERS
 from vit_keras.models.resized import refuse_fixed_grids, with_dynamic_positions
 from vit_keras.support.keras_internals import sublayers
+from vit_keras.support.preprocessing import with_tuples
 
 if TYPE_CHECKING:
     from vit_keras.config import DinoConfig
@@ -68,12 +69,10 @@ class SelfDistillation(SeededLayer):
         **kwargs,
     ):
         super().__init__(**{"dtype": "float32", **kwargs})
-        if isinstance(config, dict):  # a file has lists instead of tuples
+        if isinstance(config, dict):
             from vit_keras.config import DinoConfig  # no other model needs the room
 
-            fields: dict[str, Any] = dict(config)
-            fields |= {k: tuple(v) for k, v in config.items() if isinstance(v, list)}
-            config = DinoConfig(**fields)
+            config = DinoConfig(**with_tuples(config))
         self.config = config
         self.total_steps, self.accumulation_steps = total_steps, accumulation_steps
         self.teacher, self.student = encoder, keras.models.clone_model(encoder)

@@ -26,7 +26,6 @@ from vit_keras.layers.common import (
     BlockOptions,
     Dropout,
     ViTOptions,
-    check_choice,
     check_kept,
     check_positive,
     check_rates,
@@ -38,9 +37,13 @@ from vit_keras.models.architectures import VisionTransformerArchitecture, canoni
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
+from vit_keras.support.checks import check_choices
 
-CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
-POSITION_EMBEDDINGS = ("none", *ADDED, *IN_ATTENTION)
+CHOICES = {
+    "classifier": ("token", "gap", "map", "gap_norm", "token_gap", "distilled"),
+    "position_embedding": ("none", *ADDED, *IN_ATTENTION),
+    "position_embedding_at": POSITION_NAMES,
+}
 
 
 def VisionTransformer(
@@ -178,11 +181,10 @@ def VisionTransformer(
 
 def _check(arch, classifier_activation, patch_keep_rate):
     """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
-    check_choice(arch.classifier, CLASSIFIERS, "classifier")
+    check_choices(arch, CHOICES)
     check_positive(num_layers=arch.num_layers)
+    check_kept(patch_keep_rate=patch_keep_rate)
     design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at
-    check_choice(kind, POSITION_EMBEDDINGS, "position_embedding")
-    check_choice(place, POSITION_NAMES, "position_embedding_at")
     if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
         raise ValueError(
             "`position_embedding_at` must be 'stem' unless position embeddings are added to the "
@@ -208,30 +210,16 @@ def _check(arch, classifier_activation, patch_keep_rate):
             f"Received: representation_size={arch.representation_size}, "
             f"classifier_activation={classifier_activation!r}"
         )
-    check_kept(patch_keep_rate=patch_keep_rate)
-    if patch_keep_rate != 1:
-        _check_dropped_patches(arch)
-
-
-def _check_dropped_patches(arch):
-    """Raises ValueError if dropping patches would shift positions or break windows."""
-    rope, window_size, boxes = arch.options.rope, arch.options.window_size, arch.options.boxes
-    kind, place = arch.position_embedding, arch.position_embedding_at
-    if boxes not in (None, "tokens"):
-        rule = "drops patches that may contain objects, so `boxes` must be None or 'tokens'"
-    elif window_size is not None:
-        rule = "drops patches from the windows, so `window_size` must be None"
-    elif kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":
-        rule = (
-            "drops tokens after the position embeddings, which must therefore be added once, "
-            "before the blocks"
+    in_attention = kind.removeprefix("learned_") in IN_ATTENTION or design.rope is not None
+    fits = design.boxes in (None, "tokens") and design.window_size is None
+    if patch_keep_rate != 1 and (in_attention or place != "stem" or not fits):
+        raise ValueError(
+            "`patch_keep_rate` below 1 drops patches after the position embeddings, so these must "
+            "be added once, before the blocks, `window_size` must be None, and `boxes` must be "
+            f"None or 'tokens'. Received: position_embedding={kind!r}, position_embedding_at="
+            f"{place!r}, rope={design.rope}, window_size={design.window_size}, "
+            f"boxes={design.boxes!r}"
         )
-    else:
-        return
-    raise ValueError(
-        f"`patch_keep_rate` below 1 {rule}. Received: boxes={boxes!r}, window_size={window_size}, "
-        f"position_embedding={kind!r}, position_embedding_at={place!r}, rope={rope}"
-    )
 
 
 def _numbers(arch):

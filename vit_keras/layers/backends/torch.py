@@ -200,7 +200,8 @@ def measure_products(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict
         return {}
     shapes = [(hidden_size, hidden_size)] * 4 + [(hidden_size, mlp_dim), (mlp_dim, hidden_size)]
     triples = [(_matrix(rows, k), _matrix(k, n), _matrix(rows, n)) for k, n in shapes]
-    contests = {"float32": (*(functools.partial(_products, by) for by in (True, False)), triples)}
+    onednn, standard = (functools.partial(_products, by_onednn) for by_onednn in (True, False))
+    contests: dict[str, tuple[Callable, Callable, list]] = {"float32": (onednn, standard, triples)}
     if has_onednn_bfloat16():
         x, kernel, _ = (matrix.bfloat16() for matrix in triples[-2])
         bias = torch.zeros(mlp_dim, dtype=torch.bfloat16)

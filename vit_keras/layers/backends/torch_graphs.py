@@ -147,7 +147,11 @@ class _Step:
                 x = piece.compute(x, training)
                 continue
             function, masks = piece.graphs[kind]
-            x = function(x, *tensors_of(piece.variables), *(_draw(*mask) for mask in masks))
+            kept = (  # where each dropout keeps its input, drawn from its next seed
+                keras.random.dropout(ones, dropout.rate, seed=dropout.seed_generator) != 0
+                for dropout, ones in masks
+            )
+            x = function(x, *tensors_of(piece.variables), *kept)
         return x
 
     def _record(self, piece, x, training, kind):
@@ -179,8 +183,11 @@ class _Plan:
         self.is_known &= not any("call" in vars(layer) for layer in self.layers)
         self.is_plain = all(type(layer.dtype_policy) is keras.DTypePolicy for layer in self.layers)
         self.hooks = [getattr(layer, name) for layer in self.layers for name in HOOKS]
-        fields = ((vars(layer), _settings_of(layer)) for layer in self.layers)
-        self.settings = [(x, operator.itemgetter(*names)) for x, names in fields if names]
+        self.settings = []  # the attributes of each layer, and what takes its settings from them
+        for fields in map(vars, self.layers):
+            names = [k for k, x in fields.items() if type(x) in SETTINGS and k[0] != "_"]
+            if names:
+                self.settings.append((fields, operator.itemgetter(*names)))
         self.adaptable = [layer for layer in self.layers if hasattr(layer, "lora_enabled")]
         self.made: dict[bool, list[_Piece]] = {}
         self.seen: set[tuple] = set()
@@ -252,12 +259,6 @@ class _Piece:
         return [y for y in every if hasattr(y, "drawn") and y.rate > 0]
 
 
-def _settings_of(layer) -> list[str]:
-    """The names of the attributes that hold a layer's settings."""
-    fields = vars(layer).items()
-    return [name for name, x in fields if type(x) in SETTINGS and not name.startswith("_")]
-
-
 def _kind_of(layer) -> str:
     """What training does with a layer that cannot be in a graph; "" for nothing."""
     if getattr(layer, "rematerialize", False):
@@ -308,7 +309,8 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is torch.ops.aten.lift_fresh.default and args[0] not in self.nodes:
-            self._hold(args[0])
+            name = f"constant_{len(self.constants)}"
+            self.constants[name], self.nodes[args[0]] = args[0], self.graph.get_attr(name)
         if func is torch.ops.aten._local_scalar_dense.default or any(
             isinstance(x, torch.Generator) for x in tree_leaves((args, kwargs))
         ):
@@ -327,11 +329,6 @@ class _Recorder(TorchDispatchMode):
                 item = self.graph.call_function(operator.getitem, (node, place))
                 self.nodes[tensor] = item
         return outputs
-
-    def _hold(self, constant):
-        name = f"constant_{len(self.constants)}"
-        self.constants[name] = constant
-        self.nodes[constant] = self.graph.get_attr(name)
 
     def nodes_of(self, values):
         """`values` with nodes for tensors; each tensor must come from an input or a constant."""
@@ -422,11 +419,6 @@ def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
         with torch.no_grad(), _dropping(dropouts, functions):
             compute(x)
     return masks
-
-
-def _draw(dropout, ones):
-    """Where a dropout keeps its input, drawn from its next seed."""
-    return keras.random.dropout(ones, dropout.rate, seed=dropout.seed_generator) != 0
 
 
 def _dropped(rate, mask, x):
