@@ -6,23 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vit_keras.data import randaugment
+from vit_keras.data import cropping, randaugment
 from vit_keras.data.boxes import boxes_in, object_window
-from vit_keras.data.cropping import (
-    as_array,
-    as_picture,
-    bit_crop,
-    central_window,
-    fit,
-    mirror,
-    normalize_into,
-    place,
-    random_window,
-    seen_part,
-    shares,
-    sides_of,
-    to_uint8,
-)
+from vit_keras.data.depth import as_array, as_picture
 from vit_keras.support import extras
 
 MIRRORED = (0.0, 1.0, 1.0, -1.0)  # the part of a picture that is its mirror image
@@ -58,10 +44,11 @@ def draw_map(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndar
 def warp(pixels: np.ndarray, turn: np.ndarray, order: int = 1) -> np.ndarray:
     """Applies a map from `draw_map` to an image or a mask `(H, W, C)`; edges are repeated.
 
-    An `order` of 1 interpolates linearly, for images; 0 takes the nearest pixel, for masks.
+    An `order` of 1 interpolates linearly, for images, in float32; 0 takes the nearest pixel, for
+    masks.
     """
     ndimage = extras.require("scipy.ndimage", extra="data", purpose="Turning and scaling images")
-    planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0), "float32" if order else None)
     told = {"order": order, "mode": "nearest"}
     changed = [ndimage.affine_transform(x, turn[:, :2], turn[:, 2], **told) for x in planes]
     return np.stack(changed, axis=-1)
@@ -105,15 +92,6 @@ def mixes(config) -> bool:
     return bool(config.mixup_alpha or config.cutmix_alpha)
 
 
-def check_pairs(config, batch: int, processes: int) -> None:
-    """Raises ValueError if a process's part of a batch would split a mixed pair."""
-    if mixes(config) and batch // processes % 2:
-        raise ValueError(
-            "MixUp and CutMix mix pairs of neighbors, so a process's part of a batch must be even. "
-            f"Received: batch={batch} over {processes} processes"
-        )
-
-
 def mix(
     images: np.ndarray,
     targets: np.ndarray,
@@ -138,21 +116,17 @@ def mix(
             kept = np.float32(rng.beta(mixup, mixup))
             image[...] = kept * image + (1 - kept) * image[::-1]
         else:
-            top, left, bottom, right = _box(rng, 1 - rng.beta(cutmix, cutmix), image.shape[1:3])
+            # The box has the share 1 - Beta before it is clipped.
+            size = np.array(image.shape[1:3])
+            half = np.floor(size * np.sqrt(1 - rng.beta(cutmix, cutmix))) / 2
+            center = np.floor(rng.random(2) * size)
+            corners = np.clip(np.floor([center - half, center + half]), 0, size)
+            (top, left), (bottom, right) = corners.astype(int)
             inside = image[:, top:bottom, left:right]
             inside[...] = inside[::-1].copy()
             kept = 1 - np.float32(inside[0, ..., 0].size / image[0, ..., 0].size)
         target[...] = kept * target + (1 - kept) * target[::-1]
     return images, targets
-
-
-def _box(rng, area, sides):
-    """Draws a box around a random pixel; the box has the share `area` before it is clipped."""
-    size = np.array(sides)
-    half = np.floor(size * np.sqrt(area)) / 2
-    center = np.floor(rng.random(2) * size)
-    corners = np.floor([center - half, center + half])
-    return np.clip(corners, 0, size).astype(int).reshape(4)
 
 
 class Augmentation:
@@ -191,30 +165,30 @@ class Augmentation:
             ValueError: If RandAugment, another policy, or a change of colors receives an image
                 without 3 channels.
         """
-        config, is_mask = self.config, is_a_mask(label)
-        scaled, window = self._window(sides_of(picture), label, rng)
-        picture = place(picture, scaled, window, self.size, self.preprocessing)
-        windows, mask = [shares(window, scaled)], None
-        if is_mask:
-            mask, whole = as_picture(label[..., None]), nearest(self.preprocessing)
-            mask = place(mask, scaled, window, self.size, whole)
+        config = self.config
+        scaled, window = self._window(cropping.sides_of(picture), label, rng)
+        windows, rows = [cropping.shares(window, scaled)], [(picture, self.preprocessing)]
+        if is_a_mask(label):
+            rows.append((as_picture(label[..., None]), nearest(self.preprocessing)))
+        placed = [cropping.place(row, scaled, window, self.size, how) for row, how in rows]
         if config.flip and rng.random() < 0.5:
-            picture, mask = mirror(picture), mirror(mask) if is_mask else None
+            placed = [*map(cropping.mirror, placed)]
             windows.append(MIRRORED)
-        picture = self._change(picture, rng)
+        pixels, *masks = map(as_array, (self._change(placed[0], rng), *placed[1:]))
         if turns(config):
             drawn = draw_map(rng, self.size, config)
-            picture = warp(as_array(picture).astype("float32"), drawn)
-            mask = warp(as_array(mask), drawn, order=0)[..., 0] if is_mask else None
-            windows.append(window_of(drawn, self.size))
-        pixels = as_array(picture)
-        if is_mask:
-            return pixels, np.asarray(mask)
+            pixels, masks = warp(pixels, drawn), [warp(mask, drawn, order=0) for mask in masks]
+            # What an unrotated map shows, as fractions of the sides.
+            scale = np.diag(drawn)
+            corner = (drawn[:, 2] + (1 - scale) / 2) / self.size
+            windows.append((*corner.tolist(), *scale.tolist()))
+        if masks:
+            return pixels, masks[0][..., 0]
         return pixels, boxes_in(label, *windows) if are_boxes(label) else label
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
         """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
-        normalize_into(image, pixels, self.preprocessing)
+        cropping.normalize_into(image, pixels, self.preprocessing)
         erase(image, rng, self.config.erasing)
 
     def batch(self, images, targets, generators: Sequence[np.random.Generator]):
@@ -226,12 +200,12 @@ class Augmentation:
     def _window(self, sides, label, rng):
         """Draws the sides to scale a picture to, and the part of the result to keep."""
         if self.config.crop == "inception":
-            return sides, random_window(sides, rng)
+            return sides, cropping.random_window(sides, rng)
         if self.config.crop == "objects":
             return sides, object_window(sides, label, rng)
         if self.config.crop == "bit":
-            return bit_crop(sides, self.size, rng)
-        return central_window(sides, self.size, self.preprocessing)
+            return cropping.bit_crop(sides, self.size, rng)
+        return cropping.central_window(sides, self.size, self.preprocessing)
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which need RGB with whole levels."""
@@ -248,16 +222,9 @@ class Augmentation:
             picture = self.layer(pixels.astype("float32"), rng)
         if self.policies:
             if isinstance(picture, np.ndarray):
-                picture = as_picture(to_uint8(picture))
+                picture = as_picture(cropping.to_uint8(picture))
             picture = randaugment.apply(self.policies, picture, rng)
         return picture
-
-
-def window_of(map, size):
-    """Returns the part of a picture that an unrotated map shows, as fractions of its sides."""
-    scale = np.diag(map)
-    corner = (map[:, 2] + (1 - scale) / 2) / size
-    return *corner.tolist(), *scale.tolist()
 
 
 def is_a_mask(label) -> bool:
@@ -278,7 +245,8 @@ def nearest(preprocessing):
 def resized_label(label, sides, image_size, preprocessing):
     """Changes a mask or boxes as `preprocessing` resizes a picture; keeps other labels."""
     if are_boxes(label):
-        return boxes_in(label, seen_part(sides, image_size, preprocessing))
+        return boxes_in(label, cropping.seen_part(sides, image_size, preprocessing))
     if not is_a_mask(label):
         return label
-    return np.asarray(fit(as_picture(label[..., None]), image_size, nearest(preprocessing)))
+    mask = as_picture(label[..., None])
+    return np.asarray(cropping.fit(mask, image_size, nearest(preprocessing)))

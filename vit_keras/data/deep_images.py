@@ -42,10 +42,8 @@ def check_pixels(width: int, height: int) -> None:
         ValueError: If there are more pixels, or none.
     """
     most = _most_pixels()
-    if width < 1 or height < 1:
-        raise ValueError(f"it has {width}x{height} pixels")
-    if most is not None and width * height > most:
-        raise ValueError(f"it has {width}x{height} pixels, more than {most}; {LARGER}")
+    if min(width, height) < 1 or width * height > most:
+        raise ValueError(f"it has {width}x{height} pixels, but must have 1 to {most}; {LARGER}")
 
 
 def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
@@ -55,12 +53,10 @@ def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
         ValueError: If there are more, or none.
     """
     check_pixels(width, height)
-    most, size = _most_pixels(), width * height * channels * itemsize
-    if channels < 1 or (most is not None and size > BYTES * most):
-        raise ValueError(
-            f"its {channels} channels take {size} bytes, but must take 1 to {BYTES * (most or 0)}; "
-            f"{LARGER}"
-        )
+    most, size = BYTES * _most_pixels(), width * height * channels * itemsize
+    if not 0 < size <= most:
+        text = f"its {channels} channels take {size} bytes, but must take 1 to {most}"
+        raise ValueError(f"{text}; {LARGER}")
 
 
 def check_opened(picture, data: bytes) -> None:
@@ -77,9 +73,9 @@ def check_opened(picture, data: bytes) -> None:
         check_pixels(*(tags[tag] for tag in TIFF_TILE))
 
 
-def _most_pixels() -> int | None:
+def _most_pixels() -> float:
     pillow = extras.require("PIL.Image", extra="data", purpose="Reading pictures")
-    return pillow.MAX_IMAGE_PIXELS
+    return math.inf if pillow.MAX_IMAGE_PIXELS is None else pillow.MAX_IMAGE_PIXELS
 
 
 def check_png_rows(data: bytes) -> None:
@@ -95,20 +91,16 @@ def check_png_rows(data: bytes) -> None:
     for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns, rows = -(-(width - left) // across), -(-(height - top) // down)
         expected += rows * (1 + -(-columns * bits // 8)) if columns > 0 and rows > 0 else 0
-    packed = b"".join(_idat(data))[2:]  # without the two bytes before the pixels
-    rows = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, expected)
-    if len(rows) < expected:
-        raise ValueError("rows of its pixels are missing")
-
-
-def _idat(data):
-    """Yields the parts of a PNG's pixels."""
-    place = len(PNG)
+    packed, place = bytearray(), len(PNG)
     while (name := data[place + 4 : place + 8]) != b"IEND":
         length = int.from_bytes(data[place : place + 4], "big")
         if name == b"IDAT":
-            yield data[place + 8 : place + 8 + length]
+            packed += data[place + 8 : place + 8 + length]
         place += length + 12
+    del packed[:2]  # before the pixels
+    rows = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, expected)
+    if len(rows) < expected:
+        raise ValueError("rows of its pixels are missing")
 
 
 HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads
@@ -232,7 +224,10 @@ def _read_tiff(data):
             samples = page.samplesperpixel
             check_array(page.tilelength, page.tilewidth, samples, page.dtype.itemsize)
         for part in series.pages if source is series else [page]:
-            _check_bytes(part or page, len(data))
+            part = part or page
+            strips = zip(part.dataoffsets, part.databytecounts, strict=True)
+            if any(start + length > len(data) for start, length in strips):
+                raise ValueError("the file is truncated")
         axes, shape = source.axes, source.shape
         if axes == "QYX":  # an array without named axes
             shortest = int(np.argmin(shape))
@@ -240,8 +235,7 @@ def _read_tiff(data):
         if not {*"YX"} <= {*axes}:
             raise ValueError(f"its axes {axes} are not a picture's")
         height, width = (shape[axes.index(axis)] for axis in "YX")
-        check_pixels(width, height)
-        channels = math.prod(shape) // (height * width)
+        channels = math.prod(shape) // max(height * width, 1)
         check_array(height, width, channels, page.dtype.itemsize)
         pixels = source.asarray()
     for axis in {*axes} - {*"YXCS"}:  # the first of several pictures
@@ -258,20 +252,10 @@ def _read_tiff(data):
     return Samples(_upright(known_type(pixels), orientation), colors)
 
 
-def _check_bytes(page, size):
-    """Checks that a TIFF file of `size` bytes holds all bytes of a page."""
-    strips = zip(page.dataoffsets, page.databytecounts)
-    if len(page.dataoffsets) != len(page.databytecounts) or any(a + n > size for a, n in strips):
-        raise ValueError("the file is truncated")
-
-
 def _npy_header(file):
     major, minor = np.lib.format.read_magic(file)
-    read = getattr(np.lib.format, f"read_array_header_{major}_{minor}", None)
-    if read is None:
-        raise ValueError(f"its version {major}.{minor} of NumPy's format is unknown")
     with HEADERS:
-        return read(file)
+        return getattr(np.lib.format, f"read_array_header_{major}_{minor}")(file)
 
 
 def _read_npy(data):

@@ -237,7 +237,6 @@ def _converted(picture, channels, bands):
         pixels = as_array(picture.convert(f"{mode}A" if has_alpha else mode))
         return choose_channels(pixels, colors, channels, bands)
     mode = {1: "L", 3: "RGB"}[channels]
-    if picture.mode in (mode, "L"):  # from gray, RGB has the same values
-        return picture if picture.mode == mode else picture.convert(mode)
-    rgb = picture.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
-    return rgb if channels == 3 else rgb.convert("L")
+    if picture.mode not in (mode, "L"):
+        picture = picture.convert("RGB")  # first, since gray is computed from RGB, not from CMYK
+    return picture if picture.mode == mode else picture.convert(mode)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.augment import Augmentation, check_pairs, resized_label
+from vit_keras.data.augment import Augmentation, mixes, resized_label
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
 from vit_keras.data.cropping import fit, normalize_into, sides_of
 from vit_keras.data.dataset import Dataset, Split
@@ -68,8 +68,7 @@ def train_batches(
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
     """
     split = split.read_as(preprocessing.levels, preprocessing.bands)
-    first, count = _rows(batch, shard)
-    check_pairs(augment_config, batch, shard[1])
+    first, count = _rows(batch, shard, 2 if mixes(augment_config) else 1)
     change = Augmentation(augment_config, image_size, preprocessing)
     kind = LABEL_KINDS[task.kind]
     if is_balanced:
@@ -253,13 +252,13 @@ def _joined(examples, each, finish, masking):
     return masking.batch(*made) if masking else made
 
 
-def _rows(batch, shard):
-    """Returns a process's first row in each batch, and its number of rows."""
+def _rows(batch, shard, multiple=1):
+    """Returns a process's first row in each batch, and its number of rows, a multiple of one."""
     rank, processes = shard
-    if batch % processes:
+    if batch % (multiple * processes):
         raise ValueError(
-            f"The number of processes must divide `batch`. Received: batch={batch} over "
-            f"{processes} processes"
+            "`batch` must be a multiple of the number of processes; of twice that number with "
+            f"MixUp or CutMix, which mix pairs. Received: {batch=} over {processes} processes"
         )
     count = batch // processes
     return rank * count, count
@@ -366,15 +365,13 @@ def learned_task(dataset: Dataset, train: Split, config) -> Task:
         >>> learned_task(dataset, dataset.split("train"), Config()).kind
         'classes'
     """
-    if dataset.kind != "numbers":
-        needs_shares = config.balance == "weights" or config.loss == "logit_adjusted"
-        return Task(dataset.kind, shares=_shares(dataset, train) if needs_shares else None)
-    mean, std = _standardization(train.labels)
-    return Task("numbers", mean=mean, std=std)
-
-
-def _shares(dataset, train):
-    """Returns the share of each class, or of the pictures that have each label."""
+    if dataset.kind == "numbers":
+        labels = train.labels.astype("float64")
+        mean, std = np.nanmean(labels, axis=0), np.nanstd(labels, axis=0)
+        std = np.where(std > 0, std, 1.0)  # of a constant number too
+        return Task("numbers", mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    if config.balance != "weights" and config.loss != "logit_adjusted":
+        return Task(dataset.kind)
     counts = LABEL_KINDS[dataset.kind].counts(train.labels, dataset.class_names)
     known = len(train) if dataset.kind == "classes" else (~np.isnan(train.labels)).sum(axis=0)
     shares = np.array([*counts.values()]) / known
@@ -383,11 +380,4 @@ def _shares(dataset, train):
             "Balanced losses need training images with and without each class or label. "
             f"Received: none, or no others, for {wrong}. Set balance to none, or sampling"
         )
-    return tuple(shares.tolist())
-
-
-def _standardization(labels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns K means and deviations; a constant number gets the deviation 1."""
-    labels = labels.astype("float64")
-    mean, std = np.nanmean(labels, axis=0), np.nanstd(labels, axis=0)
-    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
+    return Task(dataset.kind, shares=tuple(shares.tolist()))

@@ -23,13 +23,9 @@ def _pillow(module):
 
 
 def _affine(picture, *numbers):
-    image = _pillow("Image")
-    method, nearest = image.Transform.AFFINE, image.Resampling.NEAREST
-    return picture.transform(picture.size, method, numbers, nearest, fillcolor=GRAY)
-
-
-def _rotate(picture, degrees):
-    return picture.rotate(degrees, _pillow("Image").Resampling.NEAREST, fillcolor=GRAY)
+    """Maps a picture to the nearest pixels, Pillow's default."""
+    method = _pillow("Image").Transform.AFFINE
+    return picture.transform(picture.size, method, numbers, fillcolor=GRAY)
 
 
 def _image_ops(name):
@@ -49,15 +45,6 @@ def _by_table(table):
     return lambda picture, amount: picture.point(values(amount))
 
 
-def _added(amount):
-    return np.where(VALUES < BRIGHT, np.minimum(VALUES + amount, 255), VALUES)
-
-
-def _kept(bits):
-    """Keeps the upper bits of each value; 0 bits, which Pillow refuses, leave only zeros."""
-    return VALUES & ~(2 ** (8 - bits) - 1)
-
-
 def _cutout(picture, half, share_y, share_x):
     """Paints a square of 2 * half pixels gray, around a center given in fractions of the sides."""
     width, height = picture.size
@@ -73,9 +60,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "auto_contrast": _image_ops("autocontrast"),
     "equalize": _image_ops("equalize"),
     "invert": _image_ops("invert"),
-    "posterize": _by_table(_kept),  # bits to keep
+    # The upper bits to keep; none, which Pillow refuses, leave only zeros.
+    "posterize": _by_table(lambda bits: VALUES & ~(2 ** (8 - bits) - 1)),
     "solarize": _image_ops("solarize"),  # inverts pixels from here on
-    "solarize_add": _by_table(_added),  # the number to add to dark pixels
+    # The number to add to dark pixels.
+    "solarize_add": _by_table(lambda n: (VALUES + n * (VALUES < BRIGHT)).clip(max=255)),
     "color": _enhance("Color"),  # a factor; 1 changes nothing
     "contrast": _enhance("Contrast"),
     "brightness": _enhance("Brightness"),
@@ -84,7 +73,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, level, 1, 0),
     "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
     "translate_y": lambda picture, pixels: _affine(picture, 1, 0, 0, 0, 1, pixels),
-    "rotate": _rotate,  # degrees
+    "rotate": lambda picture, degrees: picture.rotate(degrees, fillcolor=GRAY),
     "cutout": _cutout,  # half of a side in pixels, and a center in fractions of the sides
 }
 

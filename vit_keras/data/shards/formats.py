@@ -9,7 +9,6 @@ import io
 import itertools
 import json
 import os
-import pathlib
 import re
 import struct
 import tarfile
@@ -80,15 +79,14 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
     """
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         members = _tar_members(archive, os.path.getsize(path))
-        for key, group in itertools.groupby(members, key=lambda member: _tar_name(member)[0]):
-            of_record = list(group)
-            by_suffix = {_tar_name(member)[1]: member for member in of_record}
+        for name, group in itertools.groupby(members, key=lambda member: member[0]):
+            of_record = [(suffix, member) for _, suffix, member in group]
+            by_suffix = dict(of_record)
             suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
             if len(suffixes) > 1:  # the array describes the picture
                 suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
             if len(suffixes) > 1 or len(by_suffix) < len(of_record):
-                key = key.lstrip("/")
-                raise ValueError(f"its record {key!r} has two members of the same kind")
+                raise ValueError(f"its record {name!r} has two members of the same kind")
             for suffix in suffixes:
                 picture, label = by_suffix[suffix], _tar_label(file, by_suffix, column)
                 yield Record(picture.offset_data, picture.size, label)
@@ -100,25 +98,16 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
 
 
 def _tar_members(archive, size):
+    """Yields the name of each file's record, its suffix, such as ".jpg", and the member itself."""
     while (member := archive.next()) is not None:
         archive.members = []  # otherwise it would keep all members in memory
         if not member.isfile():
             continue
-        name, where = pathlib.PurePosixPath(member.name), f"its member {member.name!r}"
-        if name.is_absolute() or ".." in name.parts:
-            raise ValueError(f"{where} points outside of it")
-        if member.issparse():
-            raise ValueError(f"{where} is sparse")
-        if member.size < 0 or member.offset_data + member.size > size:
-            raise ValueError(f"{where} extends beyond the end of the file")
-        yield member
-
-
-def _tar_name(member):
-    """Returns the name of a member's record, and the member's suffix, such as ".jpg"."""
-    folder, _, name = member.name.rpartition("/")
-    stem, _, suffix = name.partition(".")
-    return f"{folder}/{stem}", f".{suffix.lower()}"
+        if member.issparse() or not 0 <= member.size <= size - member.offset_data:
+            raise ValueError(f"its member {member.name!r} is sparse or extends beyond its end")
+        folder, slash, name = member.name.rpartition("/")
+        stem, _, suffix = name.partition(".")
+        yield f"{folder}{slash}{stem}", f".{suffix.lower()}", member
 
 
 def _tar_label(file, by_suffix, column) -> int | str | None:
@@ -132,22 +121,16 @@ def _tar_label(file, by_suffix, column) -> int | str | None:
                     f"its member {member.name!r} must hold the number or the name of one class"
                 )
             return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
-    fields = _tar_fields(file, by_suffix)
-    keys = (column,) if column else CLASS_KEYS
-    label = next((fields[key] for key in keys if key in fields), None)
-    if isinstance(label, float) and label.is_integer():
-        return int(label)
-    return label if type(label) in (int, str) else None
-
-
-def _tar_fields(file, by_suffix) -> dict:
-    """Reads the JSON members of a record."""
     fields: dict = {}
     for suffix, member in by_suffix.items():
         if suffix.endswith(".json"):
             content = _tar_bytes(file, member, LARGEST_JSON_BYTES)
             fields |= parse_json(content, f"its member {member.name!r}")
-    return fields
+    keys = (column,) if column else CLASS_KEYS
+    label = next((fields[key] for key in keys if key in fields), None)
+    if isinstance(label, float) and label.is_integer():
+        return int(label)
+    return label if type(label) in (int, str) else None
 
 
 def _tar_bytes(file, member, most):
@@ -188,12 +171,6 @@ def scan_tfrecord(path: str, column: str | None, parse: Parse = parse_example) -
                 raise ValueError(f"its record {number} is truncated or its checksum differs")
             picture, label = parse(number, record, column)
             yield Record(start + record.index(picture), len(picture), label)
-
-
-def framed(record: bytes) -> bytes:
-    """Encodes a record as in a TFRecord file: its length and bytes, each with a checksum."""
-    length = struct.pack("<Q", len(record))
-    return length + checksum(length) + record + checksum(record)
 
 
 def checksum(data: bytes) -> bytes:
@@ -379,7 +356,7 @@ def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
             flush()
 
 
-def _example(name, picture, label) -> bytes:
+def _example(picture, label) -> bytes:
     """Returns `tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
     example = example_class()()
     example.features.feature[IMAGE].bytes_list.value.append(picture)
@@ -392,7 +369,13 @@ def _example(name, picture, label) -> bytes:
 def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
     """Writes examples as records with checksums. Equal pictures give equal bytes."""
     with open(path, "wb") as file:
-        yield lambda *packed: file.write(framed(_example(*packed)))
+
+        def write(name, picture, label):
+            record = _example(picture, label)
+            length = struct.pack("<Q", len(record))
+            file.write(length + checksum(length) + record + checksum(record))
+
+        yield write
 
 
 @contextlib.contextmanager
@@ -400,7 +383,7 @@ def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
     """Writes examples as records, each of which can be read alone."""
     module = require("array_record.python.array_record_module", extra="tfds")
     file = module.ArrayRecordWriter(path, "group_size:1")
-    yield lambda *packed: file.write(_example(*packed))
+    yield lambda name, picture, label: file.write(_example(picture, label))
     file.close()
 
 

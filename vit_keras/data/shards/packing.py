@@ -72,7 +72,13 @@ def pack_shards(
         >>> manifest["splits"]["test"][0]["images"]
         360
     """
-    _check(dataset, folder, format)
+    check_choice(format, FORMATS, "format")
+    if dataset.class_names and dataset.kind != "classes":
+        raise ValueError(
+            f"Shards hold pictures of classes. Received: {dataset.name!r}, whose labels are "
+            f"{dataset.kind}. Train from the data set itself"
+        )
+    check_new(folder)
     classes = list(dataset.class_names)
     manifest = Manifest(format=format, image_size=image_size, classes=classes, splits={})
     with replacing_folder(folder) as partial:
@@ -92,17 +98,6 @@ def pack_shards(
         text = json.dumps(with_checksums({**manifest}), indent=1, ensure_ascii=False)
         (partial / FILE).write_text(text, encoding="utf-8")
     return manifest
-
-
-def _check(dataset, folder, format):
-    """Raises ValueError for arguments that `pack_shards` cannot take."""
-    check_choice(format, FORMATS, "format")
-    if dataset.class_names and dataset.kind != "classes":
-        raise ValueError(
-            f"Shards hold pictures of classes. Received: {dataset.name!r}, whose labels are "
-            f"{dataset.kind}. Train from the data set itself"
-        )
-    check_new(folder)
 
 
 def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int, Packed]]:
