@@ -66,8 +66,9 @@ def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessi
     pixels = as_array(picture)
     highest = 255.0 if pixels.dtype == np.uint8 else None
     if is_pillow:
-        kind = "uint8" if whole_levels and highest else "float32"
-        resized = _by_channel(pixels.astype(kind), size, method)
+        channels = pixels.astype("uint8" if whole_levels and highest else "float32")
+        planes = map(pillow_image().fromarray, np.moveaxis(channels, -1, 0))
+        resized = np.stack([plane.resize(size[::-1], method) for plane in planes], axis=-1)
     else:
         resized = pixels.astype("float32")
         for axis in (1, 0):  # Pillow's order
@@ -179,9 +180,7 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
         >>> pixels_of(np.array([-1.0, 0.0, 1.0]), Preprocessing())
         array([  0, 128, 255], dtype=uint8)
     """
-    mean, std = (
-        np.asarray(values, "float32") for values in (preprocessing.mean, preprocessing.std)
-    )
+    mean, std = np.float32(preprocessing.mean), np.float32(preprocessing.std)
     pixels = (np.asarray(images) * std + mean) * preprocessing.levels
     return to_uint8(pixels) if preprocessing.levels == 255 else pixels
 
@@ -244,9 +243,8 @@ def random_window(
     for _ in range(ATTEMPTS):
         ratio, place, y, x = rng.random(4).tolist()
         aspect = ASPECT[0] + (ASPECT[1] - ASPECT[0]) * ratio
-        highest = min(
-            round(math.sqrt(most / aspect)), math.ceil((columns + 0.5) / aspect) - 1, rows
-        )
+        widest = math.ceil((columns + 0.5) / aspect) - 1
+        highest = min(round(math.sqrt(most / aspect)), widest, rows)
         lowest = min(round(math.sqrt(least / aspect)), highest)
         height = lowest + int(place * (highest - lowest + 1))
         if round(height * aspect) * height < least:  # sides are rounded
@@ -297,16 +295,6 @@ def central_window(
     corner = rest // 2 if preprocessing.rounding == "transformers" else np.round(rest / 2)
     (top, left), (height, width) = corner.astype(int).tolist(), scaled.tolist()
     return (height, width), (top, left, *size)
-
-
-def _by_channel(pixels, size, method):
-    """Resizes each channel of `(H, W, C)` uint8 or float32 with Pillow."""
-    fromarray = pillow_image().fromarray
-    channels = [
-        np.asarray(fromarray(pixels[..., c]).resize(size[::-1], method))
-        for c in range(pixels.shape[-1])
-    ]
-    return np.stack(channels, axis=-1)
 
 
 def _sampled(pixels, length, axis, interpolation):

@@ -95,13 +95,9 @@ class Masking:
         side = 4 if self.config.predicted == "colors_4x4" else 1
         rows, columns = self.grid
         channels, levels = images.shape[-1], 2**self.config.bits
-        cells = self._cells(
-            images, (rows * side, columns * side)
-        )  # (B, rows·s·columns·s, pixels·C)
+        cells = self._cells(images, (rows * side, columns * side))  # (B, N·s², pixels·C)
         means = cells.reshape(*cells.shape[:2], -1, channels).mean(axis=2)
-        mean, std = (
-            np.array(v, "float32") for v in (self.preprocessing.mean, self.preprocessing.std)
-        )
+        mean, std = np.float32(self.preprocessing.mean), np.float32(self.preprocessing.std)
         digits = np.clip(np.floor((means * std + mean) * levels), 0, levels - 1).astype("int32")
         powers = levels ** np.arange(channels, dtype="int32")[::-1]
         classes = (digits @ powers).reshape(-1, rows, side, columns, side)

@@ -91,10 +91,8 @@ def overlaps(first: np.ndarray, second: np.ndarray, of_smaller: bool = False) ->
         >>> overlaps(np.array([0, 0, 2, 2]), np.array([1, 0, 3, 2])).round(3)
         np.float64(0.333)
     """
-    low, high = (
-        np.maximum(first[..., :2], second[..., :2]),
-        np.minimum(first[..., 2:], second[..., 2:]),
-    )
+    low = np.maximum(first[..., :2], second[..., :2])
+    high = np.minimum(first[..., 2:], second[..., 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=-1)
     areas = [np.prod(boxes[..., 2:] - boxes[..., :2], axis=-1) for boxes in (first, second)]
     whole = np.minimum(*areas) if of_smaller else sum(areas) - shared
@@ -131,34 +129,26 @@ def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_class
     Returns:
         The `COCOeval`, with its "eval" and its "stats".
     """
-    purpose = {"extra": "train", "purpose": "Judging boxes"}
-    coco, judge = (
-        extras.require(f"pycocotools.{name}", **purpose) for name in ("coco", "cocoeval")
-    )
-    sides = [_coco_set(coco, boxes, num_classes) for boxes in (true, [*predicted])]
-    evaluation = judge.COCOeval(*sides, "bbox")
+    coco = extras.require("pycocotools.coco", extra="train", purpose="Judging boxes")
+    from pycocotools.cocoeval import COCOeval
+
+    sides = []
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+        for pictures in (true, [*predicted]):
+            rows = [{"image_id": k, **row} for k, p in enumerate(pictures) for row in coco_rows(p)]
+            side = coco.COCO()
+            side.dataset = {
+                "images": [{"id": picture} for picture in range(len(pictures))],
+                "annotations": [{"id": number, **row} for number, row in enumerate(rows, 1)],
+                "categories": [{"id": k} for k in range(num_classes)],
+            }
+            side.createIndex()
+            sides.append(side)
+        evaluation = COCOeval(*sides, "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
     return evaluation
-
-
-def _coco_set(coco, pictures, num_classes):
-    rows = [
-        {"image_id": picture, **row}
-        for picture, boxes in enumerate(pictures)
-        for row in coco_rows(boxes)
-    ]
-    made = coco.COCO()
-    made.dataset = {
-        "images": [{"id": picture} for picture in range(len(pictures))],
-        "annotations": [{"id": number, **row} for number, row in enumerate(rows, 1)],
-        "categories": [{"id": k} for k in range(num_classes)],
-    }
-    with contextlib.redirect_stdout(io.StringIO()):
-        made.createIndex()
-    return made
 
 
 def coco_rows(boxes: Boxes) -> list[dict[str, Any]]:

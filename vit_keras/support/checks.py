@@ -396,11 +396,7 @@ def parse_json(
         ValueError: The note is damaged (its `step` must be an integer. Received: '7')
     """
     try:
-        text = in_utf8(text) if isinstance(text, bytes) else text
-    except ValueError as error:
-        raise _damaged(name, error, remedy) from error
-    try:
-        content = load_once(text, names)
+        content = load_once(in_utf8(text) if isinstance(text, bytes) else text, names)
     except ValueError as error:
         reason = f"it is not JSON: {error}" if text else "it is empty"
         raise _damaged(name, reason, remedy) from error

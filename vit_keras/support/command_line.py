@@ -212,7 +212,7 @@ if is_command():
 
 try:
     extras.choose_backend()
-except (ImportError, ValueError):
+except ImportError:
     if not is_command():  # a command can answer an exported file without a backend
         raise
 if is_command() and extras.backend_name() != "torch":  # torch's threads would wait for each other

@@ -1,7 +1,6 @@
 """Optional packages, backends among them, and names that are imported on first use."""
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import json
@@ -129,23 +128,14 @@ def choose_backend() -> None:
     """Sets `KERAS_BACKEND` to an installed backend if Keras' default is not installed.
 
     A backend that the user names in `KERAS_BACKEND`, or that Keras already uses, is kept. OpenVINO
-    is used only if it is named.
+    is used only if it is named. Keras refuses an unknown backend when it is imported.
 
     Raises:
-        ValueError: If the backend is unknown.
         ImportError: If the backend in `KERAS_BACKEND` is not installed, or if none is.
     """
-    if "keras" in sys.modules:
+    if "keras" in sys.modules or backend_name() not in (*BACKENDS, *SERVING):
         return
-    requested = os.environ.get("KERAS_BACKEND")
-    known = (*BACKENDS, *SERVING)
-    if backend_name() not in known:
-        near = difflib.get_close_matches(backend_name(), known, n=1)
-        place = "`KERAS_BACKEND`, or else `backend` in Keras' keras.json,"
-        hint = f". Did you mean {near[0]}?" if near else ""
-        names = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise ValueError(f"{place} must be {names}. Received: {backend_name()!r}{hint}")
-    if requested:
+    if requested := os.environ.get("KERAS_BACKEND"):
         check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
     elif not is_installed(_default_backend()):
         installed = [name for name in BACKENDS if is_installed(name)]

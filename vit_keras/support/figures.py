@@ -16,14 +16,15 @@ from vit_keras.support.files import replacing
 BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
-def is_latin(character: str) -> bool:
-    """Whether every font has a character: European letters, punctuation, and invisible ones."""
-    return ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f"
-
-
 @functools.cache
 def font_of(character: str) -> str | None:
-    """The name of a font on this machine that can draw a character, or None."""
+    """The name of a font on this machine that can draw a character, or None.
+
+    None also stands for those that every font has: European letters, punctuation, and invisible
+    ones.
+    """
+    if ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f":
+        return None
     manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
     for path in sorted({font.fname for font in manager.fontManager.ttflist}):
         if "LastResort" in path:  # it has a box for every character
@@ -39,7 +40,7 @@ def save_figure(figure, path: str | os.PathLike) -> None:
     """Writes a matplotlib figure as a PNG file; an existing file is replaced in one step."""
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)  # a class may be named "$5$"
-        fonts = {font_of(c) for c in text.get_text() if not is_latin(c)}
+        fonts = {font_of(character) for character in text.get_text()}
         text.set_fontfamily([*text.get_fontfamily(), *sorted(filter(None, fonts))])
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png", facecolor="white")

@@ -192,11 +192,6 @@ class Optimizer(keras.optimizers.Optimizer):
         """The variables passed to `build`."""
         return self._trainable_variables
 
-    @property
-    def averages(self) -> list:
-        """The moving averages of `model_variables`; only with `use_ema`."""
-        return self._model_variables_moving_average
-
     def may_decay(self, variable) -> bool:
         """Whether `exclude_from_weight_decay` allows this variable to decay."""
         return self._use_weight_decay(variable)

@@ -264,11 +264,7 @@ def resize_axis_embeddings(
         >>> resize_axis_embeddings(np.array([[0.0], [1.0]]), 3).ravel()
         array([0. , 0.5, 1. ])
     """
-    rule = interpolation_rule(interpolation)
-    if len(embeddings) == new:
-        return embeddings
-    matrix = rule(len(embeddings), new)
-    return (matrix @ embeddings.astype("float64")).astype(embeddings.dtype)
+    return _resized(embeddings, (len(embeddings), 1), (new, 1), interpolation)
 
 
 def resize_position_embeddings(

@@ -232,7 +232,7 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         if not self.use_ema:
             return
         rate = ops.where(ops.equal(self.iterations, 0), 1.0, 1 - self.ema_momentum)
-        move_towards(self.averages, self.model_variables, rate)
+        move_towards(averages_of(self), self.model_variables, rate)
 
     def finalize_variable_values(self, var_list):
         """Keeps the weights; Keras would replace them with their average after each `fit`."""
