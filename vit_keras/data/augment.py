@@ -143,11 +143,7 @@ class Augmentation:
 
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
-        self.policies = randaugment.chosen(config)
-        self.layer = None
-        if config.randaugment_layers and config.library != "pillow":
-            told = config.randaugment_layers, config.randaugment_magnitude
-            self.layer = randaugment.keras_cv(*told)
+        self.changes = randaugment.chosen(config)
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Augments one example.
@@ -209,7 +205,7 @@ class Augmentation:
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which need RGB with whole levels."""
-        if not self.policies and self.layer is None:
+        if not self.changes:
             return picture
         pixels = as_array(picture)
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
@@ -218,12 +214,8 @@ class Augmentation:
                 f"bits. Received: {pixels.shape[-1]} of {self.preprocessing.levels:g} levels. "
                 "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
-        if self.layer is not None:
-            picture = self.layer(pixels.astype("float32"), rng)
-        if self.policies:
-            if isinstance(picture, np.ndarray):
-                picture = as_picture(cropping.to_uint8(picture))
-            picture = randaugment.apply(self.policies, picture, rng)
+        for change in self.changes:
+            picture = change(picture, rng)
         return picture
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras.config import DinoConfig, PretextConfig
 from vit_keras.data.cropping import as_array, cut, mirror, random_window, sides_of, squeeze
-from vit_keras.data.randaugment import OPERATIONS
+from vit_keras.data.randaugment import OPERATIONS, apply, color_jitter
 from vit_keras.models import Preprocessing
 from vit_keras.support import extras
 
@@ -118,28 +118,12 @@ THRESHOLD = 128  # solarize inverts pixels from here on
 
 
 def jitter(picture, rng: np.random.Generator, strength: float):
-    """Changes brightness, contrast, saturation, and hue of a picture in a random order.
+    """Changes colors by `color_jitter` with `strength` times the numbers in `JITTER`.
 
-    The first three change by a factor from 1 - s, at least 0, to 1 + s, and the hue turns by up to
-    a fraction s of a circle, where s is `strength` times the number in `JITTER`. A picture with one
-    channel has no saturation and no hue.
+    A picture with one channel has no saturation and no hue.
     """
-    names = list(JITTER) if picture.mode == "RGB" else ["brightness", "contrast"]
-    for name in rng.permutation(names):
-        most = strength * JITTER[name]
-        if name == "hue":
-            picture = turn(picture, rng.uniform(-most, most))
-        else:
-            picture = OPERATIONS[name](picture, rng.uniform(max(0.0, 1 - most), 1 + most))
-    return picture
-
-
-def turn(picture, circles: float):
-    """Turns the hue of an RGB picture by a fraction of a circle, as torchvision does."""
-    hue, *others = picture.convert("HSV").split()
-    hue = hue.point([(level + int(255 * circles)) % 256 for level in range(256)])
-    image = extras.require("PIL.Image", extra="data", purpose="Changing the colors of pictures")
-    return image.merge("HSV", (hue, *others)).convert("RGB")
+    names = JITTER if picture.mode == "RGB" else ("brightness", "contrast")
+    return apply([color_jitter({name: strength * JITTER[name] for name in names})], picture, rng)
 
 
 def grayscale(picture, rng, amount):

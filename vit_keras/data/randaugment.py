@@ -6,12 +6,12 @@ become gray.
 """
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from vit_keras.data.depth import Picture, as_array, as_picture, to_levels
 from vit_keras.support import extras
 
 GRAY = (128, 128, 128)
@@ -54,6 +54,13 @@ def _cutout(picture, half, share_y, share_x):
     return picture
 
 
+def _turn_hue(picture, circles):
+    """Turns the hue by a fraction of a circle, as torchvision does."""
+    hue, *others = picture.convert("HSV").split()
+    hue = hue.point([(level + int(255 * circles)) % 256 for level in range(256)])
+    return _pillow("Image").merge("HSV", (hue, *others)).convert("RGB")
+
+
 # Each maps an RGB picture and the amounts of the change to another picture.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "identity": lambda picture: picture,
@@ -69,6 +76,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "contrast": _enhance("Contrast"),
     "brightness": _enhance("Brightness"),
     "sharpness": _enhance("Sharpness"),
+    "hue": _turn_hue,
     "shear_x": lambda picture, level: _affine(picture, 1, level, 0, 0, 1, 0),
     "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, level, 1, 0),
     "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
@@ -171,11 +179,10 @@ COLUMNS = 4  # numbers drawn for each row
 MAX_LEVEL = 10  # the RandAugment magnitude for which the published amounts are stated
 BINS = 31  # the number of strengths in TrivialAugment
 JITTERED = ("brightness", "contrast", "color")
-ORDERS = tuple(itertools.permutations(range(len(JITTERED))))
 
 
-# A policy yields names and amounts of operations; it draws `COLUMNS` numbers for each, given the
-# picture's height and width.
+# A policy yields names and amounts of operations, given a generator and the picture's height and
+# width.
 Policy = Callable[[np.random.Generator, tuple[int, int]], Iterator[tuple[Any, ...]]]
 
 
@@ -208,35 +215,46 @@ def trivialaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[
     yield name, *TRIVIALAUGMENT[name](int(level * BINS) / (BINS - 1), _sign(sign), size)
 
 
-def color_jitter(strength: float) -> Policy:
-    """Changes brightness, contrast, and saturation in random order by random factors.
+def color_jitter(strengths: Mapping[str, float]) -> Policy:
+    """Changes brightness, contrast, saturation ("color"), and hue in a random order.
 
-    The factors lie from 1 - strength, at least 0, to 1 + strength.
+    The first three change by a factor from 1 - strength, at least 0, to 1 + strength, and the hue
+    turns by up to a fraction `strength` of a circle.
     """
-    low, high = max(0.0, 1 - strength), 1 + strength
 
     def steps(rng, size):
-        order, *factors = rng.random(COLUMNS)
-        for place in ORDERS[int(order * len(ORDERS))]:
-            yield JITTERED[place], low + (high - low) * float(factors[place])
+        for name in rng.permutation(list(strengths)):
+            most = strengths[name]
+            low, high = (-most, most) if name == "hue" else (max(0.0, 1 - most), 1 + most)
+            yield name, rng.uniform(low, high)
 
     return steps
 
 
-def chosen(config) -> list[Policy]:
-    """Returns the policies that an `AugmentConfig` asks for, in order."""
-    made = []
-    if config.randaugment_layers and config.library == "pillow":
-        made.append(randaugment(config.randaugment_layers, config.randaugment_magnitude))
+Change = Callable[[Picture, np.random.Generator], Picture]
+
+
+def chosen(config) -> list[Change]:
+    """Returns the changes of RGB pictures that an `AugmentConfig` asks for, in order."""
+    changes: list[Change] = []
+    policies: list[Policy] = []
+    if config.randaugment_layers:
+        strength = config.randaugment_layers, config.randaugment_magnitude
+        if config.library == "pillow":
+            policies.append(randaugment(*strength))
+        else:
+            changes.append(keras_cv(*strength))
     if config.policy in POLICIES:
-        made.append(POLICIES[config.policy])
+        policies.append(POLICIES[config.policy])
     if config.color_jitter:
-        made.append(color_jitter(config.color_jitter))
-    return made
+        policies.append(color_jitter(dict.fromkeys(JITTERED, config.color_jitter)))
+    return [*changes, functools.partial(apply, policies)] if policies else changes
 
 
 def apply(policies: Sequence[Policy], picture, rng: np.random.Generator):
     """Applies policies in order to an RGB picture, with numbers that `rng` draws."""
+    if isinstance(picture, np.ndarray):
+        picture = as_picture(to_levels(picture, 255))
     for policy in policies:
         for name, *amounts in policy(rng, picture.size[::-1]):
             picture = OPERATIONS[name](picture, *amounts)
@@ -275,9 +293,7 @@ class Keys:
         return self.tf.random.stateless_normal(shape, self.next(), mean, stddev, dtype, name)
 
 
-def keras_cv(
-    layers: int, magnitude: float
-) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+def keras_cv(layers: int, magnitude: float) -> Change:
     """Turns KerasCV's RandAugment of one image into a pure function that several threads may call.
 
     Its layers draw from stateful generators, so a resumed run would see different images. Here each
@@ -288,7 +304,7 @@ def keras_cv(
         magnitude: The strength, 0 to 30, as a fraction of the library's strongest operation.
 
     Returns:
-        `(image, rng) -> image`: the images are `(H, W, 3)` float32 in [0, 255].
+        `(picture, rng) -> image`: the images are `(H, W, 3)` float32 in [0, 255].
 
     Raises:
         ImportError: If TensorFlow or KerasCV is not installed.
@@ -324,8 +340,8 @@ def keras_cv(
         changed = tf.function(lambda image: layer(image))(image)  # KerasCV needs AutoGraph
         return tf.ensure_shape(changed, image.shape)
 
-    def change(image, rng):
+    def change(picture, rng):
         with tf.device("CPU"):
-            return apply(image, rng.integers(2**31, size=2)).numpy()
+            return apply(as_array(picture).astype("float32"), rng.integers(2**31, size=2)).numpy()
 
     return change
