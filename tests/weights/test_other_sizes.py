@@ -141,5 +141,5 @@ def test_kernels_and_positions_have_rules_of_their_own(rng, tmp_path):
         kernel = resample_patch_kernel(before[KERNEL], (4, 16), rules.patches)
         assert_close(after[KERNEL], kernel, rtol=1e-6)
         assert model.resizing == rules
-    with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
+    with pytest.raises(ValueError, match="`patches` must be one of .*'area'"):
         weights.load(model, tmp_path / "a.safetensors", patch_interpolation="area")

@@ -128,7 +128,7 @@ def _is(value, kind):
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = "") -> str:
+def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -> str:
     """Describes how a value differs from a type; empty if it does not.
 
     A list may replace a tuple, and an object a dataclass, of which it may lack fields, or a
@@ -137,7 +137,7 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = ""
     Args:
         value: The value.
         kind: The type, such as `int`, `dict[str, float]`, `tuple[int, ...] | None`, or a dataclass.
-        simple: Tests of the values of types without parts; other types have no test.
+        simple: The rules and tests of the values of types; other types have none.
         place: The place of the value in a whole, for the text.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -151,8 +151,10 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, Callable], place: str = ""
             return ""
         return fault(value, dict, simple, place) or _fault_of_record(value, kind, simple, place)
     plain = origin or kind
-    if plain in simple and not simple[plain](value):
-        return f"{_place(place)} must be {NAMES[plain]}. Received: {short(value)}"
+    if plain in simple:
+        rule, holds = simple[plain]
+        if not holds(value):
+            return f"{_place(place)} must be {rule}. Received: {short(value)}"
     if plain not in PARTS or not arguments:
         return ""
     items: Any = [*(value.items() if plain is dict else enumerate(value))]
@@ -189,10 +191,6 @@ def _fault_of_record(value, kind, simple, place):
     return ""
 
 
-def _are_labels(value):
-    return all(map(str.isdecimal, value)) and all(map(is_text, value.values()))
-
-
 def _place(place):
     return f"its `{place}`" if place else "it"
 
@@ -208,34 +206,28 @@ Size = typing.NewType("Size", int)
 Positive = typing.NewType("Positive", float)
 Labels = typing.NewType("Labels", dict)
 PARTS = (dict, list, tuple)
-NAMES: dict[Any, str] = {
-    Count: "an integer of at least 0",
-    Size: "an integer of at least 1",
-    Positive: "a number above 0",
-    Labels: "an object of texts, by numbers of classes",
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    dict: "an object",
-    list: "a list",
-    tuple: "a list",
-    types.NoneType: "null",
+
+
+def _are_labels(value):
+    is_object = isinstance(value, dict) and all(map(str.isdecimal, value))
+    return is_object and all(map(is_text, value.values()))
+
+
+# The rule for the values of a type, and their test.
+SIMPLE: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    Count: ("an integer of at least 0", lambda value: is_int(value) and value >= 0),
+    Size: ("an integer of at least 1", lambda value: is_int(value) and value > 0),
+    Positive: ("a number above 0", lambda value: is_number(value) and value > 0),
+    Labels: ("an object of texts, by numbers of classes", _are_labels),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    dict: ("an object", lambda value: isinstance(value, dict)),
+    int: ("an integer", is_int),
+    float: ("a number", is_number),
+    str: ("a string", is_text),
+    tuple: ("a list", lambda value: isinstance(value, list | tuple)),
+    types.NoneType: ("null", lambda value: value is None),
 }
-SIMPLE: dict[Any, Callable[[Any], bool]] = {
-    Count: lambda value: is_int(value) and value >= 0,
-    Size: lambda value: is_int(value) and value > 0,
-    Positive: lambda value: is_number(value) and value > 0,
-    Labels: lambda value: isinstance(value, dict) and _are_labels(value),
-    bool: lambda value: isinstance(value, bool),
-    dict: lambda value: isinstance(value, dict),
-    int: is_int,
-    float: is_number,
-    str: is_text,
-    tuple: lambda value: isinstance(value, list | tuple),
-    types.NoneType: lambda value: value is None,
-}
-FILLED = {**SIMPLE, list: lambda value: isinstance(value, list) and bool(value)}
+FILLED = {**SIMPLE, list: ("a list", lambda value: isinstance(value, list) and bool(value))}
 
 
 # A field, a test of its values, and the rule, such as "at least 1"; or several fields, a test of
@@ -311,12 +303,12 @@ def _is_whole(value: Any) -> bool:
     return type(value) is int and abs(value) < 2**63  # beyond, arrays and floats raise errors
 
 
-TYPES: dict[Any, Callable[[Any], bool]] = {  # of files that this package wrote
+TYPES = {  # of files that this package wrote
     **SIMPLE,
-    str: lambda value: isinstance(value, str),
-    **dict.fromkeys((list, tuple), lambda value: isinstance(value, list)),
-    int: _is_whole,
-    float: lambda value: isinstance(value, float) or _is_whole(value),
+    str: ("a string", lambda value: isinstance(value, str)),
+    **dict.fromkeys((list, tuple), ("a list", lambda value: isinstance(value, list))),
+    int: ("an integer", _is_whole),
+    float: ("a number", lambda value: isinstance(value, float) or _is_whole(value)),
 }
 
 

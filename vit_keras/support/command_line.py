@@ -259,11 +259,9 @@ def visible_json(content: Any, indent: int | None = None) -> str:
         '["cât\\u009b2J"]'
     """
     text = json.dumps(content, indent=indent, ensure_ascii=False)
-    return text if text.isprintable() else "".join(map(_json_escaped, text))
-
-
-def _json_escaped(character):
-    return character if _is_harmless(character) else json.dumps(character)[1:-1]
+    if text.isprintable():
+        return text
+    return "".join(c if _is_harmless(c) else json.dumps(c)[1:-1] for c in text)
 
 
 def _is_harmless(character):

@@ -238,18 +238,16 @@ def reserved(
             finally:
                 _clear(hidden, path)
     except Exception as error:
-        if (cause := _cause(error, path, str(hidden))) is None:
+        if isinstance(error, OSError) and error.filename is not None:
+            names = str(error.filename), str(error.filename2)
+            is_ours = any(name.startswith(str(hidden)) for name in names)
+            is_ours = is_ours or pathlib.Path(names[0]) in path.parents
+            cause = error.errno if is_ours else None
+        else:
+            cause = next((number for number in CAUSES if os.strerror(number) in str(error)), None)
+        if cause is None:
             raise
         raise OSError(cause, os.strerror(cause), str(path)) from error
-
-
-def _cause(error, path, hidden):
-    """The number of the disk error behind `error`; None if it has another cause."""
-    if isinstance(error, OSError) and error.filename is not None:
-        names = str(error.filename), str(error.filename2)
-        is_ours = pathlib.Path(names[0]) in path.parents or any(n.startswith(hidden) for n in names)
-        return error.errno if is_ours else None
-    return next((number for number in CAUSES if os.strerror(number) in str(error)), None)
 
 
 def _clear(hidden, path):

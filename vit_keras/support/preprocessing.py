@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.support.checks import Rule, check_choices, check_rules, check_types, short
-from vit_keras.support.resizing import INTERPOLATIONS, OFFSET_RULES, interpolation_rule
+from vit_keras.support.resizing import INTERPOLATIONS, OFFSET_RULES
 
 METHODS = ("bilinear", "bicubic", "nearest")  # of resizing; the last one is for masks
 ROUNDINGS = ("none", "torchvision", "transformers")
@@ -253,9 +253,7 @@ class Resizing:
         """
         changes: dict[str, Any] = {}
         if interpolation is not None:
-            interpolation_rule(interpolation, "interpolation")
             changes |= {"positions": interpolation, "biases": None}
         if patch_interpolation is not None:
-            interpolation_rule(patch_interpolation, "patch_interpolation")
             changes["patches"] = patch_interpolation
-        return dataclasses.replace(self, **changes) if changes else self
+        return dataclasses.replace(self, **changes)

@@ -36,7 +36,6 @@ from vit_keras.support.checks import check_choice
 
 __all__ = [
     "INTERPOLATIONS",
-    "adapt_patch_kernel",
     "change_channels",
     "resample_patch_kernel",
     "resize_axis_embeddings",
@@ -136,18 +135,14 @@ INTERPOLATIONS: dict[str, Callable] = {
 OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
 
 
-def interpolation_rule(name: str, argument: str = "interpolation") -> Callable[..., np.ndarray]:
-    """Returns the rule called `name`.
-
-    Args:
-        name: A key of `INTERPOLATIONS` or `OFFSET_RULES`.
-        argument: The name of the argument in the message.
+def interpolation_rule(name: str) -> Callable[..., np.ndarray]:
+    """Returns the rule called `name`, a key of `INTERPOLATIONS` or `OFFSET_RULES`.
 
     Raises:
         ValueError: If there is no such rule.
     """
     rules = {**INTERPOLATIONS, **OFFSET_RULES}
-    check_choice(name, rules, argument)
+    check_choice(name, rules, "interpolation")
     return rules[name]
 
 
@@ -165,31 +160,6 @@ def grid_matrices(
     if tuple(old_grid) == tuple(new_grid):
         return np.eye(new_grid[0]), np.eye(new_grid[1])
     return rule(old_grid[0], new_grid[0]), rule(old_grid[1], new_grid[1])
-
-
-def adapt_patch_kernel(
-    kernel: np.ndarray, patch_size: tuple[int, int], channels: int, interpolation: str
-) -> np.ndarray:
-    """Adapts a kernel to a patch size and a number of channels.
-
-    Args:
-        kernel: `(p_h, p_w, C, D)`.
-        patch_size: The new height and width in pixels.
-        channels: The new number of channels.
-        interpolation: A key of `INTERPOLATIONS`.
-
-    Returns:
-        `(*patch_size, channels, D)`.
-
-    Raises:
-        ValueError: If there is no such rule.
-
-    Example:
-        >>> kernel = np.ones((16, 16, 3, 768), "float32")
-        >>> adapt_patch_kernel(kernel, (32, 32), 1, "bicubic").shape  # for gray pictures
-        (32, 32, 1, 768)
-    """
-    return resample_patch_kernel(change_channels(kernel, channels), patch_size, interpolation)
 
 
 def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
@@ -286,8 +256,7 @@ def resize_position_embeddings(
         `(1, T + h'·w', D)`.
 
     Raises:
-        ValueError: If there are fewer embeddings than places in `old_grid`, or if there is no such
-            rule.
+        ValueError: If there are fewer embeddings than places in `old_grid`, or no such rule.
 
     Example:
         >>> at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
@@ -295,11 +264,6 @@ def resize_position_embeddings(
         (1, 577, 768)
     """
     tokens = embeddings.shape[1] - math.prod(old_grid)
-    if tokens < 0:
-        raise ValueError(
-            f"A grid of {old_grid[0]}x{old_grid[1]} needs {math.prod(old_grid)} position "
-            f"embeddings. Received: {embeddings.shape[1]}"
-        )
     grid = _resized(embeddings[0, tokens:], old_grid, new_grid, interpolation)
     return np.concatenate([embeddings[:, :tokens], grid[None]], axis=1)
 
@@ -326,7 +290,7 @@ def resize_relative_table(
         `((2h' - 1)(2w' - 1) + T, H)`.
 
     Raises:
-        ValueError: If there are fewer rows than offsets, or if there is no such rule.
+        ValueError: If there are fewer rows than offsets, or no such rule.
 
     Example:
         >>> at_224 = np.zeros((27 * 27 + 3, 12), "float32")
@@ -334,11 +298,7 @@ def resize_relative_table(
         (2212, 12)
     """
     old, new = ((2 * rows - 1, 2 * columns - 1) for rows, columns in (old_grid, new_grid))
-    if len(table) < (count := math.prod(old)):
-        raise ValueError(
-            f"A grid of {old_grid[0]}x{old_grid[1]} has {count} offsets and needs a row for each. "
-            f"Received: {len(table)} rows"
-        )
+    count = math.prod(old)
     return np.concatenate([_resized(table[:count], old, new, interpolation), table[count:]])
 
 

@@ -17,8 +17,8 @@ from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
-    adapt_patch_kernel,
     change_channels,
+    resample_patch_kernel,
     resize_position_embeddings,
     resize_relative_table,
 )
@@ -209,7 +209,8 @@ def resize(
     if path != PATCHES:
         raise ValueError(f"{array.shape} in the file, {shape} in the model")
     height, width, channels, _ = shape
-    return adapt_patch_kernel(array, (height, width), channels, resizing.patches)
+    kernel = change_channels(array, channels)
+    return resample_patch_kernel(kernel, (height, width), resizing.patches)
 
 
 def inferred(file: WeightFile) -> dict:
