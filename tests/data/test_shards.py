@@ -195,8 +195,6 @@ def test_names_stand_for_themselves_where_there_is_such_a_file(tmp_path, monkeyp
 
 PICTURE = ("a.png", png(1))
 HOSTILE = {  # members of a tar file after good ones
-    "points outside": [("../../etc/x.png", png(1))],
-    "'/etc/x.png' points outside": [("/etc/x.png", png(1))],
     "two members of the same kind": [PICTURE, PICTURE],
     "'a' has two members": [PICTURE, ("a.jpg", png(1))],
     "all be names, and that of its record 3 is 'cat'": [PICTURE, ("a.cls", b"cat")],
@@ -219,7 +217,7 @@ def test_cut_shards_are_refused_by_their_names(packed, tmp_path, kind):
     file = shutil.copytree(packed / kind, tmp_path / "x") / f"train-00000.{kind}"
     content = file.read_bytes()
     file.write_bytes(content[:-100])
-    with pytest.raises(ValueError, match=rf"{file.name}' is not a .* \(it has \d+ bytes, and"):
+    with pytest.raises(ValueError, match=rf"{file.name}' is not a .* \(its SHA-256 is"):
         load(tmp_path / "x")
     (tmp_path / "x" / "shards.json").unlink()
     whole = len(content) if kind != "tar" else content.index(b"\0" * 1024)  # and zeros behind

@@ -50,32 +50,31 @@ def tiles(split: str) -> list[tuple[str, int, int]]:
     return [tile for tile in whole if ((tile[2] + 2 * tile[1]) % 4 == 1) == (split == "test")]
 
 
-def _crop(tile, rng):
-    """Draws a crop of a tile: picture, regions `(SIDE, SIDE)`, their shares, and the tile."""
-    side = rng.integers(HEIGHT // 2, HEIGHT, endpoint=True)
-    left = tile[2] * WIDTH + rng.integers(WIDTH - side, endpoint=True)
-    top = tile[1] * HEIGHT + rng.integers(HEIGHT - side, endpoint=True)
-    box = (left, top, left + side, top + side)
-    picture, regions = (whole.crop(box) for whole in photographs()[tile[0]])
-    regions = np.asarray(regions.resize((SIDE, SIDE), 0))  # the nearest pixels
-    shares = np.bincount(regions.ravel(), minlength=len(REGIONS)) / regions.size
-    return picture.resize((SIDE, SIDE), 3), regions, shares, "-".join(map(str, tile))  # bicubic
-
-
 def _crops(counts, seed, fits=lambda shares, number: True):
-    """Yields the split, the number, and the first random crop that fits."""
+    """Yields the split, the number, and the first random crop whose regions' shares fit.
+
+    A crop is a picture, its regions `(SIDE, SIDE)`, their shares, and the name of its tile.
+    """
     for split, count in zip(SPLITS, counts):
         places = tiles(split)
         for number in range(count):
-            rng = np.random.default_rng([seed, SPLITS.index(split), number])
-            while not fits((crop := _crop(places[rng.integers(len(places))], rng))[2], number):
-                pass
-            yield split, f"{number:05d}", *crop
+            rng, shares = np.random.default_rng([seed, SPLITS.index(split), number]), None
+            while shares is None or not fits(shares, number):
+                name, row, column = places[rng.integers(len(places))]
+                side = rng.integers(HEIGHT // 2, HEIGHT, endpoint=True)
+                left = column * WIDTH + rng.integers(WIDTH - side, endpoint=True)
+                top = row * HEIGHT + rng.integers(HEIGHT - side, endpoint=True)
+                box = (left, top, left + side, top + side)
+                picture, regions = (whole.crop(box) for whole in photographs()[name])
+                regions = np.asarray(regions.resize((SIDE, SIDE), 0))  # the nearest pixels
+                shares = np.bincount(regions.ravel(), minlength=len(REGIONS)) / regions.size
+            picture = picture.resize((SIDE, SIDE), 3)  # bicubic
+            yield split, f"{number:05d}", picture, regions, shares, f"{name}-{row}-{column}"
 
 
 def _save(picture, path):
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path, **({"quality": 90} if path.suffix == ".jpg" else {}))
+    picture.save(path, quality=90)  # of JPEG
 
 
 def _photos(folder, counts, seed):
@@ -180,12 +179,10 @@ def make(kind: str, folder: str, count: int | None, test_count: int | None, seed
         seed: The random seed.
 
     Raises:
-        ValueError: The folder is not empty, or a number is negative.
+        ValueError: The folder is not empty.
     """
     write, sizes = KINDS[kind]
     counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]
-    if min(counts) < 0:
-        raise ValueError(f"--count and --test_count must be 0 or more. Received: {counts}")
     files.check_new(folder)
     with files.replacing_folder(folder) as new:
         write(new, counts, seed)

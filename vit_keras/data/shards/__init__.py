@@ -112,9 +112,16 @@ def find_shards(pattern: str) -> Shards:
     }
     paths = paths or list(entries) or _in_folder(folder)
     kind = _kind(pattern, paths)
+    # For remote shards, `shards.json` saves a request to the server.
+    ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
+    statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
     splits: dict[str, list[Shard]] = {}
-    for shard in _described(paths, entries):
-        split, _ = entries.get(shard.path, (_split_of(shard.path), None))
+    for path in paths:
+        split, entry = entries.get(path) or (_split_of(path), None)
+        size, stamp = statuses[path] if path in statuses else (entry["bytes"], "")
+        shard = Shard(path, size, stamp, *((entry["images"], entry["sha256"]) if entry else ()))
+        if size <= 0:
+            raise shard.damaged("it is empty")
         splits.setdefault(split, []).append(shard)
     return Shards(splits, kind, tuple(manifest["classes"]))
 
@@ -123,13 +130,13 @@ def _named(pattern) -> list[str]:
     """Returns the files that a pattern names, in order."""
     if not is_remote(pattern) and os.path.exists(pattern):  # whatever characters its name has
         return [pattern]
-    return list(dict.fromkeys(itertools.chain(*map(_matching, expand_braces(pattern)))))
-
-
-def _matching(path):
-    if "*" in path or (glob.has_magic(path) and not is_remote(path) and not os.path.exists(path)):
-        return _listed(path, lambda files, name: files.glob(name)) or [path]
-    return [path]
+    paths: list[str] = []
+    for path in expand_braces(pattern):
+        is_local = not is_remote(path) and not os.path.exists(path)
+        has_magic = "*" in path or (is_local and glob.has_magic(path))
+        matching = _listed(path, lambda files, name: files.glob(name)) if has_magic else []
+        paths += matching or [path]
+    return list(dict.fromkeys(paths))
 
 
 def _in_folder(folder) -> list[str]:
@@ -163,22 +170,20 @@ def expand_braces(pattern: str) -> list[str]:
     Raises:
         ValueError: If there are more than a million names, or none.
     """
-    texts = re.split(r"\{([^{}]*)\}", pattern)
-    choices = [_choices(text) if i % 2 else [text] for i, text in enumerate(texts)]
+    choices: list[list[str]] = []
+    for i, text in enumerate(re.split(r"\{([^{}]*)\}", pattern)):
+        if i % 2 and (bounds := re.fullmatch(r"(\d+)\.\.(\d+)", text)):
+            first, last = map(int, bounds.groups())
+            numbers = range(first, min(last, first + MOST_SHARDS) + 1)  # one too many is refused
+            choices.append([f"{number:0{len(bounds[1])}}" for number in numbers])
+        else:
+            choices.append(text.split(",") if i % 2 else [text])
     if not 0 < math.prod(map(len, choices)) <= MOST_SHARDS:
         raise ValueError(
             f"A range in a pattern must ascend, and a pattern must name at most {MOST_SHARDS} "
             f"shards. Received: {pattern!r}"
         )
     return ["".join(chosen) for chosen in itertools.product(*choices)]
-
-
-def _choices(text):
-    if not (bounds := re.fullmatch(r"(\d+)\.\.(\d+)", text)):
-        return text.split(",")
-    first, last = map(int, bounds.groups())
-    numbers = range(first, min(last, first + MOST_SHARDS) + 1)  # one too many is refused
-    return [f"{number:0{len(bounds[1])}}" for number in numbers]
 
 
 def _manifest(path) -> Manifest:
@@ -198,20 +203,6 @@ def _manifest(path) -> Manifest:
                 f"{path!r} must name files in its folder. Received: {name!r}. {REMEDY}"
             )
     return manifest
-
-
-def _described(paths, entries):
-    """Yields the shards. For remote ones, `shards.json` saves a request to the server."""
-    ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
-    statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
-    for path in paths:
-        _, entry = entries.get(path, (None, None))
-        size, stamp = statuses[path] if path in statuses else (entry["bytes"], "")
-        known = (entry["images"], entry["sha256"]) if entry else ()
-        shard = Shard(path, size, stamp, *known)
-        if size <= 0:
-            raise shard.damaged("it is empty")
-        yield shard
 
 
 def _kind(pattern, paths) -> str:
@@ -414,7 +405,18 @@ def shard_source(
     if not len(index.labels):
         raise ValueError(f"Shards must contain pictures. Received: {name!r} with none")
     files.copy_all()
-    names, read = _class_names(shards, files, index, form, column), form.reader(files)
+    if index.classes and shards.classes and index.classes != shards.classes:
+        raise ValueError(
+            f"Names of classes in shards must be those of shards.json. Received: "
+            f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
+        )
+    names, highest = shards.classes or index.classes, int(index.labels.max())
+    names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
+    if highest >= len(names):
+        shard, _, _ = index.place(int(np.argmax(index.labels)))
+        reason = f"it has the class {highest}, and there are names for {len(names)} classes"
+        raise flat[shard].damaged(reason)
+    read = form.reader(files)
     ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])
     edges = index.starts[[0, *ends]].tolist()
     of = index.shard_of
@@ -427,23 +429,6 @@ def shard_source(
         files=lambda numbers: [_name_and_path(flat[k]) for k in np.unique(of(numbers))],
         lacks="no shard test",
     )
-
-
-def _class_names(shards: Shards, files, index: Index, form, column) -> tuple[str, ...]:
-    """Returns the class names from the shards or `shards.json`, or numbers."""
-    if index.classes and shards.classes and index.classes != shards.classes:
-        raise ValueError(
-            f"Names of classes in shards must be those of shards.json. Received: "
-            f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
-        )
-    names = shards.classes or index.classes or form.class_names(files, column)
-    highest = int(index.labels.max())
-    if names and highest >= len(names):
-        shard, _, _ = index.place(int(np.argmax(index.labels)))
-        raise files.shards[shard].damaged(
-            f"it has the class {highest}, and there are names for {len(names)} classes"
-        )
-    return tuple(names or map(str, range(highest + 1)))
 
 
 def _name_and_path(shard: Shard) -> tuple[str, str]:
