@@ -180,7 +180,7 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
         >>> pixels_of(np.array([-1.0, 0.0, 1.0]), Preprocessing())
         array([  0, 128, 255], dtype=uint8)
     """
-    mean, std = np.float32(preprocessing.mean), np.float32(preprocessing.std)
+    mean, std = (np.array(x, "float32") for x in (preprocessing.mean, preprocessing.std))
     pixels = (np.asarray(images) * std + mean) * preprocessing.levels
     return to_uint8(pixels) if preprocessing.levels == 255 else pixels
 

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras.data.deep_images import (
-    LARGER,
-    check_opened,
-    check_png_rows,
-    is_deep_png,
-    read_deep,
-    read_png,
-)
+from vit_keras.data import deep_images
 from vit_keras.data.depth import as_array, as_picture, at_levels, choose_channels, viewable
 from vit_keras.support import extras
 
@@ -115,7 +108,7 @@ def decode(
         ImportError: As for `read_image`.
     """
     with _as_value_errors():
-        if deep := read_deep(data):
+        if deep := deep_images.read_deep(data):
             picture = choose_channels(*deep, channels, bands)
         else:
             picture = _decode_by_pillow(data, channels, bands)
@@ -126,9 +119,9 @@ def decode(
 def _decode_by_pillow(data, channels, bands):
     with open_encoded(data) as picture:
         if picture.format == "PNG":
-            check_png_rows(data)
-        if is_deep_png(data):
-            samples = read_png(data, picture, _exif_orientation(picture))
+            deep_images.check_png_rows(data)
+        if deep_images.is_deep_png(data):
+            samples = deep_images.read_png(data, picture, _exif_orientation(picture))
             return choose_channels(*samples, channels, bands)
         picture.load()  # this turns a TIFF or HEIF upright, and sets the orientation of an AVIF
         orientation = _exif_orientation(picture)
@@ -151,7 +144,7 @@ def open_encoded(data: bytes):
     image = pillow_image()
     with _as_value_errors():
         picture = image.open(io.BytesIO(data), formats=formats)
-        check_opened(picture, data)
+        deep_images.check_opened(picture, data)
         if picture.format == "PNG":
             picture.verify()  # all checksums, since decoders skip some; closes the picture
             picture = image.open(io.BytesIO(data), formats=formats)
@@ -179,7 +172,7 @@ def _as_value_errors():
     except (ImportError, ValueError):
         raise
     except pillow_image().DecompressionBombError as error:
-        raise ValueError(f"{str(error).split(',')[0]}; {LARGER}") from error
+        raise ValueError(f"{str(error).split(',')[0]}; {deep_images.LARGER}") from error
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 

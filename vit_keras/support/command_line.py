@@ -219,9 +219,6 @@ if is_command() and extras.backend_name() != "torch":  # torch's threads would w
     _share_one_heap()
 
 
-_SHOWN = ("\n", "\t")
-
-
 def visible(text: object) -> str:
     r"""Returns a text whose control characters are written as escapes.
 
@@ -266,4 +263,4 @@ def visible_json(content: Any, indent: int | None = None) -> str:
 
 def _is_harmless(character):
     spaces = unicodedata.category(character) == "Zs"
-    return character.isprintable() or character in _SHOWN or spaces
+    return character.isprintable() or character in "\n\t" or spaces

@@ -105,7 +105,7 @@ def find_shards(pattern: str) -> Shards:
     paths = [] if is_folder else _named(pattern)
     folder = pattern if is_folder else paths[0].rpartition("/")[0]
     manifest = _manifest(f"{folder}/{FILE}")
-    entries = {
+    entries: dict[str, Any] = {
         f"{folder}/{entry['file']}": (split, entry)
         for split, of_split in manifest["splits"].items()
         for entry in of_split

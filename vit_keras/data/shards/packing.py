@@ -9,17 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from vit_keras.data import pillow_images
 from vit_keras.data.cropping import sides_of
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.deep_images import NPY
 from vit_keras.data.depth import as_picture
-from vit_keras.data.pillow_images import (
-    SUFFIXES,
-    decode,
-    open_encoded,
-    pillow_image,
-    unreadable_message,
-)
 from vit_keras.data.shards import FILE, Entry, Manifest
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.support.checks import check_choice, with_checksums
@@ -119,7 +113,7 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
         suffix = os.path.splitext(name)[1].lower()
         if image_size is not None:
             picture, suffix = _reduced(name, picture, suffix, image_size)
-        if suffix not in SUFFIXES:
+        if suffix not in pillow_images.SUFFIXES:
             suffix = _suffix_of(picture)
         return suffix, picture, int(split.labels[i]) if has_classes else None
 
@@ -128,7 +122,7 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
 
 def _suffix_of(picture):
     """Returns the suffix of a picture's format; that of JPEG if it is unreadable."""
-    with contextlib.suppress(ValueError), open_encoded(picture) as opened:
+    with contextlib.suppress(ValueError), pillow_images.open_encoded(picture) as opened:
         return f".{opened.format.lower()}"
     return ".npy" if picture.startswith(NPY) else ".jpg"
 
@@ -146,9 +140,9 @@ def _as_file(pixels):
 def _reduced(name, picture, suffix, side):
     """Returns a picture whose shorter side has at most `side` pixels, and its suffix."""
     try:
-        image = decode(picture, None)
+        image = pillow_images.decode(picture, None)
     except ValueError as error:
-        raise ValueError(unreadable_message(repr(name), str(error))) from error
+        raise ValueError(pillow_images.unreadable_message(repr(name), str(error))) from error
     height, width = sides_of(image)
     scale = side / min(height, width)
     if scale >= 1:
@@ -159,7 +153,7 @@ def _reduced(name, picture, suffix, side):
             "Only 8-bit gray and RGB pictures can be reduced. Received: "
             f"{name!r} of {image.dtype} with {image.shape[-1]} channels. Leave out --image_size"
         )
-    filters = pillow_image("Writing pictures").Resampling
+    filters = pillow_images.pillow_image("Writing pictures").Resampling
     image = image.convert("RGB").resize(size, filters.BICUBIC)
     return _encoded(image, format="jpeg", quality=QUALITY, subsampling=0), ".jpg"
 
