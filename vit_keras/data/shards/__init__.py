@@ -117,9 +117,9 @@ def find_shards(pattern: str) -> Shards:
     statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
     splits: dict[str, list[Shard]] = {}
     for path in paths:
-        split, entry = entries.get(path) or (_split_of(path), None)
-        size, stamp = statuses[path] if path in statuses else (entry["bytes"], "")
-        shard = Shard(path, size, stamp, *((entry["images"], entry["sha256"]) if entry else ()))
+        split, entry = entries.get(path, (_split_of(path), {}))
+        size, stamp = statuses.get(path) or (entry["bytes"], "")
+        shard = Shard(path, size, stamp, entry.get("images"), entry.get("sha256"))
         if size <= 0:
             raise shard.damaged("it is empty")
         splits.setdefault(split, []).append(shard)
