@@ -14,11 +14,6 @@ from vit_keras.support import extras
 MIRRORED = (0.0, 1.0, 1.0, -1.0)  # the part of a picture that is its mirror image
 
 
-def turns(config) -> bool:
-    """Whether an `AugmentConfig` rotates, scales, or shifts."""
-    return bool(config.rotation_degrees or config.scale or config.shift)
-
-
 def draw_map(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndarray:
     """Draws the affine map of one image.
 
@@ -171,7 +166,7 @@ class Augmentation:
             placed = [*map(cropping.mirror, placed)]
             windows.append(MIRRORED)
         pixels, *masks = map(as_array, (self._change(placed[0], rng), *placed[1:]))
-        if turns(config):
+        if config.rotation_degrees or config.scale or config.shift:
             drawn = draw_map(rng, self.size, config)
             pixels, masks = warp(pixels, drawn), [warp(mask, drawn, order=0) for mask in masks]
             # What an unrotated map shows, as fractions of the sides.

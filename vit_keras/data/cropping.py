@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vit_keras.data.depth import Picture, as_array, as_picture, check_axes, pixels_at, to_levels
-from vit_keras.data.pillow_images import pillow_image
+from vit_keras.data import depth
+from vit_keras.data.depth import Picture, as_array, as_picture, pillow
 
 if TYPE_CHECKING:
     from vit_keras.support.preprocessing import Preprocessing
@@ -45,7 +45,7 @@ def mirror(picture: Picture) -> Picture:
     """Mirrors a picture left to right."""
     if isinstance(picture, np.ndarray):
         return picture[:, ::-1]
-    return picture.transpose(pillow_image().Transpose.FLIP_LEFT_RIGHT)
+    return picture.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
 
 
 def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
@@ -58,7 +58,7 @@ def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessi
     size = (int(size[0]), int(size[1]))
     if sides_of(picture) == size:
         return picture
-    method = pillow_image().Resampling[preprocessing.interpolation.upper()]
+    method = pillow().Resampling[preprocessing.interpolation.upper()]
     is_pillow = preprocessing.antialias or preprocessing.interpolation == "nearest"
     whole_levels = preprocessing.rounds_levels or preprocessing.interpolation == "nearest"
     if is_pillow and whole_levels and not isinstance(picture, np.ndarray):
@@ -67,7 +67,7 @@ def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessi
     highest = 255.0 if pixels.dtype == np.uint8 else None
     if is_pillow:
         channels = pixels.astype("uint8" if whole_levels and highest else "float32")
-        planes = map(pillow_image().fromarray, np.moveaxis(channels, -1, 0))
+        planes = map(pillow().fromarray, np.moveaxis(channels, -1, 0))
         resized = np.stack([plane.resize(size[::-1], method) for plane in planes], axis=-1)
     else:
         resized = pixels.astype("float32")
@@ -115,8 +115,8 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
             take the depth of the pixels.
     """
     listed = isinstance(images, (list, tuple))
-    images = pixels_at(images if listed else np.asarray(images), preprocessing.levels)
-    check_axes(images)
+    images = depth.pixels_at(images if listed else np.asarray(images), preprocessing.levels)
+    depth.check_axes(images)
     if images.dtype != np.uint8 and preprocessing.rounds_levels:
         images = to_uint8(images)
     flat = images.reshape(-1, *images.shape[-3:])
@@ -167,9 +167,9 @@ def normalize(images, preprocessing: "Preprocessing"):
         An array or tensor like `images`.
     """
     channels = max(len(preprocessing.mean), len(preprocessing.std))
-    images = pixels_at(images, preprocessing.levels, is_resized=True)
+    images = depth.pixels_at(images, preprocessing.levels, is_resized=True)
     if np.ndim(images) > 2:
-        check_axes(images, channels if channels > 1 else None)
+        depth.check_axes(images, channels if channels > 1 else None)
     return preprocessing.normalize(images)
 
 
@@ -221,7 +221,7 @@ def to_uint8(images) -> np.ndarray:
         >>> to_uint8([-0.4, 12.6, 300.0])
         array([  0,  13, 255], dtype=uint8)
     """
-    return to_levels(images, 255)
+    return depth.to_levels(images, 255)
 
 
 def random_window(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vit_keras.data.depth import known_type
+from vit_keras.data.depth import known_type, pillow
 from vit_keras.support import extras
 
 # Each scan of a JPEG goes over the whole picture, however little data it has. Encoders write up to
@@ -74,8 +74,8 @@ def check_opened(picture, data: bytes) -> None:
 
 
 def _most_pixels() -> float:
-    pillow = extras.require("PIL.Image", extra="data", purpose="Reading pictures")
-    return math.inf if pillow.MAX_IMAGE_PIXELS is None else pillow.MAX_IMAGE_PIXELS
+    most = pillow().MAX_IMAGE_PIXELS
+    return math.inf if most is None else most
 
 
 def check_png_rows(data: bytes) -> None:
@@ -176,8 +176,7 @@ def _numbers(tags, tag, default) -> tuple:
 
 def _tags(data):
     """The tags of the first page of a TIFF."""
-    module = extras.require("PIL.TiffImagePlugin", extra="data", purpose="Reading pictures")
-    tags = module.ImageFileDirectory_v2(data[: 16 if 43 in data[2:4] else 8])
+    tags = pillow("TiffImagePlugin").ImageFileDirectory_v2(data[: 16 if 43 in data[2:4] else 8])
     file = io.BytesIO(data)
     file.seek(tags.next)
     tags.load(file)

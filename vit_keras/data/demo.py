@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from vit_keras.data.depth import pillow
 from vit_keras.support import extras, files
 
 SIDE = 64  # pixels of a picture's side
@@ -28,8 +29,8 @@ PRESENT, MOST = 0.1, 0.75  # the share of a crop above which a region counts, or
 @functools.cache
 def photographs() -> dict[str, tuple]:
     """Returns `{name: (picture, picture of region numbers)}`."""
-    require = functools.partial(extras.require, extra="data", purpose="Making demo data")
-    image, draw, datasets = map(require, ("PIL.Image", "PIL.ImageDraw", "sklearn.datasets"))
+    image, draw = pillow(), pillow("ImageDraw")
+    datasets = extras.require("sklearn.datasets", extra="data", purpose="Making demo data")
     outlines = json.loads(pathlib.Path(__file__).with_name("demo_outlines.json").read_text())
     pictures = {}
     for name in PHOTOGRAPHS:
@@ -96,10 +97,9 @@ def _tables(folder, counts, seed):
 
 
 def _masks(folder, counts, seed):
-    image = extras.require("PIL.Image", extra="data", purpose="Making demo data")
     fits = lambda shares, number: (shares >= PRESENT).sum() > 1
     for split, number, picture, regions, *_ in _crops(counts, seed, fits):
-        mask = image.fromarray(regions)
+        mask = pillow().fromarray(regions)
         mask.putpalette(bytes.fromhex(COLORS))
         _save(picture, folder / split / "images" / f"{number}.jpg")
         _save(mask, folder / split / "masks" / f"{number}.png")
@@ -107,10 +107,9 @@ def _masks(folder, counts, seed):
 
 
 def _boxes(folder, counts, seed):
-    draw = extras.require("PIL.ImageDraw", extra="data", purpose="Making demo data")
     for split, number, picture, *_ in _crops(counts, seed):
         rng = np.random.default_rng([seed, SPLITS.index(split), int(number), 1])
-        pen, lines, boxes = draw.Draw(picture), list[str](), list[np.ndarray]()
+        pen, lines, boxes = pillow("ImageDraw").Draw(picture), list[str](), list[np.ndarray]()
         for _ in range(rng.integers(1, 7)):
             side = rng.integers(9, 21, endpoint=True)
             left, top = rng.integers(0, SIDE - side, 2, endpoint=True)

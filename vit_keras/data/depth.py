@@ -15,12 +15,16 @@ LEAST_OF_16 = 4096  # the first level above 12 bits
 GRAY = (0.299, 0.587, 0.114)  # shares of red, green, and blue in a gray level, as in Pillow
 
 
+def pillow(module: str = "Image") -> Any:
+    """Imports a module of Pillow; without it, an ImportError names the extra to install."""
+    return extras.require(f"PIL.{module}", extra="data", purpose="Reading pictures")
+
+
 def as_picture(pixels: np.ndarray) -> Picture:
     """Returns pixels `(H, W, C)` as a picture."""
     if pixels.dtype != np.uint8 or pixels.shape[-1] not in (1, 3):
         return pixels
-    image = extras.require("PIL.Image", extra="data", purpose="Reading pictures")
-    return image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    return pillow().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def as_array(picture: Picture) -> np.ndarray:

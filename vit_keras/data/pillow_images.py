@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras.data import deep_images
-from vit_keras.data.depth import as_array, as_picture, at_levels, choose_channels, viewable
+from vit_keras.data.depth import as_array, as_picture, at_levels, choose_channels, pillow, viewable
 from vit_keras.support import extras
 
 SUFFIXES = (
@@ -22,11 +22,6 @@ GRAY_MODES, ALPHA_MODES = ("1", "L", "LA", "La"), ("LA", "La", "PA", "RGBA", "RG
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
 TURNS = (0, 3, 1, 5, 4, 6, 2)  # Pillow's transpositions for orientations 2 to 8
-
-
-def pillow_image(purpose: str = "Reading pictures"):
-    """Imports `PIL.Image`; without Pillow, an ImportError names the extra to install."""
-    return extras.require("PIL.Image", extra="data", purpose=purpose)
 
 
 def read_image(
@@ -141,7 +136,7 @@ def open_encoded(data: bytes):
         heif = extras.require("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
         heif.register_heif_opener()
         formats.append("HEIF")
-    image = pillow_image()
+    image = pillow()
     with _as_value_errors():
         picture = image.open(io.BytesIO(data), formats=formats)
         deep_images.check_opened(picture, data)
@@ -171,7 +166,7 @@ def _as_value_errors():
         yield
     except (ImportError, ValueError):
         raise
-    except pillow_image().DecompressionBombError as error:
+    except pillow().DecompressionBombError as error:
         raise ValueError(f"{str(error).split(',')[0]}; {deep_images.LARGER}") from error
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error

@@ -6,9 +6,9 @@ import numpy as np
 
 from vit_keras.config import DinoConfig, PretextConfig
 from vit_keras.data.cropping import as_array, cut, mirror, random_window, sides_of, squeeze
+from vit_keras.data.depth import pillow
 from vit_keras.data.randaugment import OPERATIONS, apply, color_jitter
 from vit_keras.models import Preprocessing
-from vit_keras.support import extras
 
 # Shares of corrupted patches that become the mask or another patch; the rest stays (BERT).
 SHARES = {"masked_patch": (0.8, 0.1), "mae": (1.0, 0.0)}
@@ -137,8 +137,8 @@ def blur(picture, rng: np.random.Generator, largest: float):
 
     Pillow approximates the Gaussian with three box filters.
     """
-    filters = extras.require("PIL.ImageFilter", extra="data", purpose="Blurring pictures")
-    return picture.filter(filters.GaussianBlur(rng.uniform(min(LEAST_SIGMA, largest), largest)))
+    sigma = rng.uniform(min(LEAST_SIGMA, largest), largest)
+    return picture.filter(pillow("ImageFilter").GaussianBlur(sigma))
 
 
 def solarize(picture, rng, threshold):

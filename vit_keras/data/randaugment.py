@@ -11,29 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.data.depth import Picture, as_array, as_picture, to_levels
+from vit_keras.data.depth import Picture, as_array, as_picture, pillow, to_levels
 from vit_keras.support import extras
 
 GRAY = (128, 128, 128)
 BRIGHT = 128  # solarize_add changes pixels below
 
 
-def _pillow(module):
-    return extras.require(f"PIL.{module}", extra="data", purpose="Changing the colors of pictures")
-
-
 def _affine(picture, *numbers):
     """Maps a picture to the nearest pixels, Pillow's default."""
-    method = _pillow("Image").Transform.AFFINE
+    method = pillow("Image").Transform.AFFINE
     return picture.transform(picture.size, method, numbers, fillcolor=GRAY)
 
 
 def _image_ops(name):
-    return lambda picture, *amount: getattr(_pillow("ImageOps"), name)(picture, *amount)
+    return lambda picture, *amount: getattr(pillow("ImageOps"), name)(picture, *amount)
 
 
 def _enhance(name):
-    return lambda picture, factor: getattr(_pillow("ImageEnhance"), name)(picture).enhance(factor)
+    return lambda picture, factor: getattr(pillow("ImageEnhance"), name)(picture).enhance(factor)
 
 
 VALUES = np.arange(256)
@@ -58,7 +54,7 @@ def _turn_hue(picture, circles):
     """Turns the hue by a fraction of a circle, as torchvision does."""
     hue, *others = picture.convert("HSV").split()
     hue = hue.point([(level + int(255 * circles)) % 256 for level in range(256)])
-    return _pillow("Image").merge("HSV", (hue, *others)).convert("RGB")
+    return pillow("Image").merge("HSV", (hue, *others)).convert("RGB")
 
 
 # Each maps an RGB picture and the amounts of the change to another picture.

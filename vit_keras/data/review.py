@@ -14,11 +14,11 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Split, base_split
-from vit_keras.data.depth import as_array, as_picture, at_levels, viewable
+from vit_keras.data.depth import as_array, as_picture, at_levels, pillow, viewable
 from vit_keras.data.files import Layout
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.labels import LABEL_KINDS
-from vit_keras.data.pillow_images import decode, open_encoded, pillow_image
+from vit_keras.data.pillow_images import decode, open_encoded
 from vit_keras.support import extras
 from vit_keras.support.checks import listed
 from vit_keras.support.command_line import on_one_line
@@ -151,7 +151,7 @@ def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
     dctn = extras.require("scipy.fft", extra="data", purpose="Comparing pictures").dctn
     picture = as_picture(viewable(pixels)).convert("RGB")
     picture = picture.reduce(max(1, min(picture.size) // HASHED))
-    resampling = pillow_image("Comparing pictures").Resampling
+    resampling = pillow().Resampling
     gray = picture.convert("L").resize((SIDE, SIDE), resampling.LANCZOS)
     lowest = dctn(np.asarray(gray, "float64"))[:8, :8]
     bits = np.packbits(lowest > np.median(lowest)).tobytes()

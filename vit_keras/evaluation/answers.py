@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from vit_keras import data
-from vit_keras.data.pillow_images import pillow_image
+from vit_keras.data.depth import pillow
 from vit_keras.evaluation.box_prediction import draw_boxes
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.support import extras
@@ -150,7 +150,7 @@ def picture_html(pixels: np.ndarray, layer: str = "") -> str:
 def data_url(pixels: np.ndarray, kind: str, **options: Any) -> str:
     """Returns a picture as a data URL for a self-contained page."""
     buffer = io.BytesIO()
-    pillow_image().fromarray(pixels).save(buffer, kind, **options)
+    pillow().fromarray(pixels).save(buffer, kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 
 from vit_keras.data import resize, to_uint8
-from vit_keras.data.pillow_images import pillow_image, read_encoded, read_image
+from vit_keras.data.depth import pillow
+from vit_keras.data.pillow_images import read_encoded, read_image
 from vit_keras.layers.common import pair
 from vit_keras.legacy.saved_files import AS_OPENCV, downgrade, upgrade
 from vit_keras.weights import load
@@ -72,7 +73,7 @@ def _pixels(source, timeout):
                 f"Received: more from {source!r}"
             )
         return read_encoded(data, 3)
-    if isinstance(source, pillow_image().Image):
+    if isinstance(source, pillow().Image):
         return np.asarray(source.convert("RGB"))
     if hasattr(source, "read"):
         return read_encoded(source.read(), 3)

@@ -13,7 +13,7 @@ from vit_keras.data import pillow_images
 from vit_keras.data.cropping import sides_of
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.deep_images import NPY
-from vit_keras.data.depth import as_picture
+from vit_keras.data.depth import as_picture, pillow
 from vit_keras.data.shards import FILE, Entry, Manifest
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.support.checks import check_choice, with_checksums
@@ -153,7 +153,7 @@ def _reduced(name, picture, suffix, side):
             "Only 8-bit gray and RGB pictures can be reduced. Received: "
             f"{name!r} of {image.dtype} with {image.shape[-1]} channels. Leave out --image_size"
         )
-    filters = pillow_images.pillow_image("Writing pictures").Resampling
+    filters = pillow().Resampling
     image = image.convert("RGB").resize(size, filters.BICUBIC)
     return _encoded(image, format="jpeg", quality=QUALITY, subsampling=0), ".jpg"
 
