@@ -1,6 +1,5 @@
 """Missing packages are reported with the extra that installs them."""
 
-import re
 import sys
 import tomllib
 
@@ -29,21 +28,17 @@ def test_a_check_lists_all_that_is_missing_and_imports_nothing():
 
 
 @pytest.mark.parametrize(
-    ("modules", "says"),
+    ("minor", "says"),
     [
-        (["keras_cv"], "keras-cv. keras-cv cannot be installed on Python after 3.13"),
-        (["PIL", "tensorflow"], "tensorflow. tensorflow cannot be installed on Python after"),
-        (["tensorflow_datasets"], 'tensorflow-datasets: pip install "vit-keras[export]'),
+        (13, r'keras-cv: pip install "vit-keras\[export\]"$'),
+        (14, "keras-cv. keras-cv cannot be installed on Python after 3.13$"),
     ],
 )
-def test_what_has_no_build_for_this_python_says_so(monkeypatch, modules, says):
+def test_what_has_no_build_for_this_python_says_so(monkeypatch, minor, says):
     monkeypatch.setattr(extras, "is_installed", lambda module: module == "PIL")
-    monkeypatch.setattr(extras.sys, "version_info", (3, 14, 0, "final", 0))
-    with pytest.raises(ImportError, match=f"^Exporting needs {re.escape(says)}"):
-        extras.check(*modules, extra="export", purpose="Exporting")
-    monkeypatch.setattr(extras.sys, "version_info", (3, 13, 9, "final", 0))
-    with pytest.raises(ImportError, match=r'pip install "vit-keras\[export\]"$'):
-        extras.check(*modules, extra="export", purpose="Exporting")
+    monkeypatch.setattr(extras.sys, "version_info", (3, minor, 9, "final", 0))
+    with pytest.raises(ImportError, match=f"^Exporting needs {says}"):
+        extras.check("PIL", "keras_cv", extra="export", purpose="Exporting")
 
 
 def test_the_packages_without_a_build_are_those_with_a_marker():
