@@ -4,6 +4,7 @@
 `vit_keras.legacy`. They are imported on first use.
 """
 
+# ruff: noqa: F401
 import importlib
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,7 @@ IMPORTED = (
     "legacy.layers",
     *("exporting.inference_model", "exporting.serving"),
 )
-MODULES = {
-    "applications": "vit_keras.applications",
-    "image_text": "vit_keras.weights:image_text",
-    "legacy": "vit_keras.legacy",
-    "list_weights": "vit_keras.weights:list_weights",
-    "open": "vit_keras.weights:open",
-    "utils": "vit_keras.legacy.utils",
-    "visualize": "vit_keras.legacy.visualize",
-    "vit": "vit_keras.legacy.vit",
-}
-__getattr__ = _extras.lazy_names(__name__, MODULES)
+__getattr__, __all__ = _extras.typed_names(__name__)
 
 
 def import_models() -> None:
@@ -56,19 +47,3 @@ def import_models() -> None:
 
 if not _command_line.is_command():
     import_models()
-
-__all__ = [
-    "applications",
-    "image_text",
-    "layers",
-    "legacy",
-    "list_weights",
-    "models",
-    "open",
-    "training",
-    "utils",
-    "variants",
-    "visualize",
-    "vit",
-    "weights",
-]

@@ -52,6 +52,4 @@ if TYPE_CHECKING:
     )
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__, __all__ = typed_names(
-    __name__, {name: f"vit_keras.legacy.names:{name}" for name in OF_VERSION_0}
-)
+__getattr__, __all__ = typed_names(__name__, dict.fromkeys(OF_VERSION_0, "vit_keras.legacy.names"))

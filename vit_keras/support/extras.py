@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import pkgutil
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -77,47 +76,34 @@ def _message(modules, extra, purpose):
     return f'{needs}: pip install "vit-keras[{extra}]"'
 
 
-def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a package.
-
-    Args:
-        package: The package's `__name__`.
-        places: `{name: place}`, such as "vit_keras.weights.loading:load", or a module's name, such
-            as "vit_keras.legacy.vit".
-
-    Example:
-        >>> lazy_names("a_package", {"root": "math:sqrt"})("root")(9.0)
-        3.0
-    """
-
-    def __getattr__(name):
-        if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        place = places[name]
-        return pkgutil.resolve_name(place if ":" in place else f"{place}:")
-
-    return __getattr__
-
-
 def typed_names(
     package: str, others: Mapping[str, str] = types.MappingProxyType({})
 ) -> tuple[Callable[[str], Any], list[str]]:
     """Returns the `__getattr__` and the `__all__` of a package whose names are listed only once.
 
     The names are the ones that its `__init__` imports below `if TYPE_CHECKING:`, where type
-    checkers see them.
+    checkers see them. Each is imported when it is first used.
 
     Args:
         package: The package's `__name__`.
-        others: Names that are not in `__all__`, and their places as in `lazy_names`.
+        others: Names that are not in `__all__`, and the modules that hold them.
     """
     loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
     blocks = [
         node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)
     ]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    places = {a.name: f"{node.module}:{a.name}" for node in imports for a in node.names}
-    return lazy_names(package, {**places, **others}), sorted(places)
+    modules = {a.name: str(node.module) for node in imports for a in node.names}
+    known = {**modules, **others}
+
+    def __getattr__(name):
+        if name not in known:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if known[name] == package:
+            return importlib.import_module(f"{package}.{name}")
+        return getattr(__import__(known[name], fromlist=[name]), name)  # a module's name too
+
+    return __getattr__, sorted(modules)
 
 
 BACKENDS = ("tensorflow", "jax", "torch")
