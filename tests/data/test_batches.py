@@ -67,18 +67,14 @@ def test_a_pass_computes_each_batch_once_and_keeps_few(threads):
     assert {*made} <= {8, 2, 5, 0, 1}
 
 
-def our_threads():
-    names = ("batches", "examples")
-    return [t.name for t in threading.enumerate() if t.name.startswith(names)]
-
-
 def assert_threads_end():
     for _ in range(100):
         gc.collect()
-        if not our_threads():
+        names = [thread.name for thread in threading.enumerate()]
+        if not (left := [name for name in names if name.startswith(("batches", "examples"))]):
             return
         time.sleep(0.05)
-    raise AssertionError(f"threads are left: {our_threads()}")
+    raise AssertionError(f"threads are left: {left}")
 
 
 @pytest.mark.parametrize("way", ["iterator", "dataset", "cycle", "error", "fit"])

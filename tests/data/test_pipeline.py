@@ -35,20 +35,17 @@ def test_two_splits_are_joined(split):
 
 @once
 def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
-    made = data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=True)
+    """Processes share the rows of each batch."""
+    options = {**PLAIN, "batch": 4, "num_classes": 10, "pad": True}
+    made = data.eval_batches(split, **options)
     images, labels, weights = map(np.concatenate, zip(*made))
     assert len(made) == 3 and {len(images) for images, *_ in made} == {4}
     numbers = [*range(10), 9, 9]
     np.testing.assert_array_equal(labels, np.eye(10)[numbers])
     assert_close(images[:, 0, 0, 0], np.array(numbers) * 20 / 127.5 - 1, rtol=1e-6)
     assert_close(weights, [1.2] * 10 + [0, 0], rtol=1e-6)  # 1 on average
-
-
-@once
-def test_processes_share_the_rows_of_each_padded_batch(split):
-    options = {**PLAIN, "batch": 4, "num_classes": 10, "pad": True}
     parts = [list(data.eval_batches(split, **options, shard=(rank, 2))) for rank in range(2)]
-    for batch, *shared in zip(data.eval_batches(split, **options), *parts, strict=True):
+    for batch, *shared in zip(made, *parts, strict=True):
         for tensor, *pieces in zip(batch, *shared, strict=True):
             np.testing.assert_array_equal(np.concatenate(pieces), tensor)
 

@@ -10,7 +10,6 @@ import math
 import struct
 import threading
 import zlib
-from typing import NamedTuple
 
 import numpy as np
 
@@ -114,16 +113,9 @@ ALPHA = (1, 2)  # extra samples that hold transparency
 AXES = ("ImageJ=", "<OME", '"shape"')  # in descriptions of the pages' content
 
 
-class Samples(NamedTuple):
-    """A picture as stored in its file.
-
-    Attributes:
-        pixels: `(H, W, C)` of uint8, uint16 or float32.
-        colors: The number of leading channels that are colors, not transparency.
-    """
-
-    pixels: np.ndarray
-    colors: int
+# The pixels in a file, `(H, W, C)` of uint8, uint16 or float32, and the number of leading channels
+# that are colors, not transparency.
+Samples = tuple[np.ndarray, int]
 
 
 def read_deep(data: bytes | np.ndarray) -> Samples | None:
@@ -146,7 +138,7 @@ def read_deep(data: bytes | np.ndarray) -> Samples | None:
     """
     if isinstance(data, np.ndarray) or data.startswith(NPY):
         pixels = data if isinstance(data, np.ndarray) else _read_npy(data)
-        return Samples(pixels, pixels.shape[-1])
+        return pixels, pixels.shape[-1]
     return _read_tiff(data) if data.startswith(TIFF) and not _is_plain(_tags(data)) else None
 
 
@@ -201,7 +193,7 @@ def read_png(data: bytes, picture, orientation: int) -> Samples:
         codecs = extras.require("imagecodecs", extra="deep", purpose="Reading PNG of 16 bits")
         pixels = codecs.png_decode(data)
     colors = 3 if pixels.shape[-1] > 2 else 1
-    return Samples(_upright(pixels, orientation), colors)
+    return _upright(pixels, orientation), colors
 
 
 def _upright(pixels, orientation):
@@ -248,7 +240,7 @@ def _read_tiff(data):
     if page.photometric == 2 and "C" not in axes:  # RGB, perhaps with extra samples
         colors = min(3, colors)
     orientation = page.tags.valueof(ORIENTATION, default=1)
-    return Samples(_upright(known_type(pixels), orientation), colors)
+    return _upright(known_type(pixels), orientation), colors
 
 
 def _npy_header(file):

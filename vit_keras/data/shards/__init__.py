@@ -243,7 +243,7 @@ class Index(NamedTuple):
 
     Attributes:
         starts: The number of the first record of each shard, followed by N, `(S + 1,)`.
-        table: The places, `(N,)`, with `offset` and `length` as in `Record`.
+        table: The places, `(N,)`, with `offset` and `length` as in `formats.Record`.
         labels: The number of each record's class, `(N,)`; -1 without one.
         classes: The names of the classes, sorted, if the labels in the shards are names.
     """

@@ -46,20 +46,9 @@ ROWS_IN_GROUP = 16  # of written files; rows of a group are read together
 KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pictures in a group
 
 
-class Record(NamedTuple):
-    """A picture in a shard.
-
-    Attributes:
-        offset: The first byte of the picture, or the number of the record in the shard.
-        length: Its number of bytes; 0 if `offset` is a record's number.
-        label: The number or the name of its class; None without a class. The index checks it.
-    """
-
-    offset: int
-    length: int
-    label: int | str | None
-
-
+# A picture in a shard: its first byte and its number of bytes, or the number of its record and 0;
+# then the number or the name of its class, which the index checks, or None.
+Record = tuple[int, int, int | str | None]
 # Adds a picture to a shard, given its name with the suffix.
 Write = Callable[[str, bytes, int | None], object]
 # Takes a record's number in all files, its file's number, its offset and its length.
@@ -89,7 +78,7 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
                 raise ValueError(f"its record {name!r} has two members of the same kind")
             for suffix in suffixes:
                 picture, label = by_suffix[suffix], _tar_label(file, by_suffix, column)
-                yield Record(picture.offset_data, picture.size, label)
+                yield picture.offset_data, picture.size, label
         # Python's reader takes a damaged header for the end, so only zeros may follow.
         file.seek(archive.offset)
         rest = file.read(MOST_PADDING + 1)
@@ -170,7 +159,7 @@ def scan_tfrecord(path: str, column: str | None, parse: Parse = parse_example) -
             if header[8:] != checksum(header[:8]) or file.read(FOOTER) != checksum(record):
                 raise ValueError(f"its record {number} is truncated or its checksum differs")
             picture, label = parse(number, record, column)
-            yield Record(start + record.index(picture), len(picture), label)
+            yield start + record.index(picture), len(picture), label
 
 
 def checksum(data: bytes) -> bytes:
@@ -192,7 +181,7 @@ def scan_array_record(
     for start in range(0, len(source), READ_AT_ONCE):
         numbers = range(start, min(start + READ_AT_ONCE, len(source)))
         for number, record in zip(numbers, source.__getitems__(list(numbers)), strict=True):
-            yield Record(number, 0, parse(number, record, column)[1])
+            yield number, 0, parse(number, record, column)[1]
 
 
 def array_record_reader(files: ShardFiles, parse: Parse = parse_example) -> Reader:
@@ -223,13 +212,13 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
             raise ValueError(f"it has no column {column!r}, only {', '.join(names)}")
         column = column or (LABEL if LABEL in names else None)
     if column is None:
-        yield from (Record(row, 0, None) for row in range(rows))
+        yield from ((row, 0, None) for row in range(rows))
         return
     with parquet().ParquetFile(path, read_dictionary=[column]) as file:
         batches = file.iter_batches(ROWS_AT_ONCE, columns=[column], use_threads=False)
         labels = (label for batch in batches for label in _parquet_labels(batch.column(0)))
         for row, label in zip(range(rows), labels, strict=True):
-            yield Record(row, 0, label)
+            yield row, 0, label
 
 
 def _parquet_labels(column) -> list:
