@@ -181,16 +181,6 @@ def _leave():
         os._exit(_exit_code)
 
 
-def _share_one_heap():
-    """Lets all threads of this process allocate from one heap, with glibc.
-
-    XLA allocates a step's memory in one of its threads, and a thread's heap cannot keep it. Threads
-    get their heaps when the backend is imported. See `machine.keep_memory`.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)
-
-
 if is_command():
     atexit.register(_leave)  # registered first, called last
     if not sys.warnoptions:  # PYTHONWARNINGS and -W request Python's own format
@@ -215,8 +205,12 @@ try:
 except ImportError:
     if not is_command():  # a command can answer an exported file without a backend
         raise
-if is_command() and extras.backend_name() != "torch":  # torch's threads would wait for each other
-    _share_one_heap()
+# All threads then allocate from one heap, with glibc. XLA allocates a step's memory in one of its
+# threads, and a thread's heap, which it gets when the backend is imported, cannot keep it. See
+# `machine.keep_memory`. torch's threads would wait for each other.
+if is_command() and extras.backend_name() != "torch":
+    with contextlib.suppress(OSError, AttributeError):
+        CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)
 
 
 def visible(text: object) -> str:

@@ -117,7 +117,9 @@ def find_shards(pattern: str) -> Shards:
     statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
     splits: dict[str, list[Shard]] = {}
     for path in paths:
-        split, entry = entries.get(path, (_split_of(path), {}))
+        *_, above, name = path.split("/")
+        of_folder = split_name(above) if split_name(above) in SPLITS else "train"
+        split, entry = entries.get(path, (split_in(name, of_folder), {}))
         size, stamp = statuses.get(path) or (entry["bytes"], "")
         shard = Shard(path, size, stamp, entry.get("images"), entry.get("sha256"))
         if size <= 0:
@@ -215,13 +217,6 @@ def _kind(pattern, paths) -> str:
             f".array_record. Received: {pattern!r} with {names}. {REMEDY_OF_KINDS}"
         )
     return str(kinds.pop())
-
-
-def _split_of(path: str) -> str:
-    """Returns the split that a file's name, or else its folder's name, gives."""
-    *_, folder, name = path.split("/")
-    of_folder = split_name(folder)
-    return split_in(name, of_folder if of_folder in SPLITS else "train")
 
 
 VERSION = 3  # of the table and of what is read from shards
