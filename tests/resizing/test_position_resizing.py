@@ -85,19 +85,15 @@ def test_the_geometric_rule_equals_timm(rng, old, new):
         resize_position_embeddings(np.zeros((1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric")
 
 
-def timm_rule(weight, channels):
-    """timm's `adapt_input_conv`, from its description, on `(O, I, h, w)`."""
-    if channels == 1:
-        return weight.sum(axis=1, keepdims=True)
-    repeats = -(-channels // 3)
-    return np.tile(weight, (1, repeats, 1, 1))[:, :channels] * (3 / channels)
-
-
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 8])
 def test_channels_follow_timms_rule(rng, channels):
+    import torch
+
     kernel = rng.normal(size=(4, 5, 3, 7)).astype("float32")
-    expected = timm_rule(kernel.transpose(3, 2, 0, 1), channels).transpose(2, 3, 1, 0)
-    assert_close(change_channels(kernel, channels), expected, rtol=1e-6)
+    theirs = torch.from_numpy(kernel.transpose(3, 2, 0, 1).copy())  # (O, I, h, w)
+    expected = peer("timm.models._manipulate").adapt_input_conv(channels, theirs)
+    actual = change_channels(kernel, channels)
+    assert_close(actual, expected.numpy().transpose(2, 3, 1, 0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
