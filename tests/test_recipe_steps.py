@@ -9,6 +9,7 @@ from tests.helpers import ROOT, to_numpy
 from vit_keras import data, variants
 from vit_keras.config import ModelConfig, parse_config
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer, pretext_model
+from vit_keras.support.keras_internals import averages_of
 from vit_keras.training.loop import compile_model
 
 # Recipes without a model of their own: tests/experiments/test_finetuning.py.
@@ -102,5 +103,5 @@ def test_five_updates_on_a_small_model(names):
     still = [path for path in after if np.array_equal(before[path], after[path])]
     assert [path for path in still if not path.endswith("key/bias")] == []
     if config.optimizer.ema_decay is not None:
-        average, last = (x[-1] for x in (model.optimizer.averages, model.trainable_variables))
+        average, last = (x[-1] for x in (averages_of(model.optimizer), model.trainable_variables))
         assert not np.array_equal(to_numpy(average.value), to_numpy(last.value))

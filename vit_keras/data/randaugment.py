@@ -20,7 +20,7 @@ BRIGHT = 128  # solarize_add changes pixels below
 
 def _affine(picture, *numbers):
     """Maps a picture to the nearest pixels, Pillow's default."""
-    method = pillow("Image").Transform.AFFINE
+    method = pillow().Transform.AFFINE
     return picture.transform(picture.size, method, numbers, fillcolor=GRAY)
 
 
@@ -54,7 +54,7 @@ def _turn_hue(picture, circles):
     """Turns the hue by a fraction of a circle, as torchvision does."""
     hue, *others = picture.convert("HSV").split()
     hue = hue.point([(level + int(255 * circles)) % 256 for level in range(256)])
-    return pillow("Image").merge("HSV", (hue, *others)).convert("RGB")
+    return pillow().merge("HSV", (hue, *others)).convert("RGB")
 
 
 # Each maps an RGB picture and the amounts of the change to another picture.

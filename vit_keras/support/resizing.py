@@ -307,6 +307,6 @@ def _resized(places, old_grid, new_grid, interpolation):
     rows, columns = grid_matrices(old_grid, new_grid, interpolation)
     if tuple(old_grid) == tuple(new_grid):
         return places
-    grid = places.astype("float64").reshape(*old_grid, -1)
+    grid = places.astype("float64").reshape(*old_grid, places.shape[-1])
     resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)
     return resized.reshape(-1, places.shape[-1]).astype(places.dtype)
