@@ -50,7 +50,7 @@ DAMAGED = [
     (b'[{"step": true, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: True"),
     (b'[{"step": 1, "loss": -' + b"1" * 400 + b"}]", r"its `\[0\].loss` must be a number"),
     (b'[{"step": 1, "loss": 1, "note": 5}]', r"its `\[0\].note` must be a string. Received: 5"),
-    (b'[{"step": \xff', "it is not JSON: it is not UTF-8 from byte 10 on"),
+    (b'[{"step": \xff', "it is not JSON: 'utf-8' codec can't decode byte 0xff in position 10"),
     (b"null", "it must be a list. Received: None"),
     (b"[3]", r"its `\[0\]` must be an object. Received: 3"),
     (b"[{}]", r"its `\[0\]` lacks `step`"),

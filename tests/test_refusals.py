@@ -152,7 +152,7 @@ MODELS = [
     (lambda: variants.get("R50+B/15"), r"Did you mean.*'R50\+B/16'"),
     *rows(
         applications.ViTTi16,
-        ({"class_names": "cat"}, "must be a sequence of names. Received"),
+        ({"class_names": "cat"}, "must be a sequence of names.*Received: 'cat'"),
         ({"class_names": ["a", "b"], "classes": 3}, "Received: 2 names for 3 classes"),
         ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
         ({"pooling": "sum", "include_top": False}, '`pooling` must be.*"avg" or "max".*\'sum'),

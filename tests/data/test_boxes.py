@@ -119,7 +119,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), r"Line 3 of '.*labels/a.txt' must hold a class from 0 to 0.*'0 nan"),
     "yolo: another class": (yolo("1 0.5 0.5 0.2 0.2"), "Line 1 of .* must hold a class from 0 to 0"),
     "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: 1 boxes without one, in images/a.png"),
-    "yolo: bytes": (yolo(b"\xff\xfe"), "a.txt' is damaged .it is not UTF-8"),
+    "yolo: bytes": (yolo(b"\xff\xfe"), "a.txt' is damaged .'utf-8' codec can't decode"),
     "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name all classes from 0 on"),
     "yolo: a gap": (yolo(yaml="train: images\nnames: {0: cat, 2: dog}"), "must name all classes from 0"),
     "yolo: twice": (yolo(yaml="train: images\nnames: [cat, cat]"), "needs objects, a name for each class"),

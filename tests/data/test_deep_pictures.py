@@ -172,7 +172,7 @@ def refused():
     return {
         "a.npy it has 1000000x1000000 pixels": header(huge % (b"<u2", 10**6, 10**6, b"")),
         "b.npy 600000 channels take": header(huge % (b"<f8", 20, 30, b", 600000")),
-        "c.npy the file is truncated": npy(np.ones((20, 30, 3), "uint16"))[:-1],
+        "c.npy buffer is smaller": npy(np.ones((20, 30, 3), "uint16"))[:-1],
         "d.npy Object arrays|must contain numbers": npy(np.array([[{}, print]])),
         "e.npy must contain numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
         "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save it as float32": npy(

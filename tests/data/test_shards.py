@@ -182,7 +182,7 @@ def test_names_stand_for_themselves_where_there_is_such_a_file(tmp_path, monkeyp
     write_tar(tmp_path / "y" / "b.tar", samples((5, 6)))  # the link is as old as before
     assert grays(load("z", test_percent=0).split("train")) == [5, 6]
     (tmp_path / "y" / "c.tar").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"There is no file '.*y/c.tar', but a directory"):
+    with pytest.raises(ValueError, match=r"y/c.tar' must be a file .* Received: a directory"):
         load("y")
 
 

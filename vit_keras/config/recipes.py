@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_keras.support import extras
-from vit_keras.support.files import in_utf8, read_bounded
+from vit_keras.support.files import read_bounded
 
 # A recipe has 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
 LARGEST_YAML_BYTES = 2**17
@@ -28,7 +28,7 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no configuration at {name}.")
     try:
-        text = in_utf8(read_bounded(path, LARGEST_YAML_BYTES))
+        text = read_bounded(path, LARGEST_YAML_BYTES).decode("utf-8")
     except ValueError as error:
         raise _damaged(name, error) from error
     try:

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any
 
-from vit_keras.support.files import in_utf8, read_bounded
+from vit_keras.support.files import read_bounded
 
 LARGEST_INT = 2**31  # of sizes and counts
 LARGEST_FLOAT = 1e30  # products of such numbers still fit into float32
@@ -388,7 +388,7 @@ def parse_json(
         ValueError: The note is damaged (its `step` must be an integer. Received: '7')
     """
     try:
-        content = load_once(in_utf8(text) if isinstance(text, bytes) else text, names)
+        content = load_once(text.decode("utf-8") if isinstance(text, bytes) else text, names)
     except ValueError as error:
         reason = f"it is not JSON: {error}" if text else "it is empty"
         raise _damaged(name, reason, remedy) from error

@@ -89,7 +89,7 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
     """
     with open(path, "rb") as file:
         try:
-            return in_utf8(file.read())
+            return file.read().decode("utf-8")
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)!r} is damaged ({error}). {remedy}") from error
 
@@ -106,14 +106,6 @@ def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
         raise ValueError(f"its {size} bytes are more than {most_bytes}")
     with open(path, "rb") as file:
         return file.read(most_bytes)
-
-
-def in_utf8(data: bytes) -> str:
-    """Decodes UTF-8 text; a ValueError gives the place of the first invalid byte."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8 from byte {error.start} on") from error
 
 
 def check_arrived(path: str | os.PathLike) -> None:

@@ -134,13 +134,11 @@ def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str
         >>> check_class_names(["cat", "dog"], num_classes=2)
         ('cat', 'dog')
     """
-    if isinstance(class_names, str):
+    is_text = isinstance(class_names, str)
+    if is_text or len(class_names) != num_classes:
+        received = repr(class_names) if is_text else f"{len(class_names)} names"
         raise ValueError(
-            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
-        )
-    if len(class_names) != num_classes:
-        raise ValueError(
-            "`class_names` must have one name for each class. "
-            f"Received: {len(class_names)} names for {num_classes} classes"
+            "`class_names` must be a sequence of names, one for each class. "
+            f"Received: {received} for {num_classes} classes"
         )
     return tuple(class_names)

@@ -145,12 +145,10 @@ def _bounded_answer():
 def size_and_stamp(path: str) -> tuple[int, str]:
     """Returns the size of a file in bytes, and a text that changes with the file."""
     info = ask(path, lambda files, name: files.info(name))
-    if info["type"] != "file":
-        raise FileNotFoundError(f"There is no file {path!r}, but a {info['type']}")
-    if not isinstance(info.get("size"), int):
+    if info["type"] != "file" or not isinstance(info.get("size"), int):
         raise ValueError(
-            f"{path!r} must state its size. Received: {info.get('size')}. Use a server "
-            "that sends Content-Length and supports ranges"
+            f"{path!r} must be a file of a known size. Received: a {info['type']} of "
+            f"{info.get('size')} bytes. Use a server that sends Content-Length and supports ranges"
         )
     return info["size"], next((str(info[key]) for key in STAMPS if info.get(key)), "")
 
