@@ -104,7 +104,7 @@ def test_a_mask_changes_as_its_picture_does(folder, change):
 def test_pairs_that_do_not_match_are_all_named(folder):
     (folder / "train" / "masks" / "p03.png").unlink()
     shutil.copy(folder / "train" / "masks" / "p00.png", folder / "train" / "masks" / "extra.png")
-    message = r"with 2 that lack the other, such as \['extra', 'p03'\]"
+    message = r"and 2 files that lack the other, such as \['extra', 'p03'\]"
     with pytest.raises(ValueError, match=message):
         data.load(f"folder:{folder}", 3)
     shutil.rmtree(folder / "test" / "masks")

@@ -2,9 +2,10 @@
 
 import collections
 import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from vit_keras.config.recipes import read_yaml
 from vit_keras.data.cropping import Window
-from vit_keras.data.dataset import split_in
-from vit_keras.data.labels import as_number, sorted_names
+from vit_keras.data.dataset import Source, split_in
+from vit_keras.data.labels import Labels, as_number, sorted_names
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
 from vit_keras.data.pillow_images import picture_sides
 from vit_keras.support.checks import is_number, is_text, listed, read_json, short
@@ -24,7 +25,6 @@ CROWD, DIFFICULT = 1, 2  # flags of objects that are not learned; 0 for all othe
 SLACK = 1e-3  # of a side, by which rounded boxes may leave a picture
 LARGEST_SHARE = 1.5  # no box in pixels has smaller numbers alone
 FLAGGED = {CROWD: ("iscrowd", "isgroupof"), DIFFICULT: ("difficult", "isdifficult")}  # columns
-AHEAD = 256  # pictures to read in advance
 OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # of `RandomIoUCrop`
 Part = tuple[float, float, float, float]  # top, left, height, and width as fractions of the sides
 WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
@@ -54,125 +54,83 @@ def known_sides(*sides: float) -> tuple[float, ...] | None:
     return sides if all(is_number(side) and side > 1 for side in sides) else None
 
 
-@dataclasses.dataclass
-class Boxes:
-    """The objects of N pictures; `boxes[i]` is the label of picture i, `(M, 6)` float32.
-
-    The rows of a label hold the class, the center x, center y, width and height as fractions of the
-    picture's sides, and a flag. Rows of class -1 are padding.
-
-    Attributes:
-        objects: The objects of each picture, `(n, 6)` float32.
-        most: M, the largest number of objects in a picture of the whole data set, at least 1.
-        sides: The height and width given in the annotations, `(N, 2)`; 0 if none are given.
-        sources: The annotation file of each picture.
-    """
-
-    objects: list[np.ndarray]
-    most: int
-    sides: np.ndarray
-    sources: list[str]
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        rows = self.objects[index]
-        return np.concatenate([rows, np.tile(FILL, (self.most - len(rows), 1))])
-
-    def part(self, rows: Iterable[int]) -> "Boxes":
-        """Returns the boxes of the pictures with the given numbers."""
-        rows = list(rows)
-        take = lambda values: [values[i] for i in rows]
-        return dataclasses.replace(
-            self, objects=take(self.objects), sides=self.sides[rows], sources=take(self.sources)
-        )
-
-    def present(self, num_classes: int) -> np.ndarray:
-        """Returns whether each picture has each class, `(N, K)` float32."""
-        numbers = np.arange(num_classes)
-        return np.stack([np.isin(numbers, rows[:, 0]) for rows in self.objects]).astype("float32")
-
-
 FILL = np.array([-1, 0, 0, 0, 0, 0], "float32")  # a row of no object
 
 
-# The boxes of a data set, the names of the classes, notes, and warnings.
-Cleaned = tuple[Boxes, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-
-
-def clean(
+def with_boxes(
+    source: Source,
+    root: str,
     pictures: Sequence[Annotated],
-    read: Callable[[int], bytes],
     names: Sequence[str] = (),
     is_sure: bool = True,
-) -> Cleaned:
-    """Cuts boxes at the edges of their pictures, and leaves out those without an area.
+) -> Source:
+    """Adds the boxes of each picture, and the names of their classes.
+
+    A label is `(M, 6)` float32, where M is the largest number of objects in a picture of the data
+    set, at least 1. Its rows hold the class, the center x, center y, width and height as fractions
+    of the picture's sides, and a flag; rows of class -1 are padding. Boxes are cut at the edges of
+    their pictures, and those without an area are left out.
 
     Args:
+        source: The pictures.
+        root: The folder of the annotation files.
         pictures: What is annotated.
-        read: Returns the bytes of a picture by its number, if its annotation gives no sides.
         names: The names of the classes; empty to sort those of the objects.
         is_sure: Whether boxes end with right and bottom. If not, the last two numbers are taken as
             width and height, unless more boxes are valid as right and bottom.
     """
-    kinds = [row[0] for p in pictures for row in p.objects]
-    names = tuple(names or sorted_names({*kinds}))
+    names = tuple(names or sorted_names({row[0] for p in pictures for row in p.objects}))
     numbers = {name: number for number, name in enumerate(names)}
+    rows = [(numbers[kind], *row) for p in pictures for kind, *row in p.objects]
+    table = np.array(rows, "float64").reshape(-1, 6)
     owner = np.repeat(np.arange(len(pictures)), [len(p.objects) for p in pictures])
-    rows = np.array([row[1:] for p in pictures for row in p.objects], "float64").reshape(-1, 5)
-    corners, notes = rows[:, :4], []
+    notes = _scale(table, owner, pictures, source.read, is_sure)
+    table, owner, warnings = _cleaned(table, owner, pictures)
+    objects = np.split(table, np.searchsorted(owner, np.arange(1, len(pictures))))
+    most = max(1, *map(len, objects))
+    padded = lambda rows: np.concatenate([rows, np.tile(FILL, (most - len(rows), 1))])
+    notes.append(
+        f"{len(table):,} objects, {(table[:, 5] > 0).sum():,} of them crowds or difficult and not "
+        f"learned; {len(objects) - len({*owner}):,} of {len(objects):,} pictures have none"
+    )
+    present = np.zeros((len(objects), len(names)), "float32")
+    present[owner, table[:, 0].astype(int)] = 1
+    sources = dict.fromkeys(picture.source for picture in pictures if picture.source)
+    annotations = [(file, os.path.join(root, file)) for file in sources]
+    files: Any = source.files
+    return dataclasses.replace(
+        source,
+        labels=Labels("boxes", names, present),
+        label_of=lambda i, sides: padded(objects[i]),
+        files=lambda indices: [*files(indices), *annotations],
+        sides=np.array([p.sides if p.sides not in (None, (1, 1)) else (0, 0) for p in pictures]),
+        notes=(*source.notes, *notes),
+        warnings=(*source.warnings, *warnings),
+    )
+
+
+def _scale(rows, owner, pictures, read, is_sure) -> list[str]:
+    """Turns columns 1 to 4 of rows `(T, 6)` into fractions of the sides; returns notes.
+
+    They become left, top, right and bottom.
+    """
+    corners, notes = rows[:, 1:5], list[str]()
     unit = np.array([p.sides or (0, 0) for p in pictures], "float64").reshape(-1, 2)
     if (unit != 1).any() and len(rows) and corners.max() < LARGEST_SHARE:
         unit[:] = 1
         notes.append("boxes are fractions of the sides, since all their numbers are small")
     unknown = np.flatnonzero((unit < 1).any(axis=1))
-    unit[unknown] = [*read_ahead(lambda i: _sides(read, i), unknown, AHEAD)] or 0
+    unit[unknown] = [*read_ahead(lambda i: _sides(read, i), unknown)] or 0
     limits = np.tile(unit[:, ::-1], 2)[owner]  # (T, 4): width, height, width, height
     if not is_sure and len(rows):
         ends = corners[:, :2] + corners[:, 2:]
         fits = (ends <= limits[:, :2] * (1 + SLACK)).all(axis=1).mean()
         if are_sizes := fits >= (corners[:, 2:] > corners[:, :2]).all(axis=1).mean():
-            corners = np.concatenate([corners[:, :2], ends], axis=1)
-        ends = "width and height" if are_sizes else "right and bottom"
-        notes.append(f"boxes are left, top, {ends}, since most lie in their pictures that way")
-    classes = np.array([numbers[kind] for kind in kinds], "float32")
-    shares = np.column_stack([classes, corners / limits, rows[:, 4]])
-    return _cleaned(pictures, names, owner, shares, notes)
-
-
-def _cleaned(pictures, names, owner, rows, notes) -> Cleaned:
-    """Makes the boxes of rows `(T, 6)`: class, left, top, right, bottom, and flag."""
-    outside = (abs(rows[:, 1:5] - 0.5) > 0.5 + SLACK).any(axis=1)
-    low, high = rows[:, 1:3].clip(0, 1), rows[:, 3:5].clip(0, 1)
-    columns = rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]
-    rows = np.concatenate(columns, axis=1).astype("float32")
-    empty = (rows[:, 3:5] <= 0).any(axis=1)
-    _, first = np.unique(np.column_stack([owner, rows]), axis=0, return_index=True)
-    again = ~empty & ~np.isin(np.arange(len(rows)), first)
-    kept = ~empty & ~again
-    if len(rows) and not kept.any():
-        raise ValueError(
-            f"Boxes must have an area in their pictures. Received: {len(rows):,} boxes "
-            f"without one, in {_named(pictures, owner)}. YOLO's coordinates are fractions of "
-            "the picture's sides; other formats use pixels"
-        )
-    objects = np.split(rows[kept], np.searchsorted(owner[kept], np.arange(1, len(pictures))))
-    warnings = [
-        f"{what} ({marked.sum():,}), in {_named(pictures, owner[marked])}"
-        for what, marked in (
-            ("boxes that leave their picture are cut at its edge", outside & ~empty),
-            ("boxes without an area in their picture are left out", empty),
-            ("boxes that are there twice count once", again),
-        )
-        if marked.any()
-    ]
-    flagged = (rows[kept, 5] > 0).sum()
-    notes.append(
-        f"{kept.sum():,} objects, {flagged:,} of them crowds or difficult and not learned; "
-        f"{sum(not len(of) for of in objects):,} of {len(pictures):,} pictures have none"
-    )
-    said = [p.sides if p.sides not in (None, (1, 1)) else (0, 0) for p in pictures]
-    sources = [picture.source for picture in pictures]
-    boxes = Boxes(objects, max(1, *map(len, objects)), np.array(said), sources)
-    return boxes, names, tuple(notes), tuple(warnings)
+            corners[:, 2:] = ends
+        said = "width and height" if are_sizes else "right and bottom"
+        notes.append(f"boxes are left, top, {said}, since most lie in their pictures that way")
+    corners /= limits
+    return notes
 
 
 def _sides(read, index) -> tuple[int, int]:
@@ -183,8 +141,33 @@ def _sides(read, index) -> tuple[int, int]:
         return (1, 1)
 
 
-def _named(pictures, owner):
-    return listed(dict.fromkeys(pictures[i].file for i in owner))
+def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns the rows `(n, 6)` that have an area and come first, their owners, and warnings."""
+    outside = (abs(rows[:, 1:5] - 0.5) > 0.5 + SLACK).any(axis=1)
+    low, high = rows[:, 1:3].clip(0, 1), rows[:, 3:5].clip(0, 1)
+    columns = rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]
+    rows = np.concatenate(columns, axis=1).astype("float32")
+    empty = (rows[:, 3:5] <= 0).any(axis=1)
+    _, first = np.unique(np.column_stack([owner, rows]), axis=0, return_index=True)
+    again = ~empty & ~np.isin(np.arange(len(rows)), first)
+    kept = ~empty & ~again
+    named = lambda marked: listed(dict.fromkeys(pictures[i].file for i in owner[marked]))
+    if len(rows) and not kept.any():
+        raise ValueError(
+            f"Boxes must have an area in their pictures. Received: {len(rows):,} boxes "
+            f"without one, in {named(empty)}. YOLO's coordinates are fractions of the picture's "
+            "sides; other formats use pixels"
+        )
+    warnings = [
+        f"{what} ({marked.sum():,}), in {named(marked)}"
+        for what, marked in (
+            ("boxes that leave their picture are cut at its edge", outside & ~empty),
+            ("boxes without an area in their picture are left out", empty),
+            ("boxes that are there twice count once", again),
+        )
+        if marked.any()
+    ]
+    return rows[kept], owner[kept], warnings
 
 
 def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Generator) -> Window:
@@ -243,6 +226,7 @@ CODE_IN_XML = re.compile(rb"<!DOCTYPE|<!ENTITY|\0", re.IGNORECASE)  # zeros are 
 COCO_FIELDS = rb'"(images|annotations|categories)"\s*:\s*\['
 VOC_TAGS = ("name", "difficult", *(f"bndbox/{edge}" for edge in ("xmin", "ymin", "xmax", "ymax")))
 REMEDY = "Repair it, or write it again"
+IMAGES, LABELS = f"{os.sep}images{os.sep}", f"{os.sep}labels{os.sep}"  # YOLO's folders
 
 Annotations = tuple[list[Annotated], tuple[str, ...]]  # pictures, and names if files order them
 
@@ -309,7 +293,8 @@ def _yolo(root, files) -> Annotations:
     pictures, names = [], tuple(map(str, names))
     for split in ("train", "val", "test"):
         for picture in _yolo_pictures(root, content, split):
-            source = _yolo_labels(picture)
+            before, images, after = os.path.splitext(picture)[0].rpartition(IMAGES)
+            source = f"{before}{images and LABELS}{after}.txt"  # or beside the picture
             objects = _yolo_objects(source, names) if os.path.isfile(source) else []
             file, beside = (os.path.relpath(path, root) for path in (picture, source))
             pictures.append(Annotated(file, beside, split, objects))
@@ -330,12 +315,6 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
                     yield os.path.normpath(os.path.join(os.path.dirname(place), line.strip()))
         else:
             yield from expand_argument(place)
-
-
-def _yolo_labels(picture: str) -> str:
-    """Returns a picture's label file: in the folder labels beside images, or beside the picture."""
-    before, images, after = os.path.splitext(picture)[0].rpartition(f"{os.sep}images{os.sep}")
-    return f"{before}{images and f'{os.sep}labels{os.sep}'}{after}.txt"
 
 
 def _yolo_objects(path, names) -> list[tuple]:
@@ -364,20 +343,20 @@ def _yolo_objects(path, names) -> list[tuple]:
 
 
 # The fields of COCO's records that are read, and their types.
-COCO: dict[str, dict[str, tuple[type, ...]]] = {
-    "images": {"id": (int, str), "file_name": (str,)},
-    "categories": {"id": (int,), "name": (str,)},
-    "annotations": {"image_id": (int, str), "category_id": (int,), "bbox": (list,)},
+COCO: dict[str, dict[str, Any]] = {
+    "categories": {"id": int, "name": str},
+    "images": {"id": int | str, "file_name": str},
+    "annotations": {"image_id": int | str, "category_id": int, "bbox": list},
 }
-COCO_NAMES = {*COCO, *(name for row in COCO.values() for name in row)}
-COCO_NAMES |= {"height", "width", "iscrowd"}
+COCO_NAMES = {*COCO, *itertools.chain(*COCO.values()), "height", "width", "iscrowd"}
 
 
 def _coco(root, files) -> Annotations:
     instances = [file for file in files if os.path.basename(file).startswith("instances")]
     pictures, names, place = list[Annotated](), tuple[str, ...](), PictureFiles(root)
     for file in instances or files:
-        images, categories, rows = _coco_records(file)
+        content = read_json(file, dict, REMEDY, LARGEST_COCO_BYTES, COCO_NAMES)
+        categories, images, rows = (_coco_records(file, content, field) for field in COCO)
         kinds = {kind["id"]: kind["name"] for kind in categories}
         objects: dict[Any, list[tuple]] = {image["id"]: [] for image in images}
         of_file = tuple(kinds[key] for key in sorted(kinds))
@@ -388,8 +367,17 @@ def _coco(root, files) -> Annotations:
                 f"in all files. Received: {file!r} with {short(categories)}"
             )
         for number, row in enumerate(rows):
-            item = _coco_object(row, kinds, objects, f"annotations[{number}] of {file!r}")
-            objects[row["image_id"]].append(item)
+            image, kind, box = (row[key] for key in COCO["annotations"])
+            is_known = image in objects and kind in kinds
+            if not is_known or len(box) != 4 or not all(map(is_number, box)):
+                raise ValueError(
+                    f"annotations[{number}] of {file!r} must have the ids of an image and of a "
+                    "category, and four finite numbers as bbox. Received: "
+                    f"{short([image, kind, box])}"
+                )
+            left, top, width, height = box
+            flag = CROWD if row.get("iscrowd") else 0
+            objects[image].append((kinds[kind], left, top, left + width, top + height, flag))
         names, source, picture = of_file, os.path.relpath(file, root), ""
         split = split_in(source)
         for image in images:
@@ -400,31 +388,16 @@ def _coco(root, files) -> Annotations:
     return pictures, names
 
 
-def _coco_records(file) -> list[list[dict]]:
-    """Returns the lists of COCO's file after a check of their types."""
-    content = read_json(file, dict, REMEDY, LARGEST_COCO_BYTES, COCO_NAMES)
-    for field, types in COCO.items():
-        rows = content.get(field)
-        for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
-            fits = isinstance(row, dict) and all(isinstance(row.get(k), types[k]) for k in types)
-            if not fits:
-                raise ValueError(
-                    f"{field}[{number}] of {file!r} must be an object with {', '.join(types)}. "
-                    f"Received: {short(row)}"
-                )
-    return [content[field] for field in COCO]
-
-
-def _coco_object(row, kinds, objects, where) -> tuple:
-    box, is_known = row["bbox"], row["image_id"] in objects and row["category_id"] in kinds
-    if not is_known or len(box) != 4 or not all(map(is_number, box)):
-        raise ValueError(
-            f"{where} must have the ids of an image and of a category, and four finite numbers as "
-            f"bbox. Received: {short([row[key] for key in COCO['annotations']])}"
-        )
-    left, top, width, height = box
-    flag = CROWD if row.get("iscrowd") else 0
-    return kinds[row["category_id"]], left, top, left + width, top + height, flag
+def _coco_records(file, content, field) -> list[dict]:
+    """Returns a list of COCO's file after a check of its types."""
+    rows, types = content.get(field), COCO[field]
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+        if not isinstance(row, dict) or not all(isinstance(row.get(k), types[k]) for k in types):
+            raise ValueError(
+                f"{field}[{number}] of {file!r} must be an object with {', '.join(types)}. "
+                f"Received: {short(row)}"
+            )
+    return rows
 
 
 def _picture(files: PictureFiles, source, split, beside, *names) -> str:

@@ -262,7 +262,7 @@ class Split:
 
         Returns:
             The image, `(H, W, C)` of uint8, uint16, or float32, and the label: a scalar int32,
-            `(K,)` float32, a mask `(H, W)` uint8, or boxes `(M, 6)` float32: see `Boxes`.
+            `(K,)` float32, a mask `(H, W)` uint8, or boxes `(M, 6)` float32: see `with_boxes`.
 
         Raises:
             UnreadableImageError: If an unreadable image stops the run, or if none is readable.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import Annotated, clean, holds_boxes, read_boxes
+from vit_keras.data.boxes import holds_boxes, read_boxes, with_boxes
 from vit_keras.data.dataset import (
     HELD_OUT,
     SPLITS,
@@ -22,7 +22,7 @@ from vit_keras.data.dataset import (
 )
 from vit_keras.data.held_out import open_source, path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
-from vit_keras.data.masks import find_masks, holds_masks, levels_in, mask_code, mask_reader
+from vit_keras.data.masks import find_masks, holds_masks, with_masks
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
@@ -87,43 +87,6 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     return Labels("classes", tuple(names), np.searchsorted(names, texts).astype("int32"))
 
 
-def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
-    """Adds the mask of each picture, relative to the root, and the meaning of its pixels."""
-    places = [os.path.join(root, mask) for mask in masks]
-    code = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
-    values = lambda: levels_in(places, code)[:, : len(code.names)]
-    pictures: Any = source.files
-    return dataclasses.replace(
-        source,
-        labels=Labels("masks", code.names, values),
-        label_of=mask_reader(source.name_of, places, code),
-        files=lambda indices: [*pictures(indices), *((masks[i], places[i]) for i in indices)],
-    )
-
-
-def with_boxes(
-    source: Source,
-    root: str,
-    pictures: Sequence[Annotated],
-    names: Sequence[str] = (),
-    is_sure: bool = True,
-) -> Source:
-    """Adds the boxes of each picture, and the names of their classes: see `clean`."""
-    boxes, names, notes, warnings = clean(pictures, source.read, names, is_sure)
-    sources = filter(None, dict.fromkeys(boxes.sources))
-    annotations = [(file, os.path.join(root, file)) for file in sources]
-    files: Any = source.files
-    return dataclasses.replace(
-        source,
-        labels=Labels("boxes", names, boxes.present(len(names))),
-        label_of=lambda i, sides: boxes[i],
-        files=lambda indices: [*files(indices), *annotations],
-        sides=boxes.sides,
-        notes=(*source.notes, *notes),
-        warnings=(*source.warnings, *warnings),
-    )
-
-
 def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Dataset:
     """Opens picture files as a data set: see `open_source`.
 
@@ -132,7 +95,8 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
     """
     dataset = open_source(source, config, labeled)
     names, kind = dataset.class_names, dataset.kind
-    if broken := [name for name in names if not is_one_line(name) or not name]:
+    controls = lambda name: {*map(unicodedata.category, name)} & {"Cc", "Cs", "Zl", "Zp"}
+    if broken := [name for name in names if not name or controls(name)]:
         raise ValueError(
             f"The name of a class must be text on one line. Received: {broken[:5]} in "
             f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
@@ -149,11 +113,6 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
             "add training images"
         )
     return dataset
-
-
-def is_one_line(name: str) -> bool:
-    """Whether a name is text without line breaks and control characters."""
-    return not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in name)
 
 
 def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
@@ -184,10 +143,11 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
     classless = layout.problems or layout.loose or len(layout.classes) < least
     if config.label_pattern or (classless and not labeled):
         of_splits = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
-        files, splits = _in_order(path, of_splits)
-        pattern = config.label_pattern
-        labels = labels_in_names(files, pattern) if pattern else no_labels(len(files))
-        return open_files(_source(path, files, labels, splits), config)
+        rows = _in_order(path, of_splits)
+        files, pattern = [file for file, _ in rows], config.label_pattern
+        return open_files(
+            _source(path, rows, labels_in_names(files, pattern) if pattern else None), config
+        )
     if layout.problems:
         raise ValueError(layout.problems[0])
     folders = {split: _linked(layout, split) for split in layout.roots}
@@ -196,27 +156,27 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         task = "labels" if several else "classes"
     if task == "classes":
         folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
-    files, splits = _in_order(path, folders)
-    names = layout.classes
-    classes = [folders[split][os.path.join(path, file)] for split, file in zip(splits, files)]
+    rows, names = _in_order(path, folders), layout.classes
+    classes = [folders[split][os.path.join(path, file)] for file, split in rows]
     if task == "classes":
         numbers = {name: k for k, name in enumerate(names)}
         values: list = [numbers[name] for (name,) in classes]
     else:
         values = [np.isin(names, of) for of in classes]
     labels = Labels(task, tuple(names), as_labels(values))
-    return open_files(_source(path, files, labels, splits), config)
+    return open_files(_source(path, rows, labels), config)
 
 
-def _source(path, files, labels, splits) -> Source:
-    return file_source(f"folder:{path}", path, files, labels, splits, lacks="no folder test")
-
-
-def _in_order(path, of_splits) -> tuple[list[str], list[str]]:
-    """Returns files and their splits in an order that follows from the files' names alone."""
+def _in_order(path, of_splits) -> list[tuple[str, str]]:
+    """Returns files with their splits in an order that follows from the files' names alone."""
     order = lambda images: sorted((os.path.relpath(i, path) for i in images), key=path_hash)
-    rows = [(image, split) for split, images in of_splits.items() for image in order(images)]
-    return [image for image, _ in rows], [split for _, split in rows]
+    return [(image, split) for split, images in of_splits.items() for image in order(images)]
+
+
+def _source(path, rows, labels=None) -> Source:
+    files, splits = zip(*rows)
+    labels = labels or no_labels(len(files))
+    return file_source(f"folder:{path}", path, files, labels, splits, lacks="no folder test")
 
 
 def _with_masks(path, config) -> Source:
@@ -224,23 +184,21 @@ def _with_masks(path, config) -> Source:
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
     roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
     pairs = {split: dict(find_masks(root)) for split, root in roots.items()}
-    relative = lambda file: os.path.relpath(file, path)
-    masks = {relative(i): relative(mask) for of in pairs.values() for i, mask in of.items()}
-    files, splits = _in_order(path, pairs)
-    source = _source(path, files, no_labels(len(files)), splits)
-    return with_masks(source, path, [masks[image] for image in files], config)
+    rows = _in_order(path, pairs)
+    masks = [pairs[split][os.path.join(path, image)] for image, split in rows]
+    masks = [os.path.relpath(mask, path) for mask in masks]
+    return with_masks(_source(path, rows), path, masks, config)
 
 
 def _with_boxes(path) -> Source:
     """Returns the source of annotated pictures."""
     pictures, names = read_boxes(path)
-    known = {(picture.split, picture.file): picture for picture in pictures}
+    known = {(picture.file, picture.split): picture for picture in pictures}
     of_split: dict[str, list[str]] = {}
-    for split, file in known:
+    for file, split in known:
         of_split.setdefault(split, []).append(os.path.join(path, file))
-    files, splits = _in_order(path, of_split)
-    source = _source(path, files, no_labels(len(files)), splits)
-    return with_boxes(source, path, [known[key] for key in zip(splits, files)], names)
+    rows = _in_order(path, of_split)
+    return with_boxes(_source(path, rows), path, [known[row] for row in rows], names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,21 +278,13 @@ def _roots(path, names):
     """Returns the folder of each split, train first; without one, train is `path`."""
     known = {split_name(name): name for name in names if split_name(name) in SPLITS}
     others = set(names) - set(known.values())
-    if "train" not in known:
-        known = {
-            split: name
-            for split, name in known.items()
-            if _holds_classes(os.path.join(path, name), others)
-        }
+    if "train" not in known:  # then a folder of this name may be a class
+        inside = {split: {*_subfolders(os.path.join(path, name))} for split, name in known.items()}
+        are_classes = lambda names: names and (names <= others or not others)
+        known = {split: name for split, name in known.items() if are_classes(inside[split])}
     held_out = {name: os.path.join(path, known[name]) for name in HELD_OUT if name in known}
     train = os.path.join(path, known["train"]) if "train" in known else path
     return {"train": train, **held_out}
-
-
-def _holds_classes(folder, classes):
-    """Whether all folders in `folder` are classes; without classes, whether it has any folders."""
-    names = set(_subfolders(folder))
-    return bool(names) and (names <= classes or not classes)
 
 
 def _subfolders(path):

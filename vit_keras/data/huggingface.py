@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
+from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
 from vit_keras.data.dataset import Dataset, Source, in_sequence, read_file
-from vit_keras.data.files import with_boxes
 from vit_keras.data.held_out import open_source
 from vit_keras.data.labels import Labels, no_labels, read_labels, text_of
 from vit_keras.support import extras

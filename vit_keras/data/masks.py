@@ -3,14 +3,16 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import WholeFault, read_file
+from vit_keras.data.dataset import Source, WholeFault, read_file
+from vit_keras.data.labels import Labels
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
-from vit_keras.data.pillow_images import SUFFIXES, open_encoded
+from vit_keras.data.pillow_images import open_encoded
 from vit_keras.support.checks import listed
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import VOID
@@ -23,26 +25,23 @@ LOSSY = ("JPEG", "MPO", "WEBP", "HEIF", "AVIF")  # formats that change levels
 COLOR = re.compile(
     r"#[0-9a-f]{6}\b|(?<!\d)\d{1,3}[\s,;]+\d{1,3}[\s,;]+\d{1,3}(?!\d)", re.IGNORECASE
 )
-AHEAD = 256  # masks to read in advance
 SHOWN = 8  # levels or colors that a message names
 
 
-@dataclasses.dataclass(frozen=True)
-class MaskCode:
+class MaskCode(NamedTuple):
     """The meaning of the pixels of masks.
 
     Attributes:
         names: The names of the K classes.
-        values: The level of each class, or its color as a number 0xRRGGBB; None if levels are the
-            numbers.
-        has_colors: Whether `values` are colors.
+        numbers: The number of the class of each level, or of each color as 0xRRGGBB.
+        has_colors: Whether pixels are colors.
     """
 
     names: tuple[str, ...]
-    values: tuple[int, ...] | None = None
+    numbers: dict[int, int]
     has_colors: bool = False
 
-    def __call__(self, data: bytes) -> np.ndarray:
+    def classes_in(self, data: bytes) -> np.ndarray:
         """Reads the bytes of a mask.
 
         Returns:
@@ -52,18 +51,15 @@ class MaskCode:
             ValueError: The file format loses levels, or a color or level is not a class.
             OSError: The file is not a complete picture.
         """
-        known = self.values or range(len(self.names))
-        numbers = {value: k for k, value in enumerate(known)}
-        if not self.has_colors:
-            numbers.setdefault(VOID, VOID)
+        known = self.numbers if self.has_colors else {VOID: VOID} | self.numbers
         values, places = np.unique(pixel_values(data, self.has_colors), return_inverse=True)
-        if wrong := [value for value in values.tolist() if value not in numbers]:
+        if wrong := [value for value in values.tolist() if value not in known]:
             what = "colors" if self.has_colors else f"levels, without {VOID} for no class,"
             raise ValueError(
-                f"the {what} of a mask must be {_listed(known, self.has_colors)}; it holds "
+                f"the {what} of a mask must be {_listed(self.numbers, self.has_colors)}; it holds "
                 f"{_listed(wrong, self.has_colors)}"
             )
-        return np.array([numbers[v] for v in values.tolist()], "uint8")[places]
+        return np.array([known[v] for v in values.tolist()], "uint8")[places]
 
 
 def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
@@ -110,18 +106,18 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
         ValueError: If these contradict each other, or if levels have gaps; the message names them.
     """
     names, colors = _named_classes(os.path.join(root, NAMES))
-    colors = tuple(_number_of(color) for color in config.mask_colors) or colors
+    colors = tuple(map(_number_of, config.mask_colors)) or colors
     values = tuple(map(int, config.mask_values)) or colors
-    if not names and not values:
-        names = tuple(map(str, range(_count_levels(root, masks))))
-    names = names or tuple(_listed([v], not config.mask_values) for v in values)
-    if values and (len(values) != len(names) or len({*values}) < len(values)):
+    has_colors = bool(values) and not config.mask_values
+    if not values:
+        values = tuple(range(len(names) or _count_levels(root, masks)))
+    names = names or tuple(_listed([value], has_colors) for value in values)
+    if not len({*values}) == len(values) == len(names):
         raise ValueError(
-            "Each class needs its own level or color. Received: "
-            f"{len(values)} of them, {_listed(values, not config.mask_values)}, for the classes "
-            f"{list(names)[:SHOWN]}"
+            f"Each class needs its own level or color. Received: {len(values)} of them, "
+            f"{_listed(values, has_colors)}, for the classes {list(names)[:SHOWN]}"
         )
-    return MaskCode(names, values or None, bool(values) and not config.mask_values)
+    return MaskCode(names, {value: k for k, value in enumerate(values)}, has_colors)
 
 
 def _number_of(color) -> int:
@@ -141,15 +137,11 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
         return (), ()
     with open(file, encoding="utf-8-sig") as opened:
         lines = [line.strip() for line in opened if line.strip()]
-    matches = [COLOR.search(line) for line in lines]
+    found = [match[0] for line in lines if (match := COLOR.search(line))]
     colors: tuple[int, ...] = ()
-    if lines and all(matches):
-        colors = tuple(_number_of(match[0]) for match in matches if match)
-        lines = [
-            COLOR.sub("", line).strip(" \t,;:=") or match[0]
-            for line, match in zip(lines, matches)
-            if match
-        ]
+    if len(found) == len(lines):
+        colors = tuple(map(_number_of, found))
+        lines = [COLOR.sub("", row).strip(" \t,;:=") or of for row, of in zip(lines, found)]
     if len({*lines}) < len(lines) or not 0 < len(lines) <= VOID:
         raise ValueError(
             f"{file!r} must name up to {VOID} classes, each once and on its own line. "
@@ -185,36 +177,42 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
         present = np.zeros(256, "float32")
         try:
             data = read_file(path)
-            seen = np.unique(code(data) if code else pixel_values(data))
+            seen = np.unique(code.classes_in(data) if code else pixel_values(data))
             present[seen[seen < 256]] = 1
         except (OSError, ValueError, SyntaxError):
             pass  # whatever reads the picture reports that
         return present
 
-    return np.stack([*read_ahead(look, masks, AHEAD)])
+    return np.stack([*read_ahead(look, masks)])
 
 
-def mask_reader(
-    name_of: Callable[[int], str], masks: Sequence[str], code: MaskCode
-) -> Callable[[int, tuple[int, int]], np.ndarray]:
-    """Returns a function from a picture's index and its sides to its mask, `(H, W)` uint8."""
+def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
+    """Adds the mask of each picture, relative to the root, and the meaning of its pixels."""
+    places = [os.path.join(root, mask) for mask in masks]
+    code = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
+    pictures: Any = source.files
 
     def read(index, sides):
         try:
-            mask = code(read_file(masks[index]))
+            mask = code.classes_in(read_file(places[index]))
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
-            raise WholeFault(f"{masks[index]!r} cannot be read as a mask ({reason})") from error
+            raise WholeFault(f"{places[index]!r} cannot be read as a mask ({reason})") from error
         if mask.shape != sides:
             (height, width), (rows, columns) = sides, mask.shape
             raise WholeFault(
                 "A picture and its mask must have the same size. Received: "
-                f"{name_of(index)!r} with {width}x{height} pixels and {masks[index]!r} with "
-                f"{columns}x{rows}"
+                f"{source.name_of(index)!r} with {width}x{height} pixels and {places[index]!r} "
+                f"with {columns}x{rows}"
             )
         return mask
 
-    return read
+    return dataclasses.replace(
+        source,
+        labels=Labels("masks", code.names, lambda: levels_in(places, code)[:, : len(code.names)]),
+        label_of=read,
+        files=lambda indices: [*pictures(indices), *((masks[i], places[i]) for i in indices)],
+    )
 
 
 def holds_masks(path: str) -> bool:
@@ -278,14 +276,13 @@ def find_masks(root: str) -> list[tuple[str, str]]:
             f"beside a.jpg. Received: {root!r} without {' and '.join(missing)}"
         )
     masks = {named.get(stem, stem): path for stem, path in masks.items()}
-    if alone := sorted(images.keys() ^ masks.keys()):
+    alone = sorted(images.keys() ^ masks.keys())
+    if alone or not images:
         raise ValueError(
-            "Every picture needs a mask of the same name, and every mask a picture. "
-            f"Received: {root!r} with {len(alone)} that lack the other, such as {alone[:5]}"
+            "Every picture needs a mask of the same name, and every mask a picture. Received: "
+            f"{root!r} with {len(images)} pictures, and {len(alone)} files that lack the other, "
+            f"such as {alone[:5]}"
         )
-    if not images:
-        kinds = ", ".join(SUFFIXES)
-        raise ValueError(f"{folders[0]!r} must contain pictures ({kinds}). Received: none")
     return [(images[stem], masks[stem]) for stem in images]
 
 

@@ -11,16 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import FLAGGED, Annotated, known_sides
+from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
 from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
 from vit_keras.data.dataset import Dataset, split_name
-from vit_keras.data.files import (
-    file_source,
-    labels_in_names,
-    open_files,
-    with_boxes,
-    with_masks,
-)
+from vit_keras.data.files import file_source, labels_in_names, open_files
 from vit_keras.data.labels import (
     EMPTY,
     YES_OR_NO,
@@ -31,6 +25,7 @@ from vit_keras.data.labels import (
     read_labels,
     text_of,
 )
+from vit_keras.data.masks import with_masks
 from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras

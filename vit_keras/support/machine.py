@@ -101,7 +101,7 @@ MOST_THREADS = 8  # each may hold a large photograph
 
 
 def read_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], ahead: int
+    function: Callable[[Item], Result], items: Iterable[Item], ahead: int = 256
 ) -> Generator[Result, None, None]:
     """Yields `function(item)` for each item in order, computed in threads before it is needed.
 
