@@ -186,7 +186,7 @@ RUNS = [
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
     (lambda: SGD(layer_decay=0.5), "Give `layer_decay` together with `num_layers`"),
     (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of"),
-    (lambda: data.load("vtab:dt", 3), "`vtab:` must be followed by one of caltech101, .*vtab:dt"),
+    (lambda: data.load("vtab:dt", 3), "`vtab` must be one of 'caltech101', .*vtab='dt'"),
     (lambda: plan({"device": "h1000"}), "`device` must be one of 'a100', 'h100', .*'h1000'"),
     (lambda: plan({"devices": 3}), "`batch` must be a multiple of the devices.*devices=3"),
     (lambda: plan({}, lora=LoraConfig(rank=4)), "`lora.rank` must be null with a plan"),

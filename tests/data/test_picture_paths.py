@@ -77,9 +77,9 @@ def test_a_pattern_finds_names_that_look_like_patterns(here):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("nowhere.jpg", r"no picture and no folder at 'nowhere\.jpg'"),
-        ("*.txt", r"pattern must match pictures .*'\*\.txt', with none"),
-        ("empty", r"must hold pictures .*\.jpg.*\. Received: 'empty', with none"),
+        ("nowhere.jpg", r"No such file or directory: 'nowhere\.jpg'"),
+        ("*.txt", r"pattern must lead to pictures .*\.jpg.*'\*\.txt', with none"),
+        ("empty", r"must lead to pictures .*\. Received: 'empty', with none"),
     ],
 )
 def test_what_holds_no_picture_is_named(here, argument, message):

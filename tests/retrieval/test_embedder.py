@@ -170,7 +170,7 @@ def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch):
     pathlib.Path("digits").mkdir()
     with pytest.raises(ValueError, match=r"must hold .*Received: 'digits', with none"):
         paths("digits")
-    with pytest.raises(FileNotFoundError, match="no picture and no folder at 'nowhere'"):
+    with pytest.raises(FileNotFoundError, match="No such file or directory: 'nowhere'"):
         paths("nowhere")
     os.rename("photos/cat", "cat")
     assert len(paths("photos")) == 1

@@ -272,13 +272,22 @@ class Split:
 
     def picture(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `example` does, but returns the image as `cropping` describes it."""
+        names = self.unreadable.names
         while True:
             try:
                 return self.decoded(index)
             except (ImportError, MemoryError):
                 raise
+            except UnreachableError as error:  # no other picture may replace it
+                self.unreadable.fail(str(error))
             except Exception as error:  # file libraries raise their own errors
-                index = self._skip(index, error)
+                self.unreadable.add(self.name(index), self.fault(index, error))
+            if len(names) >= len(self) and all(self.name(i) in names for i in range(len(self))):
+                self.unreadable.fail(
+                    f"At least one image must be readable. None of {len(self)} images can be "
+                    f"read, such as {self.name(index)}"
+                )
+            index = (index + 1) % len(self)
 
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `picture` does, but raises errors for unreadable images."""
@@ -297,21 +306,6 @@ class Split:
         if isinstance(error, WholeFault):
             return str(error)
         return unreadable_message(repr(self.name(index)), str(error) or type(error).__name__)
-
-    def _skip(self, index, error):
-        """Records an unreadable image, and returns the next index."""
-        name, unreadable = self.name(index), self.unreadable
-        if isinstance(error, UnreachableError):  # no other picture may replace it
-            unreadable.fail(str(error))
-        unreadable.add(name, self.fault(index, error))
-        if len(unreadable.names) >= len(self) and all(
-            self.name(i) in unreadable.names for i in range(len(self))
-        ):
-            unreadable.fail(
-                f"At least one image must be readable. None of {len(self)} images can be read, "
-                f"such as {name}"
-            )
-        return (index + 1) % len(self)
 
 
 def joined(first: Split, second: Split) -> Split:

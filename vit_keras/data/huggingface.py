@@ -1,6 +1,7 @@
 """`hf:NAME`: data sets of the Hugging Face Hub, read by index with the library `datasets`."""
 
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -157,36 +158,24 @@ def _annotated(rows, column, name_of) -> tuple[list[Annotated], Sequence[str]]:
     kind = next((field for field in KINDS if field in fields), "")
     order = getattr(_element(fields.get(kind)), "names", ())
     for i, (cell, *said) in enumerate(zip(*(_cells(rows, c) for c in (column, *sides)))):
-        objects = [_object(name_of(i), item, kind, order) for item in _items(name_of(i), cell)]
-        pictures.append(Annotated(name_of(i), "", "", objects, known_sides(*said or (0,))))
+        where, items, objects = name_of(i), cell or [], list[tuple]()
+        if isinstance(items, dict):  # a record of lists
+            lists = (values or [] for values in items.values())
+            items = [dict(zip(items, values)) for values in itertools.zip_longest(*lists)]
+        for item in filter(None, items):
+            box, value = item["bbox"] or [], item.get(kind)
+            if order and isinstance(value, int):
+                value = order[value] if value in range(len(order)) else None
+            if len(box) != 4 or not all(map(is_number, box)) or value is None:
+                raise ValueError(
+                    "An object must have a class and four numbers in bbox. Received: "
+                    f"{short(item)} in {where}"
+                )
+            flat = {key.replace("_", "").lower(): value for key, value in item.items()}
+            flags = (flag for flag, names in FLAGGED.items() for name in names if flat.get(name))
+            objects.append((str(text_of(value)), *box, next(flags, 0)))
+        pictures.append(Annotated(where, "", "", objects, known_sides(*said or (0,))))
     return pictures, order
-
-
-def _items(where, cell) -> list[dict]:
-    """Returns the objects in a cell, which is a list of records or a record of lists."""
-    if isinstance(cell, list):
-        return [item for item in cell if item]
-    columns = {key: values or [] for key, values in (cell or {}).items()}
-    if len({*map(len, columns.values())}) > 1:
-        raise ValueError(
-            f"The lists of objects must have equal lengths. Received: {short(cell)} in {where}"
-        )
-    return [dict(zip(columns, values)) for values in zip(*columns.values())]
-
-
-def _object(where, item, kind, order) -> tuple:
-    """Returns the class, the four numbers, and the flag of an object."""
-    box, value = item["bbox"] or [], item.get(kind)
-    if order and isinstance(value, int):
-        value = order[value] if value in range(len(order)) else None
-    if len(box) != 4 or not all(map(is_number, box)) or value is None:
-        raise ValueError(
-            "An object must have a class and four numbers in bbox. Received: "
-            f"{short(item)} in {where}"
-        )
-    flat = {key.replace("_", "").lower(): value for key, value in item.items()}
-    flags = (flag for flag, names in FLAGGED.items() for name in names if flat.get(name))
-    return str(text_of(value)), *box, next(flags, 0)
 
 
 def _pictures(rows, image) -> Callable[[int], bytes]:
@@ -195,10 +184,7 @@ def _pictures(rows, image) -> Callable[[int], bytes]:
 
     def picture(i):
         value = pictures[i][image] or {}
-        if value.get("bytes") is not None:
-            return value["bytes"]
-        if not value.get("path"):
-            raise ValueError("the row has no picture")
-        return read_file(value["path"])
+        held = value.get("bytes")
+        return read_file(value.get("path") or "") if held is None else held
 
     return picture

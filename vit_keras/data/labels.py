@@ -1,5 +1,6 @@
 """Reads columns of labels; defines how to count, divide and learn each kind."""
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
@@ -218,11 +219,15 @@ def read_labels(
     unknown = {*config.unknown}  # type: ignore[misc]
     known = lambda text: text if isinstance(text, list) or text not in unknown else None
     values = {name: [known(text_of(cell)) for cell in cells] for name, cells in columns.items()}
-    if task != "auto":
-        return READERS[task](where, values, config, order)
-    kind, why = _guess(values, config)
-    labels = READERS[kind](where, values, config, order)
-    return labels._replace(notes=(*labels.notes, f"task: {kind}, since {why}"))
+    kind, why = (task, "") if task in CELLS else _guess(values, config)
+    if len(values) == 1 and kind == "classes":
+        labels = _classes(where, values, config, order)
+    elif len(values) == 1 and kind == "labels":
+        labels = _lists(values, config, order)
+    else:
+        table = _numeric(where, values, kind)
+        labels = Labels(kind, (*values,), table if kind != "classes" else _ones(where, table))
+    return labels._replace(notes=(*labels.notes, f"task: {kind}, since {why}")) if why else labels
 
 
 def _guess(values, config):
@@ -243,7 +248,7 @@ def _guess(values, config):
         return "classes", what
     other = next((row for row in cells if row[2].casefold() not in YES_OR_NO), None)
     if other is None:
-        ones = _numeric("", values, "", YES_OR_NO.get).sum(axis=1)
+        ones = _numeric("", values, "labels").sum(axis=1)
         hint = "; each row has exactly one 1, so --task classes makes classes of them"
         return "labels", f"{column} hold 0 and 1" + (hint if (ones == 1).all() else "")
     name, row, cell = other
@@ -273,9 +278,15 @@ def as_number(text: str) -> float | None:
     return number if np.isfinite(number) and "_" not in text else None
 
 
+# What several columns, or a column of numbers, hold in each row, and how it is read.
+CELLS: dict[str, tuple[str, Callable[[str], float | None]]] = {
+    "classes": ("0 or 1", YES_OR_NO.get),
+    "labels": ("0, 1 or nothing", YES_OR_NO.get),
+    "numbers": ("a number or nothing", as_number),
+}
+
+
 def _classes(where, values, config, order):
-    if len(values) > 1:
-        return _one_of_columns(where, values)
     ((column, cells),) = values.items()
     check_filled(where, column, ["?" if c is None and config.unknown else c for c in cells])
     texts = {*cells} - {None}
@@ -302,17 +313,16 @@ def sorted_names(texts: Collection[str]) -> list[str]:
     return sorted(texts, key=int if all(map(WHOLE.fullmatch, texts)) else str)
 
 
-def _one_of_columns(where, values):
-    """Reads classes from one column per class; each row has exactly one 1."""
-    table = _numeric(where, values, "0 or 1", YES_OR_NO.get)
+def _ones(where, table):
+    """Returns the number of the only column that is 1 in each row."""
     if len(wrong := np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))):
         raise ValueError(
             f"Classes come from one column, or from columns of which exactly one is 1 in each row. "
-            f"Received: data.label_columns={list(values)} for {where!r}, and {len(wrong):,} rows "
-            f"that have none or several, such as row {wrong[0] + 1}. Give one column, or "
-            "--task labels or --task numbers"
+            f"Received: {where!r} with {len(wrong):,} rows that have none or several, such as row "
+            f"{wrong[0] + 1}. Give one column in data.label_columns, or --task labels or --task "
+            "numbers"
         )
-    return Labels("classes", tuple(values), table.argmax(axis=1).astype("int32"))
+    return table.argmax(axis=1).astype("int32")
 
 
 def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
@@ -325,13 +335,12 @@ def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
         )
 
 
-def _labels(where, values, config, order):
-    if len(values) > 1:
-        table = _numeric(where, values, "0, 1 or nothing", YES_OR_NO.get)
-        return Labels("labels", tuple(values), table)
+def _lists(values, config, order):
+    """Reads labels from a column of lists, or of texts with several labels; None is unknown."""
     ((_, cells),) = values.items()
-    sets = [_names_in(cell, config.label_separator) for cell in cells]
-    names = order or sorted({name for present in sets if present is not None for name in present})
+    split = lambda cell: cell.split(config.label_separator) if isinstance(cell, str) else cell
+    sets = [None if cell is None else {*map(text_of, split(cell))} - {"", None} for cell in cells]
+    names = order or sorted({*itertools.chain.from_iterable(filter(None, sets))})
     columns = {name: k for k, name in enumerate(names)}
     table = np.zeros((len(sets), len(names)), "float32")
     for row, present in zip(table, sets):
@@ -342,24 +351,10 @@ def _labels(where, values, config, order):
     return Labels("labels", tuple(names), table)
 
 
-def _names_in(cell, separator):
-    """Returns the labels in a cell; None if they are unknown."""
-    if cell is None:
-        return None
-    members = cell if isinstance(cell, list) else cell.split(separator)
-    return {text_of(member) for member in members} - {"", None}
-
-
-def _numbers(where, values, config, order):
-    return Labels(
-        "numbers", tuple(values), _numeric(where, values, "a number or nothing", as_number)
-    )
-
-
-def _numeric(where, values, rule, parse):
+def _numeric(where, values, kind):
     """Returns the columns as `(N, K)` float32, with NaN for empty cells."""
     table = np.full((len(next(iter(values.values()))), len(values)), np.nan, "float32")
-    columns = {name: k for k, name in enumerate(values)}
+    columns, (rule, parse) = {name: k for k, name in enumerate(values)}, CELLS[kind]
     for name, row, cell in _known(values):
         number = None if isinstance(cell, list) else parse(cell.casefold())
         if number is None:
@@ -370,10 +365,3 @@ def _numeric(where, values, rule, parse):
             )
         table[row, columns[name]] = number
     return table
-
-
-READERS: dict[str, Callable[..., Labels]] = {
-    "classes": _classes,
-    "labels": _labels,
-    "numbers": _numbers,
-}

@@ -63,19 +63,18 @@ def expand_argument(argument: str) -> Iterator[str]:
         FileNotFoundError, PermissionError, ValueError: As for `expand_pictures`; PermissionError
             may come after some paths.
     """
-    path, kinds = pathlib.Path(argument), ", ".join(SUFFIXES)
+    path = pathlib.Path(argument)
     if path.is_file():
         yield str(path)
         return
-    if path.is_dir():
-        pictures, rule = pictures_in(str(path)), f"A folder must hold pictures ({kinds})"
-    elif glob.has_magic(argument):
-        pictures, rule = _matching(path.parts), f"A pattern must match pictures ({kinds})"
-    else:
-        raise FileNotFoundError(f"There is no picture and no folder at {argument!r}.")
+    is_pattern = glob.has_magic(argument) and not path.is_dir()
+    pictures = _matching(path.parts) if is_pattern else pictures_in(str(path))
     first = next(pictures, None)
     if first is None:
-        raise ValueError(f"{rule}. Received: {argument!r}, with none")
+        raise ValueError(
+            f"A folder or a pattern must lead to pictures ({', '.join(SUFFIXES)}). Received: "
+            f"{argument!r}, with none"
+        )
     yield first
     yield from pictures
 
@@ -89,7 +88,7 @@ def pictures_in(folder: str, seen: Seen | None = None) -> Iterator[str]:
 def _matching(names) -> Iterator[str]:
     """Yields the pictures that a pattern's names match, and those in the folders they match."""
     seen: Seen = set()
-    for match in sorted(set(_matches(os.curdir, names))):
+    for match in sorted({*_matches(os.curdir, names)}):
         if os.path.isdir(match):
             yield from pictures_in(match, seen)
         elif is_picture(os.path.basename(match)):

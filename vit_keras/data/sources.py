@@ -146,33 +146,27 @@ def load(
         split.channels, split.unreadable = channels, unreadable
         split.levels, split.bands = config.white, tuple(config.bands)
     dataset = dataclasses.replace(dataset, unreadable=unreadable)
-    if labeled or dataset.class_names:
-        _check_task(dataset, name, task)
-    empty = [key for key, split in dataset.splits.items() if not len(split)]
-    if empty:
+    least = LABEL_KINDS[dataset.kind].least
+    if task not in ("auto", dataset.kind) and (labeled or dataset.class_names):
+        raise ValueError(
+            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
+            "folders and tables, and numbers from tables"
+        )
+    if len(dataset.class_names) < least and (labeled or dataset.class_names):
+        needs = {1: "one label or number", 2: "two classes"}[least]
+        raise ValueError(
+            f"A classifier needs at least {needs}. Received: dataset={name!r} with "
+            f"{list(dataset.class_names)}"
+        )
+    if empty := [key for key, split in dataset.splits.items() if not len(split)]:
         raise ValueError(
             f"Every split of a data set needs images. Received: {name!r} with none in {empty[0]!r}"
         )
     return dataset
 
 
-def _check_task(dataset, name, task):
-    if task not in ("auto", dataset.kind):
-        raise ValueError(
-            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
-            "folders and tables, and numbers from tables"
-        )
-    if len(dataset.class_names) < LABEL_KINDS[dataset.kind].least:
-        needs = {1: "one label or number", 2: "two classes"}[LABEL_KINDS[dataset.kind].least]
-        raise ValueError(
-            f"A classifier needs at least {needs}. Received: dataset={name!r} with "
-            f"{list(dataset.class_names)}"
-        )
-
-
 DEEP = (".png", ".tif", ".tiff", ".npy")  # pictures that may have more than 8 bits
 SAMPLE = 64  # pictures to look at in a split without telling file names
-AHEAD = 256  # pictures to examine in advance
 
 
 def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
@@ -194,16 +188,12 @@ def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
         >>> data.complete_levels(DataConfig(), data.load("digits", 1)).levels
         255
     """
-    return (
-        dataclasses.replace(config, levels=_levels_of(dataset)) if config.white is None else config
-    )
-
-
-def _levels_of(dataset) -> Any:
-    seen: set[float] = set()
+    if config.white is not None:
+        return config
+    seen: set[float] = {255}
     jobs = [(split, i) for split in dataset.splits.values() for i in _candidates(split)]
-    seen.update(read_ahead(lambda job: _white(*job, seen), jobs, AHEAD))
-    return "float" if math.inf in seen else max(seen, default=255)
+    seen.update(read_ahead(lambda job: _white(*job, seen), jobs))
+    return dataclasses.replace(config, levels="float" if math.inf in seen else max(seen))
 
 
 def _candidates(split):
@@ -265,7 +255,9 @@ def fingerprint(dataset) -> dict[str, Any]:
     is_read = sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES
     counts, digests = {}, {}
     for name, split in dataset.splits.items():
-        counts[name] = _by_class(split, dataset)
+        is_known = split.labels_are_known and dataset.class_names
+        count = LABEL_KINDS[dataset.kind].counts
+        counts[name] = count(split.labels, dataset.class_names) if is_known else {"all": len(split)}
         lines = [
             f"{file} {size} {_content(path) if is_read else ''}"
             for file, path, size, _ in files[name]
@@ -275,9 +267,8 @@ def fingerprint(dataset) -> dict[str, Any]:
     known = {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
     if is_read:
         return known
-    times = {name: repr([time for *_, time in rows]) for name, rows in files.items()}
-    digest = lambda text: hashlib.sha256(text.encode()).hexdigest()
-    return known | {"times": {name: digest(text) for name, text in times.items()}}
+    digest = lambda rows: hashlib.sha256(repr([time for *_, time in rows]).encode()).hexdigest()
+    return known | {"times": {name: digest(rows) for name, rows in files.items()}}
 
 
 def _status(path) -> tuple[int, int]:
@@ -343,12 +334,6 @@ def recorded_classes(folder) -> list[str]:
         ['0', '1', '2']
     """
     return read_json(pathlib.Path(folder) / RECORD, Recorded, REMEDY)["classes"]
-
-
-def _by_class(split, dataset):
-    if not split.labels_are_known or not dataset.class_names:
-        return {"all": len(split)}
-    return LABEL_KINDS[dataset.kind].counts(split.labels, dataset.class_names)
 
 
 def _changes(recorded, current):

@@ -340,27 +340,25 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
             f"{table.path!r} needs the columns xmin, ymin, xmax, ymax and class. Received: "
             f"{list(table.columns)}"
         )
-    cells_of = lambda name: [str(text_of(c) or "") for c in table.column(name, "label_columns")]
-    take = lambda names: [
-        text * (text.casefold() not in EMPTY) for name in names[:1] for text in cells_of(name)
-    ]
-    flags = np.zeros(len(paths))
-    for flag, names in FLAGGED.items():
-        for row, text in enumerate(take(table.named(names))):
-            flags[row] = flag if YES_OR_NO.get(text.casefold()) else flags[row]
-    sides = [[as_number(text) or 0 for text in take(table.named(names))] for names in SIDES]
+
+    def texts_of(names):
+        texts = [str(text_of(c) or "") for n in names for c in table.column(n, "label_columns")]
+        return [text * (text.casefold() not in EMPTY) for text in texts] or [""] * len(paths)
+
+    named = [table.named(names)[:1] for names in (*SIDES, *FLAGGED.values())]
+    columns = map(texts_of, ([kinds[0]], *([edge] for edge in edges), *named))
     source, pictures = os.path.basename(table.path), dict[str, tuple[int, Annotated]]()
     objects = collections.defaultdict[str, list[tuple]](list)
-    cells = zip(paths, *(take([name]) for name in (*kinds, *edges)))
-    for row, (file, kind, *texts) in enumerate(cells):
-        corners = [*map(as_number, texts)]
-        if bool(kind) != any(texts) or (kind and None in corners):
+    for row, (file, kind, *texts) in enumerate(zip(paths, *columns)):
+        corners, sides = ([as_number(text) for text in part] for part in (texts[:4], texts[4:6]))
+        if bool(kind) != any(texts[:4]) or (kind and None in corners):
             raise ValueError(
                 f"Each row of {table.path!r} must hold a class and numbers in {edges}, or none of "
-                f"them. Received: {[kind, *texts]} in row {row + 1}"
+                f"them. Received: {[kind, *texts[:4]]} in row {row + 1}"
             )
-        said = known_sides(*(of[row] if of else 0 for of in sides))
-        objects[file] += [(kind, *corners, flags[row])] if kind else []
+        flags = [flag for flag, text in zip(FLAGGED, texts[6:]) if YES_OR_NO.get(text.casefold())]
+        objects[file] += [(kind, *corners, max(flags, default=0))] if kind else []
+        said = known_sides(*(side or 0 for side in sides))
         annotated = Annotated(file, source, splits[row], objects[file], said)
         if pictures.setdefault(file, (row, annotated))[1].split != splits[row]:
             raise ValueError(f"A picture must be in one split. Received: {file!r} in several")

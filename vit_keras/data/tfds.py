@@ -22,6 +22,7 @@ from vit_keras.data.pillow_images import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
 from vit_keras.data.shards.formats import FORMATS, Parse
 from vit_keras.support import extras
+from vit_keras.support.checks import check_choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,11 +283,7 @@ def load_vtab(name: str, config: DataConfig) -> Dataset:
     Raises:
         ValueError: If the task is unknown, or if `load` cannot open its data set.
     """
-    if name not in TASKS:
-        raise ValueError(
-            f"`vtab:` must be followed by one of {', '.join(TASKS)}. "
-            f"Received: dataset={f'vtab:{name}'!r}"
-        )
+    check_choice(name, TASKS, "vtab")
     task = TASKS[name]
     whole = load(task.dataset, dataclasses.replace(config, test_percent=0), vtab=name)
     slices = {"train800": task.train800, "val200": task.val200, "test": task.test}
