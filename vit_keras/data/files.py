@@ -162,7 +162,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         numbers = {name: k for k, name in enumerate(names)}
         values: list = [numbers[name] for (name,) in classes]
     else:
-        values = [np.isin(names, of) for of in classes]
+        task, values = "labels", [np.isin(names, of) for of in classes]
     labels = Labels(task, tuple(names), as_labels(values))
     return open_files(_source(path, rows, labels), config)
 

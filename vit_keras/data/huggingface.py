@@ -13,7 +13,7 @@ from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
 from vit_keras.data.dataset import Dataset, Source, in_sequence, read_file
 from vit_keras.data.held_out import open_source
-from vit_keras.data.labels import Labels, no_labels, read_labels, text_of
+from vit_keras.data.labels import no_labels, read_labels, text_of
 from vit_keras.support import extras
 from vit_keras.support.checks import is_number, short
 from vit_keras.support.files import check_arrived
@@ -52,7 +52,12 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
     known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
     if column := config.group_column:
         known["groups"] = [str(text_of(cell) or "") for cell in _cells(rows, column)]
-    labels = _labels(name, rows, columns, config, task) if columns else no_labels(len(rows))
+    labels = no_labels(len(rows))
+    if columns:
+        cells = {column: _cells(rows, column) for column in columns}
+        order = getattr(_element(rows.features[columns[0]]), "names", None)
+        told = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
+        labels = read_labels(f"hf:{name}", cells, told, task, order)
     cached = [(part, opened[key].cache_files) for key, part in known["splits"].items()]
     files = lambda indices: [
         (os.path.basename(file["filename"]), file["filename"])
@@ -130,13 +135,6 @@ def _cells(rows, column) -> list:
     names = getattr(feature, "names", None)
     text = lambda k: None if k is None or k < 0 else names[k] if names else k
     return [[*map(text, cell)] if isinstance(cell, list) else text(cell) for cell in cells]
-
-
-def _labels(name, rows, columns, config, task) -> Labels:
-    cells = {column: _cells(rows, column) for column in columns}
-    order = getattr(_element(rows.features[columns[0]]), "names", None)
-    config = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
-    return read_labels(f"hf:{name}", cells, config, task, order)
 
 
 def _object_column(name, rows, config, task) -> str | None:

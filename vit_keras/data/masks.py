@@ -259,28 +259,23 @@ def find_masks(root: str) -> list[tuple[str, str]]:
     """Finds the picture and the mask of each name.
 
     Raises:
-        ValueError: There are no such folders, or not exactly one mask per picture.
+        ValueError: There is not exactly one mask per picture.
     """
     folders = _folders(root)
     if all(folders):
-        images, masks = (_by_stem(folder) for folder in folders)
+        images, masks = map(_by_stem, folders)
         named = {stem: ENDS.sub("", stem) for stem in masks.keys() - images.keys()}
-    elif _has_masks_beside(root):
+    else:
         images = _by_stem(root)
         named = dict(_without_ends(images))
         masks = {stem: images.pop(stem) for stem in named}
-    else:
-        missing = [name for name, of in zip(("images", "masks"), folders) if not of]
-        raise ValueError(
-            "A folder of pictures and masks must have the folders images and masks, or a_mask.png "
-            f"beside a.jpg. Received: {root!r} without {' and '.join(missing)}"
-        )
     masks = {named.get(stem, stem): path for stem, path in masks.items()}
     alone = sorted(images.keys() ^ masks.keys())
     if alone or not images:
         raise ValueError(
-            "Every picture needs a mask of the same name, and every mask a picture. Received: "
-            f"{root!r} with {len(images)} pictures, and {len(alone)} files that lack the other, "
+            "Every picture in the folder images needs a mask of the same name in the folder masks, "
+            f"or every a.jpg an a_mask.png beside it, and every mask a picture. Received: {root!r} "
+            f"with {len(images)} pictures, and {len(alone)} files that lack the other, "
             f"such as {alone[:5]}"
         )
     return [(images[stem], masks[stem]) for stem in images]

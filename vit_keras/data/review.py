@@ -25,7 +25,6 @@ from vit_keras.support.command_line import on_one_line
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import KINDS
 
-AHEAD = 256  # pictures to examine in advance
 HASHED = 128  # pixels: pictures are reduced to one or two times this side before they are hashed
 BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
@@ -110,9 +109,7 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
     """
     jobs = ((name, split, i) for name, split in splits.items() for i in range(len(split)))
     text = LABEL_KINDS[dataset.kind].text
-    return read_ahead(
-        lambda job: _look(*job, lambda label: text(label, dataset.class_names)), jobs, AHEAD
-    )
+    return read_ahead(lambda job: _look(*job, lambda label: text(label, dataset.class_names)), jobs)
 
 
 def _look(split_name, split, index, text):
@@ -175,11 +172,11 @@ class Pair(NamedTuple):
         """Whether both have the same bytes."""
         return self.first.digest == self.second.digest
 
-    def spoils(self, field: str) -> bool:
-        """Whether the pair belongs to a row of `SPOILED`."""
+    @property
+    def differing(self) -> list[str]:
+        """The rows of `SPOILED` that the pair belongs to."""
         fields = ("split", "class_name")
-        differ = [f for f in fields if getattr(self.first, f) != getattr(self.second, f)]
-        return field in (differ or [""])
+        return [f for f in fields if getattr(self.first, f) != getattr(self.second, f)] or [""]
 
 
 def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
@@ -197,7 +194,13 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
         The pairs, the most similar first.
     """
     readable = [picture for picture in pictures if picture.error is None]
-    rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 13)
+    looks = [
+        (p.phash, *p.colors)
+        if min(p.width, p.height) >= SMALLEST
+        else (int(p.digest[:16], 16), *[0] * 12)
+        for p in readable
+    ]
+    rows = np.array(looks, "uint64").reshape(-1, 13)
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)
     colors = unique[:, 1:].astype("int64")
     alike = collections.defaultdict(list)  # by row of `unique`, the similar rows
@@ -216,12 +219,6 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
         pairs += [Pair(readable[first], picture, bits) for bits, first in best.values()]
         earliest.setdefault(row, {}).setdefault((picture.split, picture.class_name), place)
     return sorted(pairs, key=lambda pair: pair.distance)
-
-
-def _hashes(picture):
-    if min(picture.width, picture.height) < SMALLEST:
-        return int(picture.digest[:16], 16), *Picture._field_defaults["colors"]
-    return picture.phash, *picture.colors
 
 
 def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]:
@@ -360,21 +357,19 @@ class Review:
             self.facts["levels"] = [min(low), max(high)]
             kinds = collections.Counter(p.kind for p in readable)
             self.facts["kinds"] = dict(kinds.most_common())
-        self._add_sides(pictures, splits)
-
-    def _add_sides(self, pictures, splits):
-        """Adds the pictures whose sides differ from those in their annotations."""
         no_sides = lambda split: np.zeros((len(split), 2)) if split.sides is None else split.sides
         said = np.concatenate([no_sides(split) for split in splits.values()]).tolist()
-        known = [(p, *of) for p, of in zip(pictures, said, strict=True) if any(of) and not p.error]
-        other = [(p, h, w) for p, h, w in known if (p.height, p.width) != (h, w)]
-        turned = [p.name for p, h, w in other if (p.width, p.height) == (h, w)]
+        other = [
+            (p.name, (p.width, p.height) == (height, width))
+            for p, (height, width) in zip(pictures, said, strict=True)
+            if height and not p.error and (p.height, p.width) != (height, width)
+        ]
         what = "pictures whose annotations give their sides before they are turned upright"
         advice = ", so their boxes lie elsewhere. Turn the files, or annotate them anew"
-        self.warn(turned, what, advice)
-        others = [p.name for p, *_ in other if p.name not in turned]
+        self.warn([name for name, is_turned in other if is_turned], what, advice)
         what = "pictures whose sides differ from those in their annotations"
-        self.warn(others, what, ". Their boxes are scaled; look at them with --out sheet.png")
+        advice = ". Their boxes are scaled; look at them with --out sheet.png"
+        self.warn([name for name, is_turned in other if not is_turned], what, advice)
 
     def add_pairs(self, pairs: Sequence[Pair]) -> None:
         """Adds the findings about near-duplicates."""
@@ -390,7 +385,7 @@ class Review:
             for pair in pairs
         ]
         for field, what in SPOILED.items():
-            if chosen := [pair for pair in pairs if pair.spoils(field)]:
+            if chosen := [pair for pair in pairs if field in pair.differing]:
                 count = len({pair.second.name for pair in chosen})
                 head = f"pictures that look alike, {what} ({count:,})"
                 self.warnings.append(_block(head, [*map(_line, chosen)]))

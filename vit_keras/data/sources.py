@@ -190,18 +190,17 @@ def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
     """
     if config.white is not None:
         return config
+
+    def candidates(split):
+        suffix = lambda i: os.path.splitext(split.name(i))[1].lower()
+        if len(split) and suffix(0) in SUFFIXES:
+            return [i for i in range(len(split)) if suffix(i) in DEEP]
+        return range(0, len(split), -(-len(split) // SAMPLE) or 1)
+
     seen: set[float] = {255}
-    jobs = [(split, i) for split in dataset.splits.values() for i in _candidates(split)]
+    jobs = [(split, i) for split in dataset.splits.values() for i in candidates(split)]
     seen.update(read_ahead(lambda job: _white(*job, seen), jobs))
     return dataclasses.replace(config, levels="float" if math.inf in seen else max(seen))
-
-
-def _candidates(split):
-    """Returns the indices of the pictures whose depth is examined."""
-    suffix = lambda i: os.path.splitext(split.name(i))[1].lower()
-    if len(split) and suffix(0) in SUFFIXES:
-        return [i for i in range(len(split)) if suffix(i) in DEEP]
-    return range(0, len(split), -(-len(split) // SAMPLE) or 1)
 
 
 def _white(split, index, seen) -> float:

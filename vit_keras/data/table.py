@@ -199,10 +199,9 @@ def _decoded(path, encoding):
     """Returns the text of a file, and how it was decoded if not as UTF-8."""
     data = pathlib.Path(path).read_bytes()
     marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
-    marked = next((name for mark, name in marks.items() if data.startswith(mark)), None)
-    if marked is None and data[1:2] == b"\0":
-        marked = "utf-16-le"
-    for name in (encoding,) if encoding else (marked or "utf-8", "cp1252"):
+    unmarked = "utf-16-le" if data[1:2] == b"\0" else "utf-8"
+    marked = next((name for mark, name in marks.items() if data.startswith(mark)), unmarked)
+    for name in (encoding,) if encoding else (marked, "cp1252"):
         try:
             text = data.decode(name)
         except (UnicodeError, LookupError):

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from vit_keras.support import extras
 from vit_keras.support.checks import check_choice
 
 
-@dataclasses.dataclass(frozen=True)
-class Label:
+class Label(NamedTuple):
     """A rule that computes the class of an example.
 
     Attributes:
@@ -196,8 +195,7 @@ def _parser(builder, image, label) -> Parse:
 NATURAL, SPECIALIZED, STRUCTURED = GROUPS = ("natural", "specialized", "structured")
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """A task of VTAB-1k.
 
     Attributes:
