@@ -110,7 +110,9 @@ def test_pairs_that_do_not_match_are_all_named(folder):
     shutil.rmtree(folder / "test" / "masks")
     shutil.rmtree(folder / "train")
     shutil.copytree(folder / "test", folder / "train" / "images")
-    with pytest.raises(ValueError, match=r"folders images and masks.*train' without masks"):
+    with pytest.raises(
+        ValueError, match=r"the folder images needs a mask .*train' with 4 pictures"
+    ):
         data.load(f"folder:{folder}", 3, task="masks")
 
 

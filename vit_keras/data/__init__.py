@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
     from vit_keras.data.boxes import holds_boxes
     from vit_keras.data.cropping import normalize, pixels_of, resize, seen_part, to_uint8
-    from vit_keras.data.dataset import Dataset, Split, from_arrays
+    from vit_keras.data.dataset import Dataset, Split, count_classes, from_arrays
     from vit_keras.data.files import read_layout
     from vit_keras.data.held_out import train_and_test, train_dev_test
     from vit_keras.data.labels import captions_of
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from vit_keras.data.pretext import Masking, Views
     from vit_keras.data.review import (
         Review,
-        count_classes,
         describe_splits,
         find_pairs,
         splits_of_run,

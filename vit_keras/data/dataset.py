@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vit_keras.data.cropping import Picture, as_array, sides_of
-from vit_keras.data.labels import Labels
+from vit_keras.data.labels import LABEL_KINDS, Labels
 from vit_keras.data.pillow_images import decode, unreadable_message
 from vit_keras.support.files import read_text
 
@@ -406,6 +406,18 @@ class Dataset:
                 f"A slice must contain images. Received: split={name!r} of {len(split)} images"
             )
         return split.part(indices)
+
+
+def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:
+    """Returns the number of pictures by split and class.
+
+    Example:
+        >>> dataset = data.load("digits", channels=1)
+        >>> count_classes(dataset, dataset.splits)["test"]["7"]
+        36
+    """
+    count = LABEL_KINDS[dataset.kind].counts
+    return {name: count(split.labels, dataset.class_names) for name, split in splits.items()}
 
 
 def split_name(text: str) -> str:

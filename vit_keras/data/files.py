@@ -17,10 +17,11 @@ from vit_keras.data.dataset import (
     Dataset,
     Source,
     as_labels,
+    count_classes,
     read_file,
     split_name,
 )
-from vit_keras.data.held_out import open_source, path_hash
+from vit_keras.data.held_out import path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
@@ -87,13 +88,13 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     return Labels("classes", tuple(names), np.searchsorted(names, texts).astype("int32"))
 
 
-def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Dataset:
-    """Opens picture files as a data set: see `open_source`.
+def check_classes(dataset: Dataset) -> None:
+    """Checks the classes of a folder or a table.
 
     Raises:
-        ValueError: If there are training images, but none of them has some class or label.
+        ValueError: If a name is not one line of text, or if there are training images, but none of
+            them has some class or label.
     """
-    dataset = open_source(source, config, labeled)
     names, kind = dataset.class_names, dataset.kind
     controls = lambda name: {*map(unicodedata.category, name)} & {"Cc", "Cs", "Zl", "Zp"}
     if broken := [name for name in names if not name or controls(name)]:
@@ -102,9 +103,8 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
             f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
         )
     if kind in ("masks", "boxes") or "train" not in dataset.splits:
-        return dataset
-    count = LABEL_KINDS[kind].counts
-    train, *others = (count(split.labels, names) for split in dataset.splits.values())
+        return
+    train, *others = count_classes(dataset, dataset.splits).values()
     if untrained := [name for name in names if not train[name]]:
         elsewhere = any(other[name] for other in others for name in untrained)
         raise ValueError(
@@ -112,10 +112,9 @@ def open_files(source: Source, config: DataConfig, labeled: bool = True) -> Data
             f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave it out, or "
             "add training images"
         )
-    return dataset
 
 
-def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
+def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
 
     For pictures with masks, see `masks.holds_masks`, and for boxes, `boxes.holds_boxes`. With
@@ -135,9 +134,9 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
             split.
     """
     if task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path)):
-        return open_files(_with_masks(path, config), config)
+        return _with_masks(path, config)
     if task == "boxes" or (task == "auto" and holds_boxes(path)):
-        return open_files(_with_boxes(path), config)
+        return _with_boxes(path)
     layout = read_layout(path, trains="train" in config.train_split)
     least = LABEL_KINDS["classes"].least
     classless = layout.problems or layout.loose or len(layout.classes) < least
@@ -145,9 +144,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         of_splits = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
         rows = _in_order(path, of_splits)
         files, pattern = [file for file, _ in rows], config.label_pattern
-        return open_files(
-            _source(path, rows, labels_in_names(files, pattern) if pattern else None), config
-        )
+        return _source(path, rows, labels_in_names(files, pattern) if pattern else None)
     if layout.problems:
         raise ValueError(layout.problems[0])
     folders = {split: _linked(layout, split) for split in layout.roots}
@@ -163,8 +160,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         values: list = [numbers[name] for (name,) in classes]
     else:
         task, values = "labels", [np.isin(names, of) for of in classes]
-    labels = Labels(task, tuple(names), as_labels(values))
-    return open_files(_source(path, rows, labels), config)
+    return _source(path, rows, Labels(task, tuple(names), as_labels(values)))
 
 
 def _in_order(path, of_splits) -> list[tuple[str, str]]:

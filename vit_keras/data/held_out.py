@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Source, Split, without_held_out
+from vit_keras.data.dataset import Dataset, Source, Split, UnreadableImages, without_held_out
 from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, no_labels
 
 TRIES = 16  # orders of the units to try; the first that loses no label is taken
@@ -176,7 +176,7 @@ def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray,
     return np.array(part), int(((units > 1) & (np.array(holds) == units).any(axis=0)).sum())
 
 
-def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dataset:
+def open_source(source: Source, channels: int, config: DataConfig, labeled: bool = True) -> Dataset:
     """Makes a data set, and holds out `config.test_percent` of train if nothing is held out.
 
     Held-out splits without any label are left out, and so are pictures without a class if
@@ -185,7 +185,8 @@ def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dat
 
     Args:
         source: The pictures.
-        config: The share to hold out, and the seed.
+        channels: The number of channels of encoded pictures.
+        config: The share to hold out, the seed, and how to read pictures.
         labeled: Whether pictures need a class. If not, a source in which some lack one has no
             `class_names`.
 
@@ -209,10 +210,16 @@ def open_source(source: Source, config: DataConfig, labeled: bool = True) -> Dat
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}
+    unreadable, opened = UnreadableImages(config.on_corrupt == "stop"), dict[str, Split]()
+    for name, indices in splits.items():
+        split = opened[name] = Split(source, indices)
+        split.channels, split.unreadable = channels, unreadable
+        split.levels, split.bands = config.white, tuple(config.bands)
     dataset = Dataset(
         source.name,
-        {name: Split(source, indices) for name, indices in splits.items()},
+        opened,
         labels.names,
+        unreadable,
         kind=labels.kind,
         notes=(*source.notes, *labels.notes),
         warnings=source.warnings,

@@ -11,8 +11,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
-from vit_keras.data.dataset import Dataset, Source, in_sequence, read_file
-from vit_keras.data.held_out import open_source
+from vit_keras.data.dataset import Source, in_sequence, read_file
 from vit_keras.data.labels import no_labels, read_labels, text_of
 from vit_keras.support import extras
 from vit_keras.support.checks import is_number, short
@@ -25,7 +24,7 @@ SIDES = ("height", "width")
 NOTHING = "\0"  # no cell holds it
 
 
-def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
+def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     """Opens a data set, which is downloaded and prepared first if necessary.
 
     Without a held-out split, `config.test_percent` of each class is held out by the numbers of the
@@ -68,7 +67,7 @@ def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True
     if boxed:
         pictures, order = _annotated(rows, boxed, source.name_of)
         source = with_boxes(source, "", pictures, order, is_sure=False)
-    return open_source(source, config, labeled)
+    return source
 
 
 def _library() -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Split, base_split
+from vit_keras.data.dataset import Dataset, Split, base_split, count_classes
 from vit_keras.data.depth import as_array, as_picture, at_levels, pillow, viewable
 from vit_keras.data.files import Layout
 from vit_keras.data.held_out import train_and_test
@@ -421,18 +421,6 @@ def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
         what = f"numbers that are the same in all of {name!r}, which have no R²"
         review.warn(list(compress(dataset.class_names, same)), what, ". Leave them out")
     return review.warnings
-
-
-def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:
-    """Returns the number of pictures by split and class.
-
-    Example:
-        >>> dataset = data.load("digits", channels=1)
-        >>> count_classes(dataset, dataset.splits)["test"]["7"]
-        36
-    """
-    count = LABEL_KINDS[dataset.kind].counts
-    return {name: count(split.labels, dataset.class_names) for name, split in splits.items()}
 
 
 def describe_splits(

@@ -17,7 +17,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data import files, huggingface, shards, table, tfds
-from vit_keras.data.dataset import Dataset, Source, UnreadableImages, as_labels, in_sequence
+from vit_keras.data.dataset import Dataset, Source, as_labels, count_classes, in_sequence
 from vit_keras.data.deep_images import type_in_header
 from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.held_out import open_source
@@ -44,24 +44,24 @@ def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: (images[i], data.target[i]) for name, i in (("train", train), ("test", test))}
 
 
-def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
+def _digits_source(channels: int) -> Source:
     of_splits = digits()
     images, labels = map(np.concatenate, zip(*of_splits.values()))
     known = in_sequence("digits", {name: len(images) for name, (images, _) in of_splits.items()})
     images = np.repeat(images, channels, axis=-1)
     names = Labels("classes", tuple("0123456789"), as_labels(labels))
-    return open_source(Source("digits", names, images.__getitem__, **known), config)
+    return Source("digits", names, images.__getitem__, **known)
 
 
-DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
+DATASETS: dict[str, Callable[[int], Source]] = {"digits": _digits_source}
 # By the prefix before the colon; each takes the text after it and the other arguments of `load`.
-SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Dataset]] = {
+SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Source]] = {
     "folder": files.load,
     "table": table.load,
-    "shards": shards.load,
+    "shards": lambda name, config, *_: shards.load(name, config),
     "hf": huggingface.load,
-    "tfds": tfds.load,
-    "vtab": lambda name, config, task, labeled: tfds.load_vtab(name, config),
+    "tfds": lambda name, config, *_: tfds.load(name, config),
+    "vtab": lambda name, config, *_: tfds.load_vtab(name, config),
 }
 _SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
 # Possible meanings of a name without a prefix; the first match wins.
@@ -138,14 +138,12 @@ def load(
     config = config or DataConfig()
     if colon:
         extras.check("PIL", extra="data", purpose="Reading pictures")
-        dataset = SOURCES[kind](rest, config, task, labeled)
+        source = SOURCES[kind](rest, config, task, labeled)
     else:
-        dataset = DATASETS[kind](channels, config)
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
-    for split in dataset.splits.values():
-        split.channels, split.unreadable = channels, unreadable
-        split.levels, split.bands = config.white, tuple(config.bands)
-    dataset = dataclasses.replace(dataset, unreadable=unreadable)
+        source = DATASETS[kind](channels)
+    dataset = open_source(source, channels, config, labeled)
+    if kind in ("folder", "table"):
+        files.check_classes(dataset)
     least = LABEL_KINDS[dataset.kind].least
     if task not in ("auto", dataset.kind) and (labeled or dataset.class_names):
         raise ValueError(
@@ -252,11 +250,10 @@ def fingerprint(dataset) -> dict[str, Any]:
         for name, split in dataset.splits.items()
     }
     is_read = sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES
-    counts, digests = {}, {}
+    counts, digests = {name: {"all": len(split)} for name, split in dataset.splits.items()}, {}
     for name, split in dataset.splits.items():
-        is_known = split.labels_are_known and dataset.class_names
-        count = LABEL_KINDS[dataset.kind].counts
-        counts[name] = count(split.labels, dataset.class_names) if is_known else {"all": len(split)}
+        if split.labels_are_known and dataset.class_names:
+            counts |= count_classes(dataset, {name: split})
         lines = [
             f"{file} {size} {_content(path) if is_read else ''}"
             for file, path, size, _ in files[name]

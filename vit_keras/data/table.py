@@ -13,8 +13,8 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
 from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
-from vit_keras.data.dataset import Dataset, split_name
-from vit_keras.data.files import file_source, labels_in_names, open_files
+from vit_keras.data.dataset import Source, split_name
+from vit_keras.data.files import file_source, labels_in_names
 from vit_keras.data.labels import (
     EMPTY,
     YES_OR_NO,
@@ -77,7 +77,7 @@ class Table(NamedTuple):
         return self.columns[name]
 
 
-def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
+def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     """Opens a CSV or Parquet file with columns of paths, labels and, optionally, splits.
 
     Cells are text until a task says otherwise. Paths are relative to the table, and rows keep their
@@ -125,7 +125,7 @@ def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True
         source = with_masks(source, files.root, _paths(files, table, masks[0]), config)
     if has_boxes:
         source = with_boxes(source, files.root, pictures)
-    return open_files(source, config, labeled)
+    return source
 
 
 def read_table(path: str, config: DataConfig) -> Table:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, in_sequence, joined
+from vit_keras.data.dataset import Dataset, Source, Split, in_sequence
 from vit_keras.data.depth import as_array
-from vit_keras.data.held_out import open_source
 from vit_keras.data.pillow_images import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
 from vit_keras.data.shards.formats import FORMATS, Parse
@@ -73,20 +72,12 @@ CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
 CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
 
 
-def load(
-    name: str,
-    config: DataConfig,
-    task: str = "auto",
-    labeled: bool = True,
-    vtab: str | None = None,
-) -> Dataset:
+def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
     """Opens a data set, and prepares it first if necessary. Its files are read like shards.
 
     Args:
         name: A name such as cifar10:3.0.2 or eurosat/rgb.
         config: Gives the location of the files.
-        task: Unused; these data sets hold only classes.
-        labeled: Whether all pictures must have a class.
         vtab: The VTAB task for which the data set is read.
 
     Raises:
@@ -123,7 +114,7 @@ def load(
         encoded = source.read
         scaled = lambda i: as_array(decode(encoded(i), None)) * of.pixel_scale
         source = dataclasses.replace(source, read=scaled)
-    return open_source(source, config, labeled)
+    return source
 
 
 def _shards(info) -> Iterator[Shard]:
@@ -272,19 +263,20 @@ TASKS = {
 }
 
 
-def load_vtab(name: str, config: DataConfig) -> Dataset:
+def load_vtab(name: str, config: DataConfig) -> Source:
     """Opens a task of VTAB-1k.
 
     Returns:
-        A data set with the splits "train800", "val200", "train" (both together), and "test".
+        Pictures with the splits "train800", "val200", "train" (both together), and "test".
 
     Raises:
         ValueError: If the task is unknown, or if `load` cannot open its data set.
     """
     check_choice(name, TASKS, "vtab")
     task = TASKS[name]
-    whole = load(task.dataset, dataclasses.replace(config, test_percent=0), vtab=name)
+    source = load(task.dataset, config, vtab=name)
+    whole = Dataset(source.name, {key: Split(source, of) for key, of in source.splits.items()}, ())
     slices = {"train800": task.train800, "val200": task.val200, "test": task.test}
-    splits = {key: whole.split(part) for key, part in slices.items()}
-    splits["train"] = joined(splits["train800"], splits["val200"])
-    return Dataset(f"vtab:{name}", splits, whole.class_names)
+    slices["train"] = f"{task.train800}+{task.val200}"
+    splits = {key: whole.split(part).indices for key, part in slices.items()}
+    return dataclasses.replace(source, name=f"vtab:{name}", splits=splits)

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import SPLITS, Dataset, Source, split_in, split_name
-from vit_keras.data.held_out import open_source
+from vit_keras.data.dataset import SPLITS, Source, split_in, split_name
 from vit_keras.data.labels import NO_CLASS, Labels
 from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, Scan, ShardFormat, format_of
@@ -349,7 +348,7 @@ def read_index(folder: pathlib.Path) -> Index:
     return Index(starts, table, labels, tuple(classes))
 
 
-def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
+def load(pattern: str, config: DataConfig) -> Source:
     """Opens shards: see `find_shards` for the pattern.
 
     Records keep the order of the shards, and within each the order of the file. Without a held-out
@@ -358,9 +357,6 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
     Args:
         pattern: The shards.
         config: The column of the labels and the held-out share.
-        task: Unused; shards hold only classes.
-        labeled: Whether all pictures must have a class. If not, shards in which some pictures lack
-            one give a data set without `class_names`.
 
     Raises:
         FileNotFoundError: If a shard does not exist.
@@ -375,8 +371,7 @@ def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = T
         )
     column = config.label_columns[0] if config.label_columns else None
     shards = find_shards(pattern)
-    source = shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)
-    return open_source(source, config, labeled)
+    return shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)
 
 
 def shard_source(
