@@ -38,20 +38,15 @@ class Annotated(NamedTuple):
         source: The annotation file.
         split: The split of the picture.
         objects: For each object, the name of its class, left, top, right, bottom, and flag.
-        sides: The height and width in the unit of the objects, (1, 1) for fractions; None if only
-            the picture gives them.
+        sides: The height and width in the unit of the objects, (1, 1) for fractions. If they are
+            not two numbers of at least 1, those of the picture are taken.
     """
 
     file: str
     source: str
     split: str
     objects: Sequence[tuple[Any, ...]]
-    sides: tuple[float, ...] | None = (1, 1)
-
-
-def known_sides(*sides: float) -> tuple[float, ...] | None:
-    """Returns the height and width that an annotation gives, or None if it gives none."""
-    return sides if all(is_number(side) and side > 1 for side in sides) else None
+    sides: Sequence[Any] = (1, 1)
 
 
 FILL = np.array([-1, 0, 0, 0, 0, 0], "float32")  # a row of no object
@@ -84,7 +79,9 @@ def with_boxes(
     rows = [(numbers[kind], *row) for p in pictures for kind, *row in p.objects]
     table = np.array(rows, "float64").reshape(-1, 6)
     owner = np.repeat(np.arange(len(pictures)), [len(p.objects) for p in pictures])
-    notes = _scale(table, owner, pictures, source.read, is_sure)
+    is_given = lambda sides: all(is_number(side) and side >= 1 for side in sides)
+    unit = np.array([p.sides if is_given(p.sides) else (0, 0) for p in pictures], "float64")
+    notes = _scale(table, owner, unit.copy(), source.read, is_sure)
     table, owner, warnings = _cleaned(table, owner, pictures)
     objects = np.split(table, np.searchsorted(owner, np.arange(1, len(pictures))))
     most = max(1, *map(len, objects))
@@ -103,19 +100,18 @@ def with_boxes(
         labels=Labels("boxes", names, present),
         label_of=lambda i, sides: padded(objects[i]),
         files=lambda indices: [*files(indices), *annotations],
-        sides=np.array([p.sides if p.sides not in (None, (1, 1)) else (0, 0) for p in pictures]),
+        sides=np.where((unit > 1).any(axis=1, keepdims=True), unit, 0),
         notes=(*source.notes, *notes),
         warnings=(*source.warnings, *warnings),
     )
 
 
-def _scale(rows, owner, pictures, read, is_sure) -> list[str]:
-    """Turns columns 1 to 4 of rows `(T, 6)` into fractions of the sides; returns notes.
+def _scale(rows, owner, unit, read, is_sure) -> list[str]:
+    """Makes columns 1 to 4 of rows `(T, 6)` left, top, right and bottom as fractions of the sides.
 
-    They become left, top, right and bottom.
+    Returns notes; `unit`, the sides of each picture, `(N, 2)`, is changed too.
     """
     corners, notes = rows[:, 1:5], list[str]()
-    unit = np.array([p.sides or (0, 0) for p in pictures], "float64").reshape(-1, 2)
     if (unit != 1).any() and len(rows) and corners.max() < LARGEST_SHARE:
         unit[:] = 1
         notes.append("boxes are fractions of the sides, since all their numbers are small")
@@ -381,7 +377,7 @@ def _coco(root, files) -> Annotations:
         names, source, picture = of_file, os.path.relpath(file, root), ""
         split = split_in(source)
         for image in images:
-            sides = known_sides(image.get("height", 0), image.get("width", 0))
+            sides = image.get("height"), image.get("width")
             beside = os.path.dirname(source), os.path.dirname(picture)
             picture = _picture(place, source, split, beside, image["file_name"])
             pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
@@ -436,7 +432,7 @@ def _voc(root, files) -> Annotations:
     return pictures, ()
 
 
-def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
+def _voc_objects(file) -> tuple[str, list[tuple], list[float | None]]:
     """Returns the name of a picture, its objects, and its sides."""
     try:
         data = read_bounded(file, LARGEST_XML_BYTES)
@@ -455,8 +451,8 @@ def _voc_objects(file) -> tuple[str, list[tuple], tuple[float, ...] | None]:
                 f"ymax. Received: {short([name, *texts])}"
             )
         objects.append((name, *corners, DIFFICULT if difficult == "1" else 0))
-    sides = [as_number(tree.findtext(f"size/{side}", "")) or 0 for side in ("height", "width")]
-    return tree.findtext("filename", "").strip(), objects, known_sides(*sides)
+    sides = [as_number(tree.findtext(f"size/{side}", "")) for side in ("height", "width")]
+    return tree.findtext("filename", "").strip(), objects, sides
 
 
 # The reader, the suffixes of its files, what they hold, and how deep their folders are.

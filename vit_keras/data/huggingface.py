@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
+from vit_keras.data.boxes import FLAGGED, Annotated, with_boxes
 from vit_keras.data.dataset import Source, in_sequence, read_file
 from vit_keras.data.labels import no_labels, read_labels, text_of
 from vit_keras.support import extras
@@ -171,7 +171,7 @@ def _annotated(rows, column, name_of) -> tuple[list[Annotated], Sequence[str]]:
             flat = {key.replace("_", "").lower(): value for key, value in item.items()}
             flags = (flag for flag, names in FLAGGED.items() for name in names if flat.get(name))
             objects.append((str(text_of(value)), *box, next(flags, 0)))
-        pictures.append(Annotated(where, "", "", objects, known_sides(*said or (0,))))
+        pictures.append(Annotated(where, "", "", objects, said or (0, 0)))
     return pictures, order
 
 

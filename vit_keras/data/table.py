@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.boxes import FLAGGED, Annotated, known_sides, with_boxes
+from vit_keras.data.boxes import FLAGGED, Annotated, with_boxes
 from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
 from vit_keras.data.dataset import Source, split_name
 from vit_keras.data.files import file_source, labels_in_names
@@ -357,8 +357,7 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
             )
         flags = [flag for flag, text in zip(FLAGGED, texts[6:]) if YES_OR_NO.get(text.casefold())]
         objects[file] += [(kind, *corners, max(flags, default=0))] if kind else []
-        said = known_sides(*(side or 0 for side in sides))
-        annotated = Annotated(file, source, splits[row], objects[file], said)
+        annotated = Annotated(file, source, splits[row], objects[file], sides)
         if pictures.setdefault(file, (row, annotated))[1].split != splits[row]:
             raise ValueError(f"A picture must be in one split. Received: {file!r} in several")
     rows, known = zip(*pictures.values())

@@ -46,10 +46,6 @@ def grouped(name: str, classes: int, groups: int) -> Label:
     return Label({name: True}, lambda example: int(example[name]) * groups // classes)
 
 
-def _count(example):
-    return len(example["objects"]["size"]) - 3  # there are 3 to 10 objects
-
-
 def _closest_object(example):
     nearest = min(place[2] for place in example["objects"]["pixel_coords"])
     return interval(nearest, (0, 8, 8.5, 9, 9.5, 10, 100))
@@ -67,7 +63,8 @@ def interval(value: float, bounds: tuple[float, ...]) -> int:
     return int(np.sum(np.asarray(bounds, "float32") < value)) - 1
 
 
-COUNT = Label({"objects": {"size": True}}, _count)
+# There are 3 to 10 objects.
+COUNT = Label({"objects": {"size": True}}, lambda example: len(example["objects"]["size"]) - 3)
 CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
 CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
 
