@@ -21,6 +21,7 @@ from vit_keras import (
     variants,
 )
 from vit_keras.config import (
+    AugmentConfig,
     Config,
     DataConfig,
     DinoConfig,
@@ -176,6 +177,14 @@ RUNS = [
         ({"total_steps": 13, "steps_per_execution": 2}, "`total_steps` and .*second must divide"),
         ({"fewshot_every": -1}, "`fewshot_every` must be at least 0. Received: -1"),
         ({"folds": 1}, "`folds` must be 0 or at least 2. Received: 1"),
+        (
+            {"task": "classes", "augment": AugmentConfig(crop="objects")},
+            "`augment.crop` and `task`: crops of objects need task boxes",
+        ),
+        (
+            {"task": "boxes", "augment": AugmentConfig(rotation_degrees=5)},
+            "`augment.rotation_degrees` must be 0.0 with `task` boxes",
+        ),
     ),
     (lambda: DinoConfig(local_scale=(0.5, 0.2)), "`pretext.dino.local_scale` must be"),
     (lambda: DinoConfig(student_temperature=0.0), "`pretext.dino.student_temperature` must be"),
