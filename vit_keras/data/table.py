@@ -6,7 +6,7 @@ import io
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,27 +104,28 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     edges = [name for names in EDGES for name in table.named(names)[:1]]
     is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
     has_boxes = task == "boxes" or (task == "auto" and is_long)
-    labels = no_labels(len(paths))
-    if not has_boxes:
-        labels = _labels(table, paths, config, task, labeled, used, masks)
-    known: dict[str, Any] = {
-        "lacks": "no row of the split test" if split_column else "no column split",
-        "notes": tuple(table.notes),
-    }
-    if name := config.group_column:
-        known["groups"] = [str(text_of(cell) or "") for cell in table.column(name, "group_column")]
-    else:
-        known["warnings"] = tuple(_look_like_groups(table, used | {*config.label_columns}))
+
+    def source_of(rows, labels):
+        groups = config.group_column and table.column(config.group_column, "group_column")
+        return file_source(
+            f"table:{path}",
+            files.root,
+            [paths[i] for i in rows],
+            labels,
+            splits[rows],
+            groups=[str(text_of(groups[i]) or "") for i in rows] if groups else None,
+            lacks="no row of the split test" if split_column else "no column split",
+            notes=tuple(table.notes),
+            warnings=tuple(_look_like_groups(table, {*used, *config.label_columns}, groups)),
+        )
+
     if has_boxes:
-        first, pictures = _annotated(table, paths, splits, edges, config)
-        labels, paths, splits = no_labels(len(first)), [paths[i] for i in first], splits[first]
-        if "groups" in known:
-            known["groups"] = [known["groups"][i] for i in first]
-    source = file_source(f"table:{path}", files.root, paths, labels, splits, **known)
+        rows, pictures = _annotated(table, paths, splits, edges, config)
+        return with_boxes(source_of(rows, no_labels(len(rows))), files.root, pictures)
+    labels = _labels(table, paths, config, task, labeled, used, masks)
+    source = source_of(range(len(paths)), labels)
     if labels.kind == "masks":
         source = with_masks(source, files.root, _paths(files, table, masks[0]), config)
-    if has_boxes:
-        source = with_boxes(source, files.root, pictures)
     return source
 
 
@@ -159,11 +160,11 @@ def _cells(column) -> list:
     """Returns the cells of an Arrow column; equal texts share one object, as in the file."""
     cells = []
     for chunk in column.chunks:
-        texts = chunk.dictionary.to_pylist() if hasattr(chunk, "dictionary") else None
-        if texts is None:
-            cells += chunk.to_pylist()
-        else:
+        if hasattr(chunk, "dictionary"):
+            texts = chunk.dictionary.to_pylist()
             cells += [None if k is None else texts[k] for k in chunk.indices.to_pylist()]
+        else:
+            cells += chunk.to_pylist()
     return cells
 
 
@@ -209,8 +210,8 @@ def _decoded(path, encoding):
         said = f"read as {name}; data.encoding may say another"
         return text, [] if name.startswith("utf-8") else [said]
     raise ValueError(
-        f"A table must be text in UTF-8, UTF-16 or cp1252, or in data.encoding. Received: {path!r}"
-        + (f" with data.encoding={encoding!r}" if encoding else "")
+        "A table must be text in UTF-8, UTF-16 or cp1252, or in data.encoding. Received: "
+        f"{path!r} with data.encoding={encoding!r}"
     )
 
 
@@ -364,12 +365,12 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
     return [*rows], [*known]
 
 
-def _look_like_groups(table: Table, used):
+def _look_like_groups(table: Table, used, groups):
     """Says which unused columns may hold groups, such as the patient of each picture."""
     for name, cells in table.columns.items():
         words = {*re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())}
         count = len({*map(str, cells)})
-        if name not in used and words & {*GROUPS} and 1 < count < len(cells):
+        if not groups and name not in used and words & {*GROUPS} and 1 < count < len(cells):
             yield (
                 f"the column {name!r} looks like groups: {count:,} for {len(cells):,} pictures. If "
                 "pictures of one are alike, held-out ones are easier than new ones: give "
