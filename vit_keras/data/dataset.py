@@ -16,6 +16,7 @@ import numpy as np
 from vit_keras.data.cropping import Picture, as_array, sides_of
 from vit_keras.data.labels import LABEL_KINDS, Labels
 from vit_keras.data.pillow_images import decode, unreadable_message
+from vit_keras.support.command_line import on_one_line
 from vit_keras.support.files import read_text
 
 
@@ -46,12 +47,11 @@ class UnreadableImages:
         self.error: UnreadableImageError | None = None
 
     def record_in(self, file: pathlib.Path) -> None:
-        """Reads the names in `file`, and appends every new one to it."""
+        """Reads the names in `file`, one JSON string a line, and appends every new one to it."""
         self.file = file
         if file.is_file():
             remedy = "Delete it; the run then counts its unreadable images anew"
-            lines = read_text(file, remedy).splitlines()
-            self.names |= {json.loads(line) if line.startswith('"') else line for line in lines}
+            self.names |= {*map(json.loads, read_text(file, remedy).splitlines())}
 
     def add(self, name: str, reason: str) -> None:
         """Adds a picture that cannot be read.
@@ -68,7 +68,7 @@ class UnreadableImages:
             self.names.add(name)
             if self.file is not None:
                 with open(self.file, "a", encoding="utf-8") as file:
-                    file.write(f"{one_line(name)}\n")
+                    file.write(f"{json.dumps(name)}\n")
 
     def fail(self, message: str) -> NoReturn:
         """Raises an `UnreadableImageError` and keeps it for `reading`."""
@@ -93,13 +93,8 @@ class UnreadableImages:
         """Returns a line that counts and names the pictures, or an empty string."""
         if not self.names:
             return ""
-        names = ", ".join(map(one_line, sorted(self.names)))
+        names = ", ".join(map(on_one_line, sorted(self.names)))
         return f"{len(self.names)} unreadable images replaced: {names}"
-
-
-def one_line(name: str) -> str:
-    """A name as it is, or as a JSON string if it has line breaks or bytes that are not text."""
-    return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
 
 def read_file(path: str) -> bytes:
@@ -213,16 +208,6 @@ class Split:
         """The group of each image; a group is held out whole. None without groups."""
         groups = self.source.groups
         return [groups[i] for i in self.indices] if groups else None
-
-    @property
-    def sides(self) -> np.ndarray | None:
-        """The height and width in annotations, `(N, 2)`; None without annotations."""
-        return None if self.source.sides is None else self.source.sides[self.indices]
-
-    @property
-    def files(self) -> list[tuple[str, str]] | None:
-        """The name and the path of each file; None for images in memory."""
-        return self.source.files and self.source.files(self.indices)
 
     def name(self, index: int) -> str:
         """Returns the name of the picture at an index, such as its path."""

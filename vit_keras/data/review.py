@@ -357,11 +357,13 @@ class Review:
             self.facts["levels"] = [min(low), max(high)]
             kinds = collections.Counter(p.kind for p in readable)
             self.facts["kinds"] = dict(kinds.most_common())
-        no_sides = lambda split: np.zeros((len(split), 2)) if split.sides is None else split.sides
-        said = np.concatenate([no_sides(split) for split in splits.values()]).tolist()
+        source = next(iter(splits.values())).source
+        said = np.zeros((len(pictures), 2))
+        if source.sides is not None:
+            said = source.sides[np.concatenate([split.indices for split in splits.values()])]
         other = [
             (p.name, (p.width, p.height) == (height, width))
-            for p, (height, width) in zip(pictures, said, strict=True)
+            for p, (height, width) in zip(pictures, said.tolist(), strict=True)
             if height and not p.error and (p.height, p.width) != (height, width)
         ]
         what = "pictures whose annotations give their sides before they are turned upright"

@@ -245,8 +245,9 @@ def fingerprint(dataset) -> dict[str, Any]:
         `MOST_READ_BYTES`, their bytes are not read; "times" is then a SHA-256 of the times of each
         split's files.
     """
+    named = lambda split: split.source.files(split.indices) if split.source.files else ()
     files = {
-        name: [(file, path, *_status(path)) for file, path in split.files or ()]
+        name: [(file, path, *_status(path)) for file, path in named(split)]
         for name, split in dataset.splits.items()
     }
     is_read = sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES

@@ -170,10 +170,8 @@ def _cells(column) -> list:
 
 def _csv(path, config):
     text, notes = _decoded(path, config.encoding)
-    first, *rest = re.split(r"\r\n|\r|\n", text, maxsplit=1)
+    first = re.split(r"\r|\n", text, maxsplit=1)[0]
     separator = {"tab": "\t", "\\t": "\t"}.get(config.separator or "", config.separator)
-    if first.casefold().startswith("sep=") and len(first) == 5:  # a line for Excel
-        separator, text = first[4], "".join(rest)
     if not separator:
         separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
         if separator != ",":
