@@ -424,35 +424,34 @@ def _voc(root, files) -> Annotations:
         sets |= {line.split()[0]: split for line in lines if line.split()}
     for file in files:
         folder, name = os.path.split(source := os.path.relpath(file, root))
-        stem = os.path.splitext(name)[0]
-        if split := sets.get(stem, "") if sets else split_in(folder):
-            name, objects, sides = _voc_objects(file)
-            picture = _picture(place, source, split, (folder,), stem, name or stem)
-            pictures.append(Annotated(picture, source, split, objects, sides))
+        stem, objects = os.path.splitext(name)[0], list[tuple]()
+        if not (split := sets.get(stem, "") if sets else split_in(folder)):
+            continue
+        tree = _read_xml(file)
+        for number, item in enumerate(tree.iter("object"), 1):
+            kind, difficult, *texts = (item.findtext(tag, "").strip() for tag in VOC_TAGS)
+            corners = [*map(as_number, texts)]
+            if not kind or None in corners:
+                raise ValueError(
+                    f"Object {number} of {file!r} must have a name, and numbers xmin, ymin, xmax "
+                    f"and ymax. Received: {short([kind, *texts])}"
+                )
+            objects.append((kind, *corners, DIFFICULT if difficult == "1" else 0))
+        sides = [as_number(tree.findtext(f"size/{side}", "")) for side in ("height", "width")]
+        named = tree.findtext("filename", "").strip() or stem
+        picture = _picture(place, source, split, (folder,), stem, named)
+        pictures.append(Annotated(picture, source, split, objects, sides))
     return pictures, ()
 
 
-def _voc_objects(file) -> tuple[str, list[tuple], list[float | None]]:
-    """Returns the name of a picture, its objects, and its sides."""
+def _read_xml(file) -> ElementTree.Element:
     try:
         data = read_bounded(file, LARGEST_XML_BYTES)
         if CODE_IN_XML.search(data):
             raise ValueError("it must not define entities")
-        tree = ElementTree.fromstring(data)
+        return ElementTree.fromstring(data)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise ValueError(f"{file!r} cannot be read as XML ({error}). {REMEDY}") from error
-    objects = []
-    for number, item in enumerate(tree.iter("object"), 1):
-        name, difficult, *texts = (item.findtext(tag, "").strip() for tag in VOC_TAGS)
-        corners = [*map(as_number, texts)]
-        if not name or None in corners:
-            raise ValueError(
-                f"Object {number} of {file!r} must have a name, and numbers xmin, ymin, xmax and "
-                f"ymax. Received: {short([name, *texts])}"
-            )
-        objects.append((name, *corners, DIFFICULT if difficult == "1" else 0))
-    sides = [as_number(tree.findtext(f"size/{side}", "")) for side in ("height", "width")]
-    return tree.findtext("filename", "").strip(), objects, sides
 
 
 # The reader, the suffixes of its files, what they hold, and how deep their folders are.

@@ -96,22 +96,16 @@ def divide(
     image, label = LABEL_KINDS[kind].members(labels)
     best, fewest = np.zeros(len(numbers), int), len(labels) + 1
     for attempt in range(TRIES if folds or percent else 0):
-        ranks = _ranks(numbers, f"{seed}/{attempt}" if attempt else seed)
+        start = f"{seed}/{attempt}" if attempt else seed
+        digests = b"".join(path_hash(f"{start}/{name}")[:16] for name in numbers)
+        high, low = np.frombuffer(digests, ">u8").astype("u8").reshape(-1, 2).T
+        ranks = np.argsort(np.lexsort((low, high)))  # of each unit
         part, lost = _deal(ranks[unit[image]], label, len(numbers), folds, percent)
         if lost < fewest:
             best, fewest = part[ranks], lost
         if not lost:
             break
     return best[unit]
-
-
-def _ranks(names, seed) -> np.ndarray:
-    """Returns the rank of each name in an order that follows from the names and the seed alone."""
-    digests = b"".join(path_hash(f"{seed}/{name}")[:16] for name in names)
-    high, low = np.frombuffer(digests, ">u8").astype("u8").reshape(-1, 2).T
-    ranks = np.empty(len(high), int)
-    ranks[np.lexsort((low, high))] = np.arange(len(high))
-    return ranks
 
 
 def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:

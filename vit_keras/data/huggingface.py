@@ -46,7 +46,11 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     """
     opened = _opened(name)
     rows = _library().concatenate_datasets([*opened.values()])
-    image, boxed = _image_column(name, rows.features), _object_column(name, rows, config, task)
+    images = [key for key, kind in rows.features.items() if isinstance(kind, _library().Image)]
+    if not images:
+        raise ValueError(f"A data set needs a column of images. {_received(name, rows.features)}")
+    image = IMAGE if IMAGE in images else images[0]
+    boxed = _object_column(name, rows, config, task)
     columns = () if boxed else _label_columns(name, rows.features, config, labeled)
     known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
     if column := config.group_column:
@@ -92,13 +96,6 @@ def _opened(name):
             f"hf:{name} cannot be opened ({type(error).__name__}: {error!s:.300})"
         ) from error
     return dict(opened) if isinstance(opened, dict) else {"train": opened}
-
-
-def _image_column(name, features):
-    images = [key for key, kind in features.items() if isinstance(kind, _library().Image)]
-    if not images:
-        raise ValueError(f"A data set needs a column of images. {_received(name, features)}")
-    return IMAGE if IMAGE in images else images[0]
 
 
 def _label_columns(name, features, config, labeled) -> tuple[str, ...]:

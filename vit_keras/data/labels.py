@@ -226,7 +226,17 @@ def read_labels(
         labels = _lists(values, config, order)
     else:
         table = _numeric(where, values, kind)
-        labels = Labels(kind, (*values,), table if kind != "classes" else _ones(where, table))
+        if kind == "classes":
+            wrong = np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))
+            if len(wrong):
+                raise ValueError(
+                    "Classes come from one column, or from columns of which exactly one is 1 in "
+                    f"each row. Received: {where!r} with {len(wrong):,} rows that have none or "
+                    f"several, such as row {wrong[0] + 1}. Give one column in data.label_columns, "
+                    "or --task labels or --task numbers"
+                )
+            table = table.argmax(axis=1).astype("int32")
+        labels = Labels(kind, (*values,), table)
     return labels._replace(notes=(*labels.notes, f"task: {kind}, since {why}")) if why else labels
 
 
@@ -311,18 +321,6 @@ def sorted_names(texts: Collection[str]) -> list[str]:
         (['9', '10'], ['10', '9', 'a'])
     """
     return sorted(texts, key=int if all(map(WHOLE.fullmatch, texts)) else str)
-
-
-def _ones(where, table):
-    """Returns the number of the only column that is 1 in each row."""
-    if len(wrong := np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))):
-        raise ValueError(
-            f"Classes come from one column, or from columns of which exactly one is 1 in each row. "
-            f"Received: {where!r} with {len(wrong):,} rows that have none or several, such as row "
-            f"{wrong[0] + 1}. Give one column in data.label_columns, or --task labels or --task "
-            "numbers"
-        )
-    return table.argmax(axis=1).astype("int32")
 
 
 def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:

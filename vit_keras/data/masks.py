@@ -109,8 +109,21 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     colors = tuple(map(_number_of, config.mask_colors)) or colors
     values = tuple(map(int, config.mask_values)) or colors
     has_colors = bool(values) and not config.mask_values
-    if not values:
-        values = tuple(range(len(names) or _count_levels(root, masks)))
+    if not (values or names):
+        present = np.flatnonzero(levels_in(masks).any(axis=0))
+        levels = present[present != VOID].tolist()
+        if not len(present):  # whatever opens the first one reports why it cannot be read
+            pixel_values(read_file(masks[0]))
+        if len(levels) < 2 or levels[-1] != len(levels) - 1:
+            raise ValueError(
+                "The masks must hold the numbers of the classes, from 0 on without gaps, or "
+                f"{VOID} for no class. Received: {root!r}, whose masks hold the levels "
+                f"{_listed(present.tolist(), False)}. If each level is a class, give "
+                f"--data.mask_values {','.join(map(str, present[:SHOWN]))}; or name all classes in "
+                f"{NAMES}"
+            )
+        values = tuple(levels)
+    values = values or tuple(range(len(names)))
     names = names or tuple(_listed([value], has_colors) for value in values)
     if not len({*values}) == len(values) == len(names):
         raise ValueError(
@@ -148,22 +161,6 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
             f"Received: {len(lines)} lines, such as {lines[:5]}"
         )
     return tuple(lines), colors
-
-
-def _count_levels(root, masks) -> int:
-    """Returns the number of classes if masks hold their numbers."""
-    present = np.flatnonzero(levels_in(masks).any(axis=0))
-    levels = present[present != VOID]
-    if not len(present):  # whatever opens the first one reports why it cannot be read
-        pixel_values(read_file(masks[0]))
-    if len(levels) > 1 and levels[-1] == len(levels) - 1:
-        return len(levels)
-    raise ValueError(
-        "The masks must hold the numbers of the classes, from 0 on without gaps, or "
-        f"{VOID} for no class. Received: {root!r}, whose masks hold the levels "
-        f"{_listed(present.tolist(), False)}. If each level is a class, give "
-        f"--data.mask_values {','.join(map(str, present[:SHOWN]))}; or name all classes in {NAMES}"
-    )
 
 
 def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:

@@ -139,10 +139,8 @@ def read_table(path: str, config: DataConfig) -> Table:
         )
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
-    return _parquet(path) if suffix == PARQUET else _csv(path, config)
-
-
-def _parquet(path):
+    if suffix != PARQUET:
+        return _csv(path, config)
     pyarrow, parquet = (
         extras.require(name, extra="tables", purpose="Reading Parquet tables of images")
         for name in ("pyarrow", "pyarrow.parquet")

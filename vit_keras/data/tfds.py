@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +101,11 @@ def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
     if of and of.label:
         names = map(str, range(of.num_classes))
     splits = {key: info for key, info in builder.info.splits.items() if info.num_examples}
-    files = {key: [*_shards(info)] for key, info in splits.items()}
+    of_split = lambda info: zip(map(os.fspath, info.filepaths), info.shard_lengths, strict=True)
+    files = {
+        key: [Shard(path, *size_and_stamp(path), n) for path, n in of_split(info)]
+        for key, info in splits.items()
+    }
     shards = Shards(files, kind, tuple(names))
     source = shard_source(f"tfds:{name}", shards, form, f"{name} for {vtab}", config)
     sizes = {key: info.num_examples for key, info in splits.items()}
@@ -112,11 +116,6 @@ def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
         scaled = lambda i: as_array(decode(encoded(i), None)) * of.pixel_scale
         source = dataclasses.replace(source, read=scaled)
     return source
-
-
-def _shards(info) -> Iterator[Shard]:
-    for path, length in zip(map(os.fspath, info.filepaths), info.shard_lengths, strict=True):
-        yield Shard(path, *size_and_stamp(path), length)
 
 
 def _tfds():
