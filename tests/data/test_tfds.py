@@ -13,6 +13,7 @@ from tests.data.gray_shards import grays
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.shards.formats import FORMATS
+from vit_keras.data.tfds import TASKS, Task
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
 CLASSES = ["ant", "bee", "cat"]
@@ -53,7 +54,9 @@ def prepare(folder, form, content=GRAYS, **options):
 
 
 @pytest.mark.parametrize("form", ["tfrecord", "array_record"])
-def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(tmp_path, form):
+def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(
+    tmp_path, form, monkeypatch
+):
     prepare(tmp_path, form, GRAYS | {"test": [(picture, -1) for picture, _ in GRAYS["train"]]})
     config = DataConfig(data_dir=str(tmp_path))
     dataset = data.load("tfds:tiny_pictures:1.0.0", 1, config)
@@ -61,6 +64,13 @@ def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(tmp_pa
     assert grays(dataset.split("train[:50%]")) == [*range(8)]  # 8.5, to the even one
     assert grays(dataset.split("test")) == [100, 101, 102, 103]
     assert dataset.split("test").labels.tolist() == [0, 1, 2, 0]
+    task = Task("tiny_pictures:1.0.0", "natural", 3, "train[8:12]", "validation[1:]")
+    monkeypatch.setitem(TASKS, "tiny", task)
+    vtab = data.load("vtab:tiny", 1, config)
+    levels = {name: grays(split) for name, split in vtab.splits.items()}
+    train = {"train800": [*range(17)], "val200": [*range(8, 12)]}
+    assert levels == {**train, "test": [101, 102, 103], "train": sum(train.values(), [])}
+    assert vtab.class_names == tuple(CLASSES) and not vtab.held_out_by
     (info,) = tmp_path.rglob("dataset_info.json")
     info.write_text(info.read_text().replace('"17"', '"16"'))
     with pytest.raises(ValueError, match="train.* is not a whole shard .it has 17 .*of 16"):

@@ -33,8 +33,8 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
         return train, dataset.split(config.test_split)
     number, folds = config.fold or (1, 0)
     known = range(len(train)), dataset.kind, train.labels, train.groups
-    shares = {"folds": folds, "percent": config.dev_percent}
-    held_out = divide(*known, seed=config.split_seed, **shares) == number
+    seed, percent = config.split_seed, config.dev_percent
+    held_out = divide(*known, seed=seed, folds=folds, percent=percent) == number
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
 
 

@@ -198,7 +198,8 @@ def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
     seen: set[float] = {255}
     jobs = [(split, i) for split in dataset.splits.values() for i in candidates(split)]
     seen.update(read_ahead(lambda job: _white(*job, seen), jobs))
-    return dataclasses.replace(config, levels="float" if math.inf in seen else max(seen))
+    levels: Any = "float" if math.inf in seen else max(seen)
+    return dataclasses.replace(config, levels=levels)
 
 
 def _white(split, index, seen) -> float:

@@ -189,7 +189,7 @@ class Task(NamedTuple):
         dataset: The name and version in TensorFlow Datasets.
         group: "natural", "specialized", or "structured".
         num_classes: The number of classes.
-        val200: The 200 images for choosing hyperparameters, with `train800` to train on.
+        val200: The 200 images for choosing hyperparameters, beside the 800 to train on.
         test: The images for the final result.
         label: Computes the class of an example; None if it is the data set's label.
         crop: Whether a crop of an image keeps its label.
@@ -208,8 +208,6 @@ class Task(NamedTuple):
     flip: bool = True
     small: bool = False
     pixel_scale: int = 1
-
-    train800 = "train[:800]"
 
 
 _CLEVR: dict[str, Any] = {"val200": "train[63000:63200]", "test": "validation", "crop": False}
@@ -272,7 +270,7 @@ def load_vtab(name: str, config: DataConfig) -> Source:
     task = TASKS[name]
     source = load(task.dataset, config, vtab=name)
     whole = Dataset(source.name, {key: Split(source, of) for key, of in source.splits.items()}, ())
-    slices = {"train800": task.train800, "val200": task.val200, "test": task.test}
-    slices["train"] = f"{task.train800}+{task.val200}"
+    slices = {"train800": "train[:800]", "val200": task.val200, "test": task.test}
+    slices["train"] = f"{slices['train800']}+{task.val200}"
     splits = {key: whole.split(part).indices for key, part in slices.items()}
     return dataclasses.replace(source, name=f"vtab:{name}", splits=splits)
