@@ -68,8 +68,9 @@ def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(
     monkeypatch.setitem(TASKS, "tiny", task)
     vtab = data.load("vtab:tiny", 1, config)
     levels = {name: grays(split) for name, split in vtab.splits.items()}
-    train = {"train800": [*range(17)], "val200": [*range(8, 12)]}
-    assert levels == {**train, "test": [101, 102, 103], "train": sum(train.values(), [])}
+    train, tuned_on, test = [*range(17)], [*range(8, 12)], [101, 102, 103]
+    expected = {"train800": train, "val200": tuned_on, "test": test, "train": train + tuned_on}
+    assert levels == expected
     assert vtab.class_names == tuple(CLASSES) and not vtab.held_out_by
     (info,) = tmp_path.rglob("dataset_info.json")
     info.write_text(info.read_text().replace('"17"', '"16"'))
