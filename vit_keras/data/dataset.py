@@ -16,7 +16,6 @@ import numpy as np
 from vit_keras.data.cropping import Picture, as_array, sides_of
 from vit_keras.data.labels import LABEL_KINDS, Labels
 from vit_keras.data.pillow_images import decode, unreadable_message
-from vit_keras.support.command_line import on_one_line
 from vit_keras.support.files import read_text
 
 
@@ -47,11 +46,12 @@ class UnreadableImages:
         self.error: UnreadableImageError | None = None
 
     def record_in(self, file: pathlib.Path) -> None:
-        """Reads the names in `file`, one JSON string a line, and appends every new one to it."""
+        """Reads the names in `file`, and appends every new one to it."""
         self.file = file
         if file.is_file():
             remedy = "Delete it; the run then counts its unreadable images anew"
-            self.names |= {*map(json.loads, read_text(file, remedy).splitlines())}
+            lines = read_text(file, remedy).splitlines()
+            self.names |= {json.loads(line) if line.startswith('"') else line for line in lines}
 
     def add(self, name: str, reason: str) -> None:
         """Adds a picture that cannot be read.
@@ -68,7 +68,7 @@ class UnreadableImages:
             self.names.add(name)
             if self.file is not None:
                 with open(self.file, "a", encoding="utf-8") as file:
-                    file.write(f"{json.dumps(name)}\n")
+                    file.write(f"{one_line(name)}\n")
 
     def fail(self, message: str) -> NoReturn:
         """Raises an `UnreadableImageError` and keeps it for `reading`."""
@@ -93,8 +93,13 @@ class UnreadableImages:
         """Returns a line that counts and names the pictures, or an empty string."""
         if not self.names:
             return ""
-        names = ", ".join(map(on_one_line, sorted(self.names)))
+        names = ", ".join(map(one_line, sorted(self.names)))
         return f"{len(self.names)} unreadable images replaced: {names}"
+
+
+def one_line(name: str) -> str:
+    """A name as it is, or as a JSON string if it has line breaks or bytes that are not text."""
+    return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
 
 def read_file(path: str) -> bytes:
