@@ -1,6 +1,7 @@
 """Folders of images: their contents, held-out images, and errors."""
 
 import os
+import re
 import shutil
 import warnings
 
@@ -55,12 +56,9 @@ def test_slices_of_a_folder_are_samples(plain):
         np.testing.assert_array_equal(part.labels, np.array(expected) // 40)
     inner = dataset.split("train[5:20]").part(np.array([3, 1]))
     assert grays(inner) == [whole[8], whole[6]]
-    for name, message in {
-        "train[5:5]": "must contain images.*train.5:5.",
-        "train[1:2:3]": "or a slice such as",
-        "val": "must be one of 'train', 'test', or a slice",
-    }.items():
-        with pytest.raises(ValueError, match=message):
+    for name in ("train[5:5]", "train[1:2:3]", "val"):
+        message = "must contain images" if "5" in name else "be one of 'train', 'test', or a slice"
+        with pytest.raises(ValueError, match=f"{message}.*{re.escape(name)}"):
             dataset.split(name)
 
 
@@ -143,40 +141,35 @@ def test_faults_of_a_folder_are_named(tmp_path, names, message):
 @pytest.fixture
 def copied(plain, tmp_path):
     """A copy of the folder, and a function that compares it with what it was at first."""
-    root, run = tmp_path / "images", tmp_path / "run"
+    root = tmp_path / "images"
     shutil.copytree(plain, root)
-    run.mkdir()
     load = lambda: data.load(f"folder:{root}", 3, DataConfig(test_percent=0))
-    return root, lambda: data.check_unchanged(load(), run)
+    return root, lambda: data.check_unchanged(load(), tmp_path)
 
 
 def test_times_stand_for_contents_where_there_is_much_to_read(copied, monkeypatch):
     monkeypatch.setattr(sources, "MOST_READ_BYTES", 100)
     root, check = copied
-    check()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check()
+        for _ in range(2):
+            check()
         os.utime(root / "bee" / "1.png", ns=(5, 5))
         with pytest.raises(UserWarning, match=r"Modification times .* \(train\).*make sure"):
             check()
 
 
-def test_changed_data_are_refused(plain, copied):
+def test_changed_data_are_refused(copied):
     root, check = copied
-    check()
-    check()  # a run may go on
-    (root / "bee" / "1.png").write_bytes((plain / "bee" / "1.png").read_bytes())
-    check()  # the same bytes at another time
     picture = root / "bee" / "1.png"
-
-    def flip_a_bit():
-        content = bytearray(picture.read_bytes())
-        content[-20] ^= 1
-        picture.write_bytes(content)
-
+    for _ in range(2):  # a run may go on
+        check()
+        picture.write_bytes(picture.read_bytes())  # the same bytes at another time
     for change, message in (
-        (flip_a_bit, "train: other labels, or other names, sizes or contents"),
+        (
+            lambda: picture.write_bytes(picture.read_bytes()[:-20] + b"?" * 20),
+            "train: other labels, or other names, sizes or contents",
+        ),
         (picture.unlink, "train/bee: 10 there, 9 here; train: other.*begin another run"),
         (
             lambda: (root / "cat").rename(root / "dog"),

@@ -107,12 +107,9 @@ def test_pairs_that_do_not_match_are_all_named(folder):
     message = r"and 2 files that lack the other, such as \['extra', 'p03'\]"
     with pytest.raises(ValueError, match=message):
         data.load(f"folder:{folder}", 3)
-    shutil.rmtree(folder / "test" / "masks")
-    shutil.rmtree(folder / "train")
-    shutil.copytree(folder / "test", folder / "train" / "images")
-    with pytest.raises(
-        ValueError, match=r"the folder images needs a mask .*train' with 4 pictures"
-    ):
+    for split in ("train", "test"):
+        shutil.rmtree(folder / split / "masks")
+    with pytest.raises(ValueError, match="folder images needs a mask .*train' with 12 pictures"):
         data.load(f"folder:{folder}", 3, task="masks")
 
 
