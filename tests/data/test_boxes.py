@@ -148,7 +148,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "table: half": (table("a.png,1,,3,4,cat,train"), "in row 2"),
     "hub: three numbers": (hub(bbox=[[1.0, 2.0, 3.0]], label=["cat"]), "four numbers in bbox. Received: .* in hf:.* train.0."),
     "hub: no class": (hub(bbox=[[1.0, 2.0, 3.0, 4.0]], label=[]), "must have a class and four numbers"),
-    "hub: no bbox": (hub(boxes=[[1.0, 2.0, 3.0, 4.0]], label=["cat"]), "A column must hold objects with a field bbox"),
+    "hub: no bbox": (hub(boxes=[[1.0, 2.0, 3.0, 4.0]], label=["cat"]), "or objects with a field bbox. Received: hf:"),
     "nothing": (written({}), "A folder of boxes needs the files of YOLO"),
     "table: two splits": (table("a.png,1,2,3,4,cat,test"), "must be in one split. Received: 'a.png'"),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 import argparse
 
 from vit_keras.commands import options as shared
-from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     'vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz',
@@ -25,15 +24,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import weights
 
-    if not options.out.endswith(".npz"):
-        raise UsageError(f"--out must end in .npz. Received: --out {options.out}")
     templates = [text for text in options.texts if "{}" in text] or ["{}"]
     labels = [text for text in options.texts if "{}" not in text]
     if options.file:
         with open(options.file, encoding="utf-8") as file:
             labels += [line.strip() for line in file if line.strip()]
-    if not labels:
-        raise UsageError("Give labels in addition to templates, or --file. Received: no labels")
     texts = weights.embed_labels(options.weights, labels, templates)
     weights.write_text_embeddings(options.out, texts)
     templated = f" by {len(templates)} templates" if len(templates) > 1 else ""

@@ -50,7 +50,7 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     if not images:
         raise ValueError(f"A data set needs a column of images. {_received(name, rows.features)}")
     image = IMAGE if IMAGE in images else images[0]
-    boxed = _object_column(name, rows, config, task)
+    boxed = _object_column(rows, config, task)
     columns = () if boxed else _label_columns(name, rows.features, config, labeled)
     known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
     if column := config.group_column:
@@ -106,8 +106,8 @@ def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
     usual = [key for key in LABELS if key in features]
     if labeled and not usual and len(classes) != 1:
         raise ValueError(
-            f"One column must hold the classes. {_received(name, features)}. Name it in "
-            "data.label_columns"
+            "One column must hold the classes, or objects with a field bbox. "
+            f"{_received(name, features)}. Name that of the classes in data.label_columns"
         )
     return (*usual, *classes)[:1]
 
@@ -133,15 +133,12 @@ def _cells(rows, column) -> list:
     return [[*map(text, cell)] if isinstance(cell, list) else text(cell) for cell in cells]
 
 
-def _object_column(name, rows, config, task) -> str | None:
+def _object_column(rows, config, task) -> str | None:
     """Returns the column of lists of objects with a field bbox; None for another task."""
     if task not in ("auto", "boxes") or (task == "auto" and config.label_columns):
         return None
     kinds = {key: _element(kind) for key, kind in rows.features.items()}
     columns = [key for key, kind in kinds.items() if isinstance(kind, dict) and "bbox" in kind]
-    if task == "boxes" and not columns:
-        received = _received(name, rows.features)
-        raise ValueError(f"A column must hold objects with a field bbox. {received}")
     return next(iter(columns), None)
 
 

@@ -125,10 +125,11 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
         values = tuple(levels)
     values = values or tuple(range(len(names)))
     names = names or tuple(_listed([value], has_colors) for value in values)
-    if not len({*values}) == len(values) == len(names):
+    if not len({*values}) == len(values) == len(names) == len({*names}) <= VOID:
         raise ValueError(
-            f"Each class needs its own level or color. Received: {len(values)} of them, "
-            f"{_listed(values, has_colors)}, for the classes {list(names)[:SHOWN]}"
+            f"Each class, of up to {VOID}, needs its own name, and its own level or color. "
+            f"Received: {len(values)} of them, {_listed(values, has_colors)}, for {len(names)} "
+            f"classes, such as {list(names)[:SHOWN]}"
         )
     return MaskCode(names, {value: k for k, value in enumerate(values)}, has_colors)
 
@@ -155,11 +156,6 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if len(found) == len(lines):
         colors = tuple(map(_number_of, found))
         lines = [COLOR.sub("", row).strip(" \t,;:=") or of for row, of in zip(lines, found)]
-    if len({*lines}) < len(lines) or not 0 < len(lines) <= VOID:
-        raise ValueError(
-            f"{file!r} must name up to {VOID} classes, each once and on its own line. "
-            f"Received: {len(lines)} lines, such as {lines[:5]}"
-        )
     return tuple(lines), colors
 
 

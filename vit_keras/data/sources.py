@@ -148,7 +148,8 @@ def load(
     if task not in ("auto", dataset.kind) and (labeled or dataset.class_names):
         raise ValueError(
             f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
-            "folders and tables, and numbers from tables"
+            "folders and tables, numbers from tables, and masks and boxes from their own files or "
+            "columns"
         )
     if len(dataset.class_names) < least and (labeled or dataset.class_names):
         needs = {1: "one label or number", 2: "two classes"}[least]

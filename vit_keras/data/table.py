@@ -30,7 +30,6 @@ from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
 
-TEXTS, PARQUET = (".csv", ".tsv", ".txt"), ".parquet"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 # Usual names of columns, without punctuation and in lower case, the most common first.
@@ -131,15 +130,9 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
 def read_table(path: str, config: DataConfig) -> Table:
     """Reads the cells of a file; all of them are text except in Parquet."""
-    suffix = pathlib.Path(path).suffix.lower()
-    if suffix not in (*TEXTS, PARQUET):
-        raise ValueError(
-            "`dataset` table:FILE needs a .csv, .tsv, .txt or .parquet file. "
-            f"Received: {path!r}. Save other tables as CSV first"
-        )
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
-    if suffix != PARQUET:
+    if not path.lower().endswith(".parquet"):
         return _csv(path, config)
     pyarrow, parquet = (
         extras.require(name, extra="tables", purpose="Reading Parquet tables of images")
@@ -206,8 +199,8 @@ def _decoded(path, encoding):
         said = f"read as {name}; data.encoding may say another"
         return text, [] if name.startswith("utf-8") else [said]
     raise ValueError(
-        "A table must be text in UTF-8, UTF-16 or cp1252, or in data.encoding. Received: "
-        f"{path!r} with data.encoding={encoding!r}"
+        "A table must be Parquet, or text in UTF-8, UTF-16, cp1252 or data.encoding. Received: "
+        f"{path!r} with data.encoding={encoding!r}. Save other tables as CSV first"
     )
 
 
@@ -299,16 +292,11 @@ def _splits(table: Table) -> tuple[np.ndarray, str | None]:
 
 def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
     """Returns the labels of the rows; for masks, only the kind."""
-    named = list(config.label_columns)
     if config.label_pattern:
         return labels_in_names(paths, config.label_pattern)
     left = [name for name in table.columns if name not in used]
-    named = named or table.named(LABELS)[:1]
-    if task == "masks" or (task == "auto" and masks and not named):
-        if not masks:
-            raise ValueError(
-                f"{table.path!r} needs the column mask. Received: {list(table.columns)}"
-            )
+    named = [*config.label_columns] or table.named(LABELS)[:1]
+    if masks and (task == "masks" or (task == "auto" and not named)):
         return no_labels(len(paths), "masks")
     if not named and not labeled:
         return no_labels(len(paths))
