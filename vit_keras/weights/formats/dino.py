@@ -24,10 +24,10 @@ from vit_keras.weights.formats.tensor_names import (
 
 DINO = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token registers=register_tokens positions=pos_embed "
-    "block=blocks.{}. norm_0=norm1 qkv=attn.qkv out=attn.proj scale_0=ls1.gamma norm_2=norm2 "
+    "block=blocks.{}. norm_0=norm1 qkv=attn.qkv. out=attn.proj scale_0=ls1.gamma norm_2=norm2 "
     "dense_0=mlp.fc1 dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm head=head",
 )
-GIANT = dataclasses.replace(DINO, packed="mlp.w12", dense_1="mlp.w3")
+GIANT = DINO.replaced("gate=mlp.w12 dense_0=mlp.w12 dense_1=mlp.w3")
 MASK_TOKEN = "mask_token"
 ONLY_HERE = (MASK_TOKEN, "register_tokens", "blocks.0.mlp.w12.weight")
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 24}

@@ -98,7 +98,7 @@ _DINO = (
 DINOV2_NAMES = TensorNames.of(
     f"{_DINO} query=attention/attention/query key=attention/attention/key "
     "value=attention/attention/value out=attention/attention/attention_output dense_0=mlp/fc1 "
-    "dense_1=mlp/fc2 packed=mlp/weights_in",
+    "dense_1=mlp/fc2 gate=mlp/weights_in",
 )
 DINOV3_NAMES = TensorNames.of(
     f"{_DINO} query=attention/q_proj key=attention/k_proj value=attention/v_proj "
@@ -287,9 +287,9 @@ def _spelled(row, names, registers, gated=False):
     numbers = {name: f"embeddings/{i}" for i, name in enumerate(["cls", *tokens, *tables])}
     changes = {name: numbers.get(name, "") for name in ("positions", "registers")}
     if names is not None:
-        gated = f"{row.names.of_block(0, row.names.packed)}/0" in names
+        gated = f"{row.names.of_block(0, row.names.gate)}/0" in names
     if gated and row is DINOV2:
-        changes["dense_1"] = "mlp/weights_out"
+        changes |= pairs("dense_0=mlp/weights_in dense_1=mlp/weights_out")
     others = {}
     if "mask" in numbers:
         blank = lambda cls: [np.zeros_like(cls[0] if tables else cls)]

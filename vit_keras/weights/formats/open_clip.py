@@ -19,9 +19,8 @@ from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.formats import timm
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_links import Link, tensor_links, transposed
+from vit_keras.weights.formats.tensor_links import Link, in_pytorch, tensor_links
 from vit_keras.weights.formats.tensor_names import (
-    PoolNames,
     TensorNames,
     covered_positions,
     tensor_sizes,
@@ -29,15 +28,14 @@ from vit_keras.weights.formats.tensor_names import (
 
 CLIP = TensorNames.of(
     "patches=conv1 cls=class_embedding positions=positional_embedding pre_norm=ln_pre "
-    "block=transformer.resblocks.{}. norm_0=ln_1 in_proj=attn.in_proj query_norm=attn.ln_q "
+    "block=transformer.resblocks.{}. norm_0=ln_1 qkv=attn.in_proj_ query_norm=attn.ln_q "
     "key_norm=attn.ln_k attention_norm=attn.ln_inner out=attn.out_proj scale_0=ls_1.gamma "
     "norm_2=ln_2 dense_0=mlp.c_fc mlp_norm=mlp.ln dense_1=mlp.c_proj scale_1=ls_2.gamma "
-    "norm=ln_post projection=proj rotary=interleaved_columns_first",
+    "norm=ln_post projection=proj rotary=interleaved_columns_first pool_probe=attn_pool.probe "
+    "pool_qkv=attn_pool.attn.in_proj_ pool_out=attn_pool.attn.out_proj "
+    "pool_norm=attn_pool.layernorm pool_dense_0=attn_pool.mlp.c_fc "
+    "pool_dense_1=attn_pool.mlp.c_proj",
     projection_is_ours=True,
-    pool=PoolNames.of(
-        "probe=attn_pool.probe in_proj=attn_pool.attn.in_proj out=attn_pool.attn.out_proj "
-        "norm=attn_pool.layernorm dense_0=attn_pool.mlp.c_fc dense_1=attn_pool.mlp.c_proj",
-    ),
     token_axes=1,
     position_axes=2,
 )
@@ -211,7 +209,7 @@ def links_timm(arch: VisionTransformerArchitecture, names=None, config=None) -> 
     linked = timm.links(arch, names, timm_config(config or {}))
     if arch.num_classes is None or arch.options.head_use_bias:
         return list(linked)
-    projection = transposed("head.weight", "head/kernel", (1, 0))
+    projection = in_pytorch("head.weight", "head/kernel")
     return [projection if link.ours == ("head/kernel",) else link for link in linked]
 
 

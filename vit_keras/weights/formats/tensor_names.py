@@ -48,46 +48,7 @@ def pairs(text: str) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Names:
-    """A row of names, which is written as `field=name` pairs."""
-
-    @classmethod
-    def of(cls, text: str, **others: Any) -> Self:
-        """Makes a row from a text and from fields that are not names."""
-        return cls(**pairs(text), **others)
-
-    def replaced(self, text: str = "", **others: Any) -> Self:
-        """Returns the row with other names."""
-        return dataclasses.replace(self, **pairs(text), **others)
-
-
-@dataclasses.dataclass(frozen=True)
-class PoolNames(Names):
-    """The names of an attention pool's tensors.
-
-    Attributes:
-        probe: The full name of the probe.
-        query: The prefix of the query's projection; empty if `in_proj` holds all three.
-        kv: The prefix of the fused projection of keys and values.
-        in_proj: The prefix of the fused projection of query, key and value, as in `nn`.
-        out: The prefix of the output projection.
-        norm: The prefix of the normalization.
-        dense_0: The prefix of the MLP's first layer.
-        dense_1: The prefix of the MLP's second layer.
-    """
-
-    probe: str
-    out: str
-    norm: str
-    dense_0: str
-    dense_1: str
-    query: str = ""
-    kv: str = ""
-    in_proj: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorNames(Names):
+class TensorNames:
     """The names of a project's tensors: full names of parameters, prefixes of layers.
 
     Names in a block omit the block's prefix. An empty name means that the project has no such
@@ -103,18 +64,16 @@ class TensorNames(Names):
         dense_1: The last layer of the MLP.
         norm: The normalization after the blocks.
         pooled_norm: The normalization after a mean; empty for `norm`.
-        qkv: The prefix of the fused projection of query, key and value, with ".weight".
-        in_proj: The same, followed by "_weight" and "_bias", as in `nn.MultiheadAttention`.
+        qkv: What precedes "weight" and "bias" of the fused projection of query, key and value, such
+            as "attn.qkv." or "attn.in_proj_"; in a parallel block, of the MLP before them too.
         query: The prefix of the query's own projection; `key` and `value` likewise.
         query_bias: The full name of the query's bias beside a fused kernel; `value_bias` likewise.
         query_norm: The normalization of queries in each head; `key_norm` likewise.
         attention_norm: The normalization before `out`.
         scale_0: The full name of the first LayerScale; `scale_1` of the second.
-        gate: The gate of SwiGLU.
-        packed: The fused gate and values of SwiGLU, in this order.
+        gate: The gate of SwiGLU; equal to `dense_0` if one layer holds gate and values.
         mlp_norm: The normalization before `dense_1`.
-        parallel_in: The fused MLP, query, key and value of a parallel block.
-        parallel_bias: The full name of the MLP's bias if `parallel_in` has no bias.
+        parallel_bias: The full name of the MLP's bias in a parallel block whose `qkv` has no bias.
         relative: The full name of a block's table of relative biases.
         shared_relative: The full name of a table that all blocks share.
         frequencies: The full name of the learned frequencies of all blocks.
@@ -128,7 +87,9 @@ class TensorNames(Names):
         head: The classifier, and the distillation token's: `head_dist`.
         projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
         boxes: The layers of the heads of boxes, by our names.
-        pool: The names of the attention pool.
+        pool_probe: The full name of the attention pool's probe. The other names of the pool are
+            prefixes: `pool_query` and the fused `pool_kv`, or `pool_qkv` as in `qkv`; `pool_out`,
+            `pool_norm`, and the layers of its MLP, `pool_dense_0` and `pool_dense_1`.
         rotary: The layout of q and k in heads, a name in `LAYOUTS`.
         token_axes: The number of axes of `cls` and `dist`: 3 for `(1, 1, D)`, 1 for `(D,)`.
         position_axes: The number of axes of `positions`: 3 for `(1, N, D)`, 2 for `(N, D)`, 4 for
@@ -148,7 +109,6 @@ class TensorNames(Names):
     norm_2: str = ""
     pooled_norm: str = ""
     qkv: str = ""
-    in_proj: str = ""
     query: str = ""
     key: str = ""
     value: str = ""
@@ -160,9 +120,7 @@ class TensorNames(Names):
     scale_0: str = ""
     scale_1: str = ""
     gate: str = ""
-    packed: str = ""
     mlp_norm: str = ""
-    parallel_in: str = ""
     parallel_bias: str = ""
     relative: str = ""
     shared_relative: str = ""
@@ -180,13 +138,29 @@ class TensorNames(Names):
     projection: str = ""
     projection_is_ours: bool = False
     boxes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    pool: PoolNames | None = None
+    pool_probe: str = ""
+    pool_query: str = ""
+    pool_kv: str = ""
+    pool_qkv: str = ""
+    pool_out: str = ""
+    pool_norm: str = ""
+    pool_dense_0: str = ""
+    pool_dense_1: str = ""
     rotary: str = "halves"
     token_axes: int = 3
     position_axes: int = 3
     linear_patches: bool = False
     first: int = 0
     rms: bool = False
+
+    @classmethod
+    def of(cls, text: str, **others: Any) -> Self:
+        """Makes a row from `field=name` pairs and from fields that are not names."""
+        return cls(**pairs(text), **others)
+
+    def replaced(self, text: str = "", **others: Any) -> Self:
+        """Returns the row with other names."""
+        return dataclasses.replace(self, **pairs(text), **others)
 
     def of_block(self, number: int, name: str) -> str:
         """Returns the full name of a block's tensor or layer."""
@@ -273,7 +247,7 @@ def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
         "mlp_norm": has(names.mlp_norm, ".weight"),
         "norm": "rms" if names.rms and f"{norm_0}.bias" not in shapes else "layer",
         "layer_scale": LAYER_SCALE if has(names.scale_0) else None,
-        "parallel": bool(names.parallel_in),
+        "parallel": bool(names.parallel_bias),
         "num_registers": shapes[names.registers][1] if names.registers in shapes else 0,
         "pre_norm": f"{names.pre_norm}.weight" in shapes,
         "map_mlp_dim": _map_mlp_dim(names, shapes),
@@ -284,28 +258,24 @@ def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
 
 def _map_mlp_dim(names, shapes):
     """Returns the hidden units of the attention pool's MLP if they differ from the blocks'."""
-    pool = None if names.pool is None else shapes.get(f"{names.pool.dense_0}.weight")
-    return None if pool is None or pool[0] == _mlp_dim(names, shapes) else pool[0]
+    units, *_ = shapes.get(f"{names.pool_dense_0}.weight", (None,))
+    return None if units == _mlp_dim(names, shapes) else units
 
 
 def _qkv_bias(names, shapes, has):
-    if names.parallel_in:
-        return "all" if has(names.parallel_in, ".bias") else "none"
     if names.query:
         held = [has(part, ".bias") for part in (names.query, names.key)]
         return {(True, True): "all", (True, False): "qv"}.get(tuple(held), "none")
     if names.query_bias:
         return "qv" if has(names.query_bias) else "none"
-    return "all" if has(names.qkv, ".bias") or has(names.in_proj, "_bias") else "none"
+    return "all" if has(names.qkv, "bias") else "none"
 
 
 def _is_gated(names, shapes, has):
-    if has(names.gate, ".weight"):
-        return True
-    if not names.packed or not has(names.packed, ".weight"):
-        return False
-    packed = shapes[names.of_block(0, f"{names.packed}.weight")]
-    return packed[0] == 2 * _mlp_dim(names, shapes)
+    if names.gate != names.dense_0:
+        return has(names.gate, ".weight")
+    rows, *_ = shapes.get(names.of_block(0, f"{names.gate}.weight"), (0,))
+    return rows == 2 * _mlp_dim(names, shapes)
 
 
 COVERS = ("class", "all", "patches")  # of positions, the likeliest first

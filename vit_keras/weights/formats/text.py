@@ -16,7 +16,7 @@ from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import clip
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
-from vit_keras.weights.formats.tensor_links import Link, block_links, dense, norm, same, transposed
+from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks, tensor_options
 
 TRANSFORMERS = dataclasses.replace(
@@ -38,7 +38,7 @@ OPEN_CLIP = dataclasses.replace(
 class TextArchitecture(types.SimpleNamespace):
     """The arguments of `TextTransformer` that determine names, shapes and values."""
 
-    position_embedding = "none"  # in the blocks
+    position_embedding, classifier = "none", ""  # in the blocks, and in place of the projection
 
     @classmethod
     def from_model(cls, model: keras.Model) -> "TextArchitecture":
@@ -56,6 +56,7 @@ class TextArchitecture(types.SimpleNamespace):
             projection_dim=projection and projection.units,
             projection_use_bias=bool(projection and projection.use_bias),
             causal=bool(mask and mask.causal),
+            paths=tuple(variable.path for variable in model.weights),
         )
 
 
@@ -72,20 +73,6 @@ def _sizes(names: TensorNames, shapes: dict, has_bias: bool) -> dict[str, Any]:
         "projection_dim": projection[-1 if names.projection_is_ours and not has_bias else 0],
         "projection_use_bias": has_bias,
     }
-
-
-def _links(names: TensorNames, arch: TextArchitecture) -> list[Link]:
-    links = [
-        same(f"{names.patches}.weight", "text_embedding/token_embedding"),
-        same(names.positions, "text_embedding/pos_embedding"),
-        *(link for i in range(arch.num_layers) for link in block_links(arch, names, i)),
-        *norm(names.norm, "encoder_norm", arch.options.norm),
-    ]
-    if arch.projection_use_bias:
-        return links + dense(names.head, "projection")
-    axes = (0, 1) if names.projection_is_ours else (1, 0)
-    kernel = transposed(names.projection, "projection/kernel", axes)
-    return links if arch.projection_dim is None else [*links, kernel]
 
 
 CLIP = {"num_attention_heads": 8, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
@@ -231,7 +218,7 @@ def _row(names: TensorNames, project: str, infer, ignored: str) -> Format:
         suffixes=(),
         detect=lambda held: f"{names.patches}.weight" in held,
         infer=infer,
-        links=lambda arch, held=None, config=None: _links(names, arch),
+        links=lambda arch, held=None, config=None: tensor_links(arch, names),
         numerics=lambda shapes, config: None,
         ignored=("logit_scale", "logit_bias", *ignored.split()),
         architecture=TextArchitecture,

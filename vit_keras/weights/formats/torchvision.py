@@ -10,7 +10,7 @@ from vit_keras.weights.formats.tensor_names import TensorNames, guess_image_size
 
 NAMES = TensorNames.of(
     "patches=conv_proj cls=class_token positions=encoder.pos_embedding "
-    "block=encoder.layers.encoder_layer_{}. norm_0=ln_1 in_proj=self_attention.in_proj "
+    "block=encoder.layers.encoder_layer_{}. norm_0=ln_1 qkv=self_attention.in_proj_ "
     "out=self_attention.out_proj norm_2=ln_2 dense_0=mlp.0 dense_1=mlp.3 norm=encoder.ln "
     "pre_logits=heads.pre_logits head=heads.head",
 )

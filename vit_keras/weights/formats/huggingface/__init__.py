@@ -165,8 +165,8 @@ def _written(arch, row):
     marks = {names.of_block(0, names.relative)}
     if arch.classifier == "distilled":
         marks.add("cls_classifier.weight")
-    if arch.options.mlp == "swiglu" and names.packed:
-        marks.add(names.of_block(0, f"{names.packed}.weight"))
+    if arch.options.mlp == "swiglu":
+        marks.add(names.of_block(0, f"{names.gate}.weight"))
     return marks
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from vit_keras.weights.formats.huggingface.vit import COMMON, ModelType
-from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
+from vit_keras.weights.formats.tensor_names import TensorNames
 
 MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
 CLIP = TensorNames.of(
@@ -16,10 +16,6 @@ CLIP = TensorNames.of(
     "dense_1=mlp.fc2 norm=post_layernorm head=classifier projection=visual_projection.weight",
     token_axes=1,
     position_axes=2,
-)
-POOL = PoolNames.of(
-    "probe=head.probe in_proj=head.attention.in_proj out=head.attention.out_proj "
-    "norm=head.layernorm dense_0=head.mlp.fc1 dense_1=head.mlp.fc2",
 )
 OWL = dataclasses.replace(
     CLIP,
@@ -33,7 +29,11 @@ OWL = dataclasses.replace(
         **{f"head_{part}": f"{theirs}.dense2" for part, theirs in MLPS},
     },
 )
-SIGLIP = dataclasses.replace(CLIP, cls="", pre_norm="", projection="", pool=POOL)
+SIGLIP = CLIP.replaced(
+    "cls= pre_norm= projection= pool_probe=head.probe pool_qkv=head.attention.in_proj_ "
+    "pool_out=head.attention.out_proj pool_norm=head.layernorm pool_dense_0=head.mlp.fc1 "
+    "pool_dense_1=head.mlp.fc2"
+)
 NAFLEX = dataclasses.replace(SIGLIP, linear_patches=True)
 FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.weight")
 
@@ -60,7 +60,7 @@ def _owl_spelling(row, names):
 
 def _siglip(names):
     """Returns a classifier on the pool or, with a head, on the mean of the normalized patches."""
-    pools = POOL.probe in names and f"{SIGLIP.head}.weight" not in names
+    pools = SIGLIP.pool_probe in names and f"{SIGLIP.head}.weight" not in names
     return {"classifier": "map" if pools else "gap"}
 
 

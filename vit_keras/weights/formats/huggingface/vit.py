@@ -291,13 +291,13 @@ VIT_TYPES = (
 
 DINOV2 = NAMES.replaced(
     "norm_0=norm1 scale_0=layer_scale1.lambda1 "
-    "norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 packed=mlp.weights_in "
+    "norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 gate=mlp.weights_in "
     "scale_1=layer_scale2.lambda1 pre_logits="
 )
 # The names of SwiGLU's other layers, by the layer in a file that reveals its spelling.
 SWIGLU = {
-    "mlp.weights_in": "dense_1=mlp.weights_out",
-    "mlp.gate_proj": "packed= gate=mlp.gate_proj dense_0=mlp.up_proj dense_1=mlp.down_proj",
+    "mlp.weights_in": "dense_0=mlp.weights_in dense_1=mlp.weights_out",
+    "mlp.gate_proj": "gate=mlp.gate_proj dense_0=mlp.up_proj dense_1=mlp.down_proj",
 }
 DINO_FIRST, REGISTER_TOKENS = ("encoder.layer.0.norm1.weight",), "embeddings.register_tokens"
 

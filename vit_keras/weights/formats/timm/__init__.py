@@ -241,7 +241,8 @@ def _naflex(arch):
 
 
 def _eva(arch):
-    options, rope = arch.options, arch.options.rope
+    options, rope, names = arch.options, arch.options.rope, names_for(arch)
+    has_own_gate = names.gate != names.dense_0 and not options.mlp_norm
     arguments = _sizes(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME_OF_EVA.items()},
         "class_token": "cls" in arch.prefix.names,
@@ -249,9 +250,9 @@ def _eva(arch):
         "use_abs_pos_emb": arch.position_embedding == "learned",
         "qkv_bias": options.qkv_bias != "none",
         "attn_type": "rope" if options.qkv_bias == "all" else "eva",
-        "qkv_fused": not names_for(arch).query,
+        "qkv_fused": not names.query,
         "swiglu_mlp": options.mlp == "swiglu",
-        "swiglu_align_to": 1 if names_for(arch).gate and not options.mlp_norm else 0,
+        "swiglu_align_to": int(has_own_gate),
         "use_fc_norm": arch.classifier == "gap_norm",
         "use_post_transformer_norm": options.final_norm and arch.classifier != "gap_norm",
         "use_rot_pos_emb": rope is not None,

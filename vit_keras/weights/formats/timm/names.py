@@ -8,30 +8,27 @@ from typing import Any
 from vit_keras import variants
 from vit_keras.layers import Rope
 from vit_keras.models.architectures import HybridArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.tensor_links import Link, kernel, norm
-from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames, count_units, pairs
+from vit_keras.weights.formats.tensor_links import LEAVES, Link, in_pytorch
+from vit_keras.weights.formats.tensor_names import TensorNames, count_units, pairs
 
-POOL = PoolNames.of(
-    "probe=attn_pool.latent query=attn_pool.q kv=attn_pool.kv out=attn_pool.proj "
-    "norm=attn_pool.norm dense_0=attn_pool.mlp.fc1 dense_1=attn_pool.mlp.fc2",
-)
 # Class VisionTransformer.
 PLAIN = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token dist=dist_token registers=reg_token "
-    "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv "
+    "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv. "
     "query_norm=attn.q_norm key_norm=attn.k_norm attention_norm=attn.norm out=attn.proj "
-    "scale_0=ls1.gamma norm_2=norm2 dense_0=mlp.fc1 packed=mlp.fc1 mlp_norm=mlp.norm "
+    "scale_0=ls1.gamma norm_2=norm2 gate=mlp.fc1 dense_0=mlp.fc1 mlp_norm=mlp.norm "
     "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
-    "head_dist=head_dist head=head",
-    pool=POOL,
+    "head_dist=head_dist head=head pool_probe=attn_pool.latent pool_query=attn_pool.q "
+    "pool_kv=attn_pool.kv pool_out=attn_pool.proj pool_norm=attn_pool.norm "
+    "pool_dense_0=attn_pool.mlp.fc1 pool_dense_1=attn_pool.mlp.fc2",
     rms=True,
 )
 # DeiT's class with two tokens
-DISTILLED = PLAIN.replaced("registers= packed=")
+DISTILLED = PLAIN.replaced("registers= gate=")
 # The block ParallelScalingBlock, of ViT-22B.
 PARALLEL = PLAIN.replaced(
-    "norm_0=in_norm qkv= norm_2= parallel_in=in_proj parallel_bias=mlp_bias query_norm=q_norm "
-    "key_norm=k_norm attention_norm= out=attn_out_proj packed= mlp_norm= dense_1=mlp_out_proj "
+    "norm_0=in_norm qkv=in_proj. norm_2= parallel_bias=mlp_bias query_norm=q_norm key_norm=k_norm "
+    "attention_norm= out=attn_out_proj gate= mlp_norm= dense_0=in_proj dense_1=mlp_out_proj "
     "scale_0=ls.gamma scale_1="
 )
 # Classes Eva and Beit: another LayerScale, and separate biases for queries and values.
@@ -40,10 +37,10 @@ EVA = PLAIN.replaced(
     "relative=attn.relative_position_bias_table dist=",
     rms=False,
 )
-BEIT = EVA.replaced("registers= pre_norm= query_norm= key_norm= attention_norm=", pool=None)
+BEIT = EVA.replaced("registers= pre_norm= query_norm= key_norm= attention_norm= pool_probe=")
 QV_BIAS = pairs("query_bias=attn.q_bias value_bias=attn.v_bias")
 SEPARATE = pairs("qkv= query=attn.q_proj key=attn.k_proj value=attn.v_proj")
-GATE = pairs("gate=mlp.fc1_g dense_0=mlp.fc1_x packed=")
+GATE = pairs("gate=mlp.fc1_g dense_0=mlp.fc1_x")
 # Class NaFlexVit: these names replace those before the blocks.
 NAFLEX = {
     **pairs("patches=embeds.proj cls=embeds.cls_token registers=embeds.reg_token"),
@@ -142,15 +139,16 @@ BACKBONE = "patch_embed.backbone"
 def stem_links(arch: HybridArchitecture) -> list[Link]:
     """Links the ResNet of a hybrid; a root without stages is one level higher."""
     root = f"{BACKBONE}.stem" if arch.resnet_layers else BACKBONE
-    result = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
+    layers, result = {"conv_root": f"{root}.conv", "gn_root": f"{root}.norm"}, []
     for path in arch.paths:
-        if match := re.fullmatch(r"(block(\d+)/unit(\d+))/(conv(\d|_proj))/kernel", path):
-            ours, block, unit, part, number = match.groups()
-            old = f"{BACKBONE}.stages.{int(block) - 1}.blocks.{int(unit) - 1}"
-            projects = number == "_proj"
-            theirs = ("downsample.conv", "downsample.norm") if projects else (part, f"norm{number}")
-            result.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))
-            result += norm(f"{old}.{theirs[1]}", f"{ours}/gn{number}")
+        layer, _, leaf = path.rpartition("/")
+        if match := re.fullmatch(r"block(\d+)/unit(\d+)/(conv|gn)(\d|_proj)", layer):
+            block, unit, kind, number = match.groups()
+            kind = {"conv": "conv", "gn": "norm"}[kind]
+            part = f"downsample.{kind}" if number == "_proj" else f"{kind}{number}"
+            layers[layer] = f"{BACKBONE}.stages.{int(block) - 1}.blocks.{int(unit) - 1}.{part}"
+        if layer in layers:
+            result.append(in_pytorch(f"{layers[layer]}.{LEAVES[leaf]}", path))
     return result
 
 
