@@ -104,28 +104,26 @@ def test_every_option_of_a_classifier_agrees_in_both_directions(
     assert_agrees(model, back, images)
 
 
-REASONS = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
-
-
-@pytest.mark.parametrize("pooling", REASONS)
+@pytest.mark.parametrize("pooling", ["gap", "token"])
 def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path, pooling):
     theirs = classifier(rng, backbone(rng, use_class_token=pooling == "gap"), pooling=pooling)
     preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
     theirs.save_to_preset(preset)
     theirs.save_weights(bare)
     said = {"image_size": (16, 24), "classifier": pooling, "classifier_activation": None}
+    message = f"'{pooling}' with use_class_token={pooling == 'gap'}"
     for call in (
         lambda: vit_keras.open(preset),
         lambda: weights.load(build(classifier=pooling), preset),
         lambda: vit_keras.open(bare, **said),
         lambda: weights.load(build(classifier=pooling), bare),
     ):
-        with pytest.raises(ValueError, match=REASONS[pooling]) as refused:
+        with pytest.raises(ValueError, match=message) as refused:
             call()
         assert not isinstance(refused.value, DamagedFile)
     # KerasHub then has logits of each token.
     edit(preset, "task.json", lambda config: config.update(pooling=None))
-    with pytest.raises(ValueError, match="pooling=None .*reads every token"):
+    with pytest.raises(ValueError, match="pooling=None with"):
         vit_keras.open(preset)
 
 
@@ -327,7 +325,7 @@ OURS |= {"mlp_dim": 24, "num_classes": None}
 def test_deit_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
     backbone = models.DeiTBackbone(**DINO, **VIT)
     models.DeiTImageClassifier(backbone, 5, pooling="gap").save_to_preset(tmp_path / "gap")
-    with pytest.raises(ValueError, match="averages the class token"):
+    with pytest.raises(ValueError, match="pooling='gap' with"):
         vit_keras.open(tmp_path / "gap")
     models.DeiTImageClassifier(backbone, 5).save_to_preset(tmp_path / "token")
     for other in ({"classifier": "distilled"}, {"classifier": "gap", "class_token": True}):
@@ -371,5 +369,5 @@ def test_the_converter_beside_a_backbone_is_read_and_written(rng, tmp_path):
 
 def test_another_activation_of_dinov3_is_refused(tmp_path):
     models.DINOV3Backbone(**DINO, **VIT, use_gated_mlp=True).save_to_preset(tmp_path)
-    with pytest.raises(ValueError, match="read with hidden_activation='silu'. Received: 'gelu'"):
+    with pytest.raises(ValueError, match="one of 'silu'. Received: hidden_activation='gelu'"):
         vit_keras.open(tmp_path)

@@ -59,13 +59,6 @@ def test_naflex_is_written_as_an_ordinary_file(tmp_path):
     assert_equal_weights(model, vit_keras.open(tmp_path / "a.npz"))
 
 
-def test_kernel_of_two_axes_has_square_patches(tmp_path):
-    other = {"params/img/embedding/kernel": np.zeros((50, 16), "float32")}
-    np.savez(tmp_path / "a.npz", **(arrays_of(NAFLEX) | other))
-    with pytest.raises(ValueError, match="each pixel of a square patch. Received: 50 rows"):
-        vit_keras.open(tmp_path / "a.npz", classifier="map")
-
-
 def written(tmp_path, positions, **changes):
     """A bare big_vision file of 16x16 images in patches of 4, with other positions."""
     model = build(np.random.default_rng(3), **changes, image_size=16, patch_size=4, gelu="tanh")

@@ -22,9 +22,8 @@ from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.formats.tensor_names import (
     count_blocks,
-    guess_image_size,
+    covered_positions,
     resnet_sizes,
-    square_side,
 )
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
@@ -35,7 +34,7 @@ LINEN_NAMES = {
     "MlpBlock_0": "MlpBlock_3",
 }
 _LINEN_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(LINEN_NAMES)})/")
-STEM = "conv_root/kernel"
+STEM, UNITS = "conv_root/kernel", r"block(\d+)/unit(\d+)/conv1/"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 
 
@@ -90,13 +89,8 @@ def sizes(shapes: dict, num_layers: int, block: str) -> dict:
 def infer(shapes: dict, config: dict) -> dict:
     num_layers = count_blocks(shapes, "Transformer/encoderblock_")
     arguments = sizes(shapes, num_layers, "Transformer/encoderblock_0")
-    arguments |= resnet_sizes(shapes, STEM) if STEM in shapes else {}
-    return arguments | guess_image_size(
-        shapes[POSITIONS][1],
-        arguments["patch_size"],
-        arguments["classifier"] == "token",
-        arguments.get("resnet_layers"),
-    )
+    arguments |= resnet_sizes(shapes, STEM, UNITS, (2, 3)) if STEM in shapes else {}
+    return arguments | covered_positions(arguments, shapes[POSITIONS][1], covers=("all",))
 
 
 NUMERICS = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
@@ -154,7 +148,8 @@ def links_big_vision(arch: VisionTransformerArchitecture, names=None, config=Non
             result.append(_positions(arch, names))
         elif path == KERNEL:
             name = KERNEL if names is not None else f"params/{KERNEL}"
-            result.append(Link((name,), (path,), _patch_kernel, lambda x: (x,)))
+            read = lambda x: (x.reshape(_kernel_shape(x.shape)),)
+            result.append(Link((name,), (path,), read, lambda x: (x,)))
         elif not (scanned and path.startswith("encoderblock_")):
             name = _linen(published_name(path))
             name = f"params/{name}" if names is None else name
@@ -162,21 +157,10 @@ def links_big_vision(arch: VisionTransformerArchitecture, names=None, config=Non
     return result + (_scanned(arch) if scanned else [])
 
 
-def _patch_kernel(x):
-    return (x.reshape(_kernel_shape(x.shape)),)
-
-
 def _kernel_shape(shape):
     """Returns `(p, p, 3, D)` for a kernel `(p·p·3, D)`; other shapes are unchanged."""
-    if len(shape) != 2:
-        return shape
     side = math.isqrt(shape[0] // 3)
-    if 3 * side * side != shape[0]:
-        raise ValueError(
-            "A kernel of two axes must have a row for each of 3 channels of each pixel of a square "
-            f"patch. Received: {shape[0]} rows"
-        )
-    return (side, side, 3, shape[1])
+    return (side, side, 3, shape[1]) if len(shape) == 2 else shape
 
 
 def _grid_of_positions(shape):
@@ -232,9 +216,9 @@ def infer_big_vision(shapes: dict, config: dict) -> dict:
     if (grid := _grid_of_positions(table)) is not None:
         image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
         return {**arguments, "image_size": image_size}
-    positions = table[1]
-    slot = arguments["classifier"] == "token" and square_side(positions) is None
-    return arguments | guess_image_size(positions, patch_size, slot)
+    found = covered_positions(arguments, table[1], covers=("patches", "all"))
+    found.pop("position_cover", None)  # any slot that is missing is read as zeros
+    return arguments | found
 
 
 def numerics_big_vision(shapes: dict, config: dict) -> Numerics:
@@ -326,9 +310,10 @@ def _head(theirs, ours):
 
 def infer_bit(shapes: dict, config: dict) -> dict:
     root = _root(shapes)
-    head, unit = ("head", "conv1") if OURS[0] in root else ("head/conv2d", f"a/{THEIRS[0]}")
-    num_classes = shapes.get(f"{head}/kernel", (None,))[-1]
-    return {**resnet_sizes(shapes, root, unit), "num_classes": num_classes}
+    is_ours = OURS[0] in root
+    num_classes = shapes.get("head/kernel" if is_ours else "head/conv2d/kernel", (None,))[-1]
+    units = UNITS if is_ours else UNITS.replace("conv1", f"a/{THEIRS[0]}")
+    return {**resnet_sizes(shapes, root, units, (2, 3)), "num_classes": num_classes}
 
 
 BIT_FORMAT = Format(

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import QKV_BIASES
+from vit_keras.layers.common import QKV_BIASES, check_choice
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.checks import short
@@ -25,7 +25,7 @@ from vit_keras.weights.formats.tensor_links import Link, beside, same, tensor_li
 from vit_keras.weights.formats.tensor_names import (
     LAYER_SCALE,
     TensorNames,
-    guess_image_size,
+    covered_positions,
     pairs,
     tensor_sizes,
 )
@@ -183,10 +183,18 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
     """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
     row = family_of(arch)
     backbone = row.object("Backbone", _backbone(row, arch))
-    if not hasattr(keras.activations, name := arch.classifier_activation or "linear"):
-        raise ValueError(f"A preset needs one of `keras.activations`. Received: a head with {name}")
     metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
-    converter = row.object("ImageConverter", _converter(arch, numerics.preprocessing))
+    pixels = numerics.preprocessing
+    scale, offset = (x[0] if len(x) == 1 else x for x in pixels.rescaling())
+    fields = {
+        "image_size": list(arch.image_size),
+        "scale": scale,
+        "offset": offset,
+        "interpolation": pixels.interpolation,
+        "antialias": pixels.antialias,
+        "crop_to_aspect_ratio": pixels.crop_fraction is not None,
+    }
+    converter = row.object("ImageConverter", fields)
     files = {"config.json": backbone, "image_converter.json": converter, "metadata.json": metadata}
     if arch.num_classes is None:
         return files
@@ -229,22 +237,9 @@ def _backbone(row, arch):
     return fields | {"rope_theta": options.rope.base}
 
 
-def _converter(arch, pixels):
-    scale, offset = pixels.rescaling()
-    return {
-        "image_size": list(arch.image_size),
-        "scale": scale[0] if len(scale) == 1 else scale,
-        "offset": offset[0] if len(offset) == 1 else offset,
-        "interpolation": pixels.interpolation,
-        "antialias": pixels.antialias,
-        "crop_to_aspect_ratio": pixels.crop_fraction is not None,
-    }
-
-
 BIAS = re.compile(r"/(patch|mha|mlp|[qkvo](?=_proj))(?:_embedding|_proj)?/(?:.*/)?1$")
 POSITIONS = "posembed_input/pos_embedding"
 PROJECTIONS = {"q": "query", "k": "key", "v": "value", "o": "proj"}
-POOLED = {"gap": "averages the class token with the patches", "token": "reads the first patch"}
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -252,8 +247,9 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     fields = (config or {}).get("config") or {}
     if "predictions/0" in (names or ()) and arch.num_classes is not None:
         token = row is not VIT or row.names.cls in names
-        _check_pooling(_task(config).get("pooling", arch.classifier), token)
-        _check_reads(arch, token)
+        if task := _task(config):
+            _check_reads("pooling", task["pooling"], token)
+        _check_reads("classifier", arch.classifier, token)
     registers = fields.get("num_register_tokens", arch.options.num_registers)
     spelled, others = _spelled(row, names, registers, arch.options.mlp == "swiglu")
     result = [_in_keras(row, link) for link in tensor_links(arch, spelled) if link.theirs]
@@ -321,15 +317,16 @@ def infer(shapes: dict, config: dict) -> dict:
     names, others = _spelled(row, shapes, registers)
     token = row is not VIT or names.cls in shapes
     arguments = tensor_sizes(names, _in_pytorch(shapes), "token" if token else "gap")
-    if "predictions/0" in shapes:
-        del arguments["classifier"]
-        if task:
-            _check_pooling(task["pooling"], token)
-            arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
     if not row.names.first:
         arguments["layer_scale"] = fields.get("layer_scale_init_value", LAYER_SCALE)
     if row is DINOV3:
-        arguments |= _rotary(arguments.get("mlp") == "swiglu", fields)
+        activation = "silu" if arguments.get("mlp") == "swiglu" else "gelu"
+        said = _name(fields.get("hidden_activation", activation))
+        check_choice(said, (activation,), "hidden_activation")
+        rope = Rope(base=fields.get("rope_theta", 100.0), centered=True)
+        arguments["rope"] = dataclasses.asdict(rope)
+        arguments |= {"num_heads": fields["num_heads"]} if "num_heads" in fields else {}
+        arguments |= {} if fields else {"layer_norm_epsilon": DINOV3.epsilon[1]}
     else:
         for default in ("position_embedding", "qkv_bias"):
             arguments.pop(default, None)
@@ -337,8 +334,19 @@ def infer(shapes: dict, config: dict) -> dict:
         arguments |= {"distillation_token": True} if row is DEIT else {}
         arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
         (table,) = others.get(POSITIONS, ([names.positions],))[0]
-        slots = 2 if row is DEIT else int(token)
-        arguments |= guess_image_size(shapes[table][-2], arguments["patch_size"], slots)
+        arguments |= covered_positions(arguments, shapes[table][-2], None, ("class",))
+    if "predictions/0" in shapes:
+        del arguments["classifier"]
+        if task:
+            _check_reads("pooling", task["pooling"], token)
+            arguments["classifier"] = task["pooling"]
+            if (name := _name(task["activation"])) not in (None, "linear"):
+                arguments["classifier_activation"] = name
+                if not hasattr(keras.activations, str(name)):
+                    raise UnreadModel(
+                        "The classifier's activation must be one of `keras.activations`. "
+                        f"Received: {short(task['activation'])}"
+                    )
     if image_shape := fields.get("image_shape"):
         channels_last = image_shape[-1] == arguments["channels"]
         arguments["image_size"] = tuple(image_shape[:2] if channels_last else image_shape[1:])
@@ -354,55 +362,24 @@ def _in_pytorch(shapes):
     return turned | shapes
 
 
-def _rotary(gated, fields):
-    """Returns the arguments that DINOv3's configuration determines."""
-    expected = "silu" if gated else "gelu"
-    activation = _name(fields.get("hidden_activation", expected))
-    if activation != expected:
-        raise UnreadModel(
-            f"KerasHub's DINOV3Backbone with use_gated_mlp={gated} is read with "
-            f"hidden_activation={expected!r}. Received: {short(activation)}"
-        )
-    rope = Rope(base=fields.get("rope_theta", 100.0), centered=True)
-    heads = {"num_heads": fields["num_heads"]} if "num_heads" in fields else {}
-    epsilon = {} if fields else {"layer_norm_epsilon": DINOV3.epsilon[1]}
-    return {"rope": dataclasses.asdict(rope), **heads, **epsilon}
-
-
 def _task(config):
     """Returns the arguments of the classifier, or nothing if there is no classifier."""
     task = (config or {}).get("task.json")
     return {"pooling": "token", "activation": None, **task.get("config", {})} if task else {}
 
 
-def _check_reads(arch, token):
-    if ("cls" in arch.prefix.names) == token and arch.classifier != ("token" if token else "gap"):
-        message = 'KerasHub has classifier "token" or "gap", the latter without a class token. '
-        raise ValueError(f"{message}Received: classifier={arch.classifier!r}")
-
-
-def _check_pooling(pooling, token):
-    if pooling != ("token" if token else "gap"):
+def _check_reads(name, value, token):
+    """Checks that a head reads the class token, or the mean of the patches without one."""
+    if value != ("token" if token else "gap"):
         raise UnreadModel(
-            f"KerasHub's pooling={pooling!r} with use_class_token={token} "
-            f"{POOLED.get(pooling, 'reads every token')}, and no classifier of this package does "
-            "so. Save the backbone alone with `classifier.backbone.save_to_preset(folder)`"
+            "A head of KerasHub must read the class token, or the mean of the patches if there is "
+            f"no class token. Received: {name}={value!r} with use_class_token={token}. Save the "
+            "backbone alone with `classifier.backbone.save_to_preset(folder)`"
         )
 
 
 def _name(activation):
     return activation.get("config") if isinstance(activation, dict) else activation
-
-
-def _activation(activation):
-    """The argument for the activation of the head; empty for logits."""
-    name = _name(activation)
-    if name is None or name == "linear":
-        return {}
-    if not hasattr(keras.activations, str(name)):
-        message = "The classifier's activation must be one of `keras.activations`. Received: "
-        raise UnreadModel(message + short(activation))
-    return {"classifier_activation": name}
 
 
 def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:

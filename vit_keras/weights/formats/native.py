@@ -14,9 +14,9 @@ from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.google import sizes
+from vit_keras.weights.formats.google import UNITS, sizes
 from vit_keras.weights.formats.tensor_links import Link, same
-from vit_keras.weights.formats.tensor_names import count_blocks, guess_image_size, resnet_sizes
+from vit_keras.weights.formats.tensor_names import count_blocks, covered_positions, resnet_sizes
 
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 
@@ -79,30 +79,25 @@ def infer(shapes: dict, config: dict) -> dict:
         return {**LEARNED, **with_tuples(model["architecture"])}
     if "root_block/conv_root/0" in shapes:
         num_classes = shapes.get("head/0", (None,))[-1]
-        return resnet_sizes(shapes, "root_block/conv_root/0") | {"num_classes": num_classes}
+        found = resnet_sizes(shapes, "root_block/conv_root/0", UNITS, (2, 3))
+        return {**found, "num_classes": num_classes}
     named = {re.sub("/0$", "/kernel", name): shape for name, shape in shapes.items()}
     arguments = sizes(named, count_blocks(shapes, "encoderblock_"), "encoderblock_0")
     del arguments["classifier"]
-    arguments |= resnet_sizes(shapes, "conv_root/0") if "conv_root/0" in shapes else {}
+    if "conv_root/0" in shapes:
+        arguments |= resnet_sizes(shapes, "conv_root/0", UNITS, (2, 3))
     if "MAPHead_0/0" in shapes:
         arguments["classifier"] = "map"
-    elif "cls/0" in shapes:  # otherwise "gap" or "gap_norm"
+    elif "cls/0" in shapes:
         arguments["classifier"] = "distilled" if "dist/0" in shapes else "token"
-    positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
-    prefix = ("cls/0" in shapes) + ("dist/0" in shapes)
-    return arguments | guess_image_size(positions, arguments["patch_size"], prefix, stages)
-
-
-def _count_positions(shapes):
-    """Returns the number of learned positions in a `.weights.h5`."""
-    shape = shapes.get("posembed_input/0", ())
-    if len(shape) != 3:
+    if len(positions := shapes.get("posembed_input/0", ())) != 3:
         raise ValueError(
             "A .weights.h5 file does not state which position embeddings its model has, other than "
             "learned ones that are added once. Build the model and load the file into it with "
             "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
         )
-    return shape[1]
+    known = {"classifier": "gap", **arguments}  # or "gap_norm"
+    return arguments | covered_positions(known, positions[1], None, ("all",))
 
 
 def numerics(shapes: dict, config: dict) -> Numerics | None:

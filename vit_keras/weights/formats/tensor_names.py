@@ -4,6 +4,7 @@ A `TensorNames` is one row of such a table. `tensor_links` turns a row into link
 `tensor_sizes` reads a model's sizes and options from the shapes in a file.
 """
 
+import collections
 import dataclasses
 import math
 import re
@@ -13,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from vit_keras import variants
-from vit_keras.layers.common import Prefix, ViTOptions
+from vit_keras.layers.common import Prefix, ViTOptions, pair
 
 
 def halves(size: int) -> np.ndarray:
@@ -190,92 +191,53 @@ def tensor_sizes(
     kernel = shapes[f"{names.patches}.weight"]
     if len(kernel) == 4:
         _, channels, *patch_size = kernel
-    else:
-        patch_size = _flat_patch(names.patches, kernel[1], patch_size, channels)
-    return {
-        "patch_size": tuple(patch_size),
-        "channels": channels,
-        "hidden_size": kernel[0],
-        "num_layers": count_blocks(shapes, names.block.split("{}")[0]),
-        "mlp_dim": _mlp_dim(names, shapes),
-        "num_classes": _num_classes(names, shapes),
-        "classifier": classifier,
-        "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
-        **_positions(names, shapes),
-        **tensor_options(names, shapes),
-    }
-
-
-def _flat_patch(name, columns, size, channels):
-    """Returns the height and width of patches that a matrix projects."""
-    size = math.isqrt(columns // channels) if size is None else size
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    if math.prod(size) * channels != columns:
-        raise ValueError(
-            f"The projection {name!r} must have a column for each number of a patch of "
-            f"{size[0]}x{size[1]} pixels with {channels} channels. Received: {columns} columns"
-        )
-    return size
-
-
-def _mlp_dim(names, shapes):
-    return shapes[names.of_block(0, f"{names.dense_1}.weight")][1]
-
-
-def _num_classes(names, shapes):
+    elif patch_size is None:
+        patch_size = math.isqrt(kernel[1] // channels)
+    num_classes = shapes.get(f"{names.head}.weight", (None,))[0]
     if names.projection in shapes:
-        return shapes[names.projection][1 if names.projection_is_ours else 0]
-    return shapes.get(f"{names.head}.weight", (None,))[0]
-
-
-def _positions(names, shapes):
+        num_classes = shapes[names.projection][1 if names.projection_is_ours else 0]
     tables = {names.of_block(0, names.relative), names.shared_relative}
     kinds = ["learned"] if names.positions in shapes else []
     kinds += ["relative_2d"] if tables & shapes.keys() else []
-    return {} if kinds == ["learned"] else {"position_embedding": "_".join(kinds) or "none"}
+    return {
+        "patch_size": pair(patch_size, "patch_size"),
+        "channels": channels,
+        "hidden_size": kernel[0],
+        "num_layers": count_blocks(shapes, names.block.split("{}")[0]),
+        "mlp_dim": shapes[names.of_block(0, f"{names.dense_1}.weight")][1],
+        "num_classes": num_classes,
+        "classifier": classifier,
+        "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
+        **({"position_embedding": "_".join(kinds) or "none"} if kinds != ["learned"] else {}),
+        **tensor_options(names, shapes),
+    }
 
 
 def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
     """Returns the fields of `ViTOptions` that follow from tensors and are not the defaults."""
     has = lambda name, end="": bool(name) and names.of_block(0, f"{name}{end}") in shapes
-    norm_0 = names.of_block(0, names.norm_0)
+    rows = lambda name: shapes.get(f"{name}.weight", (None,))[0]
+    mlp_dim = shapes[names.of_block(0, f"{names.dense_1}.weight")][1]
+    is_gated = has(names.gate, ".weight")
+    if names.gate == names.dense_0:
+        is_gated = rows(names.of_block(0, names.gate)) == 2 * mlp_dim
+    query_bias = names.query_bias or (f"{names.query}.bias" if names.query else f"{names.qkv}bias")
+    without_key = bool(names.query_bias or (names.query and not has(names.key, ".bias")))
     options = {
-        "qkv_bias": _qkv_bias(names, shapes, has),
+        "qkv_bias": "none" if not has(query_bias) else "qv" if without_key else "all",
         "qk_norm": has(names.query_norm, ".weight"),
         "attention_norm": has(names.attention_norm, ".weight"),
-        "mlp": "swiglu" if _is_gated(names, shapes, has) else "gelu",
+        "mlp": "swiglu" if is_gated else "gelu",
         "mlp_norm": has(names.mlp_norm, ".weight"),
-        "norm": "rms" if names.rms and f"{norm_0}.bias" not in shapes else "layer",
+        "norm": "rms" if names.rms and not has(names.norm_0, ".bias") else "layer",
         "layer_scale": LAYER_SCALE if has(names.scale_0) else None,
         "parallel": bool(names.parallel_bias),
         "num_registers": shapes[names.registers][1] if names.registers in shapes else 0,
         "pre_norm": f"{names.pre_norm}.weight" in shapes,
-        "map_mlp_dim": _map_mlp_dim(names, shapes),
+        "map_mlp_dim": units if (units := rows(names.pool_dense_0)) != mlp_dim else None,
         "head_use_bias": names.projection not in shapes,
     }
     return ViTOptions(**options).changed()
-
-
-def _map_mlp_dim(names, shapes):
-    """Returns the hidden units of the attention pool's MLP if they differ from the blocks'."""
-    units, *_ = shapes.get(f"{names.pool_dense_0}.weight", (None,))
-    return None if units == _mlp_dim(names, shapes) else units
-
-
-def _qkv_bias(names, shapes, has):
-    if names.query:
-        held = [has(part, ".bias") for part in (names.query, names.key)]
-        return {(True, True): "all", (True, False): "qv"}.get(tuple(held), "none")
-    if names.query_bias:
-        return "qv" if has(names.query_bias) else "none"
-    return "all" if has(names.qkv, "bias") else "none"
-
-
-def _is_gated(names, shapes, has):
-    if names.gate != names.dense_0:
-        return has(names.gate, ".weight")
-    rows, *_ = shapes.get(names.of_block(0, f"{names.gate}.weight"), (0,))
-    return rows == 2 * _mlp_dim(names, shapes)
 
 
 COVERS = ("class", "all", "patches")  # of positions, the likeliest first
@@ -287,7 +249,7 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
     Args:
         arguments: The other arguments of the model.
         positions: The number of learned positions; 0 for a model without any.
-        image_size: Height and width from a configuration, or None.
+        image_size: Height and width from a configuration; None guesses a square grid.
         covers: The values of `ViTOptions.position_cover` to try.
 
     Returns:
@@ -297,16 +259,16 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
     Raises:
         ValueError: The configuration contradicts the number of positions.
     """
-    options = ViTOptions.among(arguments)
-    prefix, patch_size = Prefix.of(arguments["classifier"], options), arguments["patch_size"]
+    prefix = Prefix.of(arguments["classifier"], ViTOptions.among(arguments))
+    stages, patch_size = arguments.get("resnet_layers"), arguments["patch_size"]
+    stride = 1 if stages is None else variants.stem_stride(stages)  # of a hybrid's stem
     slots = {cover: prefix.positions(cover) for cover in covers}
     extra = None
     if image_size is None:
         extra = next((k for k in slots.values() if square_side(positions - k)), None)
         if extra is None:
             return {}
-        side = square_side(positions - extra)
-        image_size = tuple(side * patch for patch in patch_size)
+        image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
     elif positions:
         extra = positions - math.prod(size // patch for size, patch in zip(image_size, patch_size))
         if extra not in slots.values():
@@ -315,12 +277,11 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
                 f"{positions - extra} patches of {patch_size} after {prefix.count} other tokens. "
                 f"Received: {positions} positions"
             )
-    size = tuple(image_size)
     cover = next((name for name, count in slots.items() if count == extra), "all")
-    changed: dict[str, Any] = {"image_size": size}
-    if slots[cover] != prefix.count:
+    changed: dict[str, Any] = {"image_size": tuple(image_size)}
+    if prefix.positions(cover) != prefix.count:
         changed["position_cover"] = cover
-    if any(side % patch for side, patch in zip(size, patch_size)):
+    if any(side % patch for side, patch in zip(image_size, patch_size)):
         changed["crop_to_patches"] = True
     return changed
 
@@ -331,26 +292,21 @@ def count_blocks(names, prefix: str) -> int:
     return len({match[1] for match in map(pattern.match, names) if match})
 
 
-def count_units(names, pattern: str) -> tuple[int, ...]:
-    """Counts the units in each ResNet stage.
+def resnet_sizes(shapes: Shapes, root: str, units: str, axes: tuple[int, int]) -> dict[str, Any]:
+    """Returns a ResNet's arguments from the names and shapes of its convolutions.
 
     Args:
-        names: Names of tensors.
-        pattern: A regular expression with two groups, the numbers of a stage and of a unit.
+        shapes: `{name: shape}`.
+        root: The name of the first kernel.
+        units: A regular expression for the names of a unit's tensors, with two groups, the numbers
+            of the stage and of the unit.
+        axes: The axes of the first kernel's channels in and out.
     """
-    units: dict[int, set[int]] = {}
-    for match in filter(None, map(re.compile(pattern).match, names)):
-        units.setdefault(int(match[1]), set()).add(int(match[2]))
-    return tuple(len(units[stage]) for stage in sorted(units))
-
-
-def resnet_sizes(
-    shapes: Mapping[str, tuple[int, ...]], root: str, first: str = "conv1"
-) -> dict[str, Any]:
-    """Returns a ResNet's arguments from the names and shapes of its convolutions."""
-    *_, channels, width = shapes[root]
+    matches = filter(None, map(re.compile(units).match, shapes))
+    counts = collections.Counter(int(stage) for stage, _ in {match.groups() for match in matches})
+    channels, width = (shapes[root][axis] for axis in axes)
     return {
-        "resnet_layers": count_units(shapes, rf"^block(\d+)/unit(\d+)/{first}/"),
+        "resnet_layers": tuple(count for _, count in sorted(counts.items())),
         "resnet_width": width / variants.ROOT_WIDTH,
         "channels": channels,
     }
@@ -360,21 +316,3 @@ def square_side(positions: int) -> int | None:
     """Returns the side of a square grid of `positions` patches, or None without such a grid."""
     side = math.isqrt(max(positions, 0))
     return side if side * side == positions and side else None
-
-
-def guess_image_size(
-    positions: int, patch_size: tuple[int, int], prefix: int, resnet_layers=None
-) -> dict:
-    """Returns `{"image_size": (height, width)}` in pixels; empty if the grid is not square.
-
-    Args:
-        positions: The number of position embeddings.
-        patch_size: Height and width of a patch, in cells of the stem's map for a hybrid.
-        prefix: The number of embeddings before those of the patches, such as 1 for a class token.
-        resnet_layers: The units of each stage of a hybrid's stem; None without a stem.
-    """
-    side = square_side(positions - prefix)
-    if side is None:
-        return {}
-    stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)
-    return {"image_size": tuple(side * patch * stride for patch in patch_size)}

@@ -6,7 +6,7 @@ from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants.sizes import IMAGENET
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames, guess_image_size, tensor_sizes
+from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, tensor_sizes
 
 NAMES = TensorNames.of(
     "patches=conv_proj cls=class_token positions=encoder.pos_embedding "
@@ -26,8 +26,7 @@ def canonical(name: str) -> str:
 
 def infer(shapes: dict, config: dict) -> dict:
     arguments = tensor_sizes(NAMES, shapes, "token")
-    positions = shapes[NAMES.positions][1]
-    return arguments | guess_image_size(positions, arguments["patch_size"], True)
+    return arguments | covered_positions(arguments, shapes[NAMES.positions][1], covers=("all",))
 
 
 FORMAT = Format(

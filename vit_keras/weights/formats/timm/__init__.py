@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import ViTOptions
 from vit_keras.models.architectures import (
     HybridArchitecture,
     Numerics,
@@ -67,75 +66,51 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if names is None and architecture_of(config or {}).startswith("naflexvit_"):
         row = dataclasses.replace(row, **NAFLEX)
     if row.patches == NAFLEX["patches"]:
-        row = dataclasses.replace(row, linear_patches=_is_linear(config))
+        projection = timm_arguments(config or {}).get("embed_proj_type", "linear")
+        row = dataclasses.replace(row, linear_patches=projection == "linear")
     if arch.options.rope is not None:
         reads = names is not None and config is not None and architecture_of(config)
         theirs = timm_arguments(config) if reads else None
         layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
         row = dataclasses.replace(row, rotary=layout)
-    result = tensor_links(_as_written(arch), row)
+    others = []  # which come first, so that they fail before others are read
     if arch.num_classes is not None and not arch.options.head_use_bias:
-        result = _without_bias(result, row, arch.num_classes)
-    if _folds(arch):
-        result = _folded(result, row)
+        others.append(_head_without_bias(row, arch.num_classes))
+    if _folds(arch):  # the class token and its position into their sum
+        read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
+        write = lambda cls, table: (cls + table[:, :1], table[:, 1:])
+        others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), read, write))
     if isinstance(arch, HybridArchitecture):
-        return stem_links(arch) + result
-    return result
-
-
-def _is_linear(config):
-    return timm_arguments(config or {}).get("embed_proj_type", "linear") == "linear"
+        others += stem_links(arch)
+    linked = {path for link in others for path in link.ours}
+    return others + [link for link in tensor_links(arch, row) if link.ours[0] not in linked]
 
 
 def _folds(arch):
     return arch.options.position_cover == "class" and arch.options.num_registers
 
 
-def _as_written(arch):
-    """Returns the equivalent architecture in timm: a bias in the head, folded positions."""
-    cover = "patches" if _folds(arch) else arch.options.position_cover
-    options = dataclasses.replace(arch.options, head_use_bias=True, position_cover=cover)
-    return dataclasses.replace(arch, options=options)
-
-
-def _without_bias(links, row: TensorNames, num_classes):
-    """Links a projection to a head with zero bias; comes first, to fail before others are read.
+def _head_without_bias(row: TensorNames, num_classes):
+    """Links a projection to a head with zero bias.
 
     Raises:
         ValueError: On reading a file whose bias is not zero.
     """
-    weight, bias = f"{row.head}.weight", f"{row.head}.bias"
 
     def read(kernel, offset):
         if offset.any():
             raise ValueError(
-                f"A head without bias can be read only from a file whose {bias} is zero. "
+                f"A head without bias can be read only from a file whose {row.head}.bias is zero. "
                 "Received: another bias; build the model with head_use_bias=True"
             )
         return (kernel.T,)
 
     write = lambda kernel: (kernel.T, np.zeros(num_classes, kernel.dtype))
-    head = Link((weight, bias), ("head/kernel",), read, write)
-    return [head, *(link for link in links if link.theirs not in ((weight,), (bias,)))]
-
-
-def _folded(links, row: TensorNames):
-    """Links the class token and its position to their sum, as in timm's DINOv2 with registers."""
-    kept = [link for link in links if link.ours not in ((CLASS_TOKEN,), (POSITIONS,))]
-    read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
-    write = lambda cls, table: (cls + table[:, :1], table[:, 1:])
-    return [Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), read, write), *kept]
+    return Link((f"{row.head}.weight", f"{row.head}.bias"), ("head/kernel",), read, write)
 
 
 POOLS = {"token": "token", "distilled": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
-PE_SIZES = {"core": "base_patch16_224", "spatial": "base_patch16_512"}
 ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
-
-
-def model_config(arch: VisionTransformerArchitecture) -> tuple[str, dict[str, Any]]:
-    """Returns a timm architecture, and its arguments for `timm.create_model`."""
-    write = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
-    return write(arch)
 
 
 def _sizes(arch):
@@ -165,53 +140,37 @@ SAME_OF_EVA = pairs(
     "qk_norm=qk_norm scale_attn_inner=attention_norm scale_mlp=mlp_norm "
     "num_reg_tokens=num_registers use_pre_transformer_norm=pre_norm"
 )
-# The defaults of class VisionTransformer.
-PLAIN: dict[str, Any] = {
-    **{theirs: getattr(ViTOptions, ours) for theirs, ours in SAME.items()},
-    "act_layer": "gelu",
-    "qkv_bias": True,
-    "init_values": 0,
-    "no_embed_class": False,
-    "pos_embed": "learn",
-    "norm_layer": "layernorm",
-}
-XP: dict[str, Any] = {"no_embed_class": True, "pre_norm": True, "qk_norm": True, "qkv_bias": False}
-XP |= {"norm_layer": "rmsnorm"}
 
 
 def _vision_transformer(arch):
+    """Returns an architecture with the class, blocks and epsilon of the model, and arguments."""
     options, is_gated = arch.options, arch.options.mlp == "swiglu"
-    name, defaults = _plain_architecture(arch)
-    arguments = {**_sizes(arch), "class_token": "cls" in arch.prefix.names}
-    if is_gated:  # counts both halves
-        arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
-    if arguments["global_pool"] == "avg" and arch.classifier != "gap_norm":
-        arguments["fc_norm"] = False
-    values = {
+    name = "vit_base_patch16_224"
+    if options.parallel:
+        name = "vit_base_patch16_xp_224"
+    elif "dist" in arch.prefix.names:
+        name = "deit_tiny_distilled_patch16_224"
+    elif is_gated:
+        name = "vit_giant_patch14_dinov2"
+    elif arch.layer_norm_epsilon == 1e-5 and options.norm == "layer":
+        name = "vit_base_patch32_clip_224"
+    arguments = _sizes(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
-        "act_layer": "gelu" if is_gated else ACTS.get(arch.gelu, "gelu"),
+        "class_token": "cls" in arch.prefix.names,
         "qkv_bias": options.qkv_bias != "none",
         "init_values": options.layer_scale or 0,
         "no_embed_class": options.position_cover != "all",
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
-        "norm_layer": "rmsnorm" if options.norm == "rms" else "layernorm",
     }
-    defaults = {**PLAIN, **defaults}
-    return name, arguments | {k: v for k, v in values.items() if v != defaults[k]}
-
-
-def _plain_architecture(arch):
-    """Returns an architecture with the class, blocks and epsilon of the model, and its defaults."""
-    options = arch.options
-    if options.parallel:
-        return "vit_base_patch16_xp_224", XP
-    if "dist" in arch.prefix.names:
-        return "deit_tiny_distilled_patch16_224", {}
-    if options.mlp == "swiglu":
-        return "vit_giant_patch14_dinov2", {"init_values": 1e-5}
-    if arch.layer_norm_epsilon == 1e-5 and options.norm == "layer":
-        return "vit_base_patch32_clip_224", {"pre_norm": True}
-    return "vit_base_patch16_224", {}
+    if is_gated:  # which counts both halves
+        arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
+    else:
+        arguments["act_layer"] = ACTS.get(arch.gelu, "gelu")
+    if arch.classifier == "gap":
+        arguments["fc_norm"] = False
+    if (options.norm == "rms") != options.parallel:  # otherwise the architecture's is the model's
+        arguments["norm_layer"] = "layernorm" if options.parallel else "rmsnorm"
+    return name, arguments
 
 
 def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
@@ -228,16 +187,24 @@ def _naflex(arch):
     """Describes a NaFlexVit with a table of positions for the model's grid."""
     _, arguments = _vision_transformer(arch)
     for key in ("img_size", "no_embed_class", "pos_embed"):
-        arguments.pop(key, None)
-    if "scale_attn_norm" in arguments:
-        arguments["scale_attn_inner_norm"] = arguments.pop("scale_attn_norm")
-    grid = {"pos_embed_grid_size": list(arch.grid)}
-    explicit = {
-        "act_layer": ACTS.get(arch.gelu, "gelu"),
-        "fc_norm": arch.classifier == "gap_norm",
-        "pre_norm": arch.options.pre_norm,
-    }
-    return NAFLEX_SIGLIP, {**arguments, **grid, **explicit}
+        del arguments[key]
+    arguments["scale_attn_inner_norm"] = arguments.pop("scale_attn_norm")
+    arguments["fc_norm"] = arch.classifier == "gap_norm"
+    return NAFLEX_SIGLIP, {**arguments, "pos_embed_grid_size": list(arch.grid)}
+
+
+# Architectures by what JSON cannot say: an epsilon of 1e-5, and that there is no LayerScale or no
+# reference grid. Of PE's, which have a grid, it has no effect at the size that is written.
+EVAS = {
+    (True, True, False): "vit_small_patch16_dinov3",
+    (True, True, True): "vit_pe_lang_large_patch14_448",
+    (True, False, False): "vit_pe_spatial_base_patch16_512",
+    (True, False, True): "vit_pe_spatial_base_patch16_512",
+    (False, True, False): "vit_small_patch16_rope_224",
+    (False, True, True): "vit_base_patch16_rope_reg1_gap_256",
+    (False, False, False): "eva_giant_patch14_224",
+    (False, False, True): "eva02_base_patch16_clip_224",
+}
 
 
 def _eva(arch):
@@ -265,7 +232,9 @@ def _eva(arch):
         arguments["attn_pool_mlp_ratio"] = (hidden + 0.25) / arch.hidden_size
     if rope is not None:
         arguments |= _rope(arch, rope)
-    return _eva_architecture(arch), arguments
+    scaled = options.layer_scale is not None
+    referenced = rope is not None and rope.reference is not None
+    return EVAS[arch.layer_norm_epsilon == 1e-5, scaled, referenced], arguments
 
 
 def _rope(arch, rope: Rope) -> dict[str, Any]:
@@ -283,28 +252,6 @@ def _rope(arch, rope: Rope) -> dict[str, Any]:
     elif kind == "cat" and arch.layer_norm_epsilon == 1e-5 and arch.options.layer_scale is None:
         arguments["ref_feat_shape"] = list(arch.grid)  # PE has one: no effect at this size
     return arguments
-
-
-def _eva_architecture(arch):
-    """Returns an architecture with the model's epsilon, LayerScale and reference grid."""
-    options, rope = arch.options, arch.options.rope
-    has_scale, has_reference = options.layer_scale is not None, rope is not None and rope.reference
-    if arch.layer_norm_epsilon == 1e-5:
-        if has_scale and not has_reference:
-            name = "vit_small_plus_patch16" if options.mlp == "swiglu" else "vit_small_patch16"
-            return f"{name}_dinov3" + ("" if options.qkv_bias == "none" else "_qkvb")
-        pooled = "spatial" if arch.classifier != "map" else "core"
-        return (
-            "vit_pe_lang_large_patch14_448" if has_scale else f"vit_pe_{pooled}_{PE_SIZES[pooled]}"
-        )
-    if has_scale and not has_reference:
-        kind = "mixed_" if rope is not None and rope.mixed else ""
-        return f"vit_small_patch16_rope_{kind}224"
-    if has_scale or not has_reference:
-        return "vit_base_patch16_rope_reg1_gap_256" if has_scale else "eva_giant_patch14_224"
-    if options.attention_norm:
-        return "eva02_base_patch16_clip_224"
-    return "eva02_base_patch14_448" if options.mlp_norm else "eva02_small_patch14_336"
 
 
 def _beit(arch):
@@ -326,7 +273,8 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
             "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
             f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
         )
-    name, arguments = _naflex(arch) if is_for_any_grid(arch, numerics) else model_config(arch)
+    describe = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
+    name, arguments = (_naflex if is_for_any_grid(arch, numerics) else describe)(arch)
     pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
     heads: Any = ["head", "head_dist"] if "dist" in arch.prefix.names else "head"
     source = {

@@ -5,11 +5,10 @@ import re
 from collections.abc import Container
 from typing import Any
 
-from vit_keras import variants
 from vit_keras.layers import Rope
 from vit_keras.models.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_links import LEAVES, Link, in_pytorch
-from vit_keras.weights.formats.tensor_names import TensorNames, count_units, pairs
+from vit_keras.weights.formats.tensor_names import TensorNames, pairs, resnet_sizes
 
 # Class VisionTransformer.
 PLAIN = TensorNames.of(
@@ -82,7 +81,8 @@ def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
         return (PARALLEL if options.parallel else plain).replaced("pre_logits=")
     is_beit = arch.position_embedding == "relative_2d"
     changes: dict[str, Any] = dict(QV_BIAS) if options.qkv_bias != "all" or is_beit else {}
-    if options.mlp == "swiglu" and (options.mlp_norm or is_centered(options.rope) or is_beit):
+    is_dinov3 = options.rope is not None and options.rope.centered
+    if options.mlp == "swiglu" and (options.mlp_norm or is_dinov3 or is_beit):
         changes = changes | GATE
     if options.mlp == "swiglu" and options.mlp_norm and not is_beit:  # as in EVA-02
         changes = {**GATE, **SEPARATE}
@@ -94,20 +94,10 @@ def is_eva(arch: VisionTransformerArchitecture) -> bool:
     options = arch.options
     gated_norm = options.mlp == "swiglu" and options.mlp_norm
     other = options.qkv_bias == "qv" or options.rope is not None or gated_norm
-    other = other or (arch.classifier == "map" and _has_own_pool(arch))
+    if arch.classifier == "map":  # with a pool unlike that of class VisionTransformer
+        other = other or options.mlp == "swiglu" or options.map_heads is not None
+        other = other or options.map_mlp_dim is not None
     return arch.position_embedding == "relative_2d" or other
-
-
-def _has_own_pool(arch):
-    """Whether the attention pool differs from that of class VisionTransformer."""
-    options = arch.options
-    sizes = (options.map_heads, options.map_mlp_dim)
-    return options.mlp == "swiglu" or sizes != (None, None)
-
-
-def is_centered(rope: Rope | None) -> bool:
-    """Whether rotary positions are DINOv3's."""
-    return rope is not None and rope.centered
 
 
 def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
@@ -154,15 +144,7 @@ def stem_links(arch: HybridArchitecture) -> list[Link]:
 
 def stem_sizes(shapes: dict) -> dict:
     """Returns the arguments of `HybridViT` from the shapes of a stem; empty without a stem."""
-    for root, pattern in (
-        (f"{BACKBONE}.conv.weight", None),
-        (f"{BACKBONE}.stem.conv.weight", r"^patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."),
-    ):
-        if root in shapes:
-            width, channels, *_ = shapes[root]
-            return {
-                "resnet_layers": count_units(shapes, pattern) if pattern else (),
-                "resnet_width": width / variants.ROOT_WIDTH,
-                "channels": channels,
-            }
-    return {}
+    units = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."
+    roots = [f"{BACKBONE}.{name}.weight" for name in ("conv", "stem.conv")]
+    held = [root for root in roots if root in shapes]
+    return resnet_sizes(shapes, held[0], units, (1, 0)) if held else {}

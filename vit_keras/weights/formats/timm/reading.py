@@ -15,7 +15,6 @@ from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.formats.tensor_names import (
     COVERS,
     covered_positions,
-    guess_image_size,
     tensor_sizes,
 )
 from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
@@ -311,8 +310,7 @@ def _image_size(sizes, names, shapes, theirs, config):
     """Returns the size of the images, and the tokens that positions cover."""
     table, patch_size = shapes.get(names.positions), sizes["patch_size"]
     if sizes.get("resnet_layers") is not None:
-        size = guess_image_size(table[1], patch_size, 1, sizes["resnet_layers"])
-        return size | _said_size(theirs, config)
+        return covered_positions(sizes, table[1], None, ("all",)) | _said_size(theirs, config)
     if table is not None and len(table) == 4:
         size = {"image_size": (table[1] * patch_size[0], table[2] * patch_size[1])}
         held = Prefix.of(sizes["classifier"], ViTOptions.among(sizes)).count
