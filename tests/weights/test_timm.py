@@ -291,7 +291,7 @@ MEAN = {"global_pool": "avg"}
         ({"architecture": "vit_dwee_patch16_reg1_gap_256"}, "differential attention"),
         ({"architecture": "naflexvit_base_patch16_radio_v3"}, "to a square and crops them"),
         ({"model_args": {"global_pool": "max"}}, "this pooling.*Received: global_pool='max'"),
-        ({"model_args": {"act_layer": "relu"}}, "one of 'gelu', .* Received: act_layer='relu'"),
+        ({"model_args": {"act_layer": "relu"}}, "`act_layer` must be one of 'gelu', .*='relu'"),
         ({"model_args": {"use_post_norm": True}}, "normalization after .*: use_post_norm=True"),
         ({"model_args": {"pool_include_prefix": True, **MEAN}}, "Means must be over the patches"),
     ],

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import pair
+from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
@@ -78,11 +78,7 @@ def _no_bias(arch):
 
 def infer(shapes: dict, config: dict) -> dict:
     vision = _vision(config)
-    if (pool := vision.get("pool_type", "tok")) not in ("tok", "avg"):
-        raise ValueError(
-            "Towers of OpenCLIP must pool the class token or the mean of the patches. Received: "
-            f"pool_type={pool!r}"
-        )
+    check_choice(pool := vision.get("pool_type", "tok"), ("tok", "avg"), "pool_type")
     after_pool = pool == "avg" and bool(vision.get("final_ln_after_pool"))
     classifier = CLASSIFIERS[pool, after_pool]
     arguments = tensor_sizes(CLIP, shapes, classifier)

@@ -242,15 +242,27 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
 def infer(shapes: dict, config: dict) -> dict:
     """Returns the arguments of the model from shapes and configuration."""
     names, theirs = names_in(shapes), arguments_of(config, shapes)
-    flat = theirs.get("patch_size"), theirs.get("in_chans", 3)
-    sizes = tensor_sizes(names, shapes, classifier(shapes, theirs), *flat)
-    sizes |= _options(sizes, names, shapes, theirs) | stem_sizes(shapes)
+    kind, flat = classifier(shapes, theirs), (theirs.get("patch_size"), theirs.get("in_chans", 3))
+    sizes = tensor_sizes(names, shapes, kind, *flat) | stem_sizes(shapes)
+    has_cls = names.cls in shapes
+    if has_cls and kind in ("gap", "gap_norm", "map"):
+        sizes["class_token"] = True
+    pools_all = theirs["pool_include_prefix"] or EVA.search(theirs["architecture"])
+    if kind == "map" and pools_all and (has_cls or names.registers in shapes):
+        sizes["pool_all_tokens"] = True
+    heads = theirs.get("attn_pool_num_heads")
+    if kind == "map" and heads not in (None, theirs.get("num_heads")):
+        sizes["map_heads"] = heads
+    ends_bare = not theirs["final_norm"] or theirs.get("use_post_transformer_norm") is False
+    if ends_bare and not {"norm.weight", "fc_norm.weight"} & {*shapes}:
+        sizes["final_norm"] = False
+    if theirs["use_rot_pos_emb"]:
+        sizes["rope"] = rope_of(theirs)
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
     sizes |= _image_size(sizes, names, shapes, theirs, config)
-    rope = sizes.get("rope")
-    if rope is not None and theirs.get("ref_feat_shape", ()) is None and "image_size" in sizes:
-        sizes["rope"] = dataclasses.replace(rope, reference=grid_of(sizes))
+    if "rope" in sizes and theirs.get("ref_feat_shape", ()) is None and "image_size" in sizes:
+        sizes["rope"] = dataclasses.replace(sizes["rope"], reference=grid_of(sizes))
     return sizes
 
 
@@ -271,28 +283,6 @@ def classifier(shapes: dict, theirs: dict) -> str:
     return "gap_norm" if "fc_norm.weight" in shapes else "gap"
 
 
-def _options(sizes, names, shapes, theirs):
-    """Returns the options that follow from timm's arguments, not from tensors."""
-    options: dict[str, Any] = {}
-    kind = sizes["classifier"]
-    has_cls = names.cls in shapes
-    if has_cls and kind in ("gap", "gap_norm", "map"):
-        options["class_token"] = True
-    held = has_cls or names.registers in shapes
-    pools_all = theirs["pool_include_prefix"] or EVA.search(theirs["architecture"])
-    if kind == "map" and held and pools_all:
-        options["pool_all_tokens"] = True
-    heads = theirs.get("attn_pool_num_heads")
-    if kind == "map" and heads not in (None, theirs.get("num_heads")):
-        options["map_heads"] = heads
-    ends_bare = not theirs["final_norm"] or theirs.get("use_post_transformer_norm") is False
-    if ends_bare and not {"norm.weight", "fc_norm.weight"} & {*shapes}:
-        options["final_norm"] = False
-    if theirs["use_rot_pos_emb"]:
-        options["rope"] = rope_of(theirs)
-    return options
-
-
 def rope_of(theirs: dict) -> Rope:
     """Returns the rotary positions that timm's arguments describe."""
     base, kind = float(theirs["rope_temperature"]), theirs["rope_type"]
@@ -309,15 +299,20 @@ def rope_of(theirs: dict) -> Rope:
 def _image_size(sizes, names, shapes, theirs, config):
     """Returns the size of the images, and the tokens that positions cover."""
     table, patch_size = shapes.get(names.positions), sizes["patch_size"]
+    said = theirs.get("img_size", pretrained_of(config).get("input_size", [None])[1:])  # C, H, W
+    said = pair(said, "img_size") if said else None
     if sizes.get("resnet_layers") is not None:
-        return covered_positions(sizes, table[1], None, ("all",)) | _said_size(theirs, config)
+        guess = covered_positions(sizes, table[1], None, ("all",))
+        return guess | ({"image_size": said} if said else {})
     if table is not None and len(table) == 4:
         size = {"image_size": (table[1] * patch_size[0], table[2] * patch_size[1])}
         held = Prefix.of(sizes["classifier"], ViTOptions.among(sizes)).count
         return {**size, **({"position_cover": "patches"} if held else {})}
-    said = _said_size(theirs, config).get("image_size")
     if table is None:
-        return _size_without_positions(sizes, names, shapes, said)
+        if said is None and sizes.get("position_embedding") == "relative_2d":
+            offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
+            said = tuple((offsets + 1) // 2 * side for side in patch_size)
+        return covered_positions(sizes, 0, said) if said is not None else {}
     choices: list[tuple[str, ...]] = [COVERS]
     if "no_embed_class" in theirs:
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
@@ -327,20 +322,6 @@ def _image_size(sizes, names, shapes, theirs, config):
             if size := covered_positions(sizes, table[1], known, covers):
                 return size
     return {}
-
-
-def _size_without_positions(sizes, names, shapes, said):
-    if said is None and sizes.get("position_embedding") == "relative_2d":
-        offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
-        said = tuple((offsets + 1) // 2 * side for side in sizes["patch_size"])
-    return covered_positions(sizes, 0, said) if said is not None else {}
-
-
-def _said_size(theirs, config):
-    """Returns the size of the images in a configuration."""
-    input_size = pretrained_of(config).get("input_size", [None])  # C, H, W
-    size = theirs.get("img_size", input_size[1:])
-    return {"image_size": pair(size, "img_size")} if size else {}
 
 
 # timm's names of activations. Gated MLPs have SiLU in every architecture.
@@ -356,11 +337,8 @@ def numerics(shapes: dict, config: dict) -> Numerics:
     theirs, source = arguments_of(config, shapes), pretrained_of(config)
     act = theirs["act_layer"]
     is_gated = "blocks.0.mlp.fc1_g.weight" in shapes or is_packed(shapes)
-    if act not in GELUS and not is_gated:
-        raise ValueError(
-            f"The activation of timm's MLPs must be one of {', '.join(map(repr, GELUS))}. "
-            f"Received: act_layer={act!r}"
-        )
+    if not is_gated:
+        check_choice(act, GELUS, "act_layer")
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
         mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
@@ -382,15 +360,6 @@ def numerics(shapes: dict, config: dict) -> Numerics:
     )
 
 
-def _resizing(theirs):
-    mode = theirs.get("pos_embed_interp_mode")
-    if mode is None:
-        return resizing_of(theirs["architecture"])
-    plain = {"bilinear": "bilinear_half_pixel", "bicubic": "bicubic"}[mode]
-    positions = f"{mode}_antialias" if theirs["pos_embed_antialias"] else plain
-    return Resizing(positions, f"{mode}_antialias")
-
-
 def license_of(config: dict) -> str | None:
     """Returns the license in a timm configuration, such as "apache-2.0"; None without one."""
     name = pretrained_of(config).get("license")
@@ -406,7 +375,11 @@ RESIZING = {
 }
 
 
-def resizing_of(architecture: str) -> Resizing:
-    """Returns the rules for an architecture's name, which may be empty."""
-    rows = (rules for pattern, rules in RESIZING.items() if re.search(pattern, architecture))
-    return next(rows, TIMM)
+def _resizing(theirs):
+    if (mode := theirs.get("pos_embed_interp_mode")) is None:
+        name = theirs["architecture"]
+        rows = (rules for pattern, rules in RESIZING.items() if re.search(pattern, name))
+        return next(rows, TIMM)
+    plain = {"bilinear": "bilinear_half_pixel", "bicubic": "bicubic"}[mode]
+    positions = f"{mode}_antialias" if theirs["pos_embed_antialias"] else plain
+    return Resizing(positions, f"{mode}_antialias")
