@@ -47,21 +47,15 @@ def detect(names: set[str]) -> bool:
     return admits(names) and any(name in names for name in ONLY_HERE)
 
 
-def _row(names):
-    return GIANT if "blocks.0.mlp.w12.weight" in names else DINO
-
-
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    if names is not None:
-        return tensor_links(arch, _row(names))
-    written = tensor_links(arch, GIANT if arch.options.mlp == "swiglu" else DINO)
-    if arch.options.layer_scale is not None:  # DINO has none
-        written.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
-    return written
+    result = tensor_links(arch, GIANT if arch.options.mlp == "swiglu" else DINO)
+    if names is None and arch.options.layer_scale is not None:  # DINO has none
+        result.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
+    return result
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    row = _row(shapes)
+    row = GIANT if "blocks.0.mlp.w12.weight" in shapes else DINO
     arguments = tensor_sizes(row, shapes, "token")
     if (width := arguments["hidden_size"]) in HEADS:
         arguments["num_heads"] = HEADS[width]
@@ -103,19 +97,21 @@ SATELLITE = dataclasses.replace(IMAGENET, mean=(0.430, 0.411, 0.296), std=(0.213
 PRETRAINING_SIZE = 224
 
 
-def detect_dinov3(names: set[str]) -> bool:
-    return {PERIODS, "blocks.0.attn.qkv.weight"} <= names
-
-
-def _row_dinov3(names):
-    return GATED if "blocks.0.mlp.w1.weight" in names else NAMES
-
-
 def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
+    width, options = arch.hidden_size, arch.options
+    links = tensor_links(arch, GATED if options.mlp == "swiglu" else NAMES)
     if names is not None:
-        return [_masked(link, names) for link in tensor_links(arch, _row_dinov3(names))]
-    row = GATED if arch.options.mlp == "swiglu" else NAMES
-    return [*tensor_links(arch, row), *_constants(arch)]
+        return [_masked(link, names) for link in links]
+    rope = options.rope or Rope(centered=True)
+    periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
+    links += [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
+    if options.qkv_bias == "qv":
+        masks = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
+        links += [constant(mask, _mask(width)) for mask in masks]
+    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that only training uses
+        links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
+        links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
+    return links
 
 
 def _masked(link, names):
@@ -139,39 +135,19 @@ def _mask(size):
     return np.repeat(np.asarray([1, 0, 1], "float32"), size)
 
 
-def _constants(arch):
-    width, options = arch.hidden_size, arch.options
-    rope = options.rope or Rope(centered=True)
-    periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
-    links = [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
-    if options.qkv_bias == "qv":
-        names = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
-        links += [constant(name, _mask(width)) for name in names]
-    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that only training uses
-        links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
-        links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
-    return links
-
-
 def infer_dinov3(shapes: dict, config: dict) -> dict:
-    row = _row_dinov3(shapes)
+    row = GATED if "blocks.0.mlp.w1.weight" in shapes else NAMES
     arguments = tensor_sizes(row, shapes, "token")
     if row.of_block(0, BIAS_MASK) in shapes:
         arguments["qkv_bias"] = "qv"
-    head_size = 4 * shapes[PERIODS][0]
+    head_size, patch_size = 4 * shapes[PERIODS][0], arguments["patch_size"]
     arguments["num_heads"] = arguments["hidden_size"] // head_size
-    arguments["rope"] = _rope(config.get("values", {}).get(PERIODS), head_size)
-    patch_size = arguments["patch_size"]
     arguments["image_size"] = tuple(PRETRAINING_SIZE // side * side for side in patch_size)
-    return arguments
-
-
-def _rope(periods, head_size):
-    """Returns the rotary positions with a file's periods, which are rounded in published files."""
-    for rounded in (True, False):
+    periods = config.get("values", {}).get(PERIODS)
+    for rounded in (True, False):  # those of published files are rounded
         rope = Rope(centered=True, rounded=rounded)
         if periods is None or np.allclose(1 / rotary_frequencies(head_size, rope), periods, 1e-5):
-            return dataclasses.asdict(rope)
+            return {**arguments, "rope": dataclasses.asdict(rope)}
     raise ValueError(
         f"The periods of DINOv3's rotary positions, {PERIODS!r}, must be powers of 100. "
         f"Received: {periods}"
@@ -188,7 +164,7 @@ def numerics_dinov3(shapes: dict, config: dict) -> Numerics:
 DINOV3_FORMAT = Format(
     name="dinov3",
     suffixes=(".pth", ".safetensors"),
-    detect=detect_dinov3,
+    detect=lambda names: {PERIODS, "blocks.0.attn.qkv.weight"} <= names,
     infer=infer_dinov3,
     links=links_dinov3,
     numerics=numerics_dinov3,

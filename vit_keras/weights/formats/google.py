@@ -142,19 +142,21 @@ def _linen(name: str) -> str:
 
 def links_big_vision(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
-    result = []
+    result, start = [], "params/" if names is None else ""
     for path in arch.paths:
+        name = start + _linen(published_name(path))
         if path == "posembed_input/pos_embedding":
-            result.append(_positions(arch, names))
+            result.append(_positions(arch, names, f"{start}{TOP_POSITIONS}"))
         elif path == KERNEL:
-            name = KERNEL if names is not None else f"params/{KERNEL}"
             read = lambda x: (x.reshape(_kernel_shape(x.shape)),)
             result.append(Link((name,), (path,), read, lambda x: (x,)))
         elif not (scanned and path.startswith("encoderblock_")):
-            name = _linen(published_name(path))
-            name = f"params/{name}" if names is None else name
             result.append(same(name, path))
-    return result + (_scanned(arch) if scanned else [])
+        elif path.startswith("encoderblock_0/"):  # one tensor of all blocks, (L, …)
+            paths = (path.replace("_0/", f"_{i}/", 1) for i in range(arch.num_layers))
+            name = name.replace("encoderblock_0", "encoderblock")
+            result.append(Link((name,), tuple(paths), tuple, lambda *x: (np.stack(x),)))
+    return result
 
 
 def _kernel_shape(shape):
@@ -168,7 +170,7 @@ def _grid_of_positions(shape):
     return tuple(shape[:2]) if shape[0] > 1 else None
 
 
-def _positions(arch, names):
+def _positions(arch, names, theirs):
     """Links learned positions, or fixed ones if the file has none."""
     ours = ("posembed_input/pos_embedding",)
     if names is not None and TOP_POSITIONS not in names:
@@ -181,26 +183,8 @@ def _positions(arch, names):
         slot_is_zero = has_slot and not x[:, 0].any()
         return (x[:, 1:],) if slot_is_zero else (x,)
 
-    def read(x):
-        return (x.reshape(1, -1, x.shape[-1]),)
-
-    return Link(
-        (TOP_POSITIONS if names is not None else f"params/{TOP_POSITIONS}",), ours, read, write
-    )
-
-
-def _scanned(arch):
-    """Links one tensor of all blocks, `(L, …)`, to L variables."""
-    return [
-        Link(
-            (_linen(published_name(path)).replace("encoderblock_0", "encoderblock"),),
-            tuple(path.replace("_0/", f"_{i}/", 1) for i in range(arch.num_layers)),
-            tuple,
-            lambda *x: (np.stack(x),),
-        )
-        for path in arch.paths
-        if path.startswith("encoderblock_0/")
-    ]
+    read = lambda x: (x.reshape(1, -1, x.shape[-1]),)
+    return Link((theirs,), ours, read, write)
 
 
 def infer_big_vision(shapes: dict, config: dict) -> dict:

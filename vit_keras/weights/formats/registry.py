@@ -2,7 +2,6 @@
 
 import bisect
 import dataclasses
-import functools
 import importlib
 import itertools
 import os
@@ -142,19 +141,17 @@ def _sets(plain, rows, named, path, apart):
     sets: dict[str, Format] = {}
     for prefix in sorted(prefixes, key=lambda p: (-len(p) if apart else len(p), p)):
         pairs = [(other, prefix) if apart else (prefix, other) for other in sets]
-        if not any(long.startswith(short) for long, short in pairs):
-            held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
-            told = functools.partial(_is_told, plain, prefix, path)
-            row = next((row for row in rows if _is(row, held, named, told)), None)
-            sets |= {} if row is None else {prefix: row}
+        if any(long.startswith(short) for long, short in pairs):
+            continue
+        held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
+        for row in rows:
+            names = {*map(row.canonical, held)}
+            admits = row.admits is not None and row.admits(names)
+            is_told = admits and (named or _is_told(plain, prefix, path, row.file_names))
+            if row.detect(names) or is_told:
+                sets[prefix] = row
+                break
     return sets
-
-
-def _is(row, held, named, told):
-    names = {*map(row.canonical, held)}
-    if row.detect(names) or row.admits is None or not row.admits(names):
-        return row.detect(names)
-    return named or told(row.file_names)
 
 
 def _is_told(plain, prefix, path, pattern):
@@ -230,7 +227,6 @@ def _take_head(row, spelled, beside):
     return [f"has its classifier in {listed(outer.values())}"] if linear and outer else []
 
 
-UNNAMED = re.compile(r"|[._/].*|.*\.[._].*|.*\.")  # names of what a project has no tensors for
 NUMERICS = ("gelu", "layer_norm_epsilon", "classifier_activation")  # `save` warns of others
 
 
@@ -275,8 +271,7 @@ def _read_back(row, arch, model, config):
     for link in row.links(arch, None, config):
         blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
         shapes |= {name: x.shape for name, x in zip(link.theirs, link.write(*blank))}
-    names = [name for name in shapes if not UNNAMED.fullmatch(name)]
-    _, spelled, _ = choose(names, row.name, f"the {row.name} file", None, config)
+    _, spelled, _ = choose(shapes, row.name, f"the {row.name} file", None, config)
     arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
     told = () if config else ("image_size", "num_heads")  # the user gives them
     sizes = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
