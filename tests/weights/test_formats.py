@@ -89,8 +89,6 @@ def test_compiled_model_takes_the_new_numerics(rng, tmp_path):
 def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
     with pytest.warns(UserWarning, match="google computes with `gelu` 'tanh' and this .* 'exact'"):
         weights.save(build(rng), tmp_path / "a.npz", format="google")
-    with pytest.warns(UserWarning, match="torchvision computes with `layer_norm_epsilon` 1e-06"):
-        weights.save(build(rng, layer_norm_epsilon=1e-3), tmp_path / "a.pth", format="torchvision")
 
 
 RELATIVE = {"position_embedding": "relative_2d"}
@@ -103,43 +101,26 @@ REFUSED = [
     ("google", {"classifier": "map"}, "of family SigLIP, .*='gap'. Received: classifier='map'"),
     ("big_vision", {"classifier": "gap_norm"}, "classifier='gap'. Received: classifier='gap_norm'"),
     ("torchvision", {"classifier": "map"}, "classifier='token'. Received: classifier='map'"),
-    ("torchvision", {"qkv_bias": "none"}, "qkv_bias='all'. Received: qkv_bias='none'"),
     ("open_clip", {"pre_norm": True}, "head_use_bias=False. Received: num_classes=5, head_use"),
     ("huggingface", {"classifier": "gap_norm"}, "'vit' has ViTModel, .*classifier='gap_norm'"),
-    ("huggingface", {"representation_size": 9}, "Received: representation_size=9"),
     ("huggingface", {"qk_norm": True}, "qk_norm=False. Received: qk_norm=True"),
-    ("huggingface", {"position_embedding": "none"}, "position_embedding='none'"),
     ("huggingface", {**DINO, "mlp": "swiglu", "layer_scale": None}, "Received: layer_scale=False"),
     ("huggingface", {"layer_scale": 1e-5}, "'dinov2' has Dinov2Model, .*classifier='token', num_"),
-    ("huggingface", {**SQUARE, "classifier": "map"}, "'siglip_vision_model'.*num_classes=5"),
     ("huggingface", {"classifier": "map", "num_classes": None}, r"Images of \(16, 16\) pixels"),
     ("huggingface", {**SCALED, "classifier": "token_gap"}, "Received: mlp_dim=50"),
     ("huggingface", {**SQUARE, "pre_norm": True}, "'clip_vision_model' has CLIP.*num_classes=5"),
-    ("huggingface", {**SQUARE, "pre_norm": True, "classifier": "gap"}, "after 1 other tokens"),
     ("huggingface", ROTARY, UNCENTERED),
     ("huggingface", {**SQUARE, **RELATIVE}, "read as one with qkv_bias='qv'"),
-    ("huggingface", {**DINO, "num_registers": 2}, "7 positions"),
     ("timm", {"classifier": "token_gap"}, "with classifier='token'. Received: classifier='token_g"),
     ("timm", {"representation_size": 9}, "Received: representation_size=9"),
     ("timm", {"rope": {"base": 100.0}, "gelu": "tanh"}, "Received: gelu='tanh'"),
-    ("timm", {"rope": {"base": 100.0}, "norm": "rms"}, "Received: norm='rms'"),
     ("timm", RELATIVE, "Received: qkv_bias='all'"),
-    ("timm", {**RELATIVE, "qkv_bias": "qv", "qk_norm": True}, "Received: qk_norm=True"),
     ("timm", {"classifier": "distilled", "num_registers": 2}, "Received: num_registers=2"),
     ("timm", {"parallel": True, "mlp": "swiglu"}, "Received: mlp='swiglu'"),
-    ("timm", {**RELATIVE, "qkv_bias": "qv", "classifier": "gap"}, "Received: class_token=False"),
-    (
-        "timm",
-        {"classifier": "map", "map_heads": 1, "num_registers": 2},
-        "Received: pool_all_tokens=False",
-    ),
     ("keras_hub", {"classifier": "distilled"}, "pooling='distilled'"),
     ("keras_hub", {**DINO, "num_classes": 3}, "num_classes=None. Received: num_classes=3"),
     ("keras_hub", {**DINO, "image_size": (16, 24)}, r"image_size=\(16, 16\).*Received.*image_size"),
-    ("keras_hub", {**DINO, "num_registers": 2}, "position_cover='class'"),
     ("keras_hub", {**DINO, "mlp": "swiglu", "mlp_dim": 20}, "mlp_dim=24.*Received.*mlp_dim=20"),
-    ("keras_hub", {**DINO, "qkv_bias": "qv"}, "Received: qkv_bias='qv'"),
-    ("keras_hub", ROTARY, UNCENTERED),
 ]
 
 
@@ -176,13 +157,9 @@ def test_a_head_that_reads_another_layer_is_not_written_as_the_models_own(tmp_pa
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("source", ["google", "keras_hub"])
-def test_a_softmax_that_a_file_does_not_hold_is_said(rng, tmp_path, source):
-    model = build(rng, classifier_activation="softmax")
-    message = "no place for the classifier's activation 'softmax'"
-    with pytest.warns(UserWarning, match=message):
-        weights.save(model, tmp_path / f"weights{SUFFIX[source]}", format=source)
-    other = weights.load(
-        build(classifier_activation="softmax"), tmp_path / f"weights{SUFFIX[source]}"
-    )
+def test_a_softmax_that_a_file_does_not_hold_is_said(rng, tmp_path):
+    model, path = build(rng, classifier_activation="softmax"), tmp_path / "a.npz"
+    with pytest.warns(UserWarning, match="no place for the classifier's activation 'softmax'"):
+        weights.save(model, path, format="google")
+    other = weights.load(build(classifier_activation="softmax"), path)
     assert_equal_weights(model, other)

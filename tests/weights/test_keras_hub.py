@@ -107,24 +107,18 @@ def test_every_option_of_a_classifier_agrees_in_both_directions(
 @pytest.mark.parametrize("pooling", ["gap", "token"])
 def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path, pooling):
     theirs = classifier(rng, backbone(rng, use_class_token=pooling == "gap"), pooling=pooling)
-    preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
-    theirs.save_to_preset(preset)
-    theirs.save_weights(bare)
+    theirs.save_to_preset(tmp_path / "preset")
+    theirs.save_weights(tmp_path / "bare.weights.h5")
     said = {"image_size": (16, 24), "classifier": pooling, "classifier_activation": None}
     message = f"'{pooling}' with use_class_token={pooling == 'gap'}"
-    for call in (
-        lambda: vit_keras.open(preset),
-        lambda: weights.load(build(classifier=pooling), preset),
-        lambda: vit_keras.open(bare, **said),
-        lambda: weights.load(build(classifier=pooling), bare),
-    ):
-        with pytest.raises(ValueError, match=message) as refused:
-            call()
-        assert not isinstance(refused.value, DamagedFile)
-    # KerasHub then has logits of each token.
-    edit(preset, "task.json", lambda config: config.update(pooling=None))
-    with pytest.raises(ValueError, match="pooling=None with"):
-        vit_keras.open(preset)
+    for path, known in ((tmp_path / "preset", {}), (tmp_path / "bare.weights.h5", said)):
+        for call in (
+            lambda path=path, known=known: vit_keras.open(path, **known),
+            lambda path=path: weights.load(build(classifier=pooling), path),
+        ):
+            with pytest.raises(ValueError, match=message) as refused:
+                call()
+            assert not isinstance(refused.value, DamagedFile)
 
 
 @pytest.mark.parametrize(
@@ -160,22 +154,21 @@ def doubled(x):
     return 2 * x
 
 
-@pytest.mark.parametrize("activation", [doubled, keras.layers.LeakyReLU(), lambda x: x])
+@pytest.mark.parametrize("activation", [doubled, keras.layers.LeakyReLU()])
 def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation):
     ours = build(rng, classifier_activation=activation)
-    with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
-        weights.save(ours, tmp_path / "ours", format="keras_hub")
-    assert not (tmp_path / "ours").exists()
-    if "lambda" in str(activation):
-        return  # which KerasHub cannot save
     classifier(rng, backbone(rng), activation=activation).save_to_preset(tmp_path / "theirs")
-    with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
-        vit_keras.open(tmp_path / "theirs")
+    for call in (
+        lambda: weights.save(ours, tmp_path / "ours", format="keras_hub"),
+        lambda: vit_keras.open(tmp_path / "theirs"),
+    ):
+        with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
+            call()
+    assert not (tmp_path / "ours").exists()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
-def test_half_types_are_read_exactly(rng, tmp_path, dtype):
-    theirs = classifier(rng, backbone(rng, dtype=dtype), head_dtype=dtype)
+def test_half_types_are_read_exactly(rng, tmp_path):
+    theirs = classifier(rng, backbone(rng, dtype="bfloat16"), head_dtype="bfloat16")
     theirs.save_to_preset(tmp_path)
     exact = models.ViTImageClassifier(backbone(rng), 5)
     for variable, half in zip(exact.weights, theirs.weights):
@@ -212,13 +205,7 @@ def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path):
         edit(tmp_path, "task.json", lambda config: converter(config).update(fields))
         return vit_keras.open(tmp_path)
 
-    for scale, offset in (
-        (None, None),
-        (1 / 255, None),
-        (None, -100.0),
-        ([0.01, 0.02, 0.03], -1.0),
-        (0.1, [1.0, 2.0, 3.0]),
-    ):
+    for scale, offset in ((None, None), ([0.01, 0.02, 0.03], -1.0), (0.1, [1.0, 2.0, 3.0])):
         converter = keras_hub.layers.ViTImageConverter((16, 24), scale, offset)
         expected = to_numpy(converter(images))
         ours = opened(scale=scale, offset=offset)
@@ -318,20 +305,13 @@ def test_backbones_give_their_tokens_and_go_back(rng, tmp_path, name):
     assert_same_tokens(vit_keras.open(tmp_path / "bare.weights.h5", **known), theirs, images)
 
 
-OURS = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2}
-OURS |= {"mlp_dim": 24, "num_classes": None}
-
-
-def test_deit_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
-    backbone = models.DeiTBackbone(**DINO, **VIT)
-    models.DeiTImageClassifier(backbone, 5, pooling="gap").save_to_preset(tmp_path / "gap")
-    with pytest.raises(ValueError, match="pooling='gap' with"):
-        vit_keras.open(tmp_path / "gap")
-    models.DeiTImageClassifier(backbone, 5).save_to_preset(tmp_path / "token")
+def test_models_that_read_other_tokens_than_deits_classifier_are_refused(tmp_path):
+    deit = models.DeiTImageClassifier(models.DeiTBackbone(**DINO, **VIT), 5)
+    deit.save_to_preset(tmp_path)
     for other in ({"classifier": "distilled"}, {"classifier": "gap", "class_token": True}):
-        model = VisionTransformer(**{**OURS, "num_classes": 5, **other})
+        model = VisionTransformer(16, 8, 16, 2, 2, 24, num_classes=5, **other)
         with pytest.raises(ValueError, match="Received: classifier="):
-            weights.load(model, tmp_path / "token")
+            weights.load(model, tmp_path)
 
 
 @pytest.mark.parametrize(("registers", "antialias", "home"), [(0, True, 16), (3, False, 40)])
@@ -352,19 +332,15 @@ def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, register
         assert_same_tokens(model, theirs, images_for(rng, (size, size)))
 
 
-def test_the_converter_beside_a_backbone_is_read_and_written(rng, tmp_path):
+def test_the_converter_beside_a_backbone_is_read(rng, tmp_path):
     written(rng, tmp_path, "dinov2 swiglu")
     assert vit_keras.open(tmp_path).preprocessing.mean == (0.485, 0.456, 0.406)
-    converter = keras_hub.layers.DINOV2ImageConverter(
-        image_size=(16, 16), scale=1 / 51, offset=[-1.0, -2.0, -3.0], interpolation="bicubic"
-    )
+    fields = {"scale": 1 / 51, "offset": [-1.0, -2.0, -3.0], "interpolation": "bicubic"}
+    converter = keras_hub.layers.DINOV2ImageConverter(image_size=(16, 16), **fields)
     converter.save_to_preset(tmp_path)
-    ours = vit_keras.open(tmp_path)
-    weights.save(ours, tmp_path / "ours", format="keras_hub")
-    back = keras_hub.layers.DINOV2ImageConverter.from_preset(str(tmp_path / "ours"))
     pixels = rng.integers(0, 256, (1, 16, 16, 3)).astype("float32")
-    for read in (converter, back):
-        assert_close(ours.preprocessing.normalize(pixels), to_numpy(read(pixels)))
+    read = vit_keras.open(tmp_path).preprocessing
+    assert_close(read.normalize(pixels), to_numpy(converter(pixels)))
 
 
 def test_another_activation_of_dinov3_is_refused(tmp_path):

@@ -115,18 +115,15 @@ def test_published_widths_say_their_heads(rng, tmp_path):
         vit_keras.open(tmp_path / "tiny.pth")
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
+def test_other_masks_and_periods_are_refused(rng, tmp_path):
+    _, state = saved(rng, tmp_path / "model.pth", "3")
+    for name, values, message in (
         ("blocks.1.attn.qkv.bias_mask", [1.0] * 48, "1 for queries and values and 0 for keys"),
         ("rope_embed.periods", [1.0, 9.0], "must be powers of 100"),
-    ],
-)
-def test_other_masks_and_periods_are_refused(rng, tmp_path, name, values, message):
-    _, state = saved(rng, tmp_path / "model.pth", "3")
-    torch.save({**state, name: torch.tensor(values)}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match=message):
-        vit_keras.open(tmp_path / "other.pth", image_size=24)
+    ):
+        torch.save({**state, name: torch.tensor(values)}, tmp_path / "other.pth")
+        with pytest.raises(ValueError, match=message):
+            vit_keras.open(tmp_path / "other.pth", image_size=24)
 
 
 def test_models_of_satellite_images_have_their_own_colors(rng, tmp_path):
@@ -135,7 +132,6 @@ def test_models_of_satellite_images_have_their_own_colors(rng, tmp_path):
     for name, mean in (("model", 0.485), ("sat", 0.430)):
         model = vit_keras.open(tmp_path / f"{name}.pth", image_size=24)
         assert model.preprocessing.mean[0] == mean
-        assert model.get_layer("encoder_norm").epsilon == 1e-5
 
 
 def test_the_text_tower_is_left_out_and_the_image_tower_must_fit(tmp_path):

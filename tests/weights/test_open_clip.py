@@ -1,13 +1,11 @@
 """OpenCLIP's image towers, both ways, against open_clip's own code."""
 
 import json
-import warnings
 
-import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import assert_close
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights, channels_first
 from tests.weights.open_clip_models import randomized, two_towers, written
@@ -48,22 +46,6 @@ def test_towers_of_open_clip_are_read_and_written_back(rng, tmp_path, tower):
     other.visual.load_state_dict({name.removeprefix("visual."): x for name, x in state.items()})
     assert_close(seen(other, images), seen(theirs, images), rtol=2e-6)
     assert_equal_weights(ours, vit_keras.open(tmp_path / "again"))
-
-
-def test_openais_state_dict_has_heads_of_64_and_the_quick_gelu(rng, tmp_path):
-    import torch
-
-    theirs = two_towers({"width": 128, "head_width": 64}, {"quick_gelu": True})[0]
-    state = {**theirs.state_dict(), "input_resolution": torch.tensor(16)}
-    torch.save(state, tmp_path / "ViT-B-32.pt")
-    with pytest.warns(UserWarning, match="is read as OpenAI's.*quick GELU.*gelu='exact'"):
-        model = vit_keras.open(tmp_path / "ViT-B-32.pt")
-    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
-    assert_close(model(images), seen(theirs, images), rtol=1e-5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        other = vit_keras.open(tmp_path / "ViT-B-32.pt", gelu="exact")
-    assert np.abs(to_numpy(other(images)) - seen(theirs, images)).max() > 1e-3
 
 
 def test_programs_are_refused_with_a_remedy(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, assert_close, randomize, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomize, weights_by_path
 from tests.weights.builds import SMALL, arrays_of, assert_equal_weights
 from vit_keras import weights
 from vit_keras.models import HybridViT, ResNet
@@ -59,12 +59,10 @@ def test_saved_models_load_bit_by_bit(rng, tmp_path, build, source, changes):
 def test_hybrid_loads_at_another_size(rng, tmp_path):
     model = hybrid(rng, image_size=32)
     weights.save(model, tmp_path / "a.npz", format="google")
-    larger = vit_keras.open(tmp_path / "a.npz", image_size=(48, 32))
-    shape = weights_by_path(larger)["posembed_input/pos_embedding"].shape
-    assert shape == (1, 1 + 6 * 4, 24)
-    gray = vit_keras.open(tmp_path / "a.npz", channels=1)
+    other = vit_keras.open(tmp_path / "a.npz", image_size=(48, 32), channels=1)
+    assert weights_by_path(other)["posembed_input/pos_embedding"].shape == (1, 1 + 6 * 4, 24)
     kernel = weights_by_path(model)["conv_root/kernel"]
-    assert_close(weights_by_path(gray)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True))
+    assert_close(weights_by_path(other)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True))
 
 
 NAMES = {  # in the files of timm
@@ -91,14 +89,11 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
     source = hybrid(rng, standardization="timm", group_norm_epsilon=1e-5)
     weights.save(source, tmp_path / "a.safetensors", format="timm")
     model = weights.load(hybrid(), tmp_path / "a.safetensors")
-    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    expected = to_numpy(source(images))
-    assert_close(model(images), expected)
     model.save(tmp_path / "own.keras")
     again = weights.load(hybrid(), tmp_path / "own.keras")
-    assert_close(again(images), expected)
-    assert again.get_layer("block2").units[1].conv3.standardization == "timm"
-    assert again.get_layer("block1").units[0].gn_proj.epsilon == 1e-5
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    for loaded in (model, again):
+        assert_close(loaded(images), source(images))
     with pytest.warns(UserWarning, match="google computes with `standardization` 'vit'"):
         weights.save(source, tmp_path / "a.npz", format="google")
 

@@ -216,9 +216,9 @@ def numerics_big_vision(shapes: dict, config: dict) -> Numerics:
 
 def as_read_big_vision(arch: VisionTransformerArchitecture) -> dict:
     """Positions may lack the slot of the class token, or be missing because they are fixed."""
-    is_fixed = arch.position_embedding == "sincos2d"
-    fixed = {"position_embedding": arch.position_embedding} if is_fixed else {}
-    return {"position_cover": arch.options.position_cover, **fixed}
+    kind, cover = arch.position_embedding, arch.options.position_cover
+    fixed = {"position_embedding": kind} if kind == "sincos2d" else {}
+    return {"position_cover": cover, **fixed}
 
 
 PUBLISHED = Resizing(crops=True)
@@ -240,10 +240,10 @@ BIG_VISION_FORMAT = Format(
 
 
 # BiT's `.npz` (arXiv 1912.11370) with big_transfer's names; big_vision's names are also read.
-ROOT_OF_BIT = "root_block/{}/kernel"
 LETTERS = {"1": "a", "2": "b", "3": "c"}  # of the convolutions of a unit
 OURS = ("conv_root", "norm-pre-head/", "head/")
 THEIRS = ("standardized_conv2d", "group_norm/", "head/conv2d/")
+OUR_ROOT, THEIR_ROOT = (f"root_block/{names[0]}/kernel" for names in (OURS, THEIRS))
 
 
 def canonical_bit(name: str) -> str:
@@ -266,13 +266,8 @@ def big_transfer_name(path: str) -> str:
     return f"{unit}/unit{number}/{LETTERS[layer[-1]]}/{kind}/{leaf}"
 
 
-def _root(names):
-    """The name of the first kernel, in one of the two projects' files."""
-    return next((n for n in map(ROOT_OF_BIT.format, (OURS[0], THEIRS[0])) if n in names), "")
-
-
 def links_bit(arch: ResNetArchitecture, names=None, config=None) -> list[Link]:
-    is_ours, prefix = OURS[0] in _root(names or ()), "resnet/" if names is None else ""
+    is_ours, prefix = OUR_ROOT in (names or ()), "resnet/" if names is None else ""
     result = []
     for path in arch.paths:
         name = flax_norm(path) if is_ours else prefix + big_transfer_name(path)
@@ -293,17 +288,17 @@ def _head(theirs, ours):
 
 
 def infer_bit(shapes: dict, config: dict) -> dict:
-    root = _root(shapes)
-    is_ours = OURS[0] in root
+    is_ours = OUR_ROOT in shapes
     num_classes = shapes.get("head/kernel" if is_ours else "head/conv2d/kernel", (None,))[-1]
     units = UNITS if is_ours else UNITS.replace("conv1", f"a/{THEIRS[0]}")
+    root = OUR_ROOT if is_ours else THEIR_ROOT
     return {**resnet_sizes(shapes, root, units, (2, 3)), "num_classes": num_classes}
 
 
 BIT_FORMAT = Format(
     name="bit",
     suffixes=(".npz",),
-    detect=lambda names: bool(_root(names)),
+    detect=lambda names: not names.isdisjoint((OUR_ROOT, THEIR_ROOT)),
     infer=infer_bit,
     links=links_bit,
     numerics=lambda shapes, config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),

@@ -36,8 +36,7 @@ class VariableLayout:
     @staticmethod
     def from_model(model: keras.Model) -> "VariableLayout":
         """Reads the layout from a built model."""
-        variables = tuple(_numbered_variables(model))
-        return VariableLayout(variables, _grid(model))
+        return VariableLayout(tuple(_numbered_variables(model)), _grid(model))
 
 
 def _grid(model):
@@ -61,10 +60,6 @@ def _numbered_variables(model, prefix=""):
             owner = "/".join(names[outer:])
             counts[owner] = counts.get(owner, -1) + 1
             yield f"{prefix}{owner}/{counts[owner]}", variable.path
-
-
-def detect(names: set[str]) -> bool:
-    return all(re.search(r"/\d+$", name) for name in names)
 
 
 def links(layout: VariableLayout, names=None, config=None) -> list[Link]:
@@ -105,13 +100,9 @@ def numerics(shapes: dict, config: dict) -> Numerics | None:
     model = config.get(KERAS_CONFIG, {})
     if "preprocessing" not in model:
         return None
-    blocks = [
-        layer["config"]
-        for layer in model["layers"]
-        if layer["class_name"] in ("EncoderBlock", "MAPHead")
-    ]
     by_name = {layer["name"]: layer["config"] for layer in model["layers"]}
-    block = blocks[0] if blocks else {}
+    block = next((x for x in model["layers"] if x["class_name"] in ("EncoderBlock", "MAPHead")), {})
+    block = block.get("config", {})
     computation = {
         "gelu": block.get("gelu"),
         "layer_norm_epsilon": block.get("layer_norm_epsilon"),
@@ -131,7 +122,7 @@ def numerics(shapes: dict, config: dict) -> Numerics | None:
 FORMAT = Format(
     name="vit_keras",
     suffixes=(".weights.h5",),
-    detect=detect,
+    detect=lambda names: all(re.search(r"/\d+$", name) for name in names),
     infer=infer,
     links=links,
     numerics=numerics,

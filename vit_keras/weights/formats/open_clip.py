@@ -19,7 +19,7 @@ from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.formats import timm
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_links import Link, in_pytorch, tensor_links
+from vit_keras.weights.formats.tensor_links import Link, tensor_links
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
@@ -201,14 +201,6 @@ def canonical_timm(name: str) -> str:
     return name if name.startswith("visual.") else f"{BESIDE}{name}"
 
 
-def links_timm(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    linked = timm.links(arch, names, timm_config(config or {}))
-    if arch.num_classes is None or arch.options.head_use_bias:
-        return list(linked)
-    projection = in_pytorch("head.weight", "head/kernel")
-    return [projection if link.ours == ("head/kernel",) else link for link in linked]
-
-
 def timm_config(config: dict) -> dict:
     """Returns timm's configuration of the tower."""
     content = _vision(config)
@@ -237,7 +229,7 @@ TIMM_FORMAT = Format(
     suffixes=(),
     detect=timm.detect,
     infer=infer_timm,
-    links=links_timm,
+    links=lambda arch, names=None, config=None: timm.links(arch, names, timm_config(config or {})),
     numerics=numerics_timm,
     canonical=canonical_timm,
     head=("head.",),

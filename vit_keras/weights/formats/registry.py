@@ -28,16 +28,6 @@ def _row(file: str) -> Format:
 FORMATS: dict[str, Format] = {name: _row(file) for name, file in FILES.items()}
 
 
-def get(name: str) -> Format:
-    """Returns the format called `name`.
-
-    Raises:
-        ValueError: If there is no such format.
-    """
-    check_choice(name, FORMATS, "source")
-    return FORMATS[name]
-
-
 # What wrappers write into names, and the numbers of chunks of blocks.
 WRAPPED = re.compile(
     r"_(?:orig_mod|(?:fsdp_|checkpoint_)wrapped_module)\.|(?<=\bblocks\.)\d+\.(?=\d+\.)"
@@ -84,7 +74,9 @@ def choose(
             `which`, or if the set has a tensor twice.
     """
     apart, model_type = is_part(config or {}), (config or {}).get("model_type")
-    rows = list(FORMATS.values()) if source is None else [get(source)]
+    if source is not None:
+        check_choice(source, FORMATS, "source")
+    rows = [*FORMATS.values()] if source is None else [FORMATS[source]]
     plain = sorted((WRAPPED.sub("", name), name) for name in names)
     sets = _sets(plain, rows, bool(source), path, apart)
     if not sets:
@@ -166,11 +158,11 @@ def _one_of(prefixes, which, path):
     shared = _shared(*components.values()) if len(prefixes) > 1 else 0
     labels = {p: "".join(k[shared : shared + 1]).rstrip(".:") for p, k in components.items()}
     ranked = sorted(prefixes, key=lambda p: _rank(labels[p]))
+    held = ", ".join(repr(labels[p]) for p in ranked)
     if which is not None:
         exact = [p for p in ranked if which in {k.rstrip(".:") for k in components[p]}]
         averaged = [p for p in ranked if which == "ema" and AVERAGED.search(p)]
         ranked = exact or averaged
-    held = ", ".join(repr(labels[p]) for p in sorted(prefixes, key=lambda p: _rank(labels[p])))
     if len(ranked) != 1 and (which or _rank(labels[ranked[0]]) == _rank(labels[ranked[1]])):
         raise ValueError(
             f"`which` must name one set of weights: {path!r} holds {held}. Received: "

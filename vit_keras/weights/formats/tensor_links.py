@@ -251,17 +251,17 @@ def tensor_links(arch: Any, names: TensorNames) -> list[Link]:
         ours = path.removeprefix(block[0]) if block else path
         prefix = names.of_block(int(block[1]), "") if block and ours != FREQUENCIES else ""
         layer, _, leaf = ours.rpartition("/")
-        if ours == RELATIVE:
-            links.append(_relative_table(names.relative and prefix + names.relative, names, path))
+        if ours == RELATIVE:  # in a table of the block, in one that all share, or in their sum
+            tables = (f"{prefix}{names.relative}" if names.relative else "", names.shared_relative)
+            links.append(_sum(tuple(filter(None, tables)), path))
         elif theirs := named[ours] if ours in named else named.get(layer):
             end = "" if ours in named else f".{LEAVES[leaf]}"
             tensors.setdefault(f"{prefix}{theirs}{end}", []).append(path)
     return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
 
 
-def _relative_table(block_table, names, path):
-    """Links a block's table of biases, or one that all blocks share, or the sum of both."""
-    theirs = tuple(name for name in (block_table, names.shared_relative) if name)
+def _sum(theirs, path):
+    """Links tensors to the variable that is their sum; all of them are written as it."""
     return Link(theirs, (path,), lambda *x: (sum(x),), lambda x: (x,) * len(theirs))
 
 

@@ -5,12 +5,13 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 `pre_logits`. Text towers, pre-training decoders and mask tokens are left out.
 """
 
+import contextlib
 import dataclasses
 import re
 
 import numpy as np
 
-from vit_keras.layers.common import WITH_NO_OBJECT, changed_options
+from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choice
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resize_relative_table
@@ -103,11 +104,10 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         if row.fields.get(field) and tower.get(field) is False
     )
     result = tensor_links(arch, row.spelling(row.names, names))
-    if absent:
-        result = [_without_bias(link, absent) for link in result]
-    size = image_size_of(tower)
-    if size is not None and size[0] != size[1]:
-        result = [_transposed_table(link, arch, size) for link in result]
+    result = [zeros(*k.ours) if k.theirs[0].endswith(absent) else k for k in result]
+    rows, columns = image_size_of(tower) or (1, 1)
+    if rows != columns:
+        result = [_transposed_table(link, arch, (rows, columns)) for link in result]
     unused, shapes = _unused(arch, row, names)
     extra = [np.zeros(shape, "float32") for shape in shapes]
     first = ("encoderblock_0/LayerNorm_0/gamma",)  # carries the unused tensors
@@ -129,45 +129,31 @@ def _unused(arch, row, names):
     return unused, shapes
 
 
-def _without_bias(link, absent):
-    """Reads zeros for a bias that the configuration leaves out."""
-    return zeros(*link.ours) if link.theirs[0].endswith(absent) else link
-
-
 def _transposed_table(link, arch, size):
     """Reads BEiT's table like transformers, which swaps its rows and columns and resizes it."""
     if not link.ours[0].endswith("relative_2d/table"):
         return link
     rows, columns = (side // patch for side, patch in zip(size, arch.patch_size))
 
-    def read(*tables):
-        (*ours,) = link.read(*tables)
-        return tuple(resize_relative_table(x, (columns, rows), (rows, columns)) for x in ours)
-
-    return dataclasses.replace(link, read=read)
+    turn = lambda table: resize_relative_table(table, (columns, rows), (rows, columns))
+    return dataclasses.replace(link, read=lambda *tables: tuple(map(turn, link.read(*tables))))
 
 
 def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[Link]:
     """Links all variables of a model, and the other tensors that its transformers class needs."""
-    tensors = row.spelling(row.names, _written(arch, row))
+    names = row.names
+    marks = {names.of_block(0, names.relative)}  # which decide how the model is spelled
+    if arch.classifier == "distilled":
+        marks.add("cls_classifier.weight")
+    if arch.options.mlp == "swiglu":
+        marks.add(names.of_block(0, f"{names.gate}.weight"))
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = row.base if kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
-        for link in [*tensor_links(arch, tensors), *fillers]
+        for link in [*tensor_links(arch, row.spelling(names, marks)), *fillers]
     ]
-
-
-def _written(arch, row):
-    """Returns the tensor names that decide how a model is spelled."""
-    names = row.names
-    marks = {names.of_block(0, names.relative)}
-    if arch.classifier == "distilled":
-        marks.add("cls_classifier.weight")
-    if arch.options.mlp == "swiglu":
-        marks.add(names.of_block(0, f"{names.gate}.weight"))
-    return marks
 
 
 NAFLEX = "bilinear_antialias"
@@ -192,7 +178,8 @@ def infer(shapes: dict, config: dict) -> dict:
     if "model_type" in tower_config(config):
         check_sizes(config, arguments)
         fields = fields_of(row, config)
-        _check_pooler(arguments, fields)
+        if arguments["representation_size"] is not None:  # `pre_logits` has tanh
+            check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
         arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
@@ -202,23 +189,13 @@ def infer(shapes: dict, config: dict) -> dict:
     return changed_options(arguments)
 
 
-def _check_pooler(arguments, fields):
-    """Checks that the pooler has tanh, as `pre_logits` does; it is transformers' default."""
-    activation = fields.get("pooler_act", "tanh")
-    if arguments["representation_size"] is not None and activation != "tanh":
-        raise ValueError(f"`pooler_act` must be 'tanh'. Received: {activation!r}")
-
-
 def _image_size(arguments, tensors, shapes, config, covers):
     """Returns the size of images and the tokens that positions cover."""
-    positions = shapes.get(tensors.positions, (0, 0))
-    count = positions[0] if len(positions) == 2 else positions[1]
+    count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
     size = image_size_of(config)
     if size is None and not tensors.linear_patches and "model_type" in tower_config(config):
-        try:
+        with contextlib.suppress(ValueError):
             return covered_positions(arguments, count, LAST_RESORT, covers)
-        except ValueError:
-            pass
     return covered_positions(arguments, count, size, covers) if count or size else {}
 
 

@@ -20,10 +20,11 @@ MODEL_TYPES: dict[str, ModelType] = {
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
     "data2vec-vision": "beit",
-    **dict.fromkeys(("metaclip_2", "chinese_clip", "altclip"), "clip_vision_model"),
-    "metaclip_2_vision_model": "clip_vision_model",
-    "chinese_clip_vision_model": "clip_vision_model",
-    "altclip_vision_model": "clip_vision_model",
+    **{
+        f"{name}{end}": "clip_vision_model"
+        for name in ("metaclip_2", "chinese_clip", "altclip")
+        for end in ("", "_vision_model")
+    },
     "idefics_vision": "clip_vision_model",
     **dict.fromkeys(
         ("idefics2_vision", "idefics3_vision", "smolvlm_vision"), "siglip_vision_model"
@@ -149,13 +150,7 @@ SIZES = {
 def gelu_of(fields: dict) -> str:
     """Returns the name of the GELU in a configuration."""
     activation = fields["hidden_act"]
-    known = GATES if fields.get("use_gated_mlp") else tuple(GELU)
-    if activation not in known:
-        gated = " of a gated MLP" if known is GATES else ""
-        raise ValueError(
-            f"`hidden_act`{gated} must be one of {', '.join(map(repr, known))}. "
-            f"Received: {activation!r}"
-        )
+    check_choice(activation, GATES if fields.get("use_gated_mlp") else GELU, "hidden_act")
     return GELU.get(activation, "exact")
 
 
@@ -304,30 +299,21 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
     fields = {**PROCESSORS[name], **settings}
     resamples = {number: method for method, number in PIL_RESAMPLE.items()}
     normalizes = fields.get("do_normalize", True)
+    size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
+    # DeiT's processor crops squares; its original code resizes the shorter side.
+    crops = fields["do_center_crop"] and size and crop
     return Preprocessing(
         mean=tuple(fields["image_mean"]) if normalizes else (0.0,),
         std=tuple(fields["image_std"]) if normalizes else (1.0,),
         interpolation=resamples.get(fields["resample"], "bilinear"),
         antialias=True,
-        crop_fraction=(crop := _crop_fraction(fields)),
-        rounding="none" if name in EXACT and crop is None else "transformers",
+        crop_fraction=min(crop / size, 1.0) if crops else None,
+        rounding="none" if name in EXACT and not crops else "transformers",
     )
 
 
-def _crop_fraction(fields):
-    """Returns the crop's side as a fraction of the resized picture's; None without a crop.
-
-    DeiT's processor resizes pictures to a square before cropping. Its original code resizes the
-    shorter side.
-    """
-    if not fields["do_center_crop"]:
-        return None
-    size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
-    return None if not size or not crop else min(crop / size, 1.0)
-
-
 def _shorter_side(size):
-    if isinstance(size, int):
+    if not isinstance(size, dict):
         return size
     return size.get("shortest_edge") or min(size.get("height", 0), size.get("width", 0))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import QKV_BIASES
+from vit_keras.layers.common import QKV_BIASES, check_choice
 from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
@@ -374,15 +374,8 @@ def _design_dinov3(names):
 def _says_dinov3(fields):
     held = tuple(name.removesuffix("_bias") for name in BIASES if fields[name])
     kinds = {projections: kind for kind, projections in QKV_BIASES.items()}
-    if held not in kinds:
-        raise ValueError(
-            "All projections must have a bias, or all but the keys', or none. Received: "
-            + ", ".join(f"{name}={fields[name]}" for name in BIASES)
-        )
-    return {
-        "qkv_bias": kinds[held],
-        "rope": Rope(base=fields["rope_theta"], centered=True),
-    }
+    check_choice(held, kinds, "projections with a bias")
+    return {"qkv_bias": kinds[held], "rope": Rope(base=fields["rope_theta"], centered=True)}
 
 
 def _write_dinov3(arch):

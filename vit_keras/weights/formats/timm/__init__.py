@@ -74,7 +74,8 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
         row = dataclasses.replace(row, rotary=layout)
     others = []  # which come first, so that they fail before others are read
-    if arch.num_classes is not None and not arch.options.head_use_bias:
+    has_bias = names is None or f"{row.head}.bias" in names
+    if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
         others.append(_head_without_bias(row, arch.num_classes))
     if _folds(arch):  # the class token and its position into their sum
         read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
@@ -158,7 +159,6 @@ def _vision_transformer(arch):
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "class_token": "cls" in arch.prefix.names,
         "qkv_bias": options.qkv_bias != "none",
-        "init_values": options.layer_scale or 0,
         "no_embed_class": options.position_cover != "all",
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
     }
@@ -166,6 +166,8 @@ def _vision_transformer(arch):
         arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
     else:
         arguments["act_layer"] = ACTS.get(arch.gelu, "gelu")
+    if options.layer_scale is not None or is_gated:
+        arguments["init_values"] = options.layer_scale or 0
     if arch.classifier == "gap":
         arguments["fc_norm"] = False
     if (options.norm == "rms") != options.parallel:  # otherwise the architecture's is the model's
