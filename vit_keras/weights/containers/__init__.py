@@ -45,17 +45,17 @@ def read_index(path: str) -> dict[str, str]:
     with open(path, "rb") as file:
         content = parse_json(file.read(LARGEST_JSON_BYTES + 1), label)
     shards = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shards, dict) or not shards:
+    shards = shards if isinstance(shards, dict) else {}
+    others = [
+        name
+        for name in shards.values()
+        if not (is_text(name) and is_plain(name) and "/" not in name and name.endswith(suffix))
+    ]
+    if others or not shards:
         raise DamagedFile(
-            f"{label} must hold `weight_map`, an object that names the shard of each tensor. "
-            f"Received: {short(content)}"
+            f"{label} must hold `weight_map`, which names a {suffix} file in its own folder for "
+            f"each tensor. Received: {short(others or content)}"
         )
-    for shard in shards.values():
-        is_beside = is_text(shard) and is_plain(shard) and "/" not in shard
-        if not is_beside or not shard.endswith(suffix):
-            raise DamagedFile(
-                f"{label} must name {suffix} files in its own folder. Received: {short(shard)}"
-            )
     return shards
 
 
@@ -74,19 +74,12 @@ class ShardedTensors(Reader):
         folder = os.path.dirname(self.path)
         index = read_index(self.path).items()
         self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index}
-        shards = sorted({*self.elsewhere.values()})
-        missing = [os.path.basename(shard) for shard in shards if not os.path.isfile(shard)]
-        if missing:
-            raise FileNotFoundError(
-                f"The {len(shards)} shards that {self.path!r} names must be in its folder. "
-                f"Missing: {listed(missing)}. Copy or download them too"
-            )
         self.readers: dict[str, Reader] = {}
-        for shard in shards:
+        for shard in sorted({*self.elsewhere.values()}):
             tensors = SHARD_READERS[_suffix(self.path)](shard)
             self.readers[shard] = self.stack.enter_context(contextlib.closing(tensors))
-        held = [(name, shard) for shard in shards for name in self.readers[shard].shapes]
-        if faults := sorted(name for name, _ in {*held} ^ {*self.elsewhere.items()}):
+        held = {(name, shard) for shard, tensors in self.readers.items() for name in tensors.shapes}
+        if faults := sorted(name for name, _ in held ^ {*self.elsewhere.items()}):
             raise DamagedFile(
                 f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
                 f"Others: {listed(faults)}. Download the index and its shards again"

@@ -20,14 +20,12 @@ from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,
     Reader,
-    UnreadModel,
     check_claim,
     readable,
 )
 
 CHUNK_BYTES = 2**20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
-ENCRYPTED = 1  # a bit of the flags
 
 
 class _Limited(io.FileIO):
@@ -52,8 +50,8 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         kind: The expected kind of file, for messages.
 
     Yields:
-        The archive. Every name occurs once, members are stored or deflated and not encrypted, and
-        together they are not much larger than the file.
+        The archive. Every name occurs once, with or without `.npy`, members are stored or deflated,
+        and together they are not much larger than the file.
 
     Raises:
         DamagedFile: If the file is not an archive, or on any other error in the `with` statement.
@@ -63,17 +61,13 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         archive = stack.enter_context(zipfile.ZipFile(file))
         file.limit = None
         check_claim(path, sum(entry.file_size for entry in archive.infolist()))
-        counts = collections.Counter(archive.namelist())
+        counts = collections.Counter(name.removesuffix(".npy") for name in archive.namelist())
         for entry in archive.infolist():
-            if counts[entry.filename] > 1:  # readers disagree on which one to take
+            is_once = counts[entry.filename.removesuffix(".npy")] == 1  # readers take either one
+            if not is_once or entry.compress_type not in METHODS:
                 raise DamagedFile(
-                    f"An archive must hold each name once. Received: {path!r}, which holds "
-                    f"{short(entry.filename)} twice; write it again"
-                )
-            if entry.compress_type not in METHODS or entry.flag_bits & ENCRYPTED:
-                raise DamagedFile(
-                    f"The members of {path!r} must be stored or deflated, and not encrypted. "
-                    f"Received: {short(entry.filename)}"
+                    f"{path!r} must hold each name once, stored or deflated. Received: "
+                    f"{short(entry.filename)}{'' if is_once else ' twice'}; write it again"
                 )
         yield archive
 
@@ -100,11 +94,6 @@ class NpzTensors(Reader):
     def _open(self):
         self.zip = self.stack.enter_context(opened(self.path, "NumPy archive"))
         self.entries = {entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()}
-        if len(self.entries) < len(names := self.zip.namelist()):
-            raise DamagedFile(
-                f"{self.path!r} holds a tensor twice, with and without .npy: "
-                f"{short(sorted({*names} & {*self.entries}))}"
-            )
         self.shapes = {name: self._shape(name) for name in self.entries}
 
     def _shape(self, name):
@@ -144,14 +133,11 @@ def npy_header(file, label: str):
         warnings.simplefilter("ignore")  # about headers from Python 2
         version = np.lib.format.read_magic(file)
         shape, fortran_order, dtype = headers[version](file)
-    if dtype.hasobject:
+    is_possible = min(shape, default=0) >= 0 and len(shape) <= MOST_AXES and dtype.itemsize
+    if not is_possible or dtype.hasobject or dtype.subdtype is not None:
         raise DamagedFile(
-            f"{label} holds Python objects, which loading would run as code; weights are arrays "
-            "of numbers"
+            f"{label} must be an array of numbers. Received: {dtype} of shape {short(shape)}"
         )
-    least = min(shape, default=0)
-    if least < 0 or len(shape) > MOST_AXES or dtype.itemsize == 0 or dtype.subdtype is not None:
-        raise DamagedFile(f"{label} claims an impossible array, {dtype} of shape {short(shape)}")
     return shape, fortran_order, dtype
 
 
@@ -179,67 +165,51 @@ class TorchTensors(Reader):
 
     def _open(self):
         self.torch = extras.require("torch", extra="torch", purpose="Reading PyTorch files")
-        self.zipped = is_zip(self.path)
+        self.zipped, sizes = is_zip(self.path), collections.Counter[int]()
+        if self.zipped:
+            with opened(self.path, "state dict of tensors") as archive:
+                if any(e.compress_type != zipfile.ZIP_STORED for e in archive.infolist()):
+                    raise DamagedFile(
+                        f"{self.path!r} must not be compressed, since torch maps it, nor be a "
+                        "TorchScript archive, such as OpenAI's, which runs code. If you trust it, "
+                        "extract its tensors: torch.save(torch.jit.load(path, "
+                        '"cpu").state_dict(), "weights.pt")'
+                    )
+                verify_members(self.path, archive)
+                sizes.update(e.file_size for e in archive.infolist() if "/data/" in e.filename)
         with readable(f"{self.path!r} is not a state dict of tensors"):
-            if self.zipped:
-                with opened(self.path, "state dict of tensors") as archive:
-                    _refuse_programs(self.path, archive)
-                    _refuse_compression(self.path, archive)
-                    verify_members(self.path, archive)
-                    entries = archive.infolist()
-                    sizes = [entry.file_size for entry in entries if "/data/" in entry.filename]
             self._map()
-            if self.zipped and collections.Counter(self._storage_sizes()) - collections.Counter(
-                sizes
-            ):
-                raise DamagedFile(f"{self.path!r} is damaged: a record is shorter than its tensor")
             self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
+            strided = {n: x for n, x in self.held.items() if x.layout == self.torch.strided}
+            storages = {name: tensor.untyped_storage() for name, tensor in strided.items()}
+            for name, storage in storages.items():  # `raw` refuses what is not strided
+                if strided[name].nbytes > storage.nbytes():
+                    raise DamagedFile(
+                        f"{name!r} in {self.path!r} claims shape {self.shapes[name]} but has "
+                        f"{storage.nbytes()} bytes"
+                    )
+            held = {storage.data_ptr(): storage.nbytes() for storage in storages.values()}
+            if self.zipped and collections.Counter(held.values()) - sizes:
+                raise DamagedFile(f"{self.path!r} is damaged: a record is shorter than its tensor")
 
     def _map(self):
         """Maps the file, and renews the map once enough has been read."""
         self.held = {}  # the old map is closed before a new one opens
-        self.held = self._checked(self._load())
-        self.left = MAPPED_BYTES
-
-    def _storage_sizes(self):
-        strided = [x for x in self.held.values() if x.layout == self.torch.strided]
-        storages = [tensor.untyped_storage() for tensor in strided]
-        return {storage.data_ptr(): storage.nbytes() for storage in storages}.values()
-
-    def _load(self):
+        options = {"map_location": "cpu", "weights_only": True, "mmap": self.zipped}
         try:
             # Training scripts save their arguments, which are plain values, beside the weights.
             with self.torch.serialization.safe_globals([argparse.Namespace]):
-                return self.torch.load(
-                    self.path, map_location="cpu", weights_only=True, mmap=self.zipped
-                )
+                state = self.torch.load(self.path, **options)
         except Exception as error:
-            if known := re.search(r"GLOBAL ([\w.]+)", str(error)):
-                raise UnreadModel(
-                    f"{self.path!r} is not a state dict of tensors: it holds Python objects, which "
-                    f"loading would run as code, such as {known[1]!r} of `torch.save(model)`. "
-                    "If you trust it, open it with torch.load(path, weights_only=False) "
-                    'and write its tensors: torch.save(model.state_dict(), "weights.pth")'
-                ) from error
+            known = re.search(r"GLOBAL ([\w.]+)", str(error))
             raise DamagedFile(
                 f"{self.path!r} is not a state dict of tensors: it is damaged, or holds Python "
-                f"objects, which loading would run as code ({str(error).strip()[:200]})"
+                f"objects{f' such as {known[1]!r}' if known else ''}, which loading would run as "
+                "code. If you trust it, open it with torch.load(path, weights_only=False) and "
+                'write its tensors: torch.save(model.state_dict(), "weights.pth")'
             ) from error
-
-    def _checked(self, state):
-        if not isinstance(state, dict):
-            raise DamagedFile(
-                f"{self.path!r} must hold a state dict. Received: {type(state).__name__}"
-            )
-        tensors = dict(self._flat(state))
-        for name, tensor in tensors.items():
-            is_strided = tensor.layout == self.torch.strided  # `raw` refuses others
-            if is_strided and tensor.nbytes > (held := tensor.untyped_storage().nbytes()):
-                raise DamagedFile(
-                    f"{name!r} in {self.path!r} claims shape {tuple(tensor.shape)} but has "
-                    f"{held} bytes"
-                )
-        return tensors
+        self.held = dict(self._flat(state))
+        self.left = MAPPED_BYTES
 
     def _flat(self, state, above="", depth=4):
         """Yields the tensors in nested dictionaries, with the dictionaries' keys in their names."""
@@ -256,35 +226,11 @@ class TorchTensors(Reader):
         self.left -= tensor.numel() * tensor.element_size()
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
-        try:
-            return tensor.detach().numpy()
-        except (TypeError, RuntimeError, NotImplementedError) as error:  # float8, sparse, …
-            kind = tensor.dtype if tensor.layout == self.torch.strided else tensor.layout
-            raise DamagedFile(
-                f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
-            ) from error
+        with readable(f"Weights must be floating-point. Received: {name!r} in {self.path!r}"):
+            return tensor.detach().numpy()  # not of float8, sparse, …
 
     def close(self):
         self.held = {}
-
-
-def _refuse_programs(path, archive):
-    if any(name.partition("/")[2] == "constants.pkl" for name in archive.namelist()):
-        raise DamagedFile(
-            "A file of weights must be a state dict. Received: "
-            f"{path!r}, a TorchScript archive, which loading would run as code, such as OpenAI's. "
-            'If you trust it, extract its tensors: torch.save(torch.jit.load(path, "cpu")'
-            '.state_dict(), "weights.pt")'
-        )
-
-
-def _refuse_compression(path, archive):
-    packed = [e.filename for e in archive.infolist() if e.compress_type != zipfile.ZIP_STORED]
-    if packed:
-        raise DamagedFile(
-            "The records of a PyTorch file must not be compressed, since torch maps them. "
-            f"Received: {path!r}, where {packed[0]!r} is"
-        )
 
 
 def write_torch(path: str, tensors, note: str) -> None:

@@ -70,13 +70,9 @@ class KerasTensors(Reader):
     @property
     def config(self) -> dict:
         """As in `Reader`; raises DamagedFile if it is not the configuration of a model."""
-        content = parse_json(
-            self.metadata.get("config", "{}"), f"The configuration in {self.path!r}"
-        )
-        config = content.get("config", {}) if isinstance(content, dict) else None
-        if not isinstance(config, dict):
-            raise DamagedFile(f"The configuration in {self.path!r} must be a model's")
-        return config
+        label = f"The configuration in {self.path!r}"
+        with readable(f"{label} must be a model's"):
+            return dict(parse_json(self.metadata.get("config", "{}"), label).get("config", {}))
 
     def raw(self, name):
         with readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
