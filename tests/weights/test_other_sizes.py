@@ -112,7 +112,7 @@ def test_relative_biases_are_resized_as_they_are_loaded(rng, tmp_path):
     other = build(image_size=(40, 16), position_embedding="relative_2d")
     weights.load(other, tmp_path / "own.keras", interpolation="bicubic")
     assert_equal_weights(other, with_image_size(source, (40, 16), "bicubic"))
-    with pytest.raises(ValueError, match="35 biases of a grid that is not square"):
+    with pytest.raises(ValueError, match="38 positions of a grid that is not square"):
         weights.load(other, tmp_path / "own.weights.h5")
 
 

@@ -219,10 +219,10 @@ def test_wrong_files_and_folders_are_refused(tmp_path, folders):
     head = lambda path: weights.with_text_head(vit_keras.open(clip), path)
     for call, path, message in (
         (head, "wide.npz", r"wide.npz', of 'other': .*must have shape \(K, 6\)"),
-        (read_text_embeddings, "few.npz", "no embeddings. `vit-keras labels` makes such a file"),
-        (read_text_embeddings, "flat.npz", r"\(K, E\). Received: float64 of shape \(3,\)"),
+        (read_text_embeddings, "few.npz", "few.npz' or .* incomplete, .*'embeddings'"),
+        (read_text_embeddings, "flat.npz", r"\(K, E\), .* Received: float64 of shape \(3,\)"),
         (read_text_embeddings, "kind.npz", "`kind` must be one of 'softmax', 'sigmoid'"),
-        (read_text_embeddings, "none.npz", "no file of embeddings"),
+        (read_text_embeddings, "none.npz", "No such file or directory: .*none.npz"),
         (lambda path: weights.embed_labels(path, ["cat"]), ".", "which has no weights"),
         (lambda path: weights.embed_labels(path, ["cat"]), "vit", "must hold both towers of a"),
         (lambda path: weights.embed_labels(clip, ["cat"], ["a photo"]), "", "in which {} stands"),

@@ -13,7 +13,7 @@ import keras
 
 from vit_keras import variants
 from vit_keras.layers.common import OPTION_NAMES
-from vit_keras.models import ResNet, VisionTransformer, lora_layers, with_image_size
+from vit_keras.models import ResNet, VisionTransformer, with_image_size
 from vit_keras.models.architectures import class_for, grid_of
 from vit_keras.models.common import build_without_values
 from vit_keras.support.checks import pair
@@ -96,23 +96,16 @@ def open(
 
 
 def _keras_model(path):
-    """Loads the model in a `.keras` file with Keras."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no model file at {path!r}.")
+    """Checks all contents of a `.keras` file, and loads its model with Keras."""
     fault = "it is damaged, or needs layers that are not imported"
     with readable(f"{path!r} cannot be read as a Keras model: {fault}"):
-        _verify_keras(path)
+        with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
+            check_tensors(tensors, integers=True)
+            check_described_size(tensors)
         model = keras.saving.load_model(path, compile=False)
     numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
     check_fit(numbers, repr(path))
     return model
-
-
-def _verify_keras(path):
-    """Checks all contents of a `.keras` archive before Keras reads it."""
-    with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
-        check_tensors(tensors, integers=True)
-        check_described_size(tensors)
 
 
 SLACK = 10**6  # weights that a small file may describe but not contain
@@ -136,20 +129,13 @@ def check_described_size(tensors: KerasTensors) -> None:
     if units > (count := len(tensors.shapes)):
         raise ValueError(f"its configuration has num_units {units}, and it holds {count} tensors")
     held = sum(map(math.prod, tensors.shapes.values()))
-    if (count := _count(described)) > 2 * held + SLACK:
-        raise ValueError(f"its configuration describes {count} weights, and it holds {held}")
-
-
-def _count(described):
     try:
         with warnings.catch_warnings(action="ignore"):  # loading repeats the warnings
             model = build_without_values(lambda: keras.saving.deserialize_keras_object(described))
     except Exception:
-        return 0
-    return sum(math.prod(weight.shape) for weight in model.weights)
-
-
-_AS_IN_THE_FILE = object()
+        return
+    if (count := sum(math.prod(weight.shape) for weight in model.weights)) > 2 * held + SLACK:
+        raise ValueError(f"its configuration describes {count} weights, and it holds {held}")
 
 
 def load(
@@ -195,11 +181,6 @@ def load(
         vit_keras.weights.load(model, "ViT-B_16.npz", head="reset")
         ```
     """
-    if lora_layers(model):
-        raise ValueError(
-            "Weights are loaded into a model without adapters. Received: model "
-            f"{model.name!r}, which has some. Load the weights before `models.add_lora`"
-        )
     with open_weight_file(path, source, which) as file:
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
         if file.numerics is not None:
@@ -233,10 +214,12 @@ def build(
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source, which) as file:
-        num_classes = file.arguments.get("num_classes")
         with named_errors(file.path):
             model = _build(file, overrides)
-        head = _head(num_classes, overrides.get("num_classes", _AS_IN_THE_FILE))
+        kept = file.arguments.get("num_classes")
+        head = "keep" if overrides.get("num_classes", kept) == kept else "reset"
+        if "num_classes" in overrides and overrides["num_classes"] is None:
+            head = "drop"
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
         if file.numerics is None:  # such a file has no preprocessing either
             model.preprocessing = PUBLISHED_PREPROCESSING
@@ -249,9 +232,10 @@ def build(
 def _build(file, overrides):
     """Builds a model with random weights."""
     architecture, constructor = class_for(file.arguments), constructor_for(file.arguments)
-    known = _argument_names(constructor)
-    unknown = [name for name in overrides if name not in known]
-    if unknown:
+    known = [*inspect.signature(constructor).parameters]
+    if constructor is not ResNet:  # those to which it passes others on
+        known += [*inspect.signature(VisionTransformer).parameters, *OPTION_NAMES]
+    if unknown := [name for name in overrides if name not in known]:
         raise ValueError(
             f"Overrides must be arguments of {constructor.__name__}. Received: {', '.join(unknown)}"
         )
@@ -265,32 +249,12 @@ def _build(file, overrides):
             f"{' and '.join(f'`{name}`' for name in missing)}; pass "
             f"vit_keras.open(path, {examples})"
         )
-    if overrides.get("image_size") and "crop_to_patches" not in overrides:
-        arguments |= _crop(arguments, file.numerics)
+    is_plain = file.numerics is not None and arguments.get("resnet_layers") is None
+    if is_plain and overrides.get("image_size") and "crop_to_patches" not in overrides:
+        sizes = (pair(arguments[name], name) for name in ("image_size", "patch_size"))
+        if file.numerics.resizing.crop_to_patches(*sizes):  # the publisher crops other sizes
+            arguments["crop_to_patches"] = True
     return constructor(**{key: arguments[key] for key in arguments if key in known})
-
-
-def _argument_names(constructor):
-    """The arguments of a constructor, and of those to which it passes others on."""
-    names = [*inspect.signature(constructor).parameters]
-    if constructor is not ResNet:
-        names += [*inspect.signature(VisionTransformer).parameters, *OPTION_NAMES]
-    return names
-
-
-def _crop(arguments, numerics):
-    """Returns the option for a size that patches do not divide, if the publisher crops."""
-    sizes = (pair(arguments[name], name) for name in ("image_size", "patch_size"))
-    is_plain = numerics is not None and arguments.get("resnet_layers") is None
-    crops = is_plain and numerics.resizing.crop_to_patches(*sizes)
-    return {"crop_to_patches": True} if crops else {}
-
-
-def _head(classes_in_file, classes_in_model):
-    if classes_in_model is None:
-        return "drop"
-    is_kept = classes_in_model is _AS_IN_THE_FILE or classes_in_model == classes_in_file
-    return "keep" if is_kept else "reset"
 
 
 def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:

@@ -94,13 +94,17 @@ def _matched(model, variables, file, keep_head, resizing):
     arch = row.architecture.from_model(model)
     links = row.links(arch, set(file.names), file.config)
     links = [link for link in links if keep_head or not _is_head(link.ours[0])]
-    sized = {link.ours[0]: link for link in links if has_sizes(link.ours[0])}
+    # Without a tensor in the file, a link's values are made for the model's grid.
+    sized = {link.ours[0]: link for link in links if link.theirs and has_sizes(link.ours[0])}
     faults = misfits(links, shapes, variables, sized)
     grid = getattr(arch, "grid", None)  # a ResNet has none
     for path, link in sized.items():
         if shapes.keys() >= {*link.theirs}:
             try:
-                resized[path] = _resized(link, variables, grid, file, resizing)
+                resized[path] = tuple(
+                    resize(ours, array, tuple(variables[ours].shape), grid, file, resizing)
+                    for _, ours, array in read_links([link], file)
+                )
             except ValueError as error:
                 faults.append(f"{', '.join(link.theirs)} -> {path}: {error}")
     used = {name for link in links for name in link.theirs}
@@ -116,17 +120,6 @@ def _matched(model, variables, file, keep_head, resizing):
     if faults:
         raise ValueError("\n  ".join([_title(model, file, keep_head and unused), *faults]))
     return links, resized
-
-
-def _resized(link, variables, grid, file, resizing):
-    """Reads the tensors of a link in the model's sizes."""
-    values = read_links([link], file)
-    if not link.theirs:  # made for the model's grid
-        return tuple(array for *_, array in values)
-    return tuple(
-        resize(path, array, tuple(variables[path].shape), grid, file, resizing)
-        for _, path, array in values
-    )
 
 
 def _title(model, file, unused):
@@ -196,21 +189,19 @@ def resize(
     Raises:
         ValueError: If the tensor cannot have this size, or if the grid of its positions is unknown.
     """
-    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
-        raise ValueError(f"{array.shape} in the file, {shape} in the model")
-    if POSITIONS.fullmatch(path) and grid is not None and shape[1] >= math.prod(grid):
-        return _resize_positions(array, shape, grid, file, resizing.positions)
-    if path.endswith(RELATIVE_TABLE) and grid is not None:
-        return _resize_biases(array, shape, grid, file, resizing.biases or resizing.positions)
-    if array.shape == shape:
-        return array
-    if path in ROOTS and array.shape[:2] == shape[:2]:
-        return change_channels(array, shape[2])
-    if path != PATCHES:
-        raise ValueError(f"{array.shape} in the file, {shape} in the model")
-    height, width, channels, _ = shape
-    kernel = change_channels(array, channels)
-    return resample_patch_kernel(kernel, (height, width), resizing.patches)
+    if array.ndim == len(shape) and array.shape[-1] == shape[-1]:
+        if POSITIONS.fullmatch(path) and grid is not None and shape[1] >= math.prod(grid):
+            return _resize_positions(array, shape, grid, file, resizing.positions)
+        if path.endswith(RELATIVE_TABLE) and grid is not None:
+            return _resize_biases(array, shape, grid, file, resizing.biases or resizing.positions)
+        if array.shape == shape:
+            return array
+        if path in ROOTS and array.shape[:2] == shape[:2]:
+            return change_channels(array, shape[2])
+        if path == PATCHES:
+            kernel = change_channels(array, shape[2])
+            return resample_patch_kernel(kernel, shape[:2], resizing.patches)
+    raise ValueError(f"{array.shape} in the file, {shape} in the model")
 
 
 def inferred(file: WeightFile) -> dict:
@@ -250,8 +241,13 @@ def _grid_in_file(count, slots, grid, file):
         pairs += [(said, prefix), (side and (side, side), prefix), (grid, prefix)]
     if file.format.slots_optional:  # otherwise the slots of the model come first
         pairs = [*pairs[::3], *pairs[1::3], *pairs[2::3]]
+    return _first_that_fits(pairs, count, math.prod)
+
+
+def _first_that_fits(pairs, count, count_of):
+    """Returns the first of `(rows and columns, slots before them)` with the file's count."""
     for old_grid, prefix in pairs:
-        if old_grid and math.prod(old_grid) == count - prefix:
+        if old_grid and count_of(old_grid) == count - prefix:
             return old_grid, prefix
     raise ValueError(
         f"the file has {count} positions of a grid that is not square and that no "
@@ -262,17 +258,13 @@ def _grid_in_file(count, slots, grid, file):
 
 def _resize_biases(array, shape, grid, file, rule):
     """`((2h - 1)(2w - 1) + 3, H)` -> `shape`."""
-    others = shape[0] - math.prod(2 * side - 1 for side in grid)
+    offsets = lambda sides: math.prod(2 * side - 1 for side in sides)
+    others = shape[0] - offsets(grid)
     side = square_side(len(array) - others) or 0
-    square = ((side + 1) // 2,) * 2
     same = grid if file.numerics is None else None
-    for old_grid in (same, _configured(file), square, grid):
-        if old_grid and math.prod(2 * side - 1 for side in old_grid) == len(array) - others:
-            return resize_relative_table(array, old_grid, grid, rule)
-    raise ValueError(
-        f"the file has {len(array) - others} biases of a grid that is not square and that no "
-        "configuration beside it describes"
-    )
+    grids = (same, _configured(file), ((side + 1) // 2,) * 2, grid)
+    pairs = [(old_grid, others) for old_grid in grids]
+    return resize_relative_table(array, _first_that_fits(pairs, len(array), offsets)[0], grid, rule)
 
 
 def _configured(file):

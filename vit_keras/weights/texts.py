@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.layers.common import check_choice, check_positive
+from vit_keras.layers.common import check_choice
 from vit_keras.models import ImageText, TextTransformer, with_unit_length
 from vit_keras.models.text import TASKS, head_from_text
 from vit_keras.support import extras
@@ -65,14 +65,6 @@ class TextFile(WeightFile):
     def numerics(self) -> None:
         """None, since `arguments` contain the GELU and the epsilon."""
 
-    def logits(self) -> dict[str, float]:
-        """Returns the scale and, in a SigLIP, the bias of the logits."""
-        values = {name: self.read(name) for name in LOGITS if name in self.names}
-        for name, value in values.items():
-            if not (value.size == 1 and np.isfinite(value).all()):
-                raise ValueError(f"`{name}` in {self.path!r} must be one number. Received: {value}")
-        return {name: value.item() for name, value in values.items()}
-
 
 def text_file(file: WeightFile) -> TextFile:
     """Returns the text tower of an open file; raises UnreadModel if there is none."""
@@ -104,12 +96,14 @@ def text_tower(
     """
     with open_weight_file(path, **options) as image:
         file = text_file(image)
-        arguments = file.arguments
         with named_errors(file.path):
-            check_plausible({**arguments, "patch_size": (1, 1)}, file)
-            model = TextTransformer(**arguments, attention_mask=attention_mask)
+            check_plausible({**file.arguments, "patch_size": (1, 1)}, file)
+            model = TextTransformer(**file.arguments, attention_mask=attention_mask)
         strict_copy.copy_weights(model, file, "keep", None, None)
-        return model, file.logits()
+        logits = {name: file.read(name) for name in LOGITS if name in file.names}
+        if not all(value.size == 1 and np.isfinite(value) for value in logits.values()):
+            raise ValueError(f"Each logit of {file.path!r} must be one number. Received: {logits}")
+        return model, {name: value.item() for name, value in logits.items()}
 
 
 def image_text(
@@ -196,7 +190,6 @@ class TextTokenizer:
         with named_errors(path):
             kind, length, pad_id = self._read(config)
             self.context_length = length if context_length is None else context_length
-            check_positive(context_length=self.context_length)
             with readable(f"{path!r} is damaged"):
                 self.tokenizer = library.Tokenizer.from_file(path)
             settings = _settings(folder)
@@ -312,15 +305,12 @@ class TextEmbeddings:
 
     def __post_init__(self):
         check_choice(self.kind, TASKS, "kind")
-        if self.embeddings.ndim != 2 or self.embeddings.dtype.kind != "f":
-            raise ValueError(
-                "`embeddings` must be floating-point of shape (K, E). Received: "
-                f"{self.embeddings.dtype} of shape {self.embeddings.shape}"
-            )
         check_types(self)
-        if not fits(self.embeddings, "float32"):
+        is_table = self.embeddings.ndim == 2 and self.embeddings.dtype.kind == "f"
+        if not (is_table and fits(self.embeddings, "float32")):
             raise ValueError(
-                "`embeddings` must be finite as float32. Received: NaN, infinity or larger numbers"
+                "`embeddings` must be floating-point of shape (K, E), and finite as float32. "
+                f"Received: {self.embeddings.dtype} of shape {self.embeddings.shape}"
             )
         check_class_names(self.labels, len(self.embeddings))
 
@@ -329,11 +319,8 @@ def write_text_embeddings(path: str | os.PathLike, texts: TextEmbeddings) -> Non
     """Writes embeddings of class names.
 
     Args:
-        path: The file, which ends in `.npz`. Its arrays are the fields of `TextEmbeddings`.
+        path: The `.npz` file. Its arrays are the fields of `TextEmbeddings`.
         texts: The embeddings.
-
-    Raises:
-        ValueError: The path has the wrong suffix.
 
     Example:
         ```python
@@ -341,12 +328,10 @@ def write_text_embeddings(path: str | os.PathLike, texts: TextEmbeddings) -> Non
         weights.write_text_embeddings("embeddings.npz", texts)
         ```
     """
-    if not os.fspath(path).endswith(".npz"):
-        raise ValueError(f"Embeddings of texts go into an .npz file. Received: {os.fspath(path)!r}")
     arrays: dict[str, Any] = {name: np.asarray(getattr(texts, name)) for name in FIELDS}
     arrays["embeddings"] = arrays["embeddings"].astype("float32")
-    with replacing(path) as temporary:
-        np.savez(temporary, **arrays)
+    with replacing(path) as temporary, open(temporary, "wb") as file:  # whatever its suffix
+        np.savez(file, **arrays)
 
 
 def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
@@ -368,17 +353,8 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
         texts = weights.read_text_embeddings("embeddings.npz")
         ```
     """
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no file of embeddings at {os.fspath(path)!r}.")
-    with contextlib.closing(NpzTensors(os.fspath(path))) as file:
+    with contextlib.closing(NpzTensors(os.fspath(path))) as file, named_errors(path):
         arrays = {name: file.raw(name) for name in FIELDS if name in file.shapes}
-    missing = [name for name in ("labels", "embeddings", "scale") if name not in arrays]
-    if missing:
-        raise ValueError(
-            f"{os.fspath(path)!r} must hold the arrays labels, embeddings and scale. Received: no "
-            f"{' and no '.join(missing)}. `vit-keras labels` makes such a file"
-        )
-    with named_errors(path):
         fields = {name: arrays[name].item() for name in FIELDS[2:] if name in arrays}
         labels = tuple(map(str, np.atleast_1d(arrays["labels"])))
         return TextEmbeddings(labels, arrays["embeddings"], **fields)
@@ -455,12 +431,10 @@ def embed_labels(
         ```
     """
     folder = os.fspath(folder)
-    if not labels:
-        raise ValueError("There must be at least one label. Received: none")
-    if not templates or any(PLACE not in template for template in templates):
+    if not (labels and templates and all(PLACE in template for template in templates)):
         raise ValueError(
-            f"`templates` must be texts in which {PLACE} stands for the label. "
-            f"Received: {list(templates)}"
+            f"`labels` must not be empty, and `templates` must be texts in which {PLACE} stands "
+            f"for a label. Received: labels={short(list(labels))}, templates={list(templates)}"
         )
     text, logits = text_tower(folder, attention_mask=True)
     tokenize = TextTokenizer(folder, text.get_layer("text_embedding").sizes["context_length"])
