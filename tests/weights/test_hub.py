@@ -110,17 +110,18 @@ def test_each_tensor_is_in_the_shard_that_is_named_and_in_no_other(shards):
     assert all(name in str(caught.value) for name in ("more", moved, gone))
 
 
-OTHERS = ("../x.safetensors", "/x.safetensors", "a\\x.safetensors", "x.bin", "", 7)
-OUTSIDE = r"which names a \.safetensors file in its own folder for each .*Received: \["
+OTHERS = ("../x.safetensors", "/x.safetensors", "a\\x.safetensors", "x.bin", "")
+OUTSIDE = r"must name a \.safetensors file in its own folder for each tensor. Received: \["
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", r"must hold `weight_map`, .* Received: \[\]"),
-        ('{"weight_map": {}}', "must hold `weight_map`"),
+        ("[]", r"it must be an object. Received: \[\]"),
+        ('{"weight_map": {}}', OUTSIDE),
+        ('{"weight_map": {"a": 7}}', "its `weight_map.a` must be a string. Received: 7"),
         ('{"weight_map": {"a": "b", "a": "c"}}', "the name 'a' appears twice"),
-        ('{"weight_map": {"a": "b"', "index.json' is not JSON"),
+        ('{"weight_map": {"a": "b"', "index.json' is damaged .it is not JSON"),
         *((json.dumps({"weight_map": {"a": shard}}), OUTSIDE) for shard in OTHERS),
     ],
 )

@@ -104,11 +104,9 @@ def describe_adapters(path: str | os.PathLike) -> dict[str, Any] | None:
 def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], SafetensorsTensors]:
     """Returns the metadata of a file of adapters, and its tensors by the variables' paths."""
     path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no file of adapters at {path!r}.")
     tensors = SafetensorsTensors(path)
     content = parse_json(tensors.metadata.get(NOTE_KEY, "{}"), f"The note in {path!r}")
-    note: Any = content.get(NOTE) if isinstance(content, dict) else None
+    note: Any = content.get(NOTE)
     if reason := fault(note, AdapterNote, FILLED):
         raise DamagedFile(
             f"{path!r} must be a file of adapters, as `save_adapters` and runs with `lora.rank` "

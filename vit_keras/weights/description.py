@@ -67,7 +67,11 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         check_tensors(file.tensors, ())
         digests = file.tensors.digests
     files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
-    origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
+    matched_by, rows = identify(paths[0], model["architecture"].get("num_classes"))
+    fields = ("variant", "weights", "url", "license", "resolution", "accuracies")
+    rows = [row for row in rows if row.format == format_name]
+    candidates = [{name: getattr(row, name) for name in fields} for row in rows]
+    origin = {"matched_by": matched_by, "candidates": candidates} if candidates else None
     described = {"format": format_name, **model, "files": files, "origin": origin}
     return json.loads(json.dumps(described, default=_plain))
 
@@ -80,62 +84,41 @@ def _plain(value):
 
 def _model(file):
     """Describes the model of a file."""
-    said, numerics, ignored = _arguments(file), file.numerics, file.format.ignored
+    try:
+        said = file.arguments
+    except ValueError:
+        if not file.path.endswith(".keras"):
+            raise
+        said = {}  # a `.keras` file may hold any model
     architecture, arguments = class_for(said), file.all_arguments if said else {}
     required = (*architecture.required, *architecture.numerics_fields[:1])
-    pixels = None if numerics is None else dataclasses.asdict(numerics.preprocessing)
+    variant, key = (name(arguments, file.called) for name in (variant_name, family_name))
+    row, family = families.VARIANTS.get(variant or ""), families.FAMILIES.get(key or "")
+    head = "classifier" if said.get("head_use_bias", True) else "projection"
+    numerics, ignored = file.numerics, file.format.ignored
     shapes = [shape for name, shape in file.shapes.items() if not name.startswith(ignored)]
+    read = {old for name, old in file.names.items() if not name.startswith((BESIDE, *ignored))}
+    unread = file.tensors.shapes.keys() - read
+    left_out = [
+        part
+        for part in ("text tower", "decoder")
+        if any(re.match(rf"(?:.*[.:])?(?:{LEFT_OUT[part]})", name) for name in unread)
+    ]
     return {
-        **_family(arguments, file),
-        "head": _head(said),
-        "left_out": [part for part in ("text tower", "decoder") if _leaves_out(file, part)],
+        "variant": variant,
+        "family": key,
+        "size": row.size if row else None,
+        "license": license_of(file.config) or (family.license if family else None),
+        "head": head if said.get("num_classes") else None,
+        "left_out": left_out,
         "architecture": arguments,
         "missing": [name for name in required if arguments and name not in arguments],
         "license_note": license_note(arguments),
-        "parameters": sum(math.prod(shape) for shape in shapes),
-        "preprocessing": pixels,
+        "parameters": sum(map(math.prod, shapes)),
+        "preprocessing": None if numerics is None else dataclasses.asdict(numerics.preprocessing),
         "class_names": None if numerics is None else numerics.class_names,
     }
 
 
-def _family(arguments, file):
-    variant, key = (name(arguments, file.called) for name in (variant_name, family_name))
-    row, family = families.VARIANTS.get(variant or ""), families.FAMILIES.get(key or "")
-    license = license_of(file.config) or (family.license if family else None)
-    size = row.size if row else None
-    return {"variant": variant, "family": key, "size": size, "license": license}
-
-
-def _head(arguments):
-    if not arguments.get("num_classes"):
-        return None
-    return "classifier" if arguments.get("head_use_bias", True) else "projection"
-
-
-def _leaves_out(file, part):
-    """Whether a file holds tensors of another part that the model has no place for."""
-    others = (BESIDE, *file.format.ignored)
-    read = {old for name, old in file.names.items() if not name.startswith(others)}
-    names = file.tensors.shapes.keys() - read
-    return any(re.match(rf"(?:.*[.:])?(?:{LEFT_OUT[part]})", name) for name in names)
-
-
-def _arguments(file):
-    try:
-        return file.arguments
-    except ValueError:
-        if not file.path.endswith(".keras"):
-            raise
-        return {}  # a `.keras` file may hold any model
-
-
 def _file(path):
     return {"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)}
-
-
-def _origin(file, format_name, num_classes):
-    matched_by, rows = identify(file["path"], num_classes)
-    fields = ("variant", "weights", "url", "license", "resolution", "accuracies")
-    rows = [row for row in rows if row.format == format_name]
-    candidates = [{name: getattr(row, name) for name in fields} for row in rows]
-    return {"matched_by": matched_by, "candidates": candidates} if candidates else None

@@ -25,7 +25,7 @@ import keras
 
 from vit_keras.support.files import reserved, sha256
 from vit_keras.weights.containers import READERS
-from vit_keras.weights.containers.checks import check_tensors, parse_json
+from vit_keras.weights.containers.checks import check_tensors, read_json
 from vit_keras.weights.published import BASE_URL, HUGGING_FACE, SIZE_TOLERANCE, fits_size, lookup
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
@@ -95,7 +95,9 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         path = f"{row.path.rpartition('/')[0]}/{name}"
         alone = dataclasses.replace(row, path=path, beside=(), sha256=None, size_mib=None)
         fetch(alone, cache_dir, timeout, retries)
-    target, url = pathlib.Path(cached_path(row, cache_dir)), _url(row)
+    target, url = pathlib.Path(cached_path(row, cache_dir)), row.url
+    if mirror := os.environ.get(MIRRORS[row.host], "").rstrip("/"):
+        url = url.replace(row.host, mirror, 1)
     waiting = lambda: _say(f"Waiting for the process that downloads {url}")
     if not target.is_file():
         with reserved(target, waiting) as hidden:
@@ -131,11 +133,6 @@ def largest(row) -> int:
     if row.size_mib is not None:
         return int(row.size_mib * (1 + SIZE_TOLERANCE) * 2**20)
     return LARGEST_JSON_BYTES if row.path.endswith(".json") else LARGEST_BYTES
-
-
-def _url(row):
-    mirror = os.environ.get(MIRRORS[row.host], "").rstrip("/")
-    return row.url.replace(row.host, mirror, 1) if mirror else row.url
 
 
 def _download(url, part, target, timeout, retries, most):
@@ -211,7 +208,7 @@ def _fault_in_content(row, path):
     """Reads all of a file; returns what is wrong with it, or None."""
     try:
         if path.suffix == ".json":
-            parse_json(path.read_bytes(), "it")
+            read_json(str(path))
         else:
             with contextlib.closing(READERS[path.suffix](str(path))) as tensors:
                 check_tensors(tensors, integers=True)

@@ -28,9 +28,9 @@ from vit_keras.support.files import (
     sha256,
 )
 from vit_keras.weights.containers import DamagedFile, shards_of
+from vit_keras.weights.containers.checks import reason_of
 
 HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")  # SHA-256 of large files, git's hash of others
-REFUSED = (401, 403)
 
 
 def local_path(path: str | os.PathLike) -> str:
@@ -92,7 +92,13 @@ def _hf_path(address):
     hub, errors = _packages("huggingface_hub", "huggingface_hub.errors")
     broken = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError)
     try:
-        return _download(hub, address, *_listed(hub, address))
+        info = hub.HfApi().model_info(address.repository, revision=address.revision)
+        named = COMMIT.fullmatch(address.revision)
+        if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
+            rule = "that commit" if named else "a commit of 40 digits"
+            raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
+        names = [file.rfilename for file in info.siblings or ()]
+        return _download(hub, address, info.sha, names)
     except (*broken, errors.FileMetadataError) as error:
         page = f"huggingface.co/{address.repository}"
         login = f"accept the license at {page} if it asks for one, and run `hf auth login`"
@@ -108,16 +114,6 @@ def _hf_path(address):
             return _download(hub, address, None, names)
         except FileNotFoundError:
             raise told from error
-
-
-def _listed(hub, address):
-    """Returns the commit of an address, and the names of its files."""
-    info = hub.HfApi().model_info(address.repository, revision=address.revision)
-    named = COMMIT.fullmatch(address.revision)
-    if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
-        rule = "that commit" if named else "a commit of 40 digits"
-        raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
-    return info.sha, [file.rfilename for file in info.siblings or ()]
 
 
 def _download(hub, address, commit, names):
@@ -230,26 +226,16 @@ def _packages(*names):
 
 def _failure(address, error, missing, refused) -> OSError:
     """Makes a FileNotFoundError, a PermissionError or a ConnectionError."""
-    status = status_of(error)
+    status = getattr(getattr(error, "response", None), "status_code", None)
     if status == 404:
         return FileNotFoundError(f"There is no {address} on the hub, or it is private. {missing}")
-    if status in REFUSED or type(error).__name__ == "UnauthenticatedError":  # of kagglehub
+    if status in (401, 403) or type(error).__name__ == "UnauthenticatedError":  # of kagglehub
         return PermissionError(f"{address} requires a token (the hub answered {status}): {refused}")
     return ConnectionError(
         f"{address} is not in the cache and cannot be downloaded: {reason_of(error)}. Check the "
         "network, and that HF_HUB_OFFLINE is not set; or download the folder elsewhere and give "
         "its path"
     )
-
-
-def status_of(error: Exception) -> int | None:
-    """Returns the status code of the hub; None if it did not respond."""
-    return getattr(getattr(error, "response", None), "status_code", None)
-
-
-def reason_of(error: Exception) -> str:
-    """Returns the first line of an error's message, or the error's name."""
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 # The names of weights in a folder; the first that exists is read.

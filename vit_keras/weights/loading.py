@@ -88,7 +88,12 @@ def open(
             raise ValueError(
                 f"`adapters` set all sizes, so give nothing else. Received: {', '.join(overrides)}"
             )
-        return build_adapted(path, adapters)
+        note, tensors = open_adapters(adapters)
+        sizes = with_tuples(note["architecture"])
+        with named_errors(tensors.path):
+            with open_weight_file(path) as weights:
+                check_plausible(sizes, weights, times=LARGEST_GROWTH)
+            return load_adapters(build(path, **sizes), adapters)
     if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:
         return build(path, source, interpolation, patch_interpolation, which, **overrides)
     model = _keras_model(path)
@@ -185,21 +190,16 @@ def load(
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
         if file.numerics is not None:
             set_computation(model, file.numerics)
-        if head == "keep":
-            _warn_of_activation(file, inferred(file), strict_copy.sizes_of(model))
-    return model
-
-
-def _warn_of_activation(file, *sizes):
-    """Warns if a file's classifier has a different activation from the model's, which is kept."""
+        sizes = inferred(file), strict_copy.sizes_of(model)
     there, here = (arguments.get("classifier_activation") for arguments in sizes)
-    if there not in (None, here):
+    if head == "keep" and there not in (None, here):
         warnings.warn(
             f"The classifier in {file.path!r} has the activation {there!r} and the model's has "
             f"{here!r}, which is kept. Build the model with classifier_activation={there!r} for "
             "the same outputs",
-            stacklevel=3,
+            stacklevel=2,
         )
+    return model
 
 
 def build(
@@ -257,17 +257,6 @@ def _build(file, overrides):
     return constructor(**{key: arguments[key] for key in arguments if key in known})
 
 
-def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
-    """Builds the base model of a file of adapters, and adds the adapters."""
-    note, tensors = open_adapters(path)
-    sizes = with_tuples(note["architecture"])
-    with named_errors(tensors.path):
-        with open_weight_file(base) as weights:
-            check_plausible(sizes, weights, times=LARGEST_GROWTH)
-        model = build(base, **sizes)
-        return load_adapters(model, path)
-
-
 def check_plausible(sizes: dict, file, times: int = 1) -> None:
     """Checks that a model of these `sizes` needs no more weights than `file` can hold.
 
@@ -282,14 +271,13 @@ def check_plausible(sizes: dict, file, times: int = 1) -> None:
         ValueError: If the model would have far more weights than the file.
     """
     depth = sizes.get("num_layers", 0) + sum(sizes.get("resnet_layers") or ())
-    if depth > len(file.shapes):
-        raise ValueError(f"{file.path!r} has fewer tensors than a model of {depth} blocks")
     held = sum(math.prod(shape) for shape in file.shapes.values())
     claimed = _least_parameters({"image_size": (0, 0), **sizes})
-    if claimed > times * held + 10**6:
+    if depth > len(file.shapes) or claimed > times * held + 10**6:
         raise ValueError(
             f"The shapes in {file.path!r} and the configuration beside it contradict each other: "
-            f"a model of {sizes} has at least {claimed} weights, the file has {held}"
+            f"a model of {sizes} has at least {claimed} weights in {depth} blocks, the file has "
+            f"{held} weights in {len(file.shapes)} tensors"
         )
 
 

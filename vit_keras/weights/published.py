@@ -279,38 +279,32 @@ _RECOMMENDED = [
     ("R+Ti/16", "none 0.03 0.0", 40, "0.03", 75.40, _timm(75.962, 82.687)),
 ]
 
-# Variant, recipe, fine-tuning rate, accuracies: the files fine-tuned at 224 that timm serves.
-_AUGREG_224 = [
-    ("Ti/16", "none 0.03 0.0", "0.03", _timm(75.452, 82.061)),
-    ("S/32", "light1 0.03 0.0", "0.03", _timm(76.010, 82.503)),
-    ("S/16", "light1 0.03 0.0", "0.03", _timm(81.402, 86.854)),
-    ("B/32", "medium1 0.03 0.0", "0.03", _timm(80.732, 85.979)),
-    ("B/16", "medium1 0.1 0.0", "0.01", _timm(84.534, 88.887)),
-    ("B/8", "medium1 0.1 0.0", "0.01", _timm(85.838, 89.457)),
-    ("L/16", "medium1 0.1 0.1", "0.01", _timm(85.856, 89.318)),
-    ("R+Ti/16", "none 0.03 0.0", "0.03", ()),
-    ("R26+S/32", "light0 0.03 0.1", "0.03", ()),
-    ("R50+L/32", "medium1 0.1 0.1", "0.01", ()),
-]
-
-# The same at 384.
-_TIMM_384 = [
-    ("S/32", "light1 0.03 0.0", "0.03", _timm(80.476, 86.310)),
-    ("B/32", "light1 0.1 0.0", "0.03", _timm(83.358, 87.903)),
-    ("B/16", "medium1 0.1 0.0", "0.01", _timm(86.010, 89.969)),
-    ("L/16", "medium1 0.1 0.1", "0.01", _timm(87.096, 90.219)),
-    ("R26+S/32", "medium2 0.03 0.0", "0.03", _timm(84.066, 88.817)),
-    ("R50+L/32", "medium2 0.1 0.0", "0.01", _timm(86.188, 89.790)),
-]
-
-# Variant, recipe of the pre-trained file that timm serves.
-_TIMM_IMAGENET21K = [
-    ("S/32", "light1 0.03 0.0"),
-    ("B/32", "medium1 0.03 0.0"),
-    ("B/8", "medium1 0.1 0.0"),
-    ("L/16", "medium1 0.1 0.1"),
-    ("R26+S/32", "medium2 0.03 0.0"),
-    ("R50+L/32", "medium2 0.1 0.0"),
+# The end of the name, variant, recipe, rate of the fine-tuning, resolution, accuracies: other files
+# of the study, most of which timm serves.
+_AUGREG = [
+    ("imagenet21k", "B/8", "medium2 0.1 0.0", None, 224, ()),
+    ("imagenet", "Ti/16", "none 0.03 0.0", "0.03", 224, _timm(75.452, 82.061)),
+    ("imagenet", "S/32", "light1 0.03 0.0", "0.03", 224, _timm(76.010, 82.503)),
+    ("imagenet", "S/16", "light1 0.03 0.0", "0.03", 224, _timm(81.402, 86.854)),
+    ("imagenet", "B/32", "medium1 0.03 0.0", "0.03", 224, _timm(80.732, 85.979)),
+    ("imagenet", "B/16", "medium1 0.1 0.0", "0.01", 224, _timm(84.534, 88.887)),
+    ("imagenet", "B/8", "medium1 0.1 0.0", "0.01", 224, _timm(85.838, 89.457)),
+    ("imagenet", "L/16", "medium1 0.1 0.1", "0.01", 224, _timm(85.856, 89.318)),
+    ("imagenet", "R+Ti/16", "none 0.03 0.0", "0.03", 224, ()),
+    ("imagenet", "R26+S/32", "light0 0.03 0.1", "0.03", 224, ()),
+    ("imagenet", "R50+L/32", "medium1 0.1 0.1", "0.01", 224, ()),
+    ("timm-imagenet-384", "S/32", "light1 0.03 0.0", "0.03", 384, _timm(80.476, 86.310)),
+    ("timm-imagenet-384", "B/32", "light1 0.1 0.0", "0.03", 384, _timm(83.358, 87.903)),
+    ("timm-imagenet-384", "B/16", "medium1 0.1 0.0", "0.01", 384, _timm(86.010, 89.969)),
+    ("timm-imagenet-384", "L/16", "medium1 0.1 0.1", "0.01", 384, _timm(87.096, 90.219)),
+    ("timm-imagenet-384", "R26+S/32", "medium2 0.03 0.0", "0.03", 384, _timm(84.066, 88.817)),
+    ("timm-imagenet-384", "R50+L/32", "medium2 0.1 0.0", "0.01", 384, _timm(86.188, 89.790)),
+    ("timm-imagenet21k", "S/32", "light1 0.03 0.0", None, 224, ()),
+    ("timm-imagenet21k", "B/32", "medium1 0.03 0.0", None, 224, ()),
+    ("timm-imagenet21k", "B/8", "medium1 0.1 0.0", None, 224, ()),
+    ("timm-imagenet21k", "L/16", "medium1 0.1 0.1", None, 224, ()),
+    ("timm-imagenet21k", "R26+S/32", "medium2 0.03 0.0", None, 224, ()),
+    ("timm-imagenet21k", "R50+L/32", "medium2 0.1 0.0", None, 224, ()),
 ]
 
 # Variant, recipe, accuracies at 224: trained only on ImageNet.
@@ -333,14 +327,8 @@ def _rows():
         yield _augreg(variant, "augreg-imagenet21k", recipe, size_mib=size_mib)
         accuracies = (Accuracy(top1, README), *timm)
         yield _augreg(variant, "augreg-imagenet-384", recipe, rate, 384, accuracies=accuracies)
-    yield _augreg("B/8", "augreg-imagenet21k", "medium2 0.1 0.0")
-    for variant, recipe, rate, accuracies in _AUGREG_224:
-        yield _augreg(variant, "augreg-imagenet", recipe, rate, accuracies=accuracies)
-    for variant, recipe, rate, accuracies in _TIMM_384:
-        name = "augreg-timm-imagenet-384"
-        yield _augreg(variant, name, recipe, rate, 384, accuracies=accuracies)
-    for variant, recipe in _TIMM_IMAGENET21K:
-        yield _augreg(variant, "augreg-timm-imagenet21k", recipe)
+    for end, variant, recipe, tuning, size, accuracies in _AUGREG:
+        yield _augreg(variant, f"augreg-{end}", recipe, tuning, size, accuracies=accuracies)
     for variant, recipe, accuracies in _AUGREG_IMAGENET1K:
         alone, name = {"rate": "0.01", "data": "i1k"}, "augreg-imagenet1k"
         yield _augreg(variant, name, recipe, accuracies=accuracies, **alone)
@@ -348,11 +336,7 @@ def _rows():
     for variant in ("B/16", "B/32", "L/16", "L/32"):
         accuracies = _timm(80.246, 85.881) if variant == "B/16" else ()
         yield _google(variant, "sam-imagenet", "sam", accuracies=accuracies)
-    yield from _bit_rows()
-
-
-def _bit_rows():
-    """Yields the rows of BiT-S, BiT-M, and BiT-M fine-tuned at the 480 pixels of BiT-HyperRule."""
+    # BiT-S, BiT-M, and BiT-M fine-tuned at the 480 pixels of BiT-HyperRule.
     for variant in _BIT_VARIANTS:
         yield _bit(variant, "imagenet1k", f"BiT-S-{variant}", 224, 1000)
     for variant in (*_BIT_VARIANTS, "R152x2"):

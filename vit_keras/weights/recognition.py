@@ -6,6 +6,7 @@ from typing import Any
 
 from vit_keras import variants
 from vit_keras.layers.common import Prefix, ViTOptions
+from vit_keras.support.preprocessing import with_tuples
 from vit_keras.variants import families
 
 SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
@@ -30,6 +31,7 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     Returns:
         A name such as "L/16" or "DINOv2-S/14".
     """
+    arguments = {"resnet_layers": None, **with_tuples(arguments)}
     family = family_name(arguments, called)
     alike = [
         name
@@ -38,7 +40,14 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     ]
     if alike:
         return max(alike, key=lambda name: _agreement(families.VARIANTS[name], arguments))
-    return _of_the_paper({"resnet_layers": None, **arguments})
+    for name, row in variants.PAPER.items():
+        expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
+        expected.pop("num_heads", None)  # some files do not give it
+        if "patch_size" in expected:
+            expected["patch_size"] = (expected["patch_size"],) * 2
+        if all(arguments.get(field) == value for field, value in expected.items()):
+            return name
+    return None
 
 
 def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
@@ -52,36 +61,20 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
         A name in `vit_keras.variants.families.FAMILIES`, such as "DINOv2"; None for the paper's
         models, for unnamed ones with the same architecture, and for unknown ones.
     """
+    arguments = with_tuples(arguments)
     alike = [row for row in families.VARIANTS.values() if _is_alike(row, arguments)]
     key = families.family_called(called)
     if key in {row.family for row in alike}:
         return key
-    if not alike or _is_plain(arguments):
+    is_paper = alike and _options(arguments).keys() == {"prefix"}  # whatever family is called
+    if not alike or (is_paper and arguments["classifier"] in ("token", "gap", "gap_norm")):
         return None
     fits = lambda row: (_has_sizes(row, arguments), _agreement(row, arguments))
     return max(alike, key=fits).family
 
 
-def _of_the_paper(sizes):
-    for name, row in variants.PAPER.items():
-        expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
-        expected.pop("num_heads", None)  # some files do not give it
-        if "patch_size" in expected:
-            expected["patch_size"] = (expected["patch_size"],) * 2
-        if all(_tuples(sizes.get(field)) == value for field, value in expected.items()):
-            return name
-    return None
-
-
-def _is_plain(arguments):
-    """Whether a model has the paper's architecture, whatever family its name gives."""
-    known = ("token", "gap", "gap_norm")
-    options = _options(arguments)
-    return arguments["classifier"] in known and options == {"prefix": options["prefix"]}
-
-
 def _has_sizes(row, arguments):
-    patch = _tuples(arguments.get("patch_size"))
+    patch = arguments.get("patch_size")
     sizes = {size: getattr(row, size) for size in SIZES}
     same = all(arguments.get(size, value) == value for size, value in sizes.items())
     return same and patch in (row.patch_size, (row.patch_size,) * 2)
@@ -119,10 +112,6 @@ def _options(arguments):
 
 def _agreement(row, arguments):
     expected = row.constructor_arguments()
-    hints = {key: _tuples(arguments[key]) for key in HINTS if key in arguments}
+    hints = {key: arguments[key] for key in HINTS if key in arguments}
     same = [value in (expected[key], (expected[key],) * 2) for key, value in hints.items()]
     return sum(same) + (arguments.get("mlp", "gelu") == expected.get("mlp", "gelu"))
-
-
-def _tuples(value):
-    return tuple(value) if isinstance(value, list) else value

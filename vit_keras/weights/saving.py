@@ -40,9 +40,6 @@ from vit_keras.weights.weight_file import merge_configs
 if TYPE_CHECKING:
     import torch
 
-NATIVE_SUFFIXES = (".keras", ".weights.h5")
-FOLDER_NAMES = {".safetensors": "model.safetensors", ".weights.h5": "model.weights.h5"}
-
 
 def save(
     model: keras.Model | ImageText, path: str | os.PathLike, format: str | None = None
@@ -102,7 +99,7 @@ def save(
         with replacing(path) as temporary:
             return _write(row, temporary, suffix, tensors, note)
     with replacing_folder(path, keep=True) as new:  # weights and their config change together
-        file = new / (row.folder_name or FOLDER_NAMES[suffix])
+        file = new / (row.folder_name or f"model{suffix}")
         _write(row, os.fspath(file), suffix, tensors, note, is_folder=True)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -196,10 +193,7 @@ def save_model(model: keras.Model, path: str | os.PathLike) -> None:
         vit_keras.weights.save_model(model, "model.keras")
         ```
     """
-    path = os.fspath(path)
-    if not path.endswith(".keras"):
-        raise ValueError(f"The path of a saved model must end in .keras. Received: {path!r}")
-    _save_native(model, path)
+    _save_native(model, os.fspath(path), (".keras",))
 
 
 def numerics_of(model: keras.Model, arch) -> Numerics:
@@ -227,10 +221,10 @@ def _target(row, path):
     )
 
 
-def _save_native(model, path):
-    if not path.endswith(NATIVE_SUFFIXES):
+def _save_native(model, path, suffixes=(".keras", ".weights.h5")):
+    if not path.endswith(suffixes):
         raise ValueError(
-            f"Without a `format`, weights are written to {' or '.join(NATIVE_SUFFIXES)} files. "
+            f"Without a `format`, models are written to {' or '.join(suffixes)} files. "
             f"Received: {path!r}; formats are {', '.join(map(repr, registry.FORMATS))}"
         )
     with replacing(path) as temporary:
@@ -245,7 +239,11 @@ def _save_native(model, path):
 def _tensors(model, row, arch, config):
     """Yields the file's (name, array) pairs, one link at a time."""
     variables, task = {variable.path: variable for variable in model.weights}, task_of(model)
-    _check_units(task, variables)
+    if task.std is not None and not any(path.endswith("head/bias") for path in variables):
+        raise ValueError(
+            "Numbers in their own units need a head with a bias, which takes their mean. Received: "
+            f"a model without one, whose task has mean={task.mean}"
+        )
     _check_head(model, arch)
     for link in row.links(arch, None, config):
         arrays = {path: keras.ops.convert_to_numpy(variables.pop(path)) for path in link.ours}
@@ -291,14 +289,6 @@ def _in_own_units(path, array, task):
     return array * np.array(task.std) + (np.array(task.mean) if path.endswith("/bias") else 0)
 
 
-def _check_units(task, variables):
-    if task.std is not None and not any(path.endswith("head/bias") for path in variables):
-        raise ValueError(
-            "Numbers in their own units need a head with a bias, which takes their mean. Received: "
-            f"a model without one, whose task has mean={task.mean}"
-        )
-
-
 def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
     """Says how the format's own code will answer differently, for images of a shape (H, W, C)."""
     activation = getattr(arch, "classifier_activation", None)
@@ -316,32 +306,26 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
                 "weights are written unchanged, and logits there will differ slightly"
             )
     if row.config_files is None or is_folder:  # else the project has its preprocessing in folders
-        yield from _losses_of_pictures(ours.preprocessing, theirs.preprocessing, shape)
+        pictures, others = ours.preprocessing, theirs.preprocessing
+        if names := differences(pictures, others, shape):
+            there, here = (
+                ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
+                for pixels in (others, pictures)
+            )
+            yield (
+                f"prepares pictures with {there} and this model with {here}, which cannot be "
+                "written: probabilities of the same picture will differ there"
+            )
+        reason = _other_cut(pictures, others, shape)
+        if reason and not {"rounding", "crop_fraction"} & {*names}:
+            yield (
+                f"{reason}: it cuts some pictures elsewhere than this model, and their "
+                "probabilities will differ there"
+            )
     if is_folder and shape[-1] == 1:
         yield (
             "does not turn pictures gray as this model's preprocessing does: give its code gray "
             "ones"
-        )
-
-
-COLORS, METHODS = ("mean", "std"), ("interpolation", "antialias", "levels", "bands")
-
-
-def _losses_of_pictures(ours: Preprocessing, theirs: Preprocessing, shape) -> Iterator[str]:
-    """Says why the same picture will give other probabilities."""
-    if names := differences(ours, theirs, shape):
-        there, here = (
-            ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
-            for pixels in (theirs, ours)
-        )
-        yield (
-            f"prepares pictures with {there} and this model with {here}, which cannot be written: "
-            "probabilities of the same picture will differ there"
-        )
-    if not {"rounding", "crop_fraction"} & {*names} and (reason := _other_cut(ours, theirs, shape)):
-        yield (
-            f"{reason}: it cuts some pictures elsewhere than this model, and their probabilities "
-            "will differ there"
         )
 
 
@@ -350,8 +334,10 @@ def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
     height, width, channels = shape
     ours, theirs = (pixels.for_channels(channels) for pixels in (ours, theirs))
     values = lambda pixels, name: np.broadcast_to(getattr(pixels, name), channels)
-    names = [n for n in COLORS if not np.allclose(values(ours, n), values(theirs, n), atol=1e-6)]
-    names += [name for name in METHODS if getattr(ours, name) != getattr(theirs, name)]
+    names = ["mean", "std"]
+    names = [n for n in names if not np.allclose(values(ours, n), values(theirs, n), atol=1e-6)]
+    methods = ("interpolation", "antialias", "levels", "bands")
+    names += [name for name in methods if getattr(ours, name) != getattr(theirs, name)]
     if ours.rounds_levels and not theirs.rounds_levels:  # less than 1e-3 the other way around
         names.append("rounding")
     side = min(height or 224, width or 224)  # ResNets take any size
@@ -371,6 +357,5 @@ def _other_cut(ours, theirs, shape):
     if theirs.rounding != "none" == ours.rounding and abs(before - round(before)) > 1e-6:
         return f"rounds the {before:.1f} pixels of the shorter side before the crop"
     down = [pixels.rounding == "transformers" for pixels in (theirs, ours)]
-    if down[0] == down[1]:
-        return ""
-    return f"rounds the corner of a crop {'down' if down[0] else 'to the even side'}"
+    corner = f"rounds the corner of a crop {'down' if down[0] else 'to the even side'}"
+    return corner if down[0] != down[1] else ""

@@ -1,5 +1,7 @@
 """Copies a whole file of weights into a model, or nothing."""
 
+import functools
+import itertools
 import math
 import os
 import re
@@ -74,9 +76,7 @@ def copy_weights(
     for remark in file.remarks:
         warnings.warn(remark, stacklevel=4)
     if file.format.name != "vit_keras" and (note := license_note(inferred(file))):
-        folder, name = os.path.split(file.path)
-        place = f"{os.path.basename(folder)}/{name}"
-        warnings.warn(f"{place} holds a DINOv3 model. {note}", stacklevel=4)
+        warnings.warn(f"{file.path!r} holds a DINOv3 model. {note}", stacklevel=4)
 
 
 def _matched(model, variables, file, keep_head, resizing):
@@ -199,8 +199,9 @@ def resize(
         if path in ROOTS and array.shape[:2] == shape[:2]:
             return change_channels(array, shape[2])
         if path == PATCHES:
-            kernel = change_channels(array, shape[2])
-            return resample_patch_kernel(kernel, shape[:2], resizing.patches)
+            height, width, channels, _ = shape
+            kernel = change_channels(array, channels)
+            return resample_patch_kernel(kernel, (height, width), resizing.patches)
     raise ValueError(f"{array.shape} in the file, {shape} in the model")
 
 
@@ -328,22 +329,17 @@ def set_computation(model: keras.Model, numerics: Numerics) -> None:
     epsilon = numerics.layer_norm_epsilon
     if epsilon is None:
         epsilon = next(b.layer_norm_epsilon for b in model.layers if isinstance(b, EncoderBlock))
-    transformer = {"gelu": numerics.gelu, "layer_norm_epsilon": epsilon, "epsilon": epsilon}
-    fields = {name: getattr(numerics, name) for name in ("standardization", "group_norm_epsilon")}
-    stem = {**fields, "epsilon": numerics.group_norm_epsilon}
+    values = {"gelu": numerics.gelu, "layer_norm_epsilon": epsilon}
+    values |= {n: getattr(numerics, n) for n in ("standardization", "group_norm_epsilon")}
     is_hybrid = any(isinstance(layer, StdConv) for layer in model.layers)
-    for layer in model.layers:
-        if isinstance(layer, (EncoderBlock, MAPHead)) or layer.name in NORMS:
-            _set(layer, transformer, NORMALIZATIONS)
-        elif is_hybrid and isinstance(layer, STEM):
-            _set(layer, stem, keras.layers.GroupNormalization)
+    kinds = (EncoderBlock, MAPHead, *(STEM if is_hybrid else ()))
+    layers = [layer for layer in model.layers if isinstance(layer, kinds) or layer.name in NORMS]
+    for part in itertools.chain.from_iterable(map(sublayers, layers)):
+        for name in filter(functools.partial(hasattr, part), values):
+            setattr(part, name, values[name])
+        if isinstance(part, NORMALIZATIONS):
+            part.epsilon = epsilon
+        elif isinstance(part, keras.layers.GroupNormalization):
+            part.epsilon = numerics.group_norm_epsilon
     # Compiled steps still hold the old values.
     model.train_function = model.test_function = model.predict_function = None
-
-
-def _set(layer, values, norms):
-    """Sets the attributes that a layer and its sublayers have, but the epsilon only in norms."""
-    for part in sublayers(layer):
-        for name, value in values.items():
-            if hasattr(part, name) and (name != "epsilon" or isinstance(part, norms)):
-                setattr(part, name, value)

@@ -22,11 +22,10 @@ from vit_keras.support.tasks import check_class_names
 from vit_keras.weights import strict_copy
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import (
-    LARGEST_JSON_BYTES,
     UnreadModel,
     fits,
     named_errors,
-    parse_json,
+    read_json,
     readable,
 )
 from vit_keras.weights.formats.open_clip import CONFIG
@@ -263,9 +262,7 @@ def _settings(folder: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for path in (os.path.join(folder, name) for name in TOKENIZER_FILES):
         if os.path.isfile(path):
-            with open(path, "rb") as file:
-                text = file.read(LARGEST_JSON_BYTES + 1)
-            settings |= parse_json(text, repr(path))
+            settings |= read_json(path)
     token = lambda value: value.get("content", value) if isinstance(value, dict) else value
     return {key: token(value) for key, value in settings.items() if value is not None}
 

@@ -25,12 +25,12 @@ from vit_keras.support.checks import (
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
-    LARGEST_JSON_BYTES,
     NOTE_KEY,
     DamagedFile,
     UnreadModel,
     named_errors,
     parse_json,
+    read_json,
     readable,
 )
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
@@ -42,7 +42,13 @@ from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path,
 CONSTRUCTORS: dict[str, Callable[..., ImageModel]] = {
     kind.__name__: kind for kind in (VisionTransformer, HybridViT, ResNet)
 }
-NOTE_PARTS = ("architecture", "numerics")
+
+
+class Note(TypedDict):
+    """What this package writes into its own files about the model, as JSON."""
+
+    architecture: dict
+    numerics: dict
 
 
 def constructor_for(sizes: Mapping[str, Any]) -> Callable[..., ImageModel]:
@@ -95,13 +101,7 @@ class WeightFile:
             DamagedFile: If the note has the wrong form.
         """
         text = self.tensors.metadata.get(NOTE_KEY)
-        if text is None:
-            return {}
-        label = f"The note in {self.path!r}"
-        note = parse_json(text, label)
-        if not isinstance(note, dict) or not all(isinstance(note.get(k), dict) for k in NOTE_PARTS):
-            raise DamagedFile(f"{label} is damaged: it must hold {' and '.join(NOTE_PARTS)}")
-        return note
+        return {} if text is None else parse_json(text, f"The note in {self.path!r}", Note)
 
     @property
     def called(self) -> str:
@@ -206,10 +206,8 @@ def reader_for(path: str) -> type[Reader] | None:
         with readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
             arrays = all(name.endswith(".npy") for name in archive.namelist())
         return READERS[".npz" if arrays else ".pt"]
-    starts = {b"\x80\x02": ".pt", b"\x89HDF": ".keras"}
-    kinds = [kind for known, kind in starts.items() if start.startswith(known)]
-    kinds += [".safetensors"] if start[8:] == b"{" else []
-    return READERS[kinds[0]] if kinds else None
+    starts = {b"\x80\x02": ".pt", b"\x89HDF": ".keras", start[:8] + b"{": ".safetensors"}
+    return next((READERS[kind] for known, kind in starts.items() if start.startswith(known)), None)
 
 
 TRANSFORMERS_4 = "with transformers 4, `from_pretrained(folder, {}=True)`, and `save_pretrained` it"
@@ -259,25 +257,27 @@ def read_config(folder: str) -> dict:
 
     Returns:
         An empty dictionary if there are no such files.
+
+    Raises:
+        DamagedFile: A file is not an object, or has a field of a type that no project writes.
     """
     contents = {}
     for name in CONFIG_FILES:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
-            with open(path, "rb") as file:
-                content = parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path))
-            if isinstance(content, dict) and "registered_name" in content:
+            content = read_json(path)
+            if "registered_name" in content:
                 check_preset(name, content, path)
-            check_fields(content, path)
+            if reason := fault_inside(content, Fields, FILLED, apart=("text_config",)):
+                raise DamagedFile(f"{path!r} is damaged: {reason}")
             contents[name] = content
     return merge_configs(contents)
 
 
 def merge_configs(contents: dict[str, dict]) -> dict:
     """Merges `{file name: content}` into the content of `config.json`, by file name."""
-    config = contents.get("config.json", {})
-    extra = {name: content for name, content in contents.items() if name != "config.json"}
-    return {**(config if isinstance(config, dict) else {}), **extra}
+    extra = dict(contents)
+    return {**extra.pop("config.json", {}), **extra}
 
 
 # The fields that affect a model; null fields count as absent.
@@ -307,15 +307,3 @@ _NAMES: dict[Any, str] = {
 }
 _HINTS = {name: kind | None for kind, names in _NAMES.items() for name in names.split()}
 Fields = TypedDict("Fields", _HINTS, total=False)  # type: ignore[misc]
-
-
-def check_fields(content: Any, path: str) -> None:
-    """Checks the fields of a JSON file.
-
-    Raises:
-        DamagedFile: The file is not an object, or a field has a type that no project writes.
-    """
-    if not isinstance(content, dict):
-        raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
-    if reason := fault_inside(content, Fields, FILLED, apart=("text_config",)):
-        raise DamagedFile(f"{path!r} is damaged: {reason}")

@@ -6,6 +6,7 @@ claims against its size before allocating memory.
 
 import contextlib
 import os
+from typing import TypedDict
 
 import numpy as np
 
@@ -18,11 +19,10 @@ from vit_keras.weights.containers.archives import (
     write_torch,
 )
 from vit_keras.weights.containers.checks import (
-    LARGEST_JSON_BYTES,
     DamagedFile,
     Reader,
     SafetensorsTensors,
-    parse_json,
+    read_json,
     write_safetensors,
 )
 from vit_keras.weights.containers.keras_h5 import KerasTensors
@@ -35,26 +35,25 @@ SHARD_READERS: dict[str, type[Reader]] = {
 SUFFIXES = tuple(suffix + INDEX for suffix in SHARD_READERS)
 
 
+class Index(TypedDict):
+    """The shard of each tensor, as transformers writes it."""
+
+    weight_map: dict[str, str]
+
+
 def read_index(path: str) -> dict[str, str]:
-    """Reads an index: `{name of a tensor: name of its shard}`, in `weight_map` of transformers.
+    """Reads an index: `{name of a tensor: name of its shard}`.
 
     Raises:
         DamagedFile: It is not an index, or names files outside of its folder or of another kind.
     """
-    label, suffix = f"The index {path!r}", _suffix(path)
-    with open(path, "rb") as file:
-        content = parse_json(file.read(LARGEST_JSON_BYTES + 1), label)
-    shards = content.get("weight_map") if isinstance(content, dict) else None
-    shards = shards if isinstance(shards, dict) else {}
-    others = [
-        name
-        for name in shards.values()
-        if not (is_text(name) and is_plain(name) and "/" not in name and name.endswith(suffix))
-    ]
+    shards, suffix = read_json(path, Index)["weight_map"], _suffix(path)
+    is_beside = lambda name: is_text(name) and is_plain(name) and "/" not in name
+    others = [name for name in shards.values() if not (is_beside(name) and name.endswith(suffix))]
     if others or not shards:
         raise DamagedFile(
-            f"{label} must hold `weight_map`, which names a {suffix} file in its own folder for "
-            f"each tensor. Received: {short(others or content)}"
+            f"The index {path!r} must name a {suffix} file in its own folder for each tensor. "
+            f"Received: {short(others)}"
         )
     return shards
 

@@ -94,19 +94,16 @@ class NpzTensors(Reader):
     def _open(self):
         self.zip = self.stack.enter_context(opened(self.path, "NumPy archive"))
         self.entries = {entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()}
-        self.shapes = {name: self._shape(name) for name in self.entries}
-
-    def _shape(self, name):
-        entry = self.entries[name]
-        with self._opened(name) as file:
-            shape, _, dtype = npy_header(file, f"{name!r} in {self.path!r}")
-            bytes_in_file = entry.file_size - file.tell()
-        if math.prod(shape) * dtype.itemsize != bytes_in_file:
-            raise DamagedFile(
-                f"{name!r} in {self.path!r} claims shape {shape} of {dtype} but has "
-                f"{bytes_in_file} bytes"
-            )
-        return shape
+        for name, entry in self.entries.items():
+            with self._opened(name) as file:
+                shape, _, dtype = npy_header(file, f"{name!r} in {self.path!r}")
+                bytes_in_file = entry.file_size - file.tell()
+            if math.prod(shape) * dtype.itemsize != bytes_in_file:
+                raise DamagedFile(
+                    f"{name!r} in {self.path!r} claims shape {shape} of {dtype} but has "
+                    f"{bytes_in_file} bytes"
+                )
+            self.shapes[name] = shape
 
     @contextlib.contextmanager
     def _opened(self, name):

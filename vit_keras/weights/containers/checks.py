@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support import extras
-from vit_keras.support.checks import listed, load_once
+from vit_keras.support import checks, extras
+from vit_keras.support.checks import listed
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers.h5_names import DIGEST as KEY
 
@@ -57,8 +57,12 @@ def readable(fault: str) -> Iterator[None]:
     except (DamagedFile, UnreadModel, ImportError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        raise DamagedFile(f"{fault} ({reason})") from error
+        raise DamagedFile(f"{fault} ({reason_of(error)})") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of an error's message, or the error's name."""
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
@@ -93,24 +97,32 @@ def fits(array: np.ndarray, dtype: str) -> bool:
 LARGEST_JSON_BYTES = 2**23
 
 
-def parse_json(content: str | bytes, label: str) -> Any:
+def parse_json(content: str | bytes, label: str, kind: Any = dict) -> Any:
     """Parses JSON.
 
     Args:
         content: The text, as str or as UTF-8 bytes.
         label: A description of the content and its place, for messages.
+        kind: The type of the content, as in `support.checks.parse_json`.
 
     Raises:
-        DamagedFile: It is not JSON, is too long or too deep, or an object has a name twice.
+        DamagedFile: It is not JSON, is too long or too deep, has another type, or an object has a
+            name twice.
     """
     if len(content) > LARGEST_JSON_BYTES:
         raise DamagedFile(
             f"{label} must have at most {LARGEST_JSON_BYTES} bytes. Received: {len(content)} bytes"
         )
     try:
-        return load_once(content if isinstance(content, str) else content.decode())
+        return checks.parse_json(content, label, kind)
     except ValueError as error:
-        raise DamagedFile(f"{label} is not JSON ({str(error)[:200]})") from error
+        raise DamagedFile(str(error)) from error
+
+
+def read_json(path: str, kind: Any = dict) -> Any:
+    """As `parse_json`, for the content of a file."""
+    with open(path, "rb") as file:
+        return parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path), kind)
 
 
 # Errors of parsers and constructors for content of unknown form.
@@ -245,7 +257,8 @@ def check_tensors(
         if file in hashed:
             _add(hashed[file], name, array)
         if name in used and not (integers and array.dtype.kind in "iub"):
-            bound = _largest(as_float(array, name, path))
+            array = as_float(array, name, path)
+            bound = float(np.maximum(array.max(initial=0), -array.min(initial=0)))  # NaN of NaN
             if not np.isfinite(bound):
                 infinite.append(name if file == path else f"{name} in {file!r}")
             largest = max(largest, bound)
@@ -261,11 +274,6 @@ def check_tensors(
             f"infinity: {listed(infinite)}. The training that wrote them may have diverged"
         )
     return largest
-
-
-def _largest(array):
-    """Returns the largest magnitude in an array; NaN if it contains NaN."""
-    return float(np.maximum(array.max(initial=0), -array.min(initial=0)))
 
 
 def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> None:

@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import Any, TypedDict
 
 from vit_keras.support import extras
 from vit_keras.weights.containers import archives, h5_names
@@ -28,6 +28,12 @@ KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `Weig
 NO_FILE = "{!r} is not a Keras file, or is damaged"
 
 
+class Described(TypedDict, total=False):
+    """The field of `config.json` in a `.keras` file that is read."""
+
+    config: dict
+
+
 class KerasTensors(Reader):
     """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
@@ -40,7 +46,9 @@ class KerasTensors(Reader):
                 self.metadata["config"] = archive.read("config.json").decode()
                 source = io.BytesIO(archive.read("model.weights.h5"))
         self._add(source, self.path)
-        for head in head_beside(self.path):
+        folder, name = os.path.split(self.path)
+        head = os.path.join(folder, "task.weights.h5")  # of a KerasHub preset
+        if name == "model.weights.h5" and os.path.isfile(head):
             self.elsewhere |= dict.fromkeys(self._add(head, head), head)
         check_claim(self.path, sum(map(_claimed_bytes, self.data.values())))
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
@@ -70,9 +78,8 @@ class KerasTensors(Reader):
     @property
     def config(self) -> dict:
         """As in `Reader`; raises DamagedFile if it is not the configuration of a model."""
-        label = f"The configuration in {self.path!r}"
-        with readable(f"{label} must be a model's"):
-            return dict(parse_json(self.metadata.get("config", "{}"), label).get("config", {}))
+        text = self.metadata.get("config", "{}")
+        return parse_json(text, f"The configuration in {self.path!r}", Described).get("config", {})
 
     def raw(self, name):
         with readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
@@ -111,13 +118,6 @@ def record_digest(memory: io.BytesIO) -> None:
     with h5py.File(memory, "r+") as file:
         places = sorted(h5_names.names(file)["variables"].items())
         file.attrs[KEY] = digest((name, file[place][()]) for name, place in places)
-
-
-def head_beside(path: str) -> list[str]:
-    """Lists the file beside `path` with the head of a KerasHub preset; empty without one."""
-    folder, name = os.path.split(path)
-    head = os.path.join(folder, "task.weights.h5")
-    return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
