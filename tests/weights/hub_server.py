@@ -17,8 +17,7 @@ class HubServer(LoopbackServer):
     Attributes:
         files: `{name: content}` of the repository at its newest commit, `commit`.
         earlier: `{commit: files}` of the commits before, see `upload`.
-        lies: What to answer instead of the truth: `sha`, `names`, `commit`, `etag`, or `etags`,
-            `{file: etag}`.
+        lies: What to answer instead of the truth: `sha`, `names`, `commit` or `etag`.
         status: The answer to every request, if it is not 200; `{route: status}` for some.
         cut: How many bytes of each file arrive before the connection closes.
         requests: `(method, path)` of each request, without those for the files' heads.
@@ -45,14 +44,8 @@ class HubServer(LoopbackServer):
 
 class Handler(QuietHandler):
     def do_GET(self):
-        self._read(body=True)
-
-    def do_HEAD(self):
-        self._read(body=False)
-
-    def _read(self, body):
         server, path = self.server, urllib.parse.unquote(self.path.partition("?")[0])
-        if body:
+        if self.command == "GET":
             server.requests.append(("GET", path))
         if self._refused(path):
             return
@@ -66,18 +59,20 @@ class Handler(QuietHandler):
             revision, _, name = rest.removeprefix("/resolve/").partition("/")
             commit, files = server.at(revision)
             if name in files:
-                self._file(commit, name, files[name], body)
+                self._file(commit, name, files[name])
             else:
                 self._answer(404, {"X-Error-Code": "EntryNotFound"})
         else:
             self._answer(404, {"X-Error-Code": "RepoNotFound"})
 
-    def _file(self, commit, name, content, body):
+    do_HEAD = do_GET
+
+    def _file(self, commit, name, content):
         lies = self.server.lies
-        etag = lies.get("etags", {}).get(name) or lies.get("etag") or hub_hash(name, content)
+        etag = lies.get("etag") or hub_hash(name, content)
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": lies.get("commit", commit)}
         headers["Content-Length"] = str(len(content))
-        self._answer(200, headers, content[: self.server.cut] if body else b"")
+        self._answer(200, headers, content[: self.server.cut] if self.command == "GET" else b"")
 
     def do_POST(self):
         server, path = self.server, self.path.partition("?")[0]
@@ -96,27 +91,23 @@ class Handler(QuietHandler):
             row = {"shouldIgnore": False, "oid": None}
             self._json({"files": [{**row, "path": n, "uploadMode": mode(n)} for n in names]})
         elif path.endswith("/info/lfs/objects/batch"):
-            objects = [self._upload(row) for row in json.loads(content)["objects"]]
+            objects = json.loads(content)["objects"]
+            for row in objects:
+                href = f"{server.url}/lfs/{row['oid']}"
+                row["actions"] = {"upload": {"href": href, "header": {}}}
             self._json({"transfer": "basic", "objects": objects})
         elif "/commit/" in path:
             server.commits.append([json.loads(line) for line in content.splitlines()])
-            self._commit(server.commits[-1])
+            for row in server.commits[-1]:
+                value = row["value"]
+                if row["key"] == "file":
+                    server.files[value["path"]] = base64.b64decode(value["content"])
+                elif row["key"] == "lfsFile":
+                    server.files[value["path"]] = server.uploads[value["oid"]]
             address = f"{server.url}/{server.repository}/commit/{COMMIT}"
             self._json({"success": True, "commitOid": COMMIT, "commitUrl": address})
         else:
             self._answer(404, {"X-Error-Code": "RepoNotFound"})
-
-    def _upload(self, row):
-        actions = {"upload": {"href": f"{self.server.url}/lfs/{row['oid']}", "header": {}}}
-        return {"oid": row["oid"], "size": row["size"], "actions": actions}
-
-    def _commit(self, lines):
-        for line in lines:
-            value = line["value"]
-            if line["key"] == "file":
-                self.server.files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                self.server.files[value["path"]] = self.server.uploads[value["oid"]]
 
     def do_PUT(self):
         content = self.rfile.read(int(self.headers["Content-Length"]))

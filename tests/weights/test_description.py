@@ -6,10 +6,10 @@ import pathlib
 
 import pytest
 
-from tests.weights.builds import PAIRS, SUFFIX, build, other_numerics
+from tests.weights.builds import PAIRS, SMALL, SUFFIX, build, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, Preprocessing, ResNet
-from vit_keras.models.architectures import ResNetArchitecture, VisionTransformerArchitecture
+from vit_keras.models.architectures import VisionTransformerArchitecture
 
 pytestmark = pytest.mark.on("torch")
 
@@ -67,36 +67,34 @@ def test_folder_says_all_that_its_files_say(tmp_path, source):
     assert described["parameters"] == model.count_params()
 
 
+RESNET = {"image_size": (64, 64), "resnet_layers": (1, 2), "resnet_width": 0.5, "num_classes": 5}
+HYBRID = {**RESNET, "patch_size": (1, 1), **SMALL}
+
+
 @pytest.mark.parametrize(
-    ("classifier", "positions"),
-    [("token", "learned"), ("gap", "learned_2d"), ("gap_norm", "sincos2d"), ("map", "rope2d")],
+    ("make", "arguments"),
+    [
+        (build, {"classifier": "token", "position_embedding": "learned", "gelu": "tanh"}),
+        (build, {"classifier": "gap", "position_embedding": "learned_2d", "image_size": (32, 8)}),
+        (build, {"classifier": "gap_norm", "position_embedding": "sincos2d"}),
+        (build, {"classifier": "map", "position_embedding": "rope2d", "gelu": "exact"}),
+        (HybridViT, HYBRID),
+        (ResNet, RESNET),
+    ],
 )
-def test_keras_file_says_everything(tmp_path, classifier, positions):
-    model = build(classifier=classifier, position_embedding=positions, gelu="tanh")
+def test_keras_file_says_everything(tmp_path, make, arguments):
+    model = make(**arguments)
     model.class_names = tuple("abcde")
     weights.save_model(model, tmp_path / "a.keras")
     described = weights.describe(tmp_path / "a.keras")
     said = described["architecture"]
-    assert (said["classifier"], said["position_embedding"]) == (classifier, positions)
-    assert (said["image_size"], said["gelu"], described["missing"]) == ([16, 24], "tanh", [])
-    assert described["class_names"] == list("abcde")
+    assert {name: said[name] for name in arguments} == as_json(arguments)
+    assert described["class_names"] == list("abcde") and described["missing"] == []
     assert described["parameters"] == model.count_params()
-
-
-def test_hybrids_and_resnets_are_described(tmp_path):
-    hybrid = HybridViT((64, 64), (1, 2), 0.5, 1, hidden_size=24, num_layers=1, num_heads=3,
-                       mlp_dim=40, num_classes=5)  # fmt: skip
-    weights.save(hybrid, tmp_path / "hybrid.keras")
-    arguments = weights.describe(tmp_path / "hybrid.keras")["architecture"]
-    expected = as_json(VisionTransformerArchitecture.from_model(hybrid).arguments)
-    assert {name: arguments[name] for name in expected} == expected
-    resnet = ResNet((64, 64), (1, 1), 0.5, 7)
-    weights.save(resnet, tmp_path / "bit.npz", format="bit")
-    described = weights.describe(tmp_path / "bit.npz")
-    expected = as_json(ResNetArchitecture.from_model(resnet).arguments)
-    del expected["image_size"]  # the files of ResNets do not give it
-    assert described["architecture"] == expected and described["missing"] == []
-    assert described["parameters"] == resnet.count_params()
+    if make is ResNet:
+        weights.save(model, tmp_path / "bit.npz", format="bit")
+        bit = weights.describe(tmp_path / "bit.npz")["architecture"]
+        assert bit == {name: said[name] for name in RESNET if name != "image_size"}
 
 
 def test_published_files_are_found_by_path_and_by_name(tmp_path):

@@ -58,7 +58,7 @@ def test_a_body_that_ends_is_resumed_by_range(serve, target, fault):
     server = serve((fault, HALF))
     fetch(ROW, timeout=0.2)
     assert target.read_bytes() == BODY
-    assert [wanted for _, wanted in server.requests] == [None, f"bytes={HALF}-"]
+    assert server.requests[1:] == [("/" + ROW.path, f"bytes={HALF}-")]
 
 
 @pytest.mark.parametrize("options", [{"ranges": False}, {"etag": ""}, {"etag": 'W/"weak"'}])
@@ -85,10 +85,8 @@ def test_body_that_stays_truncated_is_an_error(serve, target):
 
 
 def test_hash_of_the_table_is_enforced_on_what_arrives_and_on_the_cached_file(serve, target):
-    server = serve()
-    row = dataclasses.replace(ROW, sha256="0" * 64)
-    message = f"{server.url}.*SHA-256 {HASH}.*table.*says {'0' * 64}"
-    refused(ValueError, message, target, row)
+    message = f"{serve().url}.*SHA-256 {HASH}.*table.*says {'0' * 64}"
+    refused(ValueError, message, target, dataclasses.replace(ROW, sha256="0" * 64))
     row = dataclasses.replace(ROW, sha256=HASH)
     fetch(row)
     target.write_bytes(other := BODY[:-1] + b"\1")
@@ -108,7 +106,7 @@ def test_page_of_a_proxy_is_refused(serve, target, size_mib):
     ("status", "kind", "requests"),
     [(404, FileNotFoundError, 1), (403, ConnectionError, 1), (503, ConnectionError, 3)],
 )
-def test_refusal_names_url_file_and_remedy(serve, target, status, kind, requests):
+def test_refusal_names_url_file_and_remedy(serve, target, monkeypatch, status, kind, requests):
     server = serve(*[status] * requests)
     url = f"{server.url}/vit_models/imagenet21k/ViT-B_16.npz"
     message = (
@@ -117,10 +115,6 @@ def test_refusal_names_url_file_and_remedy(serve, target, status, kind, requests
     )
     refused(kind, message, target, retries=2)
     assert len(server.requests) == requests
-
-
-def test_no_network_is_told(serve, monkeypatch, target):
-    serve()
     monkeypatch.setenv(download.MIRROR, "http://127.0.0.1:1")  # nothing listens on this port
     refused(ConnectionError, "refused.*4 attempts", target)
 

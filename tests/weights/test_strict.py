@@ -9,6 +9,7 @@ import pytest
 import vit_keras
 from tests.helpers import ROOT, assert_close, randomize, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
+from tests.weights.test_damage import assert_refused
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, with_image_size
 from vit_keras.variants import architecture
@@ -42,20 +43,14 @@ def test_all_differences_are_listed_at_once_and_nothing_is_loaded(rng, published
         arrays["extra/kernel"] = np.zeros((2, 3), "float32")
         arrays["head/bias"] = np.zeros(6, "float32")
 
-    model = build(rng)
-    before = weights_by_path(model)
-    with pytest.raises(ValueError, match="does not fit model 'vision_transformer'") as error:
-        weights.load(model, rewritten(path, spoil))
-    assert str(error.value).splitlines()[1:] == [
+    message = assert_refused(build(rng), rewritten(path, spoil), "model 'vision_transformer'")
+    assert message.splitlines()[1:] == [
         "  missing in the file: cls -> cls/cls",
         "  missing in the file: Transformer/encoderblock_1/LayerNorm_2/scale -> "
         "encoderblock_1/LayerNorm_2/gamma",
         "  head/bias -> head/bias is (6,) in the file, (5,) in the model",
         "  not in the model: extra/kernel, (2, 3)",
     ]
-    after = weights_by_path(model)
-    assert all(np.array_equal(before[key], after[key]) for key in before)
-    assert model.get_layer("encoderblock_0").gelu == "exact"
 
 
 def test_native_files_say_their_variant(tmp_path):
@@ -107,11 +102,8 @@ def test_native_files_of_a_trained_model_are_as_strict(rng, tmp_path, suffix):
     source.fit(np.zeros((2, 16, 24, 3)), np.ones((2, 5)), verbose=0)
     weights.save(source, path)
     assert_equal_weights(source, weights.load(build(), path))
-    model = build(rng, num_layers=3)
-    before = weights_by_path(model)
-    with pytest.raises(ValueError, match="missing in the file: encoderblock_2/LayerNorm_0/0 ->"):
-        weights.load(model, path)
-    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+    message = "missing in the file: encoderblock_2/LayerNorm_0/0 ->"
+    assert_refused(build(rng, num_layers=3), path, message)
 
 
 def test_keras_file_says_the_grid_of_its_positions(rng, tmp_path):

@@ -106,11 +106,6 @@ def test_several_templates_are_averaged_as_unit_vectors(rng, folders):
     assert both.model == folder.name and both.scale == pytest.approx(np.exp(0.7))
 
 
-def read_csv(path):
-    with open(path) as file:
-        return [*csv.DictReader(file)]
-
-
 def embedded(rng, folder, tower, count, *layer):
     """A table of the features of random pictures, and their pixels."""
     pixels = rng.integers(0, 256, (count, 16, 16, 3), dtype="uint8")
@@ -136,10 +131,8 @@ def test_labels_of_open_clip_are_embedded_as_it_does(rng, tmp_path, case):
     tokenizer(peer("transformers")).save_pretrained(tmp_path)
     templates = ["a photo of a {} .", "the_small , {}!"] if clean else ["a  photo of a {} ."]
     labels = ["Cat", "dog"] if clean else LABELS
-    tokenize, ours = (
-        open_clip.get_tokenizer(f"local-dir:{tmp_path}"),
-        weights.TextTokenizer(tmp_path),
-    )
+    tokenize = open_clip.get_tokenizer(f"local-dir:{tmp_path}")
+    ours = weights.TextTokenizer(tmp_path)
     texts = [[template.replace("{}", label) for template in templates] for label in labels]
     for each in texts:
         np.testing.assert_array_equal(ours(each)[0], tokenize(each))
@@ -209,6 +202,7 @@ def test_files_are_read_as_they_were_written(rng, tmp_path):
 
 def test_wrong_files_and_folders_are_refused(tmp_path, folders):
     np.savez(tmp_path / "few.npz", labels=["a"], scale=1.0)
+    np.savez(tmp_path / "large.npz", labels=["a"], embeddings=np.full((1, 3), 1e300), scale=1.0)
     np.savez(tmp_path / "flat.npz", labels=["a"], embeddings=np.ones(3), scale=1.0)
     np.savez(tmp_path / "kind.npz", labels=["a"], embeddings=np.ones((1, 3)), scale=1.0, kind="x")
     wide = TextEmbeddings(("a",), np.ones((1, 99)), 1.0, model="other")
@@ -222,6 +216,7 @@ def test_wrong_files_and_folders_are_refused(tmp_path, folders):
         (read_text_embeddings, "few.npz", "few.npz' or .* incomplete, .*'embeddings'"),
         (read_text_embeddings, "flat.npz", r"\(K, E\), .* Received: float64 of shape \(3,\)"),
         (read_text_embeddings, "kind.npz", "`kind` must be one of 'softmax', 'sigmoid'"),
+        (read_text_embeddings, "large.npz", "finite as float32"),
         (read_text_embeddings, "none.npz", "No such file or directory: .*none.npz"),
         (lambda path: weights.embed_labels(path, ["cat"]), ".", "which has no weights"),
         (lambda path: weights.embed_labels(path, ["cat"]), "vit", "must hold both towers of a"),
@@ -246,7 +241,8 @@ def test_a_table_is_searched_in_words(rng, tmp_path, folders, kind):
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     images = to_numpy(towers.image(towers.image.preprocessing.normalize(pixels)))
     expected = images @ queries.T
-    rows = read_csv(out)
+    with open(out) as file:
+        rows = [*csv.DictReader(file)]
     for number, text in enumerate(("a cat", "the small dog")):
         answers = [row for row in rows if row["query"] == text]
         similarities = [float(row["similarity"]) for row in answers]
