@@ -138,6 +138,18 @@ def _row(**fields):
     return _header(lambda header, rows: rows[0].update(fields))
 
 
+def _metadata(value):
+    return _header(lambda header, rows: header.update(__metadata__=value))
+
+
+def _text(text: bytes):
+    return _header(lambda header, rows: text)
+
+
+def _length(length: int):
+    return lambda path: path.write_bytes(struct.pack("<Q", length) + path.read_bytes()[8:])
+
+
 def _hole(header, rows):
     rows[-1]["data_offsets"] = [place + 4 for place in rows[-1]["data_offsets"]]
 
