@@ -3,13 +3,11 @@
 import contextlib
 import pathlib
 import re
-import zipfile
 
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-import vit_keras
 from tests.helpers import ROOT
 from tests.weights.builds import build, other_numerics
 from tests.weights.test_damage import assert_refused
@@ -58,18 +56,6 @@ def test_the_hash_in_a_file_is_the_one_of_the_page(rng, tmp_path, name):
     _, file = save(build(rng), tmp_path, name)
     arrays, (expected, note) = tensors_of(file)
     assert arrays and defined["file_hash"](arrays, note) == expected
-
-
-def test_a_changed_configuration_in_a_keras_archive_is_named(rng, tmp_path):
-    _, file = save(build(rng), tmp_path, "own.keras")
-    with zipfile.ZipFile(file) as archive:
-        start = archive.getinfo("config.json").header_offset
-    data = bytearray(file.read_bytes())
-    data[start + 60] ^= 4
-    file.write_bytes(bytes(data))
-    for opens in (vit_keras.open, lambda path: weights.load(build(), path)):
-        with pytest.raises(ValueError, match="own.keras' .* or is damaged .*config.json"):
-            opens(file)
 
 
 def test_what_is_not_as_it_was_written_is_refused(rng, tmp_path):
