@@ -13,7 +13,7 @@ SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
 # Fields that are not arguments of a constructor.
 NO_ARGUMENTS = (
     *("weights", "decoder", "detector", "num_boxes", "options", "antialias", "rounding"),
-    *("labels", "adapter_dim"),
+    *("labels", "adapter_dim", "variant"),
 )
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # The meaning of null in a model that does not start from weights.
@@ -168,31 +168,25 @@ class ModelConfig(Section):
             ValueError: The variant is unknown; sizes are missing without a variant; or the variant
                 does not have a field that was set.
         """
-        arguments = dataclasses.asdict(self)
-        variant = arguments.pop("variant")
-        for name in NO_ARGUMENTS:
-            arguments.pop(name)
-        sizes = {name: size for name in SIZES if (size := arguments.pop(name)) is not None}
-        stem = {name: size for name in STEM if (size := arguments.pop(name)) is not None}
-        row = variant and variants.get(variant)
-        if self.options and hasattr(row, "resnet_layers"):
-            raise ValueError(
-                "`model.options` need a plain Vision Transformer as `model.variant`. Received: "
-                f"variant={variant!r} with options {self.options}"
-            )
-        if variant is None:
-            if missing := [f"model.{name}" for name in SIZES if name not in sizes]:
-                raise ValueError(
-                    f"Give `model.variant`, or all sizes. Missing: {', '.join(missing)}"
-                )
-        elif isinstance(row, variants.ResNetVariant):
-            plain = dataclasses.asdict(ModelConfig())
-            arguments |= sizes
-            shared = {name: arguments.pop(name) for name in RESNET}
-            if other := [f"model.{name}" for name in arguments if arguments[name] != plain[name]]:
-                raise ValueError(f"ResNet {variant!r} has no {', '.join(other)}")
-            return {**shared, **stem}
-        return {**arguments, **sizes, **stem, **(self.options or {})}
+        null = [name for name in (*SIZES, *STEM) if getattr(self, name) is None]
+        given = {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name not in (*NO_ARGUMENTS, *null)
+        }
+        if self.variant is None and (
+            missing := [f"model.{name}" for name in SIZES if name in null]
+        ):
+            raise ValueError(f"Give `model.variant`, or all sizes. Missing: {', '.join(missing)}")
+        kind = type(variants.get(self.variant)) if self.variant else None
+        lacks = ["options"] if kind in (variants.HybridVariant, variants.ResNetVariant) else []
+        if kind is variants.ResNetVariant:
+            lacks += [name for name in given if name not in (*RESNET, *STEM)]
+        plain = ModelConfig()
+        if wrong := [f"model.{n}" for n in lacks if getattr(self, n) != getattr(plain, n)]:
+            raise ValueError(f"`model.variant` {self.variant} has no {', '.join(wrong)}")
+        left = {name: value for name, value in given.items() if name not in lacks}
+        return {**left, **(self.options or {})}
 
 
 REQUIRED = "REQUIRED"  # weights that a command must name, in a recipe

@@ -304,7 +304,7 @@ def parse_config(arguments: Sequence[str] | None = None, default: str = "digits"
     files, options = _read_arguments(sys.argv[1:] if arguments is None else arguments)
     if default and not files and "dataset" not in options:
         files = [default]
-    return _configured([*map(_read_source, files), options])
+    return _configured([*(dict(_flat(read_yaml(find_recipe(file)))) for file in files), options])
 
 
 def read_config(path: str | os.PathLike) -> Config:
@@ -319,19 +319,12 @@ def read_config(path: str | os.PathLike) -> Config:
         'digits'
     """
     try:
-        return _configured([_read_source(path)])
+        return merge_configs(read_yaml(find_recipe(path)))
     except UsageError as error:
         file = repr(str(find_recipe(path)))
         if str(error).startswith(file):
             raise
         raise UsageError(f"{file} cannot be read as a configuration ({error})") from error
-
-
-def _read_source(path):
-    try:
-        return dict(_flat(read_yaml(find_recipe(path))))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def merge_configs(*sources: Mapping[str, Any]) -> Config:
@@ -357,7 +350,5 @@ def dump_config(config: Config) -> str:
     yaml = extras.require("yaml", extra="train", purpose="Writing a configuration")
 
     plain = lambda value: list(value) if isinstance(value, tuple) else value
-    fields = dataclasses.asdict(
-        config, dict_factory=lambda items: {name: plain(value) for name, value in items}
-    )
-    return yaml.safe_dump(fields, sort_keys=False)
+    fields = lambda items: {name: plain(value) for name, value in items}
+    return yaml.safe_dump(dataclasses.asdict(config, dict_factory=fields), sort_keys=False)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -74,18 +73,6 @@ class DinoConfig(Section):
         (name, lambda area: area[0] <= area[1], "two increasing fractions above 0 and at most 1")
         for name in ("global_scale", "local_scale")
     )
-
-    def check(self, model: ModelConfig) -> None:
-        """Raises ValueError if self-distillation does not fit a complete model."""
-        rule = f"one of {', '.join(ADDED)}, since dino interpolates positions for its small views"
-        check_rules(model, "model", [("position_embedding", ADDED.__contains__, rule)])
-        most = min(both_sides(model.image_size))
-        if any(self.local_size % side for side in model.patch) or self.local_size > most:
-            raise ValueError(
-                "`pretext.dino.local_size` must be a multiple of the patch and at most the size of "
-                f"the images. Received: {self.local_size} with patches of "
-                f"{model.patch[0]}x{model.patch[1]} in images of {model.image_size}"
-            )
 
 
 COLORS = {"mean_color": 1, "colors_4x4": 16}  # predictions per patch, each of one color
@@ -183,28 +170,43 @@ class PretextConfig(Section):
         if not self.is_active:
             return
         plain = (variants.Variant, variants.FamilyVariant)
-        if model.variant and type(variants.get(model.variant)) not in plain:
-            raise ValueError(
-                "A pretext needs the patches of a plain Vision Transformer, such as B/16; hybrids "
-                f"and ResNets have none. Received: model.variant={model.variant}"
-            )
-        if model.classifier == "distilled" or (model.classifier == "map" and not self.is_dino):
-            raise ValueError(
-                "`model.classifier` must be token or gap with a pretext, which would not train the "
-                f"pool of map or the head of distilled. Received: {model.classifier}"
-            )
-        patch = model.patch
-        if math.prod(map(operator.floordiv, both_sides(model.image_size), patch)) < 2:
-            raise ValueError(
-                "A pretext needs at least two patches. Received: "
-                f"model.image_size={model.image_size} with patches of {patch[0]}x{patch[1]}"
-            )
+        check_rules(
+            model,
+            "model",
+            (
+                (
+                    "variant",
+                    lambda name: type(variants.get(name)) in plain,
+                    "a plain Vision Transformer with a pretext, such as B/16; hybrids and ResNets "
+                    "have no patches",
+                ),
+                (
+                    "classifier",
+                    lambda name: name != "distilled" and (name != "map" or self.is_dino),
+                    "token or gap with a pretext, which would not train the pool of map or the "
+                    "head of distilled",
+                ),
+                (
+                    "position_embedding",
+                    lambda name: name in ADDED or not self.is_dino,
+                    f"one of {', '.join(ADDED)}, since dino interpolates positions for its small "
+                    "views",
+                ),
+            ),
+        )
+        (height, width), size = model.patch, both_sides(model.image_size)
+        needs = {"at least two patches": size[0] // height * (size[1] // width) > 1}
         if self.is_dino:
-            self.dino.check(model)
-        elif self.predicted == "colors_4x4" and any(size % 4 for size in patch):
+            local = self.dino.local_size
+            fits = local % height == local % width == 0 and local <= min(size)
+            rule = "a multiple of the patch and at most the size of the images"
+            needs[f"`pretext.dino.local_size`, which is {local}, to be {rule}"] = fits
+        elif self.predicted == "colors_4x4":
+            needs["patches whose sides are multiples of 4"] = height % 4 == width % 4 == 0
+        if missing := [need for need, holds in needs.items() if not holds]:
             raise ValueError(
-                "`pretext.target` colors_4x4 needs patches whose sides are multiples of 4. "
-                f"Received: {patch[0]}x{patch[1]}"
+                f"`pretext.objective` {self.objective} needs {' and '.join(missing)}. Received: "
+                f"patches of {height}x{width} in images of {size[0]}x{size[1]}"
             )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_keras.support import extras
+from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import read_bounded
 
 # A recipe has 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
@@ -22,25 +23,18 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: There is no file at `path`.
-        ValueError: The file is damaged, or far larger than a configuration. The message names it.
+        UsageError: The file is damaged, or far larger than a configuration. The message names it.
     """
-    name = repr(os.fspath(path))
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"There is no configuration at {name}.")
     try:
-        text = read_bounded(path, LARGEST_YAML_BYTES).decode("utf-8")
+        content = load_yaml(read_bounded(path, LARGEST_YAML_BYTES).decode("utf-8"))
+        if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+            raise ValueError("it must contain fields, such as `dataset: digits`")
+        if _has_more_values(content, MOST_VALUES):
+            raise ValueError(f"it has more than {MOST_VALUES} values")
     except ValueError as error:
-        raise _damaged(name, error) from error
-    try:
-        content = load_yaml(text)
-    except ValueError as error:
-        raise _damaged(name, f"it is not YAML: {error}") from error
-    if content is None:
-        raise _damaged(name, "it is empty")
-    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
-        raise _damaged(name, "it must contain fields, such as `dataset: digits`")
-    if _has_more_values(content, MOST_VALUES):
-        raise _damaged(name, f"it has more than {MOST_VALUES} values")
+        raise UsageError(
+            f"{os.fspath(path)!r} cannot be read as a configuration ({error})"
+        ) from error
     return dict(content)
 
 
@@ -63,10 +57,6 @@ def _yaml():
     return yaml, loader
 
 
-def _damaged(name, reason):
-    return ValueError(f"{name} cannot be read as a configuration ({reason})")
-
-
 def _check_tokens(tokens):
     """Raises ValueError for text that would cost the parser minutes or all memory."""
     depth = 0
@@ -85,10 +75,9 @@ def _has_more_values(content, most):
     waiting, count = [content], 0
     while waiting and count <= most:
         value = waiting.pop()
-        inside = value.values() if isinstance(value, Mapping) else value
         if isinstance(value, (Mapping, list, tuple, set)):
             count += len(value)
-            waiting.extend(inside)
+            waiting.extend(value.values() if isinstance(value, Mapping) else value)
     return count > most
 
 
@@ -130,10 +119,10 @@ def find_recipe(name: str | os.PathLike) -> pathlib.Path:
     if path.is_file():
         return path
     plain = path.as_posix().removeprefix("configs/").removesuffix(".yaml")
-    file = recipe_folder() / f"{plain}.yaml"
-    if file.is_file():
-        return file
-    near = difflib.get_close_matches(plain, recipe_names(), n=3, cutoff=0.5)
+    names = recipe_names()
+    if plain in names:
+        return recipe_folder() / f"{plain}.yaml"
+    near = difflib.get_close_matches(plain, names, n=3, cutoff=0.5)
     others = "`vit-keras train --list` prints the recipes"
     hint = f"Did you mean {' or '.join(near)}?" if near else others
     raise FileNotFoundError(f"There is no file and no recipe {os.fspath(name)!r}. {hint}")

@@ -1,7 +1,7 @@
 """The configuration of a run, of its optimizer, and of a sweep."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 from vit_keras.config.base import (
@@ -16,7 +16,7 @@ from vit_keras.config.base import (
 )
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, LaterCount, LaterSize, LoraConfig, ModelConfig, fill
-from vit_keras.config.pretext import DistillConfig, Excluded, PretextConfig
+from vit_keras.config.pretext import DistillConfig, PretextConfig
 from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
 from vit_keras.support.tasks import KINDS
 
@@ -134,10 +134,6 @@ CHANGING = (
 )
 
 
-def _suits_task(loss, task):
-    return loss is None or task == "auto" or loss in KINDS[task].losses
-
-
 def _suits_teacher(teacher, kind, task, loss):
     return not teacher or kind == "features" or (task in CLASSES and loss != "sigmoid")
 
@@ -146,6 +142,7 @@ CLASSES = ("auto", "classes")
 _DIVIDED = (lambda value, by: (value or 0) % by == 0, "the second must divide the first")
 RULES: tuple[Rule, ...] = (
     ("folds", lambda folds: folds != 1, "0 or at least 2"),
+    (("epochs", "total_steps"), *ONE_OF_TWO),
     (("folds", "sweep"), *ONE_OF_TWO),
     (("batch", "optimizer.accumulation_steps"), *_DIVIDED),
     *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
@@ -296,29 +293,24 @@ class Config(Section):
     def __post_init__(self):
         if self.epochs is None:
             fill(self, STEPS)
-        elif self.total_steps is not None:
-            check_rules(self, None, [(("epochs", "total_steps"), *ONE_OF_TWO)])
         super().__post_init__()
-        if not _suits_task(self.loss, self.task):
-            losses = " or ".join(KINDS[self.task].losses)
-            raise ValueError(
-                f"`loss` must be {losses} with `task` {self.task}. Received: {self.loss}"
-            )
-        for names, where in self._excluded():
+        if self.task != "auto":
+            losses = KINDS[self.task].losses
+            rule = f"{' or '.join(losses)} with `task` {self.task}"
+            check_rules(self, None, [("loss", losses.__contains__, rule)])
+        excluded = [*self.pretext.excluded(), *self.distill.excluded()]
+        if self.cache_features:
+            where = "`cache_features`, which computes the features of a picture once"
+            excluded.append((CHANGING, where))
+        if self.model.labels:
+            excluded.append((NO_TEXTS, "`model.labels`"))
+        if self.task in UNUSED:
+            excluded.append((UNUSED[self.task], f"`task` {self.task}"))
+        for names, where in excluded:
             check_defaults(self, names, where)
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self.model)
-
-    def _excluded(self) -> Iterator[Excluded]:
-        if self.cache_features:
-            yield CHANGING, "`cache_features`, which computes the features of a picture once"
-        if self.task in UNUSED:
-            yield UNUSED[self.task], f"`task` {self.task}"
-        if self.model.labels:
-            yield NO_TEXTS, "`model.labels`"
-        yield from self.pretext.excluded()
-        yield from self.distill.excluded()
 
     @property
     def learns_labels(self) -> bool:
