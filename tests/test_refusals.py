@@ -193,7 +193,6 @@ RUNS = [
     (lambda: freeze(vit.__wrapped__(), ["*"]), r"must leave at least one layer that trains.*'\*'"),
     (lambda: build_optimizer(OptimizerConfig(layer_decay=0.5), 10, resnet()), "a model with"),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
-    (lambda: SGD(layer_decay=0.5), "Give `layer_decay` together with `num_layers`"),
     (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of"),
     (lambda: data.load("vtab:dt", 3), "`vtab` must be one of 'caltech101', .*vtab='dt'"),
     (lambda: plan({"device": "h1000"}), "`device` must be one of 'a100', 'h100', .*'h1000'"),

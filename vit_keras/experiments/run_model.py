@@ -326,12 +326,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     shares = (1 / len(names),) * len(names) if names else None  # the loss is not used
     described = names, Task(config.task, shares=shares)
     model, _ = build_compiled(config, *described)
-    try:
-        checkpoints.load(model, path)
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"The checkpoint {str(path)!r} cannot be read ({error}). Give another step of the run"
-        ) from error
+    checkpoints.load(model, path, remedy="Give another step of the run")
     use_average(model)
     model = trained_part(model, config, *described)
     return models.merge_lora(model) if config.lora.is_active else model

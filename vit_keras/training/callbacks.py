@@ -72,7 +72,7 @@ def _uses_batch_logs(callback):
     )
 
 
-EXIT_CODES = {number: 128 + number for number in (signal.SIGTERM, signal.SIGINT)}  # of a shell
+SIGNALED = 128  # a shell adds the number of the signal that ended a process
 NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 
 
@@ -103,7 +103,7 @@ class StopSignals:
                 return
             self.number = self.number or number
             if number == signal.SIGINT:
-                command_line.set_exit_code(EXIT_CODES[number])  # the next signal ends the process
+                command_line.set_exit_code(SIGNALED + number)  # the next signal ends the process
 
         for number, handler in previous.items():
             if handler is not signal.SIG_IGN:  # the shell ignores signals for background jobs
@@ -149,11 +149,13 @@ class Recorder(StepCounter):
         seconds = time.perf_counter() - self.began - self.evaluation_seconds
         images = (self.step - self.first_step) * self.config.batch
         optimizer = inner_optimizer(self.model)
+        weights = map(read_variable, self.model.trainable_variables)
+        squares = sum(float(np.sum(np.square(array, dtype="float64"))) for array in weights)
         row = {
             "step": self.step,
             "learning_rate": to_float(optimizer.learning_rate),
             "gradient_norm": to_float(optimizer.gradient_norm),
-            "weight_norm": weight_norm(self.model),
+            "weight_norm": math.sqrt(squares),
             "images_per_second": round(images / seconds, 1),
             **logs,
         }
@@ -165,12 +167,6 @@ class Recorder(StepCounter):
     def _write(self):
         if self.topology.is_chief:
             records.write_rows(self.run.folder, self.rows)
-
-
-def weight_norm(model: keras.Model) -> float:
-    """Returns the Euclidean norm of all trainable weights together."""
-    arrays = map(read_variable, model.trainable_variables)
-    return math.sqrt(sum(float(np.sum(np.square(a, dtype="float64"))) for a in arrays))
 
 
 METRICS = tuple(kind.metric for kind in KINDS.values())
@@ -396,4 +392,4 @@ class StateSaver(StepCounter):
                 "the same command goes on from there",
                 file=sys.stderr,
             )
-            raise SystemExit(EXIT_CODES[number])
+            raise SystemExit(SIGNALED + int(number))

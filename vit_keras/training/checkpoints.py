@@ -231,8 +231,7 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
         The step of the checkpoint, or 0 if there is none.
 
     Raises:
-        OSError: If another process cannot see the checkpoint.
-        ValueError: If the checkpoint does not fit the model.
+        ValueError: If the checkpoint does not fit the model, or another process cannot see it.
     """
     path = newest(folder) if topology.is_chief else None
     step = int(topology.gather(int(path.name.removeprefix("step_")) if path else -1)[0])
@@ -258,34 +257,46 @@ def _newest_first(folder):
     return sorted(folder.glob("step_*"), reverse=True)
 
 
-def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> int:
+def load(
+    model: keras.Model,
+    path: pathlib.Path,
+    topology: Topology = ALONE,
+    remedy: str = "Give another --workdir",
+) -> int:
     """Restores a compiled model from the checkpoint at `path`; returns its step.
 
+    Args:
+        model: The model, compiled and built.
+        path: The folder of the checkpoint.
+        topology: The devices and processes of the run.
+        remedy: Advice, for the message.
+
     Raises:
-        OSError, KeyError: If the checkpoint is missing or damaged.
-        ValueError: If the checkpoint is damaged or does not fit the model.
+        ValueError: If the checkpoint is missing, damaged, or does not fit the model.
     """
-    meta, variables = read_meta(path), _variables(model)
-    shapes = {name: shape for name, (_, shape, _) in meta["variables"].items()}
-    if {name: list(v.shape) for name, v in variables.items()} != shapes:
-        raise ValueError(
-            "A checkpoint must hold the variables of the run's model, optimizer and metrics. "
-            f"Received: {str(path)!r}, which does not fit this run: its {len(shapes)} variables "
-            f"have different shapes from the run's {len(variables)}. Give another --workdir"
-        )
-    with State(path, meta) as state:
-        for name, variable in variables.items():
-            array = state[name]
-            if meta["variables"][name][2] == "bfloat16":
-                array = (array.astype("uint32") << 16).view("float32")
-            if name.startswith(METRICS):
-                several = REPLICAS + name in state
-                values = state[REPLICAS + name] if several else array[None]
-                topology.write_replicas([variable], [values])
-            else:
-                topology.write_variable(variable, array)
-        if GENERATOR in state:
-            set_generator_state(state[GENERATOR])
+    variables = _variables(model)
+    try:
+        meta = read_meta(path)
+        shapes = {name: shape for name, (_, shape, _) in meta["variables"].items()}
+        if {name: list(v.shape) for name, v in variables.items()} != shapes:
+            raise ValueError(
+                f"it does not fit this run: its {len(shapes)} variables have different shapes from "
+                f"the {len(variables)} of the run's model, optimizer and metrics"
+            )
+        with State(path, meta) as state:
+            for name, variable in variables.items():
+                array = state[name]
+                if meta["variables"][name][2] == "bfloat16":
+                    array = (array.astype("uint32") << 16).view("float32")
+                if name.startswith(METRICS):
+                    values = state[REPLICAS + name] if REPLICAS + name in state else array[None]
+                    topology.write_replicas([variable], [values])
+                else:
+                    topology.write_variable(variable, array)
+            if GENERATOR in state:
+                set_generator_state(state[GENERATOR])
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"The checkpoint {path} cannot be read ({error}). {remedy}") from error
     return meta["step"]
 
 
@@ -313,11 +324,10 @@ def read_meta(path: pathlib.Path) -> Meta:
         ValueError: If the checkpoint is damaged.
     """
     meta = read_json(path / "meta.json", Meta)
-    if path.name != f"step_{meta['step']:09d}" or "state.npz" not in meta["files"]:
+    whole = path.name == f"step_{meta['step']:09d}" and "state.npz" in meta["files"]
+    if not whole or not all(map(STATE.fullmatch, meta["files"])):
         raise ValueError("its meta.json was changed")
     for name, digest in meta["files"].items():
-        if not STATE.fullmatch(name):
-            raise ValueError(f"its meta.json names {name!r} as a part")
         if sha256(path / name) != digest:
             raise ValueError(f"the checksum of {name} differs")
     return meta
@@ -336,7 +346,7 @@ class State(contextlib.AbstractContextManager):
     """
 
     def __init__(self, path: pathlib.Path, meta: Meta):
-        self.path, self.variables = path, meta["variables"]
+        self.variables = meta["variables"]
         self._exit_stack = contextlib.ExitStack()
         self._places: dict[str, list] = {}
         for name in meta["files"]:
@@ -360,12 +370,11 @@ class State(contextlib.AbstractContextManager):
         for key, part in held:
             spans = key.partition(AT)[2].split(",")
             index = tuple(slice(*map(int, span.split(":"))) for span in spans)
-            if len(index) != len(shape) or array[index].shape != part.shape:
-                raise ValueError(f"{self.path} is damaged: its part {key} has shape {part.shape}")
-            array[index], filled[index] = part, True
+            if len(index) == len(shape) and array[index].shape == part.shape:
+                array[index], filled[index] = part, True
         if not filled.all():
             numbers = f"{filled.sum()} of {filled.size} numbers"
-            raise ValueError(f"{self.path} is damaged: its parts of {name} have {numbers}")
+            raise ValueError(f"its parts {', '.join(key for key, _ in held)} have {numbers}")
         return array
 
 
@@ -419,5 +428,4 @@ def generator_state() -> np.ndarray | None:
 
 @backends.dispatch("set_generator_state")
 def set_generator_state(state: np.ndarray) -> None:
-    """Sets a state from `generator_state`; only on torch."""
-    raise ValueError("Only torch has a generator to set. Received: a state on another backend")
+    """Sets a state from `generator_state`; other backends than torch have no generator."""

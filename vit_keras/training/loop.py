@@ -5,15 +5,14 @@ Trackers get each epoch's row: files for TensorBoard, and the callbacks of MLflo
 
 import contextlib
 import dataclasses
-import importlib
 import io
+import json
 import os
 import pathlib
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -23,6 +22,7 @@ from vit_keras.models import attention_maps, attention_rollout, patch_grid, task
 from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import COLUMNS
+from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints, records
 from vit_keras.training.distribution import ALONE, Topology
@@ -30,30 +30,6 @@ from vit_keras.training.losses import run_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
 from vit_keras.training.set_prediction import SetPrediction
-
-
-class Segment(NamedTuple):
-    """One call of `fit`: the epochs from `first` up to `last`, each with `steps` updates."""
-
-    first: int
-    last: int
-    steps: int
-
-
-def segments(start_step: int, total_steps: int, eval_every: int) -> list[Segment]:
-    """Splits the updates from `start_step` on into calls of `fit`.
-
-    The first call finishes an epoch that has begun, the next one trains the whole epochs, and the
-    last one trains the rest.
-    """
-    calls, step = [], start_step
-    while step < total_steps:
-        epoch = step // eval_every
-        steps = min((epoch + 1) * eval_every, total_steps) - step
-        epochs = (total_steps - step) // eval_every if steps == eval_every else 1
-        calls.append(Segment(epoch, epoch + epochs, steps))
-        step += epochs * steps
-    return calls
 
 
 def compile_model(model: keras.Model, config) -> None:
@@ -124,17 +100,22 @@ def train(
             go back.
         SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, once a checkpoint is written.
     """
-    if rollbacks := len(records.read_rollbacks(run.folder)):
-        compile_frozen(model, records.halve_rate(run.config, rollbacks))
+    optimizer = run.config.optimizer
     while True:
+        if rollbacks := records.read_rollbacks(run.folder):
+            rate = optimizer.learning_rate / 2 ** len(rollbacks)
+            slower = dataclasses.replace(optimizer, learning_rate=rate)
+            compile_frozen(model, dataclasses.replace(run.config, optimizer=slower))
+            print(f"{rollbacks[-1]['cause']}: learning rate {rate:g} from now on")
         try:
             rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
             break
         except records.NonFinite as error:
-            _go_back(model, run, error)
+            _record_rollback(run, rollbacks, error)
     topology.gather(0)  # waits until the chief has written the last checkpoint
     if run.config.patience is not None and (best := records.best_row(rows)):
-        _load_best(model, run, best["step"])
+        remedy = "Delete it and all later ones; the same command then trains those steps again"
+        checkpoints.load(model, run.checkpoints / f"step_{best['step']:09d}", remedy=remedy)
     if rows:
         use_average(model)
     return rows
@@ -173,8 +154,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             validation = topology.batches(validation)
         if due:
             _evaluate(model, (start - 1) // run.config.eval_every, watching, validation)
-        if not model.stop_training:
-            _fit(model, run, recorder, watching, batches_from, validation)
+        _fit(model, run, recorder, watching, batches_from, validation)
     return recorder.rows
 
 
@@ -219,50 +199,45 @@ def _restore(model, run, topology) -> int:
 
 
 def _fit(model, run, recorder, watching, batches_from, validation):
-    """Calls `fit` for each segment, until the last update or until the run stops early."""
-    config = run.config
-    accumulated = config.optimizer.accumulation_steps
-    for segment in segments(recorder.step, config.total_steps, config.eval_every):
+    """Calls `fit` until the last update, or until the run stops early.
+
+    The first call finishes an epoch that has begun, the next one trains the whole epochs, and the
+    last one trains the rest.
+    """
+    total, every = run.config.total_steps, run.config.eval_every
+    accumulated = run.config.optimizer.accumulation_steps
+    while recorder.step < total and not model.stop_training:
+        start = recorder.step
+        epoch, steps = start // every, min(every - start % every, total - start)
+        epochs = (total - start) // every if steps == every else 1
         model.fit(
-            batches_from(recorder.step * accumulated),
-            initial_epoch=segment.first,
-            epochs=segment.last,
-            steps_per_epoch=segment.steps * accumulated,
+            batches_from(start * accumulated),
+            initial_epoch=epoch,
+            epochs=epoch + epochs,
+            steps_per_epoch=steps * accumulated,
             validation_data=validation,
             callbacks=callbacks.CallbackList(watching, add_history=True, model=model),
             shuffle=False,  # the pipeline has already shuffled
             verbose=0,
         )
-        if model.stop_training:
-            break
 
 
-def _go_back(model, run, error):
-    """Records a rollback and compiles `model` with half the rate, or raises a detailed error."""
-    config, rollbacks = run.config, len(records.read_rollbacks(run.folder))
-    last = checkpoints.newest(run.checkpoints)
-    if config.on_nan == "stop" or rollbacks >= config.max_rollbacks:
-        tried = f" ({rollbacks} of {config.max_rollbacks} rollbacks)" if rollbacks else ""
+def _record_rollback(run, rollbacks, error):
+    """Adds a rollback to `rollbacks.json`, or raises a detailed error.
+
+    It is written before the run goes back, so a run that is stopped in between resumes with the
+    lower learning rate.
+    """
+    config, last = run.config, checkpoints.newest(run.checkpoints)
+    if config.on_nan == "stop" or len(rollbacks) >= config.max_rollbacks:
+        tried = f" ({len(rollbacks)} of {config.max_rollbacks} rollbacks)" if rollbacks else ""
         raise records.NonFinite(
             f"training stopped{tried}: {error}. The last good checkpoint is {last}. Give a new "
             "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
         ) from error
-    records.record_rollback(run.folder, str(error), str(last))
-    slower = records.halve_rate(config, rollbacks + 1)
-    rate = slower.optimizer.learning_rate
-    print(f"{error}: back to {last}, learning rate {rate:g} from now on")
-    compile_frozen(model, slower)
-
-
-def _load_best(model, run, step):
-    path = run.checkpoints / f"step_{step:09d}"
-    try:
-        checkpoints.load(model, path)
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"The best checkpoint {path} is damaged ({error}). Delete this checkpoint and all "
-            "later ones; the same command then trains those steps again"
-        ) from error
+    rollbacks = [*rollbacks, {"cause": str(error), "to": str(last)}]
+    write_text(run.folder / "rollbacks.json", json.dumps(rollbacks, indent=1))
+    print(f"{error}: back to {last}")
 
 
 PICTURES = 8
@@ -392,23 +367,21 @@ def to_unit(images: np.ndarray) -> np.ndarray:
 
 
 def _mlflow(run):
-    mlflow = importlib.import_module("mlflow")
-    integration = importlib.import_module("mlflow.keras")
+    import mlflow
+    from mlflow.keras import MlflowCallback
+
     mlflow.start_run(run_name=run.folder.name)
-    return integration.MlflowCallback()
+    return MlflowCallback()
 
 
 def _wandb(run):
     """Continues the W&B run that the name of the folder identifies."""
-    wandb = importlib.import_module("wandb")
-    integration = importlib.import_module("wandb.integration.keras")
-    wandb.init(
-        id=run.folder.name,
-        resume="allow",
-        dir=str(run.folder),
-        config=dataclasses.asdict(run.config),
-    )
-    return integration.WandbMetricsLogger()
+    import wandb
+    from wandb.integration.keras import WandbMetricsLogger
+
+    config = dataclasses.asdict(run.config)
+    wandb.init(id=run.folder.name, resume="allow", dir=str(run.folder), config=config)
+    return WandbMetricsLogger()
 
 
 TRACKERS = {"mlflow": _mlflow, "wandb": _wandb}

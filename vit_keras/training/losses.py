@@ -177,20 +177,13 @@ def split_known(targets):
     return known, ops.where(known, targets, 0.0)
 
 
-def _softmax(config, task):
-    if config.balance != "weights":
-        return keras.losses.CategoricalCrossentropy(
-            from_logits=True, label_smoothing=config.label_smoothing
-        )
-    return _of_rare_classes(config, task)
-
-
-def _of_rare_classes(config, task, **remedies):
-    weights = None
+def _of_classes(config, task, **remedies):
     if config.balance == "weights":  # all classes get the same total, and images 1 on average
-        weights = [1 / (len(task.shares) * share) for share in task.shares]
+        remedies["weights"] = [1 / (len(task.shares) * share) for share in task.shares]
     smoothing = {"label_smoothing": config.label_smoothing}
-    return RareClassCrossentropy(weights=weights, **smoothing, **remedies)
+    if not remedies:
+        return keras.losses.CategoricalCrossentropy(from_logits=True, **smoothing)
+    return RareClassCrossentropy(**smoothing, **remedies)
 
 
 def _sigmoid(config, task, gamma=0.0):
@@ -203,15 +196,15 @@ def _sigmoid(config, task, gamma=0.0):
 def _focal(config, task):
     if task.kind == "labels":
         return _sigmoid(config, task, config.focal_gamma)
-    return _of_rare_classes(config, task, gamma=config.focal_gamma)
+    return _of_classes(config, task, gamma=config.focal_gamma)
 
 
 def _logit_adjusted(config, task):
-    return _of_rare_classes(config, task, log_shares=[math.log(share) for share in task.shares])
+    return _of_classes(config, task, log_shares=[math.log(share) for share in task.shares])
 
 
 LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
-    "softmax": _softmax,
+    "softmax": _of_classes,
     "sigmoid": _sigmoid,
     "focal": _focal,
     "logit_adjusted": _logit_adjusted,

@@ -111,7 +111,9 @@ class EvaluateLabels(keras.callbacks.Callback):
         images = len(validation) * config.batch_eval // topology.process_count
         with topology.scope():
             self.judge = type(model)(model.input, model.output)
-            self.shapes = _kept_shapes(model)
+            outputs = tuple(model.output.shape[1:])
+            is_boxes = task_of(model).kind == "boxes"  # whose targets have as many rows as outputs
+            self.shapes = (outputs[0], box_metrics.COLUMNS) if is_boxes else outputs, outputs
             self.rows = _Rows(images, self.shapes)
             self.judge.compile(
                 optimizer=None,
@@ -139,12 +141,6 @@ class EvaluateLabels(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch, logs=None):
         self.judge.stop_evaluating = self.model.stop_evaluating
-
-
-def _kept_shapes(model):
-    """The shapes of an image's targets, with as many boxes as predictions, and of its outputs."""
-    shape = tuple(model.output.shape[1:])
-    return ((shape[0], box_metrics.COLUMNS) if task_of(model).kind == "boxes" else shape), shape
 
 
 class _Rows(keras.metrics.Metric):
@@ -206,9 +202,8 @@ def box_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray)
     true = [box_metrics.boxes_of(label, square) for label in targets[weights > 0]]
     answers = box_metrics.scored_corners(outputs[weights > 0])
     predicted = [box_metrics.best_of(answer, square) for answer in answers]
-    evaluation = box_metrics.coco_evaluation(
-        true, predicted, outputs.shape[-1] - box_metrics.COLUMNS
-    )
+    classes = outputs.shape[-1] - box_metrics.COLUMNS
+    evaluation = box_metrics.coco_evaluation(true, predicted, classes)
     return box_metrics.coco_figures(evaluation)["ap"] or 0.0
 
 

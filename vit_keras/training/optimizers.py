@@ -50,18 +50,16 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
-        if self.decay_type == "staircase":
-            return self._warmed(step, self.learning_rate * self._stairs(step))
         progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
         progress = ops.clip(progress, 0.0, 1.0)
-        decay = {"cosine": lambda p: 0.5 * (1 + ops.cos(math.pi * p)), "linear": lambda p: 1 - p}
-        return self._warmed(step, self.learning_rate * decay[self.decay_type](progress))
-
-    def _stairs(self, step):
-        first = (math.ceil(share * self.total_steps / 100) for share in STAIRS)
-        return 10.0 ** -sum(ops.cast(step >= update, "float32") for update in first)
-
-    def _warmed(self, step, rate):
+        if self.decay_type == "staircase":
+            first = (math.ceil(share * self.total_steps / 100) for share in STAIRS)
+            factor = 10.0 ** -sum(ops.cast(step >= update, "float32") for update in first)
+        elif self.decay_type == "cosine":
+            factor = 0.5 * (1 + ops.cos(math.pi * progress))
+        else:
+            factor = 1 - progress
+        rate = self.learning_rate * factor
         return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
 
     def get_config(self):
@@ -138,8 +136,7 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         **kwargs: Arguments of `keras.optimizers.Optimizer`, except `ema_overwrite_frequency`.
 
     Raises:
-        ValueError: If `ema_overwrite_frequency` is given, or only one of `layer_decay` and
-            `num_layers`.
+        ValueError: If `ema_overwrite_frequency` is given.
     """
 
     def __init__(self, learning_rate, *, layer_decay=None, num_layers=None, **kwargs):
@@ -149,11 +146,6 @@ class UpdateRule(Configured, keras_internals.Optimizer):
                 "`ema_overwrite_frequency` must be None, since the average never replaces the "
                 f"weights. Received: ema_overwrite_frequency={self.ema_overwrite_frequency}"
             )
-        if (layer_decay is None) != (num_layers is None):
-            raise ValueError(
-                "Give `layer_decay` together with `num_layers`, the number of the model's blocks. "
-                f"Received: layer_decay={layer_decay}, num_layers={num_layers}"
-            )
         self.layer_decay, self.num_layers = layer_decay, num_layers
 
     def build(self, variables):
@@ -161,8 +153,10 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         self.gradient_norm = self.add_variable(
             (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
         )
-        decay = (self.layer_decay or 1.0, self.num_layers or 0)
-        self._multipliers = tuple(rate_multiplier(v.path, *decay) for v in variables)
+        self._multipliers: tuple[float, ...] = (1.0,) * len(variables)
+        if self.layer_decay is not None:
+            decay = (self.layer_decay, self.num_layers)
+            self._multipliers = tuple(rate_multiplier(v.path, *decay) for v in variables)
 
     def update_step(self, gradient, variable, learning_rate):
         index, rate, decay = self._terms(variable, learning_rate)
@@ -170,10 +164,6 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         if decay:
             step = step + decay * variable
         self.assign_sub(variable, rate * step)
-
-    def update_group(self, weights, gradients, indices, rate, weight_decay):
-        """Updates torch tensors that share `rate` and `weight_decay`, in place."""
-        raise NotImplementedError
 
     def _terms(self, variable, learning_rate):
         """The variable's index, its rate η_t · s and its λ."""
@@ -205,17 +195,17 @@ class UpdateRule(Configured, keras_internals.Optimizer):
 
     def _update(self, gradients, variables):
         with no_grad():
-            gradients = self._clip(gradients)
+            norm = global_norm(gradients)
+            self.gradient_norm.assign(norm)
+            if self.global_clipnorm:
+                scale = ops.where(norm < self.global_clipnorm, 1.0, self.global_clipnorm / norm)
+                gradients = scale_tensors(gradients, scale)
+            else:
+                gradients = self.clip_each(gradients)
             self._update_variables(gradients, variables, self.learning_rate)
-            self._update_averages()
-
-    def _clip(self, gradients):
-        norm = global_norm(gradients)
-        self.gradient_norm.assign(norm)
-        if not self.global_clipnorm:
-            return self.clip_each(gradients)
-        scale = ops.where(norm < self.global_clipnorm, 1.0, self.global_clipnorm / norm)
-        return scale_tensors(gradients, scale)
+            if self.use_ema:
+                rate = ops.where(ops.equal(self.iterations, 0), 1.0, 1 - self.ema_momentum)
+                move_towards(averages_of(self), self.model_variables, rate)
 
     def _update_variables(self, gradients, variables, learning_rate):
         if update_groups is None:
@@ -227,12 +217,6 @@ class UpdateRule(Configured, keras_internals.Optimizer):
             terms = learning_rate * self._multipliers[index], self._decay(index, variable)
             groups.setdefault(terms, []).append((variable, gradient, index))
         update_groups(groups, self.update_group)
-
-    def _update_averages(self):
-        if not self.use_ema:
-            return
-        rate = ops.where(ops.equal(self.iterations, 0), 1.0, 1 - self.ema_momentum)
-        move_towards(averages_of(self), self.model_variables, rate)
 
     def finalize_variable_values(self, var_list):
         """Keeps the weights; Keras would replace them with their average after each `fit`."""

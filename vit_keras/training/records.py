@@ -1,11 +1,11 @@
 """The rows of a run's metrics, one per evaluation, and its rollbacks after a NaN loss."""
 
 import csv
-import dataclasses
 import io
 import json
 import math
 import pathlib
+import typing
 
 from vit_keras.support.checks import read_json
 from vit_keras.support.files import write_text
@@ -13,6 +13,12 @@ from vit_keras.support.tasks import KINDS
 
 RESTORE = "Restore it, or begin another run with another --workdir"
 BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
+
+
+class Row(typing.TypedDict):
+    """The required content of a row of `metrics.json`."""
+
+    step: int
 
 
 def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
@@ -25,12 +31,26 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
     Raises:
         ValueError: If `metrics.json` is damaged, or if rows are missing.
     """
-    path = folder / "metrics.json"
-    rows = read_json(path, list[dict[str, float]], RESTORE) if path.exists() else []
-    if any("step" not in row for row in rows) or len(rows) < least:
-        fault = f"it must hold at least {least} rows, each with a step. Received: {len(rows)} rows"
-        raise ValueError(f"{str(path)!r} is damaged ({fault}). {RESTORE}")
-    return rows
+    return _read(folder / "metrics.json", list[Row], least, RESTORE)
+
+
+def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]:
+    """Reads `rollbacks.json` from a run's folder: for each rollback, its cause and checkpoint.
+
+    Raises:
+        ValueError: If the file is damaged, or holds fewer than `least` rollbacks.
+    """
+    remedy = "Restore it: the learning rate was halved once for each of its entries"
+    return _read(folder / "rollbacks.json", list[dict[str, str]], least, remedy)
+
+
+def _read(path, kind, least, remedy):
+    entries = read_json(path, kind, remedy) if path.exists() else []
+    if len(entries) < least:
+        raise ValueError(
+            f"{str(path)!r} must hold at least {least} entries. Received: {len(entries)}. {remedy}"
+        )
+    return entries
 
 
 def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
@@ -69,37 +89,3 @@ def out_of_patience(rows: list[dict[str, float]], patience: int | None) -> bool:
 
 class NonFinite(FloatingPointError):
     """A loss or a variable is NaN or infinite; the message names it and the update."""
-
-
-def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]:
-    """Reads `rollbacks.json` from a run's folder: for each rollback, its cause and checkpoint.
-
-    Raises:
-        ValueError: If the file is damaged, or holds fewer than `least` rollbacks.
-    """
-    path = folder / "rollbacks.json"
-    remedy = "Restore it: the learning rate was halved once for each of its entries"
-    rollbacks = read_json(path, list[dict[str, str]], remedy) if path.exists() else []
-    if len(rollbacks) < least:
-        raise ValueError(
-            f"{str(path)!r} must hold at least {least} rollbacks. Received: {len(rollbacks)}. "
-            f"{remedy}"
-        )
-    return rollbacks
-
-
-def record_rollback(folder: pathlib.Path, cause: str, checkpoint: str) -> None:
-    """Adds a rollback to `rollbacks.json`.
-
-    It is written before the run goes back, so a run that is stopped in between resumes with the
-    lower learning rate.
-    """
-    rollbacks = [*read_rollbacks(folder), {"cause": cause, "to": checkpoint}]
-    write_text(folder / "rollbacks.json", json.dumps(rollbacks, indent=1))
-
-
-def halve_rate(config, rollbacks: int):
-    """Returns a run's `Config` with the learning rate halved once for each rollback."""
-    rate = config.optimizer.learning_rate / 2**rollbacks
-    optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
-    return dataclasses.replace(config, optimizer=optimizer)

@@ -8,7 +8,6 @@ Example:
 
 import contextlib
 import functools
-import os
 import pkgutil
 
 import keras
@@ -84,8 +83,7 @@ def open(config):
     if mode == "none":
         topology = Topology()
     else:
-        engine = _resolved(ENGINES[keras.backend.backend()])
-        topology = engine(cluster, config, mode)
+        topology = _resolved(ENGINES[keras.backend.backend()])(cluster, config, mode)
     try:
         _check_devices(config, mode, topology)
         yield topology
@@ -110,45 +108,36 @@ def reduce_gradients(gradients: list) -> list:
 def _mode(distribution, cluster):
     if distribution == "auto":
         return "multi_worker" if cluster else "data_parallel" if _accelerators() > 1 else "none"
-    if cluster and distribution in ("none", "data_parallel"):
+    if distribution in (("none", "data_parallel") if cluster else ("multi_worker",)):
         raise ValueError(
             "`distribution` must be multi_worker, or model_parallel on JAX, if a launcher names "
-            f"several processes. Received: distribution={distribution}, {cluster.count} processes. "
-            "To train in one process, unset the launcher's variables (WORLD_SIZE, TF_CONFIG, "
-            "KERAS_DISTRIBUTION_*)"
-        )
-    if not cluster and distribution == "multi_worker":
-        raise ValueError(
-            "`distribution` multi_worker needs several processes, as torchrun starts them. Set "
-            "RANK, WORLD_SIZE (2 or more), MASTER_ADDR and MASTER_PORT. Received: "
-            f"WORLD_SIZE={os.environ.get('WORLD_SIZE')}"
+            "several processes (in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, like torchrun, "
+            "TF_CONFIG, or KERAS_DISTRIBUTION_*), and never multi_worker for one process. "
+            f"Received: distribution={distribution}, {cluster.count if cluster else 1} processes"
         )
     return distribution
 
 
 def _check(config, mode, cluster):
-    backend = keras.backend.backend()
+    """Raises ValueError for fields that do not suit the distribution or the backend."""
+    backend, where = keras.backend.backend(), f"`distribution` {mode}"
     if instead := UNSUPPORTED.get((backend, mode)):
-        raise ValueError(f"`distribution` {mode} does not exist on {backend}. {instead}")
-    for names, where in _excluded(mode, cluster, backend):
-        check_defaults(config, names, where)
-    check_rules(config, None, [SPLIT, *(IN_PARTS if backend != "jax" and mode != "none" else ())])
-
-
-def _excluded(mode, cluster, backend):
-    """Yields fields that must keep their defaults, and the reason."""
-    where = f"`distribution` {mode}"
+        raise ValueError(f"{where} does not exist on {backend}. {instead}")
+    excluded: dict[str, tuple[str, ...]] = {}  # why fields must keep their defaults
     if backend != "jax":
         every = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
-        yield ("shard_state",), every
+        excluded[every] = ("shard_state",)
     if mode != "none":
-        yield ("on_nan",), f"{where}, whose processes each see only their own loss at first"
-    if mode != "none" and cluster:
-        alone = f"{where}, whose first process cannot run the model alone"
-        yield ("watch_every", "fewshot_every"), alone
-    if mode != "none" and backend == "tensorflow":
-        names = ("optimizer.accumulation_steps", "steps_per_execution")
-        yield names, f"{where} on tensorflow. KERAS_BACKEND=jax allows more"
+        excluded[f"{where}, whose processes each see only their own loss at first"] = ("on_nan",)
+        if cluster:
+            alone = f"{where}, whose first process cannot run the model alone"
+            excluded[alone] = ("watch_every", "fewshot_every")
+        if backend == "tensorflow":
+            more = f"{where} on tensorflow. KERAS_BACKEND=jax allows more"
+            excluded[more] = ("optimizer.accumulation_steps", "steps_per_execution")
+    for reason, names in excluded.items():
+        check_defaults(config, names, reason)
+    check_rules(config, None, [SPLIT, *(IN_PARTS if backend != "jax" and mode != "none" else ())])
 
 
 def _check_devices(config, mode, topology):

@@ -53,8 +53,13 @@ class JaxTopology(Topology):
         value = variable.value
         if value.is_fully_addressable or value.is_fully_replicated:
             return super().read_parts(variable)
-        first = [shard for shard in value.addressable_shards if shard.replica_id == 0]
-        return {_bounds(shard.index, value.shape): np.array(shard.data) for shard in first}
+        parts = {}
+        for shard in value.addressable_shards:
+            if shard.replica_id == 0:
+                spans = (span.indices(size) for span, size in zip(shard.index, value.shape))
+                bounds = ",".join(f"{start}:{stop}" for start, stop, _ in spans)
+                parts[f"@{bounds}"] = np.array(shard.data)  # "@0:16,8:64" for rows and columns
+        return parts
 
     def write_variable(self, variable, array):
         sharding = variable.value.sharding
@@ -69,12 +74,6 @@ class JaxTopology(Topology):
         from jax.experimental import multihost_utils
 
         return np.reshape(multihost_utils.process_allgather(np.asarray(value)), -1)
-
-
-def _bounds(index, shape):
-    """The bounds of a slice in a checkpoint: "@0:16,8:64" for rows and columns."""
-    spans = (span.indices(size)[:2] for span, size in zip(index, shape))
-    return "@" + ",".join(f"{start}:{stop}" for start, stop in spans)
 
 
 class ShardedModel(keras.distribution.ModelParallel):

@@ -17,8 +17,16 @@ class TensorFlowTopology(Topology):
 
         super().__init__(cluster)
         if cluster:
-            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(_resolver(cluster))
-            self._exit_stack.enter_context(_first_replica_logs(self.strategy))
+            workers = tf.train.ClusterSpec({"worker": list(cluster.addresses)})
+            resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+                workers, task_type="worker", task_id=cluster.index, rpc_layer="grpc"
+            )
+            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+            # The logs of a step come from the first replica, since Keras' mean fails for scalars.
+            # Those of an epoch come from the metrics, which sum over all replicas.
+            first = lambda value: self.strategy.experimental_local_results(value)[0]
+            of_step = lambda values: keras.tree.map_structure(first, values)
+            self._exit_stack.enter_context(keras_internals.reduced_logs(of_step))
         else:
             self.strategy = tf.distribute.MirroredStrategy(devices())
         gathering = lambda shape, dtype: tf.function(
@@ -98,21 +106,3 @@ def sum_over_replicas(gradients: list) -> list:
 
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients) if context else gradients
-
-
-def _resolver(cluster):
-    import tensorflow as tf
-
-    workers = tf.train.ClusterSpec({"worker": list(cluster.addresses)})
-    return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        workers, task_type="worker", task_id=cluster.index, rpc_layer="grpc"
-    )
-
-
-def _first_replica_logs(strategy):
-    """Takes a step's logs from this process's first replica; Keras' mean fails for scalars.
-
-    The logs of an epoch or an evaluation come from the metrics, which sum over all replicas.
-    """
-    first = lambda value: strategy.experimental_local_results(value)[0]
-    return keras_internals.reduced_logs(lambda values: keras.tree.map_structure(first, values))

@@ -193,10 +193,11 @@ class Topology:
         """
         if not self.distributed:
             return model
-        arrays = [read_variable(variable) for variable in _variables(model)]
+        trained = lambda made: [*made.variables, *made.optimizer.variables]  # and dropout's seeds
+        arrays = [read_variable(variable) for variable in trained(model)]
         self.leave()
         model = build()
-        for variable, array in zip(_variables(model), arrays):
+        for variable, array in zip(trained(model), arrays):
             variable.assign(array)
         return model
 
@@ -244,8 +245,3 @@ def read_variable(variable) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return multihost_utils.process_allgather(value, tiled=True)
-
-
-def _variables(model):
-    """All variables that training changes, including dropout's seeds."""
-    return [*model.variables, *model.optimizer.variables]
