@@ -114,7 +114,7 @@ TOGETHER = [
     (f"{DINO} --optimizer.ema_decay 0.9", "`optimizer.ema_decay` must be null.*views and averages"),
     ("--distill.kind hard", "`distill.kind` must be soft with no `distill.teacher`.*kind=hard"),
     (f"{HARD} --distill.temperature 3", "`distill.temperature` must be 2.0 with .*hard.*=3"),
-    (f"{SOFT} --lora.rank 4", "`lora.rank` must be null with `distill.teacher`"),
+    (f"{SOFT} --lora.rank 4 --model.weights a", "`lora.rank` must be null with `distill.teacher`"),
     (f"{SOFT} --loss sigmoid", "task classes and loss softmax.*Received: t, soft, auto and sigm"),
     (f"{FEATURES} --sweep", "`sweep` must be false with `distill.kind` features"),
     (
@@ -129,6 +129,7 @@ TOGETHER = [
         f"{CACHED} --model.dropout_rate 0.1 --augment.crop bit",
         "`model.dropout_rate` must be 0.0 and `augment.crop` must be resize.*Received: mod",
     ),
+    ("--lora.rank 2", "`lora.rank` and `model.weights`: the first needs .*Received: 2 and None"),
     ("--cache_features", "optimizer.freeze`: the first needs frozen layers"),
     ("--model.adapter_dim 5", "`model.adapter_dim` and `model.labels`: the first needs"),
     (

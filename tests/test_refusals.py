@@ -25,7 +25,6 @@ from vit_keras.config import (
     Config,
     DataConfig,
     DinoConfig,
-    LoraConfig,
     ModelConfig,
     OptimizerConfig,
     PretextConfig,
@@ -197,7 +196,7 @@ RUNS = [
     (lambda: data.load("vtab:dt", 3), "`vtab` must be one of 'caltech101', .*vtab='dt'"),
     (lambda: plan({"device": "h1000"}), "`device` must be one of 'a100', 'h100', .*'h1000'"),
     (lambda: plan({"devices": 3}), "`batch` must be a multiple of the devices.*devices=3"),
-    (lambda: plan({}, lora=LoraConfig(rank=4)), "`lora.rank` must be null with a plan"),
+    (lambda: plan({}, pretext=PretextConfig("mae")), "`pretext.objective` must be none with a pl"),
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]
 USES = [

@@ -152,6 +152,7 @@ RULES: tuple[Rule, ...] = (
         "the first must be 0 unless the second is softmax",
     ),
     (("calibrate", "data.dev_percent"), *NEEDS),
+    (("lora.rank", "model.weights"), *NEEDS),
     (
         ("augment.crop", "task"),
         lambda crop, task: crop != "objects" or task in ("auto", "boxes"),

@@ -23,6 +23,7 @@ from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
 from vit_keras.training.optimizers import use_average
+from vit_keras.training.records import RESTORE
 from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -42,9 +43,6 @@ def pin_weights(config: Config) -> Config:
     recorded = runs.recorded_config(runs.folder_of(config))
     known = {without_commit(path): path for path in addresses_of(recorded)} if recorded else {}
     return change_addresses(config, lambda path: known.get(path) or weights.pinned_address(path))
-
-
-FILE = "teacher.json"
 
 
 class Record(typing.TypedDict):
@@ -70,17 +68,15 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
         return
     files = weights.describe(_find_teacher(config))["files"]
     now = {pathlib.Path(file["path"]).name: file["sha256"] for file in files}
-    record = folder / FILE
+    record = folder / "teacher.json"
     if not record.exists() and not any(folder.glob("checkpoints/step_*")):
         written = with_checksums({"teacher": config.teacher, "sha256": now})
         return write_text(record, json.dumps(written, indent=1))
-    remedy = "Restore it, or begin another run with another --workdir"
-    then = read_json(record, Record, remedy)["sha256"]
-    if then != now:
-        changed = sorted({name for name, _ in then.items() ^ now.items()})
+    then = read_json(record, Record, RESTORE)["sha256"]
+    if changed := sorted({name for name, _ in then.items() ^ now.items()}):
         raise ValueError(
             f"The teacher {config.teacher!r} has changed since the run in {str(folder)!r} began "
-            f"({', '.join(changed)}). Restore it, or begin another run with another --workdir"
+            f"({', '.join(changed)}). {RESTORE}"
         )
 
 
@@ -153,8 +149,7 @@ def complete_model(config: Config) -> Config:
         and patches and the number of channels may differ.
 
     Raises:
-        ValueError: The file lacks something that the model needs, `config.model` contradicts the
-            file, or adapters are to be trained without weights.
+        ValueError: The file lacks something that the model needs, or `config.model` contradicts it.
         OSError: The file cannot be read or downloaded.
     """
     if config.workdir:  # the name of a default folder is known only with the complete model
@@ -163,21 +158,15 @@ def complete_model(config: Config) -> Config:
         _find_teacher(config.distill)  # may download it here too
     model = config.model
     if model.weights is None:
-        if config.lora.is_active:
-            raise ValueError(
-                "`lora.rank` needs `model.weights`, the weights that its adapters belong to. "
-                f"Received: lora.rank={config.lora.rank} without weights"
-            )
         return config
     with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
         tuples = lambda value: tuple(value) if isinstance(value, list) else value
         arguments = {name: tuples(value) for name, value in file.arguments.items()}
-        numerics, called = file.numerics, file.called
+        if file.numerics is not None:
+            arguments["gelu"] = file.numerics.gelu
+        name = variant_name(arguments, file.called)
     _check_sizes(model, arguments)
-    if numerics is not None:
-        arguments["gelu"] = numerics.gelu
-    sizes = _sizes(model, arguments, called)
-    values = {**sizes, **_others(arguments), "options": _options(sizes["variant"], arguments)}
+    values = _fields(model, arguments, name)
     null = [name for name in values if getattr(model, name) is None]
     # `weights.load` adapts the model to its source, whatever GELU it was built with.
     changed = {*null, "gelu"} & {*values}
@@ -194,58 +183,41 @@ def complete_model(config: Config) -> Config:
 def _check_sizes(model: ModelConfig, arguments):
     """Refuses sizes that the weights do not have; patches of another size are resized."""
     row = variants.architecture(model.variant) if model.variant else {}
-    for name in (*SIZES, *STEM):
-        requested = getattr(model, name) or row.get(name)
-        if name == "patch_size" or None in (requested, arguments.get(name)):
-            continue
-        if requested != arguments[name]:
+    for name in (*SIZES[1:], *STEM):  # SIZES begins with the patch's
+        requested, held = getattr(model, name) or row.get(name), arguments.get(name)
+        if None not in (requested, held) and requested != held:
             cause = f"{name}={requested}" if getattr(model, name) else f"variant={model.variant!r}"
             raise ValueError(
-                f"The weights {model.weights!r} have {name}={arguments[name]}, and define their "
-                f"own sizes. Received: {cause}. Leave it out"
+                f"The weights {model.weights!r} have {name}={held}, and define their own sizes. "
+                f"Received: {cause}. Leave it out"
             )
 
 
-def _sizes(model: ModelConfig, arguments, called) -> dict[str, Any]:
-    """Returns the name of the variant, and the differences from it."""
-    name = model.variant or variant_name(arguments, called)
-    if name is None and arguments.get("resnet_layers") is not None:
-        name = HYBRID if "hidden_size" in arguments else RESNET
+def _fields(model: ModelConfig, arguments, name) -> dict[str, Any]:
+    """Returns the variant of the weights, the differences from it, and their other fields."""
+    is_resnet, has_stem = "hidden_size" not in arguments, arguments.get("resnet_layers") is not None
+    name = model.variant or name or ((RESNET if is_resnet else HYBRID) if has_stem else None)
     row = variants.architecture(name) if name else {}
-    said = {size: arguments.get(size) for size in (*SIZES, *STEM)}
-    said["patch_size"] = _plain(said["patch_size"])
+    for side in ("image_size", "patch_size"):
+        size = arguments.get(side)
+        if isinstance(size, tuple) and len({*size}) == 1:
+            arguments[side] = size[0]
+    sizes = {size: arguments.get(size) for size in (*SIZES, *STEM)}
+    sizes = {size: value for size, value in sizes.items() if value != row.get(size)}
     if model.variant:
-        said.pop("patch_size")  # the weights are resized to the variant's
-    return {"variant": name, **{size: said[size] for size in said if said[size] != row.get(size)}}
-
-
-def _options(variant, arguments) -> dict[str, Any] | None:
-    """Returns the options of the weights that differ from the variant's; None if none does."""
-    if arguments.get("resnet_layers") is not None:
-        return None
-    options = lambda row: models.ViTOptions.among(row)
-    row = dataclasses.asdict(options(variants.architecture(variant) if variant else {}))
-    said = dataclasses.asdict(options(arguments))
-    said["head_use_bias"] = True  # the run has a new head
-    differences = {name: said[name] for name in OPTION_NAMES if said[name] != row[name]}
-    return json.loads(json.dumps(differences)) or None
-
-
-def _others(arguments) -> dict[str, Any]:
-    """Returns the fields other than the sizes."""
-    names = ("channels", "classifier", "position_embedding", "position_embedding_at", "gelu")
-    values = {"position_embedding": "learned", "position_embedding_at": "stem"}
-    values |= {name: arguments[name] for name in names if name in arguments}
-    image_size = _plain(arguments.get("image_size"))
-    if "hidden_size" in arguments:
-        return {**values, "image_size": image_size}
-    resnet = {"channels": arguments["channels"]}  # a ResNet has no other fields
-    return {**DEFAULTS, **resnet, "image_size": image_size or DEFAULTS["image_size"]}
-
-
-def _plain(size):
-    """Formats a size for a field: one number for a square."""
-    return size[0] if isinstance(size, tuple) and len({*size}) == 1 else size
+        sizes.pop("patch_size", None)  # the weights are resized to the variant's
+    others = {field: arguments[field] for field in DEFAULTS if field in arguments}
+    if is_resnet:  # which has no other fields
+        others = {n: others.get(n) or DEFAULTS[n] for n in ("channels", "image_size")}
+        others = {**DEFAULTS, **others}
+    options = None
+    if not has_stem:
+        among = lambda values: dataclasses.asdict(models.ViTOptions.among(values))
+        ours, theirs = {**among(arguments), "head_use_bias": True}, among(row)  # a new head
+        changed = {name: ours[name] for name in OPTION_NAMES if ours[name] != theirs[name]}
+        options = json.loads(json.dumps(changed)) or None
+    positions = {"position_embedding": "learned", "position_embedding_at": "stem"}
+    return {"variant": name, **sizes, **positions, **others, "options": options}
 
 
 def build_compiled(config, class_names, task):
@@ -321,7 +293,13 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
             f"{str(path)!r}, without a config.yaml in {str(folder)!r}. Give it inside its run's "
             "folder"
         )
-    _check(path, config)
+    if config.cache_features or config.task == "numbers":
+        cause = "cache_features=true" if config.cache_features else "task=numbers"
+        lacks = "the frozen layers" if config.cache_features else "the mean of the labels"
+        raise ValueError(
+            f"A checkpoint of a run with {cause} lacks {lacks}, and cannot be opened alone. "
+            f"Received: {str(path)!r}. Give the folder of the run after its last update"
+        )
     names = data.recorded_classes(folder)
     shares = (1 / len(names),) * len(names) if names else None  # the loss is not used
     described = names, Task(config.task, shares=shares)
@@ -330,17 +308,6 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     use_average(model)
     model = trained_part(model, config, *described)
     return models.merge_lora(model) if config.lora.is_active else model
-
-
-def _check(path, config):
-    """Refuses checkpoints that need other files of the run to make a model."""
-    if config.cache_features or config.task == "numbers":
-        cause = "cache_features=true" if config.cache_features else "task=numbers"
-        lacks = "the frozen layers" if config.cache_features else "the mean of the labels"
-        raise ValueError(
-            f"A checkpoint of a run with {cause} lacks {lacks}, and cannot be opened alone. "
-            f"Received: {str(path)!r}. Give the folder of the run after its last update"
-        )
 
 
 def fit_to_development(
