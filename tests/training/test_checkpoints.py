@@ -130,7 +130,7 @@ def test_parts_that_do_not_make_the_whole_are_named(tmp_path, parts, message):
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, model):
     checkpoints.save(model, tmp_path, 1, keep=1)
     other = small_model(small_config(tmp_path, optimizer={"name": "sgd"}))
-    with pytest.raises(ValueError, match="step_000000001 cannot be read .it does not fit"):
+    with pytest.raises(ValueError, match="step_000000001' cannot be read .it does not fit"):
         checkpoints.restore(other, tmp_path)
 
 

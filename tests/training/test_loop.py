@@ -217,7 +217,7 @@ def test_a_run_with_patience_ends_with_its_best_weights(tmp_path):
     kernel = by_path(tmp_path, 4)["head/kernel"]
     np.testing.assert_array_equal(to_numpy(model.get_layer("head").kernel), kernel)
     (run.checkpoints / "step_000000004" / "state.npz").write_bytes(b"torn")
-    with pytest.raises(ValueError, match="step_000000004 cannot be read .*Delete"):
+    with pytest.raises(ValueError, match="step_000000004' cannot be read .*Delete"):
         small_run(tmp_path, **fields)
 
 

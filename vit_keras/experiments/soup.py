@@ -114,9 +114,9 @@ def _add(sums, arrays, count, sign):
 
 def _use_mean(model, first, sums, count):
     """Sets the mean of the weights; integers, such as seeds, keep the first model's values."""
-    kept = [np.issubdtype(array.dtype, np.integer) for array in first]
-    pairs = zip(first, sums, kept)
-    model.set_weights([array if keep else total / count for array, total, keep in pairs])
+    is_integer = lambda array: np.issubdtype(array.dtype, np.integer)
+    pairs = zip(first, sums)
+    model.set_weights([a if is_integer(a) else total / count for a, total in pairs])
 
 
 def _weights(source):
@@ -158,18 +158,10 @@ def _described(model) -> dict[str, Any]:
         **{v.path: tuple(v.shape) for v in model.weights if "int" not in str(v.dtype)},
     }
     for layer in model.layers:
-        if layer.weights:
-            described |= {f"{layer.name}.{k}": v for k, v in _computes(layer).items()}
+        for name, value in layer.get_config().items() if layer.weights else ():
+            if name not in TRAINING_ALONE and not name.endswith(TRAINING_SUFFIXES):
+                described[f"{layer.name}.{name}"] = value
     return described
-
-
-def _computes(layer):
-    """Returns the arguments of a layer that change what it computes after training."""
-    return {
-        name: value
-        for name, value in layer.get_config().items()
-        if name not in TRAINING_ALONE and not name.endswith(TRAINING_SUFFIXES)
-    }
 
 
 # The fields that decide which pictures a run holds out.
@@ -207,20 +199,22 @@ def development_judge(
         ```
     """
     runs = [run_of(source) for source in soup_sources(paths)]
-    if split is None:
-        _check_development(runs, dataset)
-    first = next((run for run in runs if run), None)
-    name = dataset or (first.config.dataset if first else None)
-    if name is None:
+    configs = [run.config for run in runs if run]
+    left_out = {(c.dataset, *(getattr(c.data, name) for name in LEFT_OUT)) for c in configs}
+    alike = len(configs) == len(runs) and len(left_out) == 1 and not dataset
+    has_pictures = split and (configs or dataset)
+    if not has_pictures and not (alike and configs[0].data.dev_percent):
         raise ValueError(
-            "A greedy soup needs pictures. Received: models that are not runs, without a data set. "
-            "Give --dataset and --split"
+            "A greedy soup needs pictures on which no model was trained and no soup is judged. "
+            "The trials of a sweep, or runs with the same `data.dev_percent`, have them. "
+            "Received: other models. Give --dataset, and --split such as validation"
         )
-    config = first.config.data if first else DataConfig()
+    config = configs[0].data if configs else DataConfig()
     config = dataclasses.replace(config, data_dir=data_dir or config.data_dir)
 
     def judge(model):
         task = task_of(model)
+        name = dataset or configs[0].dataset
         loaded = data.load(name, model.input_shape[-1], config, task.kind)
         images = loaded.split(split) if split else data.train_dev_test(loaded, config)[1]
         predictor = evaluation.make_predictor(model)
@@ -230,18 +224,3 @@ def development_judge(
         return evaluation.main_figure(evaluation.report(outputs, labels, loaded.class_names, *told))
 
     return judge
-
-
-def _check_development(runs, dataset):
-    """Refuses runs that do not all hold out the same development split."""
-    left_out = {
-        (run.config.dataset, *(getattr(run.config.data, name) for name in LEFT_OUT))
-        for run in runs
-        if run
-    }
-    if None in runs or dataset or len(left_out) != 1 or not runs[0].config.data.dev_percent:
-        raise ValueError(
-            "A greedy soup needs pictures on which no model was trained and no soup is judged. "
-            "The trials of a sweep, or runs with the same `data.dev_percent`, have them. "
-            "Received: other models. Give --split, such as validation"
-        )

@@ -78,39 +78,31 @@ def _tables(config, folder):
 
 
 def _choose(config, folder):
-    """Chooses a learning rate; returns its table and its numbers."""
+    """Chooses a learning rate; returns the Markdown table and the numbers."""
     grid = config.grid
+
+    def accuracy(name, rate, seed, dev_percent=0.0):
+        optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
+        data = dataclasses.replace(config.data, dev_percent=dev_percent)
+        report = _train(config, folder / name, seed=seed, optimizer=optimizer, data=data)
+        return evaluation.main_figure(report)
+
     trials = {
-        rate: _accuracy(config, folder / f"dev-lr-{rate:g}", rate, config.seed, grid.dev_percent)
+        rate: accuracy(f"dev-lr-{rate:g}", rate, config.seed, grid.dev_percent)
         for rate in sorted(grid.learning_rates)
     }
     best = max(trials, key=lambda rate: trials[rate])
-    final = {
-        seed: _accuracy(config, folder / f"test-seed-{seed}", best, seed) for seed in grid.seeds
-    }
-    return _table(trials, best, final), {"dev": trials, "best": best, "test": final}
-
-
-def _accuracy(config, folder, rate, seed, dev_percent=0.0):
-    optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
-    data = dataclasses.replace(config.data, dev_percent=dev_percent)
-    report = _train(config, folder, seed=seed, optimizer=optimizer, data=data)
-    return evaluation.main_figure(report)
-
-
-def _table(trials, best, final):
-    """Formats the trials, then the final runs with their mean and deviation, as Markdown."""
+    final = {seed: accuracy(f"test-seed-{seed}", best, seed) for seed in grid.seeds}
     lines = ["| learning rate | accuracy on the development split |", "|--:|--:|"]
-    lines += [
-        f"| {rate:g}{' (chosen)' if rate == best else ''} | {100 * accuracy:.2f} % |"
-        for rate, accuracy in trials.items()
-    ]
+    for rate, figure in trials.items():
+        chosen = " (chosen)" if rate == best else ""
+        lines.append(f"| {rate:g}{chosen} | {100 * figure:.2f} % |")
     lines += ["", f"| seed | accuracy on the test split, learning rate {best:g} |", "|--:|--:|"]
-    lines += [f"| {seed} | {100 * accuracy:.2f} % |" for seed, accuracy in final.items()]
-    percents = [100 * accuracy for accuracy in final.values()]
+    lines += [f"| {seed} | {100 * figure:.2f} % |" for seed, figure in final.items()]
+    percents = [100 * figure for figure in final.values()]
     spread = f" ± {statistics.stdev(percents):.2f}" if len(percents) > 1 else ""
     lines += [f"| mean{' ± std' if spread else ''} | {statistics.mean(percents):.2f}{spread} % |"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", {"dev": trials, "best": best, "test": final}
 
 
 def cross_validate(config: Config) -> str:

@@ -186,9 +186,11 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         report = few_shot[0].gain(run_model.initial_model(config, *described), model)
     else:
         report = {}
-    judges = config.learns_labels and feed.dev is feed.test
-    if judges and (chose := _chosen(config, model.task)):
-        report["images_chose"] = " and ".join(chose)
+    if config.learns_labels and feed.dev is feed.test:  # chosen on the images of the report
+        chose = {"weights": config.patience, "temperature": model.task.temperature}
+        chose["thresholds"] = model.task.thresholds
+        if chosen := [name for name, value in chose.items() if value is not None]:
+            report["images_chose"] = " and ".join(chosen)
     write_text(run.folder / "report.json", json.dumps(report, indent=1))
     print(evaluation.headline(report))
     if unreadable.names:
@@ -197,13 +199,6 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     commands = [command_line.spelled(f"vit-keras {name} {rest}") for name in ("evaluate", "export")]
     print(f"next: {' ; '.join(commands)}")
     return report
-
-
-def _chosen(config, task):
-    """Says what was chosen on the images that a run is judged on."""
-    chose = {"weights": config.patience, "temperature": task.temperature}
-    chose["thresholds"] = task.thresholds
-    return [name for name, value in chose.items() if value is not None]
 
 
 def _save(model, run):
@@ -259,30 +254,32 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
         ),
         test_features.held_out(batch=config.batch_eval, **feed.targets),
     )
-    _put_back(head, model)
+    for layer in head.layers:
+        if layer.weights:
+            model.get_layer(layer.name).set_weights(layer.get_weights())
+    for variable, trained in zip(model.optimizer.variables, head.optimizer.variables):
+        variable.assign(trained)
     return rows
 
 
 def _features(backbone, feed, run):
     """Returns the features of both splits, computed now unless the run's folder has them."""
-    folder = run.folder / FEATURES
-    source = {"weights": _digest(backbone), "data": sha256(run.folder / "dataset.json")}
+    folder, digest = run.folder / FEATURES, hashlib.sha256()
+    for variable in backbone.weights:
+        digest.update(variable.path.encode())
+        digest.update(keras.ops.convert_to_numpy(variable.value).tobytes())
+    source = {"weights": digest.hexdigest(), "data": sha256(run.folder / "dataset.json")}
     recover(run.folder)
     if not folder.exists():
         _compute(folder, source, backbone, feed)
     remedy = f"Delete {str(folder)!r}; the same command computes the features again"
     recorded = read_json(folder / "meta.json", dict[str, str], remedy)
-    changed = sorted({name for name, _ in recorded.items() ^ (source | _checksums(folder)).items()})
-    if {"weights", "data"} & {*changed}:
-        raise ValueError(
-            f"The features in {str(folder)!r} belong to other {' and other '.join(changed)}: "
-            "`model.weights` has changed since the run began. Restore it, or give another --workdir"
-        )
-    if changed:
-        raise ValueError(
-            f"The features in {str(folder)!r} are damaged: the checksum of {', '.join(changed)} "
-            f"differs. {remedy}"
-        )
+    if changed := sorted({name for name, _ in recorded.items() ^ _checksums(folder, source)}):
+        fault = f"are damaged: the checksum of {', '.join(changed)} differs"
+        if {*source} & {*changed}:
+            fault = "belong to other weights: `model.weights` has changed since the run began"
+            remedy = "Restore it, or give another --workdir"
+        raise ValueError(f"The features in {str(folder)!r} {fault}. {remedy}")
     return [data.StoredFeatures(folder / split) for split in SPLITS]
 
 
@@ -290,35 +287,18 @@ def _compute(folder, source, backbone, feed):
     splits, began = dict(zip(SPLITS, (feed.train, feed.dev))), time.perf_counter()
     with replacing_folder(folder) as new:
         for name, split in splits.items():
-            (new / name).mkdir()
+            (place := new / name).mkdir()
             batches = data.eval_batches(split, **feed.eval_options)
-            data.StoredFeatures.write(
-                new / name, backbone.predict_on_batch, batches, count=len(split)
-            )
-        (new / "meta.json").write_text(json.dumps(source | _checksums(new), indent=1))
+            predict = backbone.predict_on_batch
+            data.StoredFeatures.write(place, predict, batches, count=len(split))
+        (new / "meta.json").write_text(json.dumps(dict(_checksums(new, source)), indent=1))
     size = sum(file.stat().st_size for file in folder.glob("*/*.npy")) / 1e6
     pictures, seconds = sum(map(len, splits.values())), time.perf_counter() - began
     print(f"{folder}: features of {pictures:,} pictures, {size:.1f} MB, in {seconds:.1f} s")
 
 
-def _checksums(folder):
+def _checksums(folder, source):
+    """Returns the names and hashes of what features are computed from and of their files."""
     files = sorted(folder.glob("*/*.npy"))
-    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
-
-
-def _digest(model):
-    """Returns a SHA-256 of all weights and their names."""
-    digest = hashlib.sha256()
-    for variable in model.weights:
-        digest.update(variable.path.encode())
-        digest.update(keras.ops.convert_to_numpy(variable.value).tobytes())
-    return digest.hexdigest()
-
-
-def _put_back(head, model):
-    """Copies the trained weights and the optimizer's state to the whole model."""
-    for layer in head.layers:
-        if layer.weights:
-            model.get_layer(layer.name).set_weights(layer.get_weights())
-    for variable, trained in zip(model.optimizer.variables, head.optimizer.variables):
-        variable.assign(trained)
+    hashes = {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+    return (source | hashes).items()

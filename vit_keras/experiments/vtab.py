@@ -70,7 +70,12 @@ def fine_tune_tasks(
     }
     configs = [task_config(name, setting, out / name, **sources) for name in tasks or TASKS]
     with claimed(out, "VTAB-1k", "Wait until it ends, or give another --out"):
-        _check_same(out / "settings.json", json.dumps({"setting": setting, **sources}, indent=1))
+        settings = json.dumps({"setting": setting, **sources}, indent=1)
+        if (file := out / "settings.json").exists() and file.read_text() != settings:
+            raise ValueError(
+                f"{str(file)!r} belongs to another setting or checkpoint. Give another --out"
+            )
+        write_text(file, settings)
         for name, config in zip(tasks or TASKS, configs):
             try:
                 accuracies[name] = _accuracy(config)
@@ -88,14 +93,6 @@ def fine_tune_tasks(
             "Run the same command again to continue with them"
         )
     return accuracies
-
-
-def _check_same(file, settings):
-    if file.exists() and file.read_text() != settings:
-        raise ValueError(
-            f"{str(file)!r} belongs to another setting or checkpoint. Give another --out"
-        )
-    write_text(file, settings)
 
 
 def task_config(

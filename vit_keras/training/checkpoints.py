@@ -296,7 +296,8 @@ def load(
             if GENERATOR in state:
                 set_generator_state(state[GENERATOR])
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"The checkpoint {path} cannot be read ({error}). {remedy}") from error
+        reason = f"The checkpoint {str(path)!r} cannot be read ({error})"
+        raise ValueError(f"{reason}. {remedy}") from error
     return meta["step"]
 
 

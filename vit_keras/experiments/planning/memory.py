@@ -266,11 +266,13 @@ def _state(model, config, devices) -> Memory:
     """Computes the memory between updates, and that of the batch."""
     images, optimizer = images_at_a_time(config, devices), config.optimizer
     replicas = devices if config.shard_state else 1
+    moments = {"float32": 1, "bfloat16": 0.5}[optimizer.momentum_dtype]  # for each weight
+    moments = 2 if optimizer.name == "adamw" else moments
     trained = sum(_bytes(variable, replicas) for variable in model.trainable_variables)
     pixels = math.prod(model.input_shape[1:]) + math.prod(model.output_shape[1:])
     return Memory(
         weights=sum(_bytes(variable, replicas) for variable in model.variables),
-        moments=_moments(optimizer) * trained,
+        moments=moments * trained,
         average=trained if optimizer.ema_decay is not None else 0,
         sums=trained if optimizer.accumulation_steps > 1 else 0,
         batch=images * pixels * FLOAT32,
@@ -310,13 +312,6 @@ def _bytes(variable, replicas=1):
     size = FLOAT32 * math.prod(variable.shape)
     split = replicas > 1 and axis_to_split(tuple(variable.shape), replicas) is not None
     return size / replicas if split else size
-
-
-def _moments(optimizer):
-    """Returns the bytes of moments per byte of a trained weight."""
-    if optimizer.name == "adamw":
-        return 2
-    return 0.5 if optimizer.momentum_dtype == "bfloat16" else 1
 
 
 def _copies(model, config, replicas, itemsize):

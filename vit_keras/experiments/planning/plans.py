@@ -24,7 +24,7 @@ from vit_keras.inspection import abstract_model, flops
 from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
-from vit_keras.support.checks import check_choice, check_defaults
+from vit_keras.support.checks import Rule, check_choice, check_defaults, check_rules
 
 GIB, GB, TERA = 2**30, 10**9, 10**12
 NVIDIA = "https://www.nvidia.com/en-us/data-center"
@@ -146,11 +146,7 @@ class Communication:
         Each of n devices sends (n - 1) / n of an array to reduce-scatter or to all-gather it. An
         all-reduce takes both.
         """
-        return (devices - 1) / devices * self._passed
-
-    @property
-    def _passed(self):
-        return 2 * self.summed + self.scattered + self.gathered
+        return (devices - 1) / devices * (2 * self.summed + self.scattered + self.gathered)
 
     def seconds(self, devices: int, device: Device) -> float:
         """Returns the time of rings in the groups of fast links, then over the network.
@@ -363,29 +359,27 @@ def _planned_model(config, num_classes):
 
 
 def _check(config, device, devices, utilization):
-    if config.task in WITH_HEAD and device.flops is None:
-        raise ValueError(
-            "A plan for a processor needs a head of one layer. Received: a run with "
-            f"task {config.task}. Measure one update of this run instead"
-        )
-    if devices > 1 and device.flops is None:
-        raise ValueError(f"A plan for a processor is for one device. Received: devices={devices}")
-    if not 0 < utilization <= 1:
-        raise ValueError(
-            "`utilization`, a fraction of the peak rate, must be above 0 and at most 1. "
-            f"Received: utilization={utilization}"
-        )
-    if config.distribution == "model_parallel":
-        raise ValueError(
-            "A plan is for `distribution` data_parallel or multi_worker, with or without "
-            "`shard_state`. Received: distribution=model_parallel"
-        )
-    where = "a plan, which is for runs that train all weights of a new model on labels"
-    check_defaults(config, PLAIN, where)
+    """Refuses runs that there are no rules for. A processor has one device, and a plain head."""
+    on_processor = device.flops is None
+    check_defaults(config, PLAIN, "a plan of a new model, all of whose weights learn labels")
+    rules: list[Rule] = [
+        ("distribution", lambda name: name != "model_parallel", "data_parallel for a plan"),
+        (
+            "task",
+            lambda task: not (on_processor and task in WITH_HEAD),
+            "classes, labels or numbers for a plan of a processor",
+        ),
+    ]
+    check_rules(config, None, rules)
     if not config.model.is_complete:
         raise ValueError(
             "A plan needs the model's sizes, and reads no weights. Received: model.weights="
             f"{config.model.weights!r}. Give `model.variant` and `model.image_size` instead"
+        )
+    if not 0 < utilization <= 1 or (on_processor and devices > 1):
+        raise ValueError(
+            "A plan needs a `utilization` above 0 and at most 1, and one device if it is a "
+            f"processor. Received: utilization={utilization}, devices={devices}"
         )
 
 
