@@ -23,7 +23,6 @@ from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
 from vit_keras.training.optimizers import use_average
-from vit_keras.training.records import RESTORE
 from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -72,11 +71,11 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
     if not record.exists() and not any(folder.glob("checkpoints/step_*")):
         written = with_checksums({"teacher": config.teacher, "sha256": now})
         return write_text(record, json.dumps(written, indent=1))
-    then = read_json(record, Record, RESTORE)["sha256"]
+    then = read_json(record, Record, runs.RESTORE)["sha256"]
     if changed := sorted({name for name, _ in then.items() ^ now.items()}):
         raise ValueError(
             f"The teacher {config.teacher!r} has changed since the run in {str(folder)!r} began "
-            f"({', '.join(changed)}). {RESTORE}"
+            f"({', '.join(changed)}). {runs.RESTORE}"
         )
 
 

@@ -23,6 +23,8 @@ from vit_keras.support.machine import Environment, describe_environment, read_en
 from vit_keras.weights import local_path, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # if another process uses a folder
+RESTORE = "Restore it, or begin another run with another --workdir"
+_measure = functools.cache(backends.measure)  # once in a process, so that its runs compute alike
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
 
 
@@ -99,7 +101,7 @@ def open_run(config: Config) -> Run:
         _check_same(folder, recorded, config)
         choices = Run(folder, config).kernels
     else:
-        choices = _measured_kernels() if config.kernels == "measured" else {}
+        choices = _measure() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**describe_environment(), "kernels": choices}
     write_text(folder / "environment.json", json.dumps(with_checksums(environment), indent=2))
@@ -109,8 +111,6 @@ def open_run(config: Config) -> Run:
 
 def _check_folder(folder):
     """Raises ValueError unless the folder is new, empty or a run's."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
     if not folder.exists() or (folder / "config.yaml").exists():
         return
     names = {file.name for file in folder.iterdir() if not file.name.startswith(PARTIAL)}
@@ -121,23 +121,16 @@ def _check_folder(folder):
         )
 
 
-@functools.cache
-def _measured_kernels():
-    """Returns the faster kernels, measured once per process so that all its runs compute alike."""
-    return backends.measure()
-
-
 def recorded_config(folder: pathlib.Path) -> Config | None:
     """Returns the configuration of the run in `folder`, if any; raises ValueError if damaged."""
-    file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
-    if not file.exists():
+    if not (file := folder / "config.yaml").exists():
         return None
     try:
         if "dataset" not in read_yaml(file):  # every run's file has it
             raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
         return read_config(file)
     except ValueError as error:
-        raise UsageError(f"{error}. {remedy}") from error
+        raise UsageError(f"{error}. {RESTORE}") from error
 
 
 def find_run(folder: str | os.PathLike) -> Run:

@@ -122,17 +122,21 @@ def train(
 
 
 def _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks):
-    start = _restore(model, run, topology)
+    config = run.config
+    start = checkpoints.restore(model, run.checkpoints, topology)
+    topology.prepare(model)
+    if config.on_nan == "rollback" and start == 0:  # the checkpoint to go back to
+        checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
     recorder = callbacks.Recorder(run, start, topology)
-    due = _evaluation_is_due(run.config, start, recorder.rows)
-    stopped = records.out_of_patience(recorder.rows, run.config.patience)
-    if (stopped or start >= run.config.total_steps) and not due:
+    ended = start >= config.total_steps or records.out_of_patience(recorder.rows, config.patience)
+    due = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
+    due = due and (not recorder.rows or recorder.rows[-1]["step"] != start)  # it was stopped then
+    if ended and not due:
         return recorder.rows
-    progress = callbacks.Progress(recorder)
-    images = None if start or run.config.cache_features else _images(next(iter(batches(0))))
-    shown = []
+    progress, shown = callbacks.Progress(recorder), []
     if topology.is_chief:
-        shown = [progress, *_boards(recorder, validation, images)]
+        first = None if start or config.cache_features else next(iter(batches(0)))
+        shown = [progress, *_boards(recorder, validation, first)]
     signals, thread = callbacks.StopSignals(), checkpoints.CheckpointWriter(topology)
     with signals.collected(), contextlib.closing(progress), thread as writer:
         loss_check = callbacks.StopOnNonFinite(run, start)
@@ -147,33 +151,16 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             callbacks.StateSaver(recorder, loss_check, signals, writer),
         ]
         batches_from = lambda number: topology.batches(batches(number))
-        if _needs_all_outputs(model, run.config):
-            first = EvaluateLabels(model, run.config, validation, topology, watching)
-            watching, validation = [first, *watching], None
+        plain = config.learns_labels and not config.distill.is_active
+        if plain and task_of(model).kind in OF_ALL_OUTPUTS:  # not a sum over batches
+            labels = EvaluateLabels(model, config, validation, topology, watching)
+            watching, validation = [labels, *watching], None
         else:
             validation = topology.batches(validation)
         if due:
-            _evaluate(model, (start - 1) // run.config.eval_every, watching, validation)
+            _evaluate(model, (start - 1) // config.eval_every, watching, validation)
         _fit(model, run, recorder, watching, batches_from, validation)
     return recorder.rows
-
-
-def _needs_all_outputs(model, config):
-    """Whether the figure for held-out images is not a sum over batches."""
-    is_plain = config.learns_labels and not config.distill.is_active
-    return is_plain and task_of(model).kind in OF_ALL_OUTPUTS
-
-
-def _images(batch):
-    """The images of a batch `(B, H, W, C)`, or the first view of each."""
-    images = keras.tree.flatten(batch)[0]
-    return images if len(images.shape) == 4 else images[:, 0]
-
-
-def _evaluation_is_due(config, step, rows):
-    """Whether the run was stopped during the evaluation after this update."""
-    ends_epoch = step % config.eval_every == 0 or step == config.total_steps
-    return step > 0 and ends_epoch and (not rows or rows[-1]["step"] != step)
 
 
 def _evaluate(model, epoch, watching, validation):
@@ -187,15 +174,6 @@ def _evaluate(model, epoch, watching, validation):
         logs |= {f"val_{name}": value for name, value in held_out.items()}
     watching.on_epoch_end(epoch, logs)
     watching.on_train_end(logs)
-
-
-def _restore(model, run, topology) -> int:
-    """Restores the newest checkpoint, and writes one if `on_nan` may need it; returns the step."""
-    start = checkpoints.restore(model, run.checkpoints, topology)
-    topology.prepare(model)
-    if run.config.on_nan == "rollback" and checkpoints.newest(run.checkpoints) is None:
-        checkpoints.save(model, run.checkpoints, 0, run.config.keep_checkpoints)
-    return start
 
 
 def _fit(model, run, recorder, watching, batches_from, validation):
@@ -244,7 +222,7 @@ PICTURES = 8
 PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
 
 
-def _boards(recorder, validation, images):
+def _boards(recorder, validation, batch):
     """Yields the callbacks of TensorBoard and of the run's `tracker`, if any.
 
     If the package `tensorboard` is missing, a message says so; only `watch_every` requires it.
@@ -257,7 +235,7 @@ def _boards(recorder, validation, images):
             raise
         print(error, file=sys.stderr)
     else:
-        yield TensorBoard(recorder, validation, images)
+        yield TensorBoard(recorder, validation, batch)
     if config.tracker != "none":
         yield TRACKERS[config.tracker](recorder.run)
 
@@ -271,14 +249,15 @@ class TensorBoard(keras.callbacks.Callback):
     Args:
         recorder: The callback that records the rows; it must run earlier in the list.
         validation: The held-out batches.
-        images: Training images `(B, H, W, C)` to show once, at the beginning of a run.
+        batch: Training data, whose images `(B, H, W, C)`, or the first view of each, are shown
+            once, at the beginning of a run.
     """
 
-    def __init__(self, recorder: callbacks.Recorder, validation, images=None):
+    def __init__(self, recorder: callbacks.Recorder, validation, batch=None):
         super().__init__()
         self.folder, self.recorder = recorder.run.folder / "tensorboard", recorder
         self.watch_every = recorder.run.config.watch_every
-        self.validation, self.images = validation, images
+        self.validation, self.batch = validation, batch
         self.files: dict[str, EventFile] = {}
 
     def on_train_begin(self, logs=None):
@@ -287,10 +266,11 @@ class TensorBoard(keras.callbacks.Callback):
         if self.watch_every and not hasattr(self, "maps"):
             self.maps = attention_maps(self.model)
             self.pictures = np.array(next(iter(self.validation))[0][:PICTURES])
-        if self.images is not None:
-            images = to_unit(self.images[:PICTURES])
+        if self.batch is not None:
+            images = keras.tree.flatten(self.batch)[0][:PICTURES]
+            images = to_unit(images if len(images.shape) == 4 else images[:, 0])
             self.files["train"].write_images(self.recorder.step, "augmented", images)
-            self.images = None
+            self.batch = None
 
     def on_epoch_end(self, epoch, logs=None):
         row = dict(self.recorder.rows[-1])

@@ -7,11 +7,11 @@ import math
 import pathlib
 import typing
 
+from vit_keras.runs import RESTORE
 from vit_keras.support.checks import read_json
 from vit_keras.support.files import write_text
 from vit_keras.support.tasks import KINDS
 
-RESTORE = "Restore it, or begin another run with another --workdir"
 BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
 
 

@@ -264,7 +264,14 @@ def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
 
 def _state(model, config, devices) -> Memory:
     """Computes the memory between updates, and that of the batch."""
-    images, optimizer = images_at_a_time(config, devices), config.optimizer
+    optimizer = config.optimizer
+    images, rest = divmod(config.batch, devices * optimizer.accumulation_steps)
+    if rest:
+        raise ValueError(
+            "`batch` must be a multiple of the devices times `optimizer.accumulation_steps`. "
+            f"Received: batch={config.batch}, devices={devices}, "
+            f"accumulation_steps={optimizer.accumulation_steps}"
+        )
     replicas = devices if config.shard_state else 1
     moments = {"float32": 1, "bfloat16": 0.5}[optimizer.momentum_dtype]  # for each weight
     moments = 2 if optimizer.name == "adamw" else moments
@@ -278,21 +285,6 @@ def _state(model, config, devices) -> Memory:
         batch=images * pixels * FLOAT32,
         images=images,
     )
-
-
-def images_at_a_time(config: Config, devices: int) -> int:
-    """Returns the number of images that each device computes at a time.
-
-    Raises:
-        ValueError: The devices and `accumulation_steps` do not divide the batch.
-    """
-    steps = config.optimizer.accumulation_steps
-    if devices < 1 or config.batch % (devices * steps):
-        raise ValueError(
-            "`batch` must be a multiple of the devices times `optimizer.accumulation_steps`. "
-            f"Received: batch={config.batch}, devices={devices}, accumulation_steps={steps}"
-        )
-    return config.batch // (devices * steps)
 
 
 def split_bytes(holder: keras.Model | keras.layers.Layer, replicas: int) -> float:

@@ -40,8 +40,14 @@ def find_cluster() -> Cluster | None:
     Raises:
         ValueError: If some of these variables are missing, or if a value is invalid.
     """
-    read_own = {"tensorflow": _from_tf_config, "jax": _from_keras}.get(keras.backend.backend())
-    cluster = (read_own and read_own()) or _from_torchrun()
+    backend, cluster = keras.backend.backend(), None
+    if backend == "tensorflow":
+        cluster = _from_tf_config()
+    elif backend == "jax":
+        names = ("PROCESS_ID", "NUM_PROCESSES", "JOB_ADDRESSES")
+        if values := _read("KERAS_DISTRIBUTION_", *names):
+            cluster = Cluster(int(values[0]), int(values[1]), (values[2].split(",")[0],))
+    cluster = cluster or _from_torchrun(backend)
     return cluster if cluster and cluster.count > 1 else None
 
 
@@ -59,20 +65,11 @@ def _from_tf_config():
     return Cluster(task["index"], len(workers), tuple(workers))
 
 
-def _from_keras():
-    values = _read("KERAS_DISTRIBUTION_", "PROCESS_ID", "NUM_PROCESSES", "JOB_ADDRESSES")
-    if not values:
-        return None
-    index, count, addresses = values
-    return Cluster(int(index), int(count), (addresses.split(",")[0],))
-
-
-def _from_torchrun():
+def _from_torchrun(backend):
     values = _read("", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not values:
         return None
-    index, count, port = map(int, (values[0], values[1], values[3]))
-    host, backend = values[2], keras.backend.backend()
+    index, count, port, host = int(values[0]), int(values[1]), int(values[3]), values[2]
     # torchrun itself listens on MASTER_PORT, where only torch joins it.
     if backend == "torch":
         return Cluster(index, count)
