@@ -12,7 +12,7 @@ from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
 from vit_keras.training import distribution
 from vit_keras.training.distribution import Topology, find_cluster
-from vit_keras.training.distribution.on_torch import TorchTopology
+from vit_keras.training.distribution.on_torch import DistributedTopology
 from vit_keras.training.loop import compile_model
 
 BACKEND = keras.backend.backend()
@@ -92,18 +92,18 @@ REFUSED = {
         ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
         ({}, "data_parallel", OPTIMIZER, "`optimizer.accumulation_steps` must be 1 .*Received"),
         ({}, "data_parallel", HALF, "must be float32 or mixed_bfloat16.*ceived: mixed_float16"),
-        ({}, "data_parallel", DINO, "dino needs the teacher's outputs for the whole batch"),
+        ({}, "data_parallel", DINO, "dino, which needs the teacher's outputs for the whole"),
         ({}, "data_parallel", SHARDS, "`shard_state` must be false with tensorflow.*Use KERAS_BA"),
     ],
     "jax": [
         ({}, "model_parallel", {}, "not match the number of devices. Received: shape=.0, 2."),
-        ({}, "none", SHARDS, "needs a `distribution` other.*Received: True and none"),
+        ({}, "none", SHARDS, "`shard_state` must be false with `distribution` none"),
         ({}, "data_parallel", SHARDS, "data_parallel needs several devices. Received: 1 device"),
     ],
     "torch": [
         ({}, "data_parallel", {}, "one process for each GPU with torchrun, with multi_worker"),
         (TORCHRUN, "multi_worker", HALF, "must be float32 or mixed_bfloat16.*ed: mixed_float16"),
-        (TORCHRUN, "multi_worker", DINO, "dino needs the teacher's .*KERAS_BACKEND=jax"),
+        (TORCHRUN, "multi_worker", DINO, "needs the teacher's .*KERAS_BACKEND=jax"),
         (TORCHRUN, "multi_worker", SHARDS, "`shard_state` must be false with torch.*Use KERAS_B"),
     ],
 }
@@ -134,7 +134,7 @@ def test_each_process_drops_other_units():
     for rank in (0, 1, 2):
         for i, state in enumerate(states):
             state.assign([100 + i, 7])
-        topology = object.__new__(TorchTopology)
+        topology = object.__new__(DistributedTopology)
         topology.process_index = rank
         topology.prepare(model)
         found += [to_numpy(state.value).tolist() for state in states]

@@ -5,7 +5,6 @@ import io
 import json
 import math
 import pathlib
-import typing
 
 from vit_keras.runs import RESTORE
 from vit_keras.support.checks import read_json
@@ -13,12 +12,6 @@ from vit_keras.support.files import write_text
 from vit_keras.support.tasks import KINDS
 
 BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
-
-
-class Row(typing.TypedDict):
-    """The required content of a row of `metrics.json`."""
-
-    step: int
 
 
 def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
@@ -31,7 +24,10 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
     Raises:
         ValueError: If `metrics.json` is damaged, or if rows are missing.
     """
-    return _read(folder / "metrics.json", list[Row], least, RESTORE)
+    rows = _read(path := folder / "metrics.json", list[dict[str, float]], least, RESTORE)
+    if any("step" not in row for row in rows):
+        raise ValueError(f"{str(path)!r} is damaged (each row must have a step). {RESTORE}")
+    return rows
 
 
 def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]:

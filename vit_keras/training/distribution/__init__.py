@@ -8,12 +8,13 @@ Example:
 
 import contextlib
 import functools
-import pkgutil
+import importlib
+from typing import Any
 
 import keras
 
 from vit_keras.support.checks import Rule, check_defaults, check_rules
-from vit_keras.training.distribution.topology import (
+from vit_keras.training.distribution.topology import (  # noqa: F401
     ALONE,
     Cluster,
     Topology,
@@ -21,50 +22,29 @@ from vit_keras.training.distribution.topology import (
     read_variable,
 )
 
-__all__ = [
-    "ALONE",
-    "Cluster",
-    "Topology",
-    "find_cluster",
-    "open",
-    "read_variable",
-    "reduce_gradients",
-]
-
-ENGINES = {
-    "jax": f"{__name__}.on_jax:JaxTopology",
-    "tensorflow": f"{__name__}.on_tensorflow:TensorFlowTopology",
-    "torch": f"{__name__}.on_torch:TorchTopology",
-}
-REDUCTIONS = {
-    "tensorflow": f"{__name__}.on_tensorflow:sum_over_replicas",
-    "torch": f"{__name__}.on_torch:mean_over_processes",
-}
-_resolved = functools.cache(pkgutil.resolve_name)  # an optimizer asks at every update
 UNSUPPORTED = {  # (backend, distribution): what to do instead
     ("torch", "data_parallel"): "Start one process for each GPU with torchrun, with multi_worker",
     ("torch", "model_parallel"): "Use KERAS_BACKEND=jax",
     ("tensorflow", "model_parallel"): "Use KERAS_BACKEND=jax",
 }
-SPLIT: Rule = (
-    ("shard_state", "distribution"),
-    lambda split, distribution: not split or distribution != "none",
-    "splitting the state needs a `distribution` other than none",
-)
+WHERE = "with a `distribution` on this backend. KERAS_BACKEND=jax allows it"
 IN_PARTS: tuple[Rule, ...] = (  # on backends whose devices or processes compute their own losses
     (
         "pretext.objective",
         lambda objective: objective != "dino",
-        "none, masked_patch or mae with a `distribution` on this backend, since dino needs the "
-        "teacher's outputs for the whole batch. KERAS_BACKEND=jax allows it",
+        f"other than dino, which needs the teacher's outputs for the whole batch, {WHERE}",
     ),
     (
         "model.dtype",
         lambda dtype: dtype != "mixed_float16",
-        "float32 or mixed_bfloat16 with a `distribution` on this backend, where each copy of the "
-        "model would skip different updates. KERAS_BACKEND=jax allows it",
+        f"float32 or mixed_bfloat16, since each copy would skip different updates, {WHERE}",
     ),
 )
+
+
+@functools.cache  # an optimizer asks at every update
+def _of_backend() -> Any:
+    return importlib.import_module(f"{__name__}.on_{keras.backend.backend()}")
 
 
 @contextlib.contextmanager
@@ -83,7 +63,7 @@ def open(config):
     if mode == "none":
         topology = Topology()
     else:
-        topology = _resolved(ENGINES[keras.backend.backend()])(cluster, config, mode)
+        topology = _of_backend().DistributedTopology(cluster, config, mode)
     try:
         _check_devices(config, mode, topology)
         yield topology
@@ -101,8 +81,7 @@ def reduce_gradients(gradients: list) -> list:
     Optimizers call it before clipping. It changes nothing on one device or on JAX, whose program
     runs on the whole batch.
     """
-    reduction = REDUCTIONS.get(keras.backend.backend())
-    return _resolved(reduction)(gradients) if reduction else gradients
+    return _of_backend().reduce_gradients(gradients)
 
 
 def _mode(distribution, cluster):
@@ -127,7 +106,9 @@ def _check(config, mode, cluster):
     if backend != "jax":
         every = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
         excluded[every] = ("shard_state",)
-    if mode != "none":
+    if mode == "none":
+        excluded[where] = ("shard_state",)
+    else:
         excluded[f"{where}, whose processes each see only their own loss at first"] = ("on_nan",)
         if cluster:
             alone = f"{where}, whose first process cannot run the model alone"
@@ -137,7 +118,8 @@ def _check(config, mode, cluster):
             excluded[more] = ("optimizer.accumulation_steps", "steps_per_execution")
     for reason, names in excluded.items():
         check_defaults(config, names, reason)
-    check_rules(config, None, [SPLIT, *(IN_PARTS if backend != "jax" and mode != "none" else ())])
+    if backend != "jax" and mode != "none":
+        check_rules(config, None, IN_PARTS)
 
 
 def _check_devices(config, mode, topology):
@@ -155,14 +137,8 @@ def _check_devices(config, mode, topology):
 
 def _accelerators():
     """Counts the GPUs or TPUs that this process sees."""
-    backend = keras.backend.backend()
-    if backend == "torch":
+    if keras.backend.backend() == "torch":
         import torch
 
         return torch.cuda.device_count()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return len(tf.config.list_physical_devices("GPU"))
-    devices = keras.distribution.list_devices()
-    return len([device for device in devices if not device.startswith("cpu")])
+    return sum(not device.startswith("cpu") for device in keras.distribution.list_devices())

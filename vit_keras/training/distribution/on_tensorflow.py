@@ -7,7 +7,7 @@ from vit_keras.support import keras_internals
 from vit_keras.training.distribution.topology import Topology, fit_replicas
 
 
-class TensorFlowTopology(Topology):
+class DistributedTopology(Topology):
     """Copies of the model that `tf.distribute` keeps equal."""
 
     distributed = True
@@ -97,7 +97,7 @@ def devices() -> list[str]:
     return [device.name for device in logical("GPU") or logical("CPU")]
 
 
-def sum_over_replicas(gradients: list) -> list:
+def reduce_gradients(gradients: list) -> list:
     """Sums each gradient over the replicas; Keras has divided their losses by their number.
 
     Keras itself would sum after clipping, so each replica would clip by its own norm.

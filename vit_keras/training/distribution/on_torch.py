@@ -9,7 +9,7 @@ from vit_keras.support import keras_internals
 from vit_keras.training.distribution.topology import Topology, fit_replicas, read_variable
 
 
-class TorchTopology(Topology):
+class DistributedTopology(Topology):
     """One of several processes, each with its own device."""
 
     distributed = True
@@ -66,7 +66,7 @@ def _summed_logs(model, read_logs, logs):
     return summed
 
 
-def mean_over_processes(gradients: list) -> list:
+def reduce_gradients(gradients: list) -> list:
     """Averages each gradient over the processes; changes nothing if there is only one."""
     import torch
 
