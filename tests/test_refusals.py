@@ -171,7 +171,10 @@ RUNS = [
     ),
     *rows(
         Config,
-        ({"loss": "sigmoid", "label_smoothing": 0.1}, "and `loss`: the first must be 0 unless"),
+        (
+            {"loss": "sigmoid", "label_smoothing": 0.1},
+            "and `loss`: the first needs the sec",
+        ),
         ({"optimizer": OptimizerConfig(accumulation_steps=3)}, "must divide.* Received: 512 and 3"),
         ({"total_steps": 13, "steps_per_execution": 2}, "`total_steps` and .*second must divide"),
         ({"fewshot_every": -1}, "`fewshot_every` must be at least 0. Received: -1"),

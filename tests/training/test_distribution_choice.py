@@ -92,7 +92,7 @@ REFUSED = {
         ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
         ({}, "data_parallel", OPTIMIZER, "`optimizer.accumulation_steps` must be 1 .*Received"),
         ({}, "data_parallel", HALF, "must be float32 or mixed_bfloat16.*ceived: mixed_float16"),
-        ({}, "data_parallel", DINO, "dino, which needs the teacher's outputs for the whole"),
+        ({}, "data_parallel", DINO, "must be none, masked_patch or mae with a `distribution`"),
         ({}, "data_parallel", SHARDS, "`shard_state` must be false with tensorflow.*Use KERAS_BA"),
     ],
     "jax": [
@@ -103,7 +103,7 @@ REFUSED = {
     "torch": [
         ({}, "data_parallel", {}, "one process for each GPU with torchrun, with multi_worker"),
         (TORCHRUN, "multi_worker", HALF, "must be float32 or mixed_bfloat16.*ed: mixed_float16"),
-        (TORCHRUN, "multi_worker", DINO, "needs the teacher's .*KERAS_BACKEND=jax"),
+        (TORCHRUN, "multi_worker", DINO, "none, masked_patch or mae .*KERAS_BACKEND=jax"),
         (TORCHRUN, "multi_worker", SHARDS, "`shard_state` must be false with torch.*Use KERAS_B"),
     ],
 }

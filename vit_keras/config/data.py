@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Annotated, ClassVar, Literal
 
-from vit_keras.config.base import Count, Fraction, NotNegative, Percent, Range, Section
+from vit_keras.config.base import Count, Fraction, NotNegative, Percent, Range, Section, needs
 from vit_keras.support.checks import ONE_OF_TWO
 
 
@@ -134,14 +134,7 @@ class AugmentConfig(Section):
 
     SECTION: ClassVar = "augment"
     RULES: ClassVar = (
-        (
-            ("policy", "randaugment_layers"),
-            lambda policy, layers: policy == "none" or not layers,
-            ONE_OF_TWO[1],
-        ),
-        (
-            ("library", "mixup_alpha", "cutmix_alpha"),
-            lambda library, *alphas: library == "pillow" or not any(alphas),
-            "keras_cv would mix other images after a restart; give pillow, or neither alpha",
-        ),
+        needs("randaugment_layers", "policy", "none"),
+        needs("mixup_alpha", "library", "pillow"),  # KerasCV would mix others after a restart
+        needs("cutmix_alpha", "library", "pillow"),
     )

@@ -170,30 +170,15 @@ class PretextConfig(Section):
         if not self.is_active:
             return
         plain = (variants.Variant, variants.FamilyVariant)
-        check_rules(
-            model,
-            "model",
-            (
-                (
-                    "variant",
-                    lambda name: type(variants.get(name)) in plain,
-                    "a plain Vision Transformer with a pretext, such as B/16; hybrids and ResNets "
-                    "have no patches",
-                ),
-                (
-                    "classifier",
-                    lambda name: name != "distilled" and (name != "map" or self.is_dino),
-                    "token or gap with a pretext, which would not train the pool of map or the "
-                    "head of distilled",
-                ),
-                (
-                    "position_embedding",
-                    lambda name: name in ADDED or not self.is_dino,
-                    f"one of {', '.join(ADDED)}, since dino interpolates positions for its small "
-                    "views",
-                ),
-            ),
+        has_patches = lambda name: type(variants.get(name)) in plain
+        is_trained = lambda name: name != "distilled" and (name != "map" or self.is_dino)
+        is_added = lambda name: name in ADDED or not self.is_dino
+        rules = (
+            ("variant", has_patches, "a plain Vision Transformer with a pretext, such as B/16"),
+            ("classifier", is_trained, "token or gap with a pretext, which trains no other pool"),
+            ("position_embedding", is_added, f"one of {', '.join(ADDED)} with objective dino"),
         )
+        check_rules(model, "model", rules)
         (height, width), size = model.patch, both_sides(model.image_size)
         needs = {"at least two patches": size[0] // height * (size[1] // width) > 1}
         if self.is_dino:

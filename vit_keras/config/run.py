@@ -13,6 +13,7 @@ from vit_keras.config.base import (
     Section,
     Share,
     Size,
+    needs,
 )
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, LaterCount, LaterSize, LoraConfig, ModelConfig, fill
@@ -64,13 +65,7 @@ class OptimizerConfig(Section):
     freeze: tuple[str, ...] = ()
 
     SECTION: ClassVar = "optimizer"
-    RULES: ClassVar = (
-        (
-            ("warmup_steps", "warmup_fraction"),
-            lambda steps, fraction: not steps or fraction is None,
-            ONE_OF_TWO[1],
-        ),
-    )
+    RULES: ClassVar = (needs("warmup_steps", "warmup_fraction", None),)
 
     def warmup(self, total_steps: int) -> int:
         """Returns the number of warmup updates in a run of `total_steps` updates."""
@@ -146,11 +141,7 @@ RULES: tuple[Rule, ...] = (
     (("folds", "sweep"), *ONE_OF_TWO),
     (("batch", "optimizer.accumulation_steps"), *_DIVIDED),
     *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
-    (
-        ("label_smoothing", "loss"),
-        lambda smoothing, loss: not smoothing or loss in (None, "softmax"),
-        "the first must be 0 unless the second is softmax",
-    ),
+    needs("label_smoothing", "loss", None, "softmax"),
     (("calibrate", "data.dev_percent"), *NEEDS),
     (("lora.rank", "model.weights"), *NEEDS),
     (
@@ -169,11 +160,7 @@ RULES: tuple[Rule, ...] = (
         "probabilities of classes need task classes and loss softmax; for other tasks or losses, "
         "give distill.kind=features, and train the head in a second run",
     ),
-    (
-        ("cache_features", "balance"),
-        lambda cached, balance: not cached or balance != "sampling",
-        "features are read once in each epoch, so balance must be none or weights",
-    ),
+    needs("cache_features", "balance", "none", "weights"),  # an epoch reads features once
     (
         ("cache_features", "optimizer.freeze"),
         lambda cached, freeze: not cached or freeze,

@@ -398,14 +398,9 @@ def first_training_images(
     task = data.learned_task(dataset, train, config)
     model = initial_model(config, dataset.class_names, task)
     count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, since pairs are mixed
-    one_batch = dataclasses.replace(
-        config,
-        batch=count,
-        total_steps=1,
-        steps_per_execution=1,
-        optimizer=dataclasses.replace(config.optimizer, accumulation_steps=1),
-        pretext=PretextConfig(),
-    )
+    whole = dataclasses.replace(config.optimizer, accumulation_steps=1)
+    one: dict[str, Any] = {"batch": count, "total_steps": 1, "steps_per_execution": 1}
+    one_batch = dataclasses.replace(config, optimizer=whole, pretext=PretextConfig(), **one)
     images_of = (model.input_shape[1:3], model.preprocessing)
     feed = lambda run: data.Feed(dataset, run, *images_of, task=task)
     with dataset.unreadable.reading():

@@ -136,14 +136,8 @@ def cross_validate(config: Config) -> str:
 
 def _train_folds(config, folder):
     """Returns the table and the reports of the runs."""
-    reports = [
-        _train(
-            config,
-            folder / f"fold-{number}",
-            data=dataclasses.replace(config.data, fold=(number, config.folds)),
-        )
-        for number in range(config.folds)
-    ]
+    folds = [dataclasses.replace(config.data, fold=(i, config.folds)) for i in range(config.folds)]
+    reports = [_train(config, folder / f"fold-{i}", data=data) for i, data in enumerate(folds)]
     chooses = config.patience is not None and not config.data.dev_percent
     chosen = ", which chose the weights" if chooses else ""
     lines = [f"| fold | figures on the images of the fold{chosen} |", "|--:|---|"]

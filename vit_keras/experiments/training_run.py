@@ -146,16 +146,9 @@ def _few_shot(config, encoder, feed):
             "Few-shot evaluations need classes, so `fewshot_every` must be 0 for pictures without "
             f"labels. Received: fewshot_every={config.fewshot_every}, dataset={config.dataset!r}"
         )
-    return [
-        evaluation.FewShotCallback(
-            feed.train,
-            feed.held_out(),
-            feed.num_classes,
-            every=config.fewshot_every,
-            encoder=encoder,
-            **feed.eval_options,
-        )
-    ]
+    options = {"every": config.fewshot_every, "encoder": encoder, **feed.eval_options}
+    held_out = feed.held_out()
+    return [evaluation.FewShotCallback(feed.train, held_out, feed.num_classes, **options)]
 
 
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
@@ -242,18 +235,11 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
     train_features, test_features = _features(backbone, feed, run)
     config, accumulated = run.config, run.config.optimizer.accumulation_steps
     compile_frozen(head, config)
-    rows = train(
-        head,
-        run,
-        lambda start: train_features.training(
-            batch=config.batch // accumulated,
-            seed=config.seed,
-            start=start,
-            stop=config.total_steps * accumulated,
-            **feed.targets,
-        ),
-        test_features.held_out(batch=config.batch_eval, **feed.targets),
-    )
+    part, last = config.batch // accumulated, config.total_steps * accumulated
+    options = {"batch": part, "seed": config.seed, "stop": last, **feed.targets}
+    batches = lambda start: train_features.training(start=start, **options)
+    held_out = test_features.held_out(batch=config.batch_eval, **feed.targets)
+    rows = train(head, run, batches, held_out)
     for layer in head.layers:
         if layer.weights:
             model.get_layer(layer.name).set_weights(layer.get_weights())

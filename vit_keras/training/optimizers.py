@@ -282,26 +282,16 @@ class AdamW(UpdateRule):
         index, rate, decay = self._terms(variable, learning_rate)
         if decay:
             self.assign(variable, (1 - rate * decay) * variable)
-        adam_update(
-            variable,
-            ops.cast(gradient, variable.dtype),
-            self._momentums[index],
-            self._velocities[index],
-            ops.cast(self.iterations + 1, variable.dtype),
-            rate=rate,
-            **self._constants(),
-        )
+        gradient, update = (ops.cast(x, variable.dtype) for x in (gradient, self.iterations + 1))
+        m, v = self._momentums[index], self._velocities[index]
+        adam_update(variable, gradient, m, v, update, rate=rate, **self._constants())
 
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         moments = ([slot[i] for i in indices] for slot in (self._momentums, self._velocities))
         update = backends.lookup("adamw_update")
         assert update is not None  # it comes with "update_groups", which calls this method
-        update(
-            *(weights, gradients, *moments, self.iterations + 1),
-            rate=rate,
-            weight_decay=weight_decay,
-            **self._constants(),
-        )
+        options = {"rate": rate, "weight_decay": weight_decay, **self._constants()}
+        update(weights, gradients, *moments, self.iterations + 1, **options)
 
     def _constants(self):
         return {"betas": (self.beta_1, self.beta_2), "epsilon": self.epsilon}

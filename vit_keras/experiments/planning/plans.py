@@ -6,6 +6,7 @@ roofline model (Williams et al., 2009).
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 
@@ -66,36 +67,25 @@ class Device:
 # NVIDIA states the sum of both directions of NVLink, halved here; the network is each GPU's adapter
 # in its DGX. TPUs: the pod's all-reduce bandwidth divided by its chips; a chip of v3 has 2 cores.
 # Google states the network bandwidth only for v5e; v3 and v4 chips are assumed to have the same.
+# TFLOP/s, TFLOP/s of float32, bytes, GB/s of the memory and of links, a group, GB/s of the network.
+TABLE: tuple[tuple[Any, ...], ...] = (
+    ("a100", "NVIDIA A100 SXM 80 GB", 312, 156, 80 * GB, 2039, 300, 8, 25, f"{NVIDIA}/a100"),
+    ("h100", "NVIDIA H100 SXM 80 GB", 989.4, 494.7, 80 * GB, 3350, 450, 8, 50, f"{NVIDIA}/h100"),
+    ("h200", "NVIDIA H200 SXM", 989.4, 494.7, 141 * GB, 4800, 450, 8, 50, f"{NVIDIA}/h200"),
+    ("tpu_v3", "a core of TPU v3", 61.5, 61.5, 16 * GIB, 450, 166, 2048, 1.5625, f"{TPU}/v3"),
+    ("tpu_v4", "a chip of TPU v4", 275, 275, 32 * GIB, 1200, 268, 4096, 3.125, f"{TPU}/v4"),
+    ("tpu_v5e", "a chip of TPU v5e", 197, 197, 16 * GB, 819, 200, 256, 3.125, f"{TPU}/v5e"),
+)
 DEVICES = {
-    "a100": Device(
-        *("NVIDIA A100 SXM 80 GB", 312 * TERA, 156 * TERA, 80 * GB, 2039 * GB, 300 * GB, 8),
-        *(25 * GB, f"{NVIDIA}/a100"),
-    ),
-    "h100": Device(
-        *("NVIDIA H100 SXM 80 GB", 989.4 * TERA, 494.7 * TERA, 80 * GB, 3350 * GB, 450 * GB, 8),
-        *(50 * GB, f"{NVIDIA}/h100"),
-    ),
-    "h200": Device(
-        *("NVIDIA H200 SXM", 989.4 * TERA, 494.7 * TERA, 141 * GB, 4800 * GB, 450 * GB, 8),
-        *(50 * GB, f"{NVIDIA}/h200"),
-    ),
-    "tpu_v3": Device(
-        *("a core of TPU v3", 61.5 * TERA, 61.5 * TERA, 16 * GIB, 450 * GB, 166 * GB, 2048),
-        *(1.5625 * GB, f"{TPU}/v3"),
-    ),
-    "tpu_v4": Device(
-        *("a chip of TPU v4", 275 * TERA, 275 * TERA, 32 * GIB, 1200 * GB, 268 * GB, 4096),
-        *(3.125 * GB, f"{TPU}/v4"),
-    ),
-    "tpu_v5e": Device(
-        *("a chip of TPU v5e", 197 * TERA, 197 * TERA, 16 * GB, 819 * GB, 200 * GB, 256),
-        *(3.125 * GB, f"{TPU}/v5e"),
-    ),
-    "cpu": Device(
-        *("this processor by JAX", None, None, math.inf, math.inf, math.inf, 1, math.inf),
-        "XLA's analysis of the compiled step",
-    ),
+    key: Device(
+        name, flops * TERA, f32 * TERA, memory, speed * GB, link * GB, group, network * GB, source
+    )
+    for key, name, flops, f32, memory, speed, link, group, network, source in TABLE
 }
+COMPILED = "XLA's analysis of the compiled step"
+DEVICES["cpu"] = Device(
+    "this processor by JAX", None, None, math.inf, math.inf, math.inf, 1, math.inf, COMPILED
+)
 
 
 def find_device(name: str) -> Device:
@@ -362,13 +352,10 @@ def _check(config, device, devices, utilization):
     """Refuses runs that there are no rules for. A processor has one device, and a plain head."""
     on_processor = device.flops is None
     check_defaults(config, PLAIN, "a plan of a new model, all of whose weights learn labels")
+    is_plain = lambda task: not (on_processor and task in WITH_HEAD)
     rules: list[Rule] = [
         ("distribution", lambda name: name != "model_parallel", "data_parallel for a plan"),
-        (
-            "task",
-            lambda task: not (on_processor and task in WITH_HEAD),
-            "classes, labels or numbers for a plan of a processor",
-        ),
+        ("task", is_plain, "classes, labels or numbers for a plan of a processor"),
     ]
     check_rules(config, None, rules)
     if not config.model.is_complete:
