@@ -1,6 +1,5 @@
 """A run's configuration from YAML and the command line."""
 
-import dataclasses
 import shlex
 
 import pytest
@@ -11,11 +10,13 @@ from vit_keras.config import (
     ModelConfig,
     UsageError,
     dump_config,
+    explain_field,
     explain_fields,
     find_recipe,
     parse_config,
     read_config,
 )
+from vit_keras.config.parsing import FIELDS
 from vit_keras.models import from_model_config
 
 pytestmark = pytest.mark.once
@@ -50,36 +51,25 @@ def test_arguments_stand_over_the_file_and_the_file_over_defaults(parse, tmp_pat
 
 def test_every_field_is_explained():
     text = explain_fields()
-    pending = [("", Config)]
-    while pending:
-        prefix, cls = pending.pop()
-        for field in dataclasses.fields(cls):
-            if dataclasses.is_dataclass(field.type):
-                pending.append((f"{prefix}{field.name}.", field.type))
-                continue
-            line = text[text.index(f"--{prefix}{field.name} ") :]
-            assert f" {field.name}: " in cls.__doc__, field.name
-            start = cls.__doc__.split(f" {field.name}: ")[1].splitlines()[0].split()[:3]
-            assert " ".join(start) in " ".join(line.split()), field.name
+    for name in FIELDS:
+        explained, _ = explain_field(name)
+        shown = text[text.index(f"--{name} VALUE") :]
+        assert " ".join(explained.split()[:3]) in " ".join(shown.split()), name
 
 
 ONE_VALUE = [
     ("--optimizer '{learning_rte: 1}'", "learning_rte'. Did you mean optimizer.learning_rate"),
     ("--optimzer.learning_rate 1", "Did you mean --optimizer.learning_rate"),
     ("--lr 1", "Did you mean --optimizer.learning_rate[?]"),
-    ("--batch_size 1", "Did you mean --batch[?]"),
     ("--optimizer.learning_rate fast", "optimizer.learning_rate` must be a number"),
     ("--model.variant vit-b16", "Did you mean 'B/16'[?]"),
-    ("--model.dropout_rate 1.5", "`model.dropout_rate` must be at least 0 and below 1. Received"),
     ("--model.image_size 0", "`model.image_size` must be at least 1, or null. Received: 0"),
-    ("--seed x", "`seed` must be a whole number. Received: x"),
     ("--epochs three", "`epochs` must be a number or null. Received: three"),
     ("--sweep maybe", "`sweep` must be true or false. Received: maybe"),
     ("--grid.seeds '[1, x]'", r"be a list in brackets of whole numbers. Received: \[1, x\]"),
     ("--data.fold 3", "a list in brackets of 2 whole numbers or null. Received: 3"),
     ("--model.options 3", "`model.options` must be a mapping or null. Received: 3"),
     ("--task claszes", "numbers, masks or boxes. Received: claszes. Did you mean classes"),
-    ("--lora.layers '[quer]'", "Did you mean query[?]"),
     ("--lora.layers '[]'", "`lora.layers` must be names of dense layers"),
     ("--model B/16", "`model` is a group of fields, such as model.variant. Received: B"),
     ("--workdir", "`--workdir` needs a value"),
@@ -96,7 +86,6 @@ CACHED = """--cache_features --optimizer.freeze '["[!h]*"]'"""
 TOGETHER = [
     ("--epochs=3 --total_steps=7", "`epochs` and `total_steps`: give only one of them.*3.*7"),
     ("--batch 3 --optimizer.accumulation_steps 2", "the second must divide the first.*3 and 2"),
-    (f"{MASKED} --pretext.corrupt 0.0", r"`pretext.corrupt` must be above 0 and below 1.*: 0.0"),
     (f"{MASKED} --pretext.decoder_hidden_size 30", "of 4 and of the second. Received: 30 and 16"),
     (f"{MASKED} --loss sigmoid", "`loss` must be null with .*no classifier. Received: loss=sigm"),
     (f"{MASKED} --model.variant R50+B/16", r"plain Vision Transformer.*: R50\+B"),
@@ -122,8 +111,6 @@ TOGETHER = [
         "`model.patch_keep_rate` must be 1.0 with `distill.patches`.*patch_keep_rate=0.5",
     ),
     ("--task labels --loss softmax", "`loss` must be sigmoid or focal with `task` labels"),
-    ("--task masks --augment.mixup_alpha 0.2", "`augment.mixup_alpha` must be 0.0 with .*masks"),
-    ("--task classes --calibrate", "`data.dev_percent`: the first needs the second"),
     ("--task classes --loss sigmoid --balance weights", "`loss`, `task` and `balance`: weights of"),
     (
         f"{CACHED} --model.dropout_rate 0.1 --augment.crop bit",
@@ -131,7 +118,6 @@ TOGETHER = [
     ),
     ("--lora.rank 2", "`lora.rank` and `model.weights`: the first needs .*Received: 2 and None"),
     ("--cache_features", "optimizer.freeze`: the first needs frozen layers"),
-    ("--model.adapter_dim 5", "`model.adapter_dim` and `model.labels`: the first needs"),
     (
         "--model.weights a --model.labels b --lora.rank 2 --task classes",
         "`lora.rank` must be null with `model.labels`",

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import ROOT, to_numpy
 from vit_keras import data, variants
 from vit_keras.config import ModelConfig, parse_config
-from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer, pretext_model
+from vit_keras.models import Preprocessing, from_model_config, pretext_model
 from vit_keras.support.keras_internals import averages_of
 from vit_keras.training.loop import compile_model
 
@@ -32,18 +32,15 @@ ONE_OF_EACH = (
 
 def small(model: ModelConfig):
     """A small model of the recipe's kind, for 16 x 16 pixels, with the recipe's other options."""
-    kind = type(variants.get(model.variant))
-    if kind is variants.ResNetVariant:
-        rest = {"head_bias": model.head_bias, "dtype": model.dtype}
-        return ResNet(16, (1, 1), 0.5, 10, channels=3, seed=0, **rest)
-    rates = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")
-    rest = {name: getattr(model, name) for name in (*rates, "head_bias", "dtype", "gelu")}
-    rest |= {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8}
-    rest |= {"num_classes": 10, "channels": 3, "seed": 0}
-    rest["representation_size"] = model.representation_size and 8
-    if kind is variants.HybridVariant:
-        return HybridViT(16, (1,), 0.5, 1, **rest)
-    return VisionTransformer(16, 8, **rest, position_embedding=model.position_embedding)
+    kind, sizes = type(variants.get(model.variant)), {"image_size": 16, "channels": 3}
+    if kind is not variants.ResNetVariant:
+        sizes |= {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8}
+        sizes |= {"representation_size": model.representation_size and 8}
+        sizes["patch_size"] = 1 if kind is variants.HybridVariant else 8
+    if kind in (variants.ResNetVariant, variants.HybridVariant):
+        stem = (1,) if kind is variants.HybridVariant else (1, 1)
+        sizes |= {"resnet_layers": stem, "resnet_width": 0.5}
+    return from_model_config(dataclasses.replace(model, **sizes), num_classes=10, seed=0)
 
 
 @pytest.mark.on("torch")  # which compiles nothing

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 import vit_keras
 from tests.designs import random_design
@@ -360,25 +359,3 @@ def test_damaged_features_and_other_weights_are_refused(trained):
     with pytest.raises(ValueError, match="belong to other weights: `model.weights` has changed"):
         run.again(run.folder)
     meta.write_text(text)
-
-
-@on_torch
-def test_a_run_on_shards_gives_the_weights_of_the_folder(tmp_path):
-    """tests/data/test_same_batches.py compares the batches of all formats and processes."""
-    digits = load_digits()
-    images = np.round(digits.images * (255 / 16)).astype("uint8")
-    for i in range(90):
-        path = tmp_path / "pictures" / str(digits.target[i]) / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(images[i]).save(path)
-    packed = ["--out", str(tmp_path / "packed"), "--format", "tar", "--shard_mb", "1"]
-    commands.run(["pack", f"folder:{tmp_path / 'pictures'}", *packed])
-    fields = {**SIZES, "model.image_size": 8, "model.patch_size": 4, "model.channels": 1}
-    fields |= {"augment.crop": "inception", "augment.flip": "true", "augment.mixup_alpha": 0.2}
-    for name, dataset in (("folder", "folder:{}/pictures"), ("shards", "shards:{}/packed")):
-        fields["dataset"] = dataset.format(tmp_path)
-        experiments.train_run(configured(fields, tmp_path / name))
-    assert not model_differences(tmp_path / "folder", tmp_path / "shards")
-    resumed = copy_as_killed(tmp_path / "shards", tmp_path / "resumed", 4)
-    experiments.train_run(configured(fields, resumed))
-    assert not model_differences(tmp_path / "folder", resumed)

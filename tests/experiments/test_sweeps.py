@@ -113,7 +113,7 @@ def test_a_development_part_of_the_other_folds_chooses(tmp_path):
     assert f"| mean ± std | accuracy {mean:.2f} ± {std:.2f}%" in table
     assert (tmp_path / "cross_validation.md").read_text() == table
     assert "which chose the weights" not in table
-    dataset, differs = data.load("digits", 1), False
+    dataset = data.load("digits", 1)
     for number, report in enumerate(reports):
         chosen = dataclasses.replace(config.data, fold=(number, 3))
         train, dev, test = splits = data.train_dev_test(dataset, chosen)
@@ -128,12 +128,8 @@ def test_a_development_part_of_the_other_folds_chooses(tmp_path):
         found, labels_dev, _ = predictor.outputs(predictor.batches(dev, 64))
         temperature = predictor.task.temperature
         logits = temperature * np.log(predictor.as_probabilities(found))
-        assert evaluation.fit_temperature(logits, labels_dev) == pytest.approx(
-            temperature, rel=0.01
-        )
-        on_test = evaluation.fit_temperature(temperature * outputs, labels)
-        differs |= abs(on_test - temperature) > 0.01 * temperature
-    assert differs  # the fold would have chosen another temperature
+        fitted = evaluation.fit_temperature(logits, labels_dev)
+        assert fitted == pytest.approx(temperature, rel=0.01)
 
 
 def model(rng, **options):

@@ -249,23 +249,21 @@ def _from_text(name, text) -> dict[str, Any]:
 
 def _configured(sources: Sequence[Mapping[str, Any]]) -> Config:
     """Makes a `Config` from several sources; later ones take precedence."""
-    fields = {name: value for source in sources for name, value in source.items()}
-    last = {name: number for number, source in enumerate(sources) for name in source}
-    dropped = {
-        field
-        for name, replaced in REPLACED.items()
-        if fields.get(name) is not None
-        for field in replaced
-        if last.get(field, -1) < last[name]
-    }
-    place, weights = last.get("model.variant", -1), fields.get("model.weights")
+    fields: dict[str, Any] = {}
+    later: set[str] = set()  # fields of sources after the one that gives the variant
+    for source in sources:
+        for name, value in source.items():
+            for replaced in REPLACED.get(name, ()) if value is not None else ():
+                fields.pop(replaced, None)
+        fields |= source
+        later = set() if "model.variant" in source else later | source.keys()
+    weights = fields.get("model.weights")
     is_file = weights and (os.path.exists(weights) or is_address(weights))
-    if (is_file and last["model.weights"] > place) or all(
-        last.get(f"model.{size}", -1) > place for size in SIZES
-    ):
-        dropped.add("model.variant")  # a published name belongs to a variant instead
+    sizes = {f"model.{size}" for size in SIZES}
+    if sizes <= later or (is_file and "model.weights" in later):
+        fields.pop("model.variant", None)  # a published name belongs to a variant instead
     try:
-        return _built(Config, {name: fields[name] for name in fields if name not in dropped})
+        return _built(Config, fields)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
