@@ -13,6 +13,7 @@ from vit_keras import data, evaluation, weights
 from vit_keras.config import DataConfig
 from vit_keras.models import preprocessing_of, task_of
 from vit_keras.runs import run_of
+from vit_keras.support.checks import differences
 from vit_keras.support.tasks import Task
 
 TRIALS = "dev-lr-*"  # folders of a sweep's trials, which hold out the same pictures
@@ -130,18 +131,14 @@ def _checked_models(sources):
     for source in sources[1:]:
         other = weights.open(source)
         described = _described(other)
-        faults += [
-            f"{name}: {expected.get(name, 'none')} in {sources[0]}, "
-            f"{described.get(name, 'none')} in {source}"
-            for name in dict.fromkeys([*expected, *described])
-            if expected.get(name) != described.get(name)
-        ]
+        names = {**expected, **described}
+        faults += [f"{source}: {each}" for each in differences(expected, described, names)]
         if task_of(other) != task_of(model):  # thresholds and temperatures belong to one model
             model.task = Task(task_of(model).kind)
     if faults:
         raise ValueError(
-            "The models of a soup must share their architecture, preprocessing and "
-            "outputs. Received:\n  " + "\n  ".join(faults)
+            "The models of a soup must share their architecture, preprocessing and outputs. "
+            f"Received, where {sources[0]} is 'there':\n  " + "\n  ".join(faults)
         )
     return model
 
