@@ -107,6 +107,21 @@ def several_devices(folder, arguments):
         _move(folder, arguments)
 
 
+def fewer_devices(folder, arguments):
+    """A run of eight devices, that continues on four, two for each copy, on two, and on one."""
+    for name in ("data_parallel", "fully_sharded"):
+        run(["train", *arguments, *KINDS[name], "--workdir", str(folder / name)])
+    kind = KINDS["fully_sharded"]
+    for name in ("four", "two", "one"):
+        copy_as_killed(folder / "fully_sharded", folder / name, 8)
+    run(["train", *arguments, "--workdir", str(folder / "one")])
+    with _devices(2):
+        run(["train", *arguments, *kind, "--workdir", str(folder / "two")])
+    with _devices(4):
+        run(["train", *arguments, *KINDS["both"], "--workdir", str(folder / "four")])
+    _move(folder, arguments)
+
+
 def _move(folder, arguments):
     """Loads the last checkpoint in shards on 2 devices, on 1 and on 4, and saves it there."""
     path = folder / "fully_sharded" / "checkpoints" / "step_000000020"

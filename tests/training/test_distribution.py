@@ -149,6 +149,19 @@ def assert_moved(folder):
 
 
 @slow
+@nightly  # `test_devices_of_one_process_train_as_one` takes a checkpoint elsewhere
+@pytest.mark.on("jax")
+def test_a_run_in_shards_continues_on_fewer_devices(tmp_path):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    arguments = [*RUN, "--batch_eval", "96"]  # a multiple of the devices
+    run_script(WORKER, "fewer_devices", tmp_path, *arguments, XLA_FLAGS=flags)
+    run(["train", *arguments, "--workdir", str(tmp_path / "alone")])
+    for name in ("data_parallel", "fully_sharded", "four", "two", "one"):
+        assert_same_training(tmp_path / name, tmp_path / "alone")
+    assert_moved(tmp_path)
+
+
+@slow
 @nightly  # `test_devices_of_one_process_train_as_one` shares a model among devices
 @pytest.mark.on("jax")
 def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
