@@ -34,14 +34,6 @@ def read(name, *more):
     return parse_config(arguments, default="")
 
 
-def test_every_table_has_its_files():
-    names = {str(path.relative_to(CONFIGS).with_suffix("")) for path in FILES}
-    pretraining = {name for name in names if name.startswith("pretrain/")}
-    assert {f"pretrain/{name}" for name in TABLE_3} == pretraining
-    assert {f"finetune/{name}" for name in TABLE_4} < names
-    assert {f"augreg/{name}" for name in (*AUGREG, "imagenet", "imagenet21k")} < names
-
-
 def variants_of(models):
     """The variants of a row, such as B/16 and B/32 of "ViT-B/{16,32}"."""
     text = models.replace("ViT-", "").replace("*", "{B/16,L/16}")
