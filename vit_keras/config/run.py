@@ -98,9 +98,7 @@ class GridConfig(Section):
     classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
 
     SECTION: ClassVar = "grid"
-    RULES: ClassVar = tuple(
-        (name, bool, "one or several numbers") for name in ("learning_rates", "seeds")
-    )
+    RULES: ClassVar = (("learning_rates", bool, "numbers"), ("seeds", bool, "numbers"))
 
 
 STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}

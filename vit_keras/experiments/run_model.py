@@ -80,8 +80,8 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
 
 
 def _segmenter(model, num_classes, config):
-    decoder, bias = config.model.decoder, config.model.head_bias
-    return models.segmenter(model, num_classes, decoder, head_bias=bias, seed=config.seed)
+    options = {"head_bias": config.model.head_bias, "seed": config.seed}
+    return models.segmenter(model, num_classes, config.model.decoder, **options)
 
 
 def _detector(model, num_classes, config):

@@ -127,10 +127,8 @@ def _check_batch(config, images, topology):
 def _announce(run, model):
     """Prints the model to train, its parameters, and the updates."""
     config = run.config
-    total, trained = (
-        sum(math.prod(v.shape) for v in variables)
-        for variables in (model.weights, model.trainable_variables)
-    )
+    count = lambda variables: sum(math.prod(variable.shape) for variable in variables)
+    total, trained = count(model.weights), count(model.trainable_variables)
     part = "" if trained == total else f" ({trained:,} trained, {trained / total:.2%})"
     size = f"{model.count_params():,} parameters{part}"
     updates = f"{config.total_steps} updates of {config.batch} images"

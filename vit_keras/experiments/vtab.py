@@ -63,11 +63,8 @@ def fine_tune_tasks(
         ```
     """
     out, accuracies, failed = pathlib.Path(out), {}, []
-    sources: dict[str, Any] = {
-        "weights": os.fspath(weights),
-        "data": data or {},
-        "changes": changes or {},
-    }
+    sources: dict[str, Any] = {"weights": os.fspath(weights)}
+    sources |= {"data": data or {}, "changes": changes or {}}
     configs = [task_config(name, setting, out / name, **sources) for name in tasks or TASKS]
     with claimed(out, "VTAB-1k", "Wait until it ends, or give another --out"):
         settings = json.dumps({"setting": setting, **sources}, indent=1)

@@ -356,12 +356,9 @@ class StateSaver(StepCounter):
 
     def on_epoch_end(self, epoch, logs=None):
         best = records.best_row(self.recorder.rows)
-        self._save_if(
-            self.step % self.config.checkpoint_every == 0
-            or self.step == self.config.total_steps
-            or self.model.stop_training
-            or (best is not None and best["step"] == self.step)
-        )
+        is_best = best is not None and best["step"] == self.step
+        ends = self.step == self.config.total_steps or self.model.stop_training
+        self._save_if(self.step % self.config.checkpoint_every == 0 or ends or is_best)
 
     def on_test_begin(self, logs=None):
         if self.topology.process_count == 1:  # several processes finish their evaluation

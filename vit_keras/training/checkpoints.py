@@ -334,7 +334,7 @@ def read_meta(path: pathlib.Path) -> Meta:
     return meta
 
 
-class State(contextlib.AbstractContextManager):
+class State(contextlib.ExitStack):
     """Reads the arrays of a checkpoint without reading any file as a whole.
 
     Args:
@@ -347,16 +347,13 @@ class State(contextlib.AbstractContextManager):
     """
 
     def __init__(self, path: pathlib.Path, meta: Meta):
+        super().__init__()
         self.variables = meta["variables"]
-        self._exit_stack = contextlib.ExitStack()
         self._places: dict[str, list] = {}
         for name in meta["files"]:
-            file = self._exit_stack.enter_context(np.load(path / name, allow_pickle=False))
+            file = self.enter_context(np.load(path / name, allow_pickle=False))
             for key in file.files:
                 self._places.setdefault(key.partition(AT)[0], []).append((key, file))
-
-    def __exit__(self, *exception):
-        self._exit_stack.close()
 
     def __contains__(self, name: str) -> bool:
         return name in self._places

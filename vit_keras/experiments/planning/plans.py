@@ -354,7 +354,11 @@ def _check(config, device, devices, utilization):
     check_defaults(config, PLAIN, "a plan of a new model, all of whose weights learn labels")
     is_plain = lambda task: not (on_processor and task in WITH_HEAD)
     rules: list[Rule] = [
-        ("distribution", lambda name: name != "model_parallel", "data_parallel for a plan"),
+        (
+            "distribution",
+            lambda name: name != "model_parallel",
+            "data_parallel or multi_worker for a plan",
+        ),
         ("task", is_plain, "classes, labels or numbers for a plan of a processor"),
     ]
     check_rules(config, None, rules)

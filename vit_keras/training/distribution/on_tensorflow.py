@@ -28,7 +28,9 @@ class DistributedTopology(Topology):
             of_step = lambda values: keras.tree.map_structure(first, values)
             self._exit_stack.enter_context(keras_internals.reduced_logs(of_step))
         else:
-            self.strategy = tf.distribute.MirroredStrategy(devices())
+            logical = tf.config.list_logical_devices
+            names = [device.name for device in logical("GPU") or logical("CPU")]
+            self.strategy = tf.distribute.MirroredStrategy(names)
         gathering = lambda shape, dtype: tf.function(
             self._gather_in_graph, input_signature=[tf.TensorSpec(shape, dtype)]
         )
@@ -87,14 +89,6 @@ class DistributedTopology(Topology):
 
     def _gather_in_graph(self, value):
         return self.strategy.gather(self.strategy.run(lambda: value[None]), axis=0)
-
-
-def devices() -> list[str]:
-    """Names this process's GPUs or, if it has none, its logical CPUs."""
-    import tensorflow as tf
-
-    logical = tf.config.list_logical_devices
-    return [device.name for device in logical("GPU") or logical("CPU")]
 
 
 def reduce_gradients(gradients: list) -> list:
