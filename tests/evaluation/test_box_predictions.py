@@ -187,9 +187,9 @@ def test_all_formats_hold_the_same_boxes(tmp_path):
     files[-1].write_bytes(b"no picture")
     predictor, text = predictor_of((90, 60)), {}
     for form in ("jsonl", "csv", "coco", "table", "html"):
-        rows = evaluation.predict_box_files(predictor, files, threshold=0.5, on_error="skip")
+        rows = evaluation.predict_files(predictor, files, threshold=0.5, on_error="skip")
         file = io.BytesIO()
-        evaluation.write_box_predictions(rows, file, form, NAMES)
+        evaluation.write_file_predictions(rows, file, form, "boxes", names=NAMES)
         text[form] = file.getvalue().decode()
 
     lines = [json.loads(line) for line in text["jsonl"].splitlines()]

@@ -76,7 +76,7 @@ def written(tmp_path, task, form, **options):
     plain, is_number = Preprocessing(mean=(0.0,), std=(1 / 255,)), task.kind == "numbers"
     predictor = evaluation.Predictor(run, (8, 8, 3), 3, plain, is_number, tuple("abc"), task=task)
     rows = evaluation.predict_files(predictor, paths, top=3, coverage=0.9, **options)
-    told = {"top": 3, "coverage": 0.9, "numbers": "abc" if is_number else ()}
+    told = {"top": 3, "coverage": 0.9, "kind": task.kind, "names": "abc"}
     evaluation.write_file_predictions(rows, file := io.BytesIO(), form, **told)
     return predictor.as_probabilities(run(pixels)), file.getvalue().decode()
 

@@ -60,7 +60,7 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     assert not logits.gives_probabilities and logits.class_names is None  # means of pixels
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
-    with pytest.raises(ValueError, match="features, which an exported file does not give"):
+    with pytest.raises(ValueError, match="needs a Keras model, which an exported file does not give"):
         images = data.from_arrays(np.zeros((10, 8, 8, 3), "uint8"), np.arange(10) % 5)
         dataset = data.Dataset("x", {"train": images, "test": images}, NAMES)
         evaluation.evaluate_few_shot(predictor, dataset, batch=4, shots=(1,))

@@ -4,8 +4,7 @@ import argparse
 import contextlib
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
@@ -50,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data
+    from vit_keras import data, evaluation
 
     form = shared.format_of(options, may_be_folder=True)
     if options.threshold is not None and not 0 <= options.threshold <= 1:
@@ -61,66 +60,48 @@ def run(options: argparse.Namespace) -> None:
     predictor, _ = shared.predictor_of(options, options.model)
     _check_output(options, form, predictor.task.kind)
     paths, errors = data.expand_pictures(shared.arguments(options.pictures)), list[str]()
-    if form:
-        _write_rows(predictor, paths, options, form, errors)
-    else:
-        _write_pictures(predictor, paths, options, errors)
+    shown = {"top": options.top or TOP, "coverage": options.coverage}
+    predictions = evaluation.predict_files(
+        predictor,
+        paths,
+        batch=options.batch,
+        threshold=options.threshold,
+        abstain=options.abstain,
+        on_error=options.on_error,
+        picture_px=evaluation.PICTURE_PX if form == "html" else None,
+        attention=options.attention,
+        tiles=shared.tile_options(options, options.batch),
+        **shown,
+    )
+    with contextlib.closing(predictions):
+        if form:
+            told = {"names": predictor.names, "title": f"Predictions of {options.model}", **shown}
+            with shared.output(options.out) as file:
+                rows = _watched(predictions, len(paths), errors, file)
+                evaluation.write_file_predictions(rows, file, form, predictor.task.kind, **told)
+        else:
+            rows = _watched(predictions, len(paths), errors, None)
+            _write_pictures(rows, names_in(paths), options.out, predictor)
     if errors:
         print(f"{len(errors)} of {len(paths)} pictures could not be read", file=sys.stderr)
 
 
-def _write_rows(predictor, paths, options, form, errors):
-    """Writes classes, numbers or boxes to a file or standard output."""
-    from vit_keras import evaluation
-
-    kind, names = predictor.task.kind, predictor.names
-    common = {"threshold": options.threshold, "on_error": options.on_error}
-    told: dict[str, Any] = {"title": f"Predictions of {options.model}"}
-    if kind == "boxes":
-        tiles = shared.tile_options(options, options.batch)
-        predictions = evaluation.predict_box_files(predictor, paths, tiles, **common)
-        told["names"] = names
-        write: Callable[..., None] = evaluation.write_box_predictions
-    else:
-        shown = {"top": options.top or TOP, "coverage": options.coverage}
-        predictions = evaluation.predict_files(
-            predictor,
-            paths,
-            batch=options.batch,
-            abstain=options.abstain,
-            picture_px=evaluation.PICTURE_PX if form == "html" else None,
-            attention=options.attention,
-            **shown,
-            **common,
-        )
-        write = evaluation.write_file_predictions
-        told |= {**shown, "numbers": names if kind == "numbers" else ()}
-    with shared.output(options.out) as file, contextlib.closing(predictions):
-        write(_watched(predictions, len(paths), errors, file), file, form, **told)
-
-
-def _write_pictures(predictor, paths, options, errors):
+def _write_pictures(rows, names, out, predictor):
     """Writes masks and overlays, or pictures with their boxes, to a folder."""
     from vit_keras import evaluation
     from vit_keras.evaluation.mask_prediction import save_png
     from vit_keras.support.files import claimed_output
 
-    told = predictor, paths, shared.tile_options(options, options.batch)
-    if predictor.task.kind == "masks":
-        rows = evaluation.predict_mask_files(*told, on_error=options.on_error)
-    else:
-        limits = {"threshold": options.threshold, "on_error": options.on_error}
-        rows = evaluation.predict_box_files(*told, **limits)
-    with claimed_output(options.out, f"a prediction of {predictor.task.kind}"):
-        for name, row in zip(names_in(paths), _watched(rows, len(paths), errors, None)):
+    with claimed_output(out, f"a prediction of {predictor.task.kind}"):
+        for name, row in zip(names, rows):
             if row.error:
                 print(row.error, file=sys.stderr)
             elif row.mask is not None:
-                evaluation.write_mask(options.out, name, row.picture, row.mask)
+                evaluation.write_mask(out, name, row.picture, row.mask)
             else:
                 drawn = evaluation.draw_boxes(row.picture, row.boxes, predictor.names)
-                save_png(drawn, pathlib.Path(options.out, name))
-    print(f"written: {options.out}")
+                save_png(drawn, pathlib.Path(out, name))
+    print(f"written: {out}")
 
 
 def _needs_models(options):

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.evaluation.answers import (
-        PICTURE_PX,
-        write_box_predictions,
-        write_file_predictions,
-        write_predictions,
-    )
+    from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions
     from vit_keras.evaluation.box_prediction import (
         best_box_thresholds,
         certain,
@@ -22,7 +17,6 @@ if TYPE_CHECKING:
         draw_boxes,
         errors_of,
         judge_boxes,
-        predict_box_files,
         predict_boxes,
         predict_split,
         report_boxes,
@@ -50,7 +44,6 @@ if TYPE_CHECKING:
         judge_masks,
         pixel_matrix,
         predict_mask,
-        predict_mask_files,
         predict_masks,
         report_matrix,
         write_mask,

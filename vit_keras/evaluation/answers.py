@@ -221,6 +221,7 @@ def write_predictions(
 
 
 SEPARATOR, BOUNDS = "; ", ("_low", "_high")  # between possible names; of an interval's columns
+CORNERS = ("left", "top", "right", "bottom")
 DARKEST = 0.8  # the opacity over patches without attention
 
 
@@ -228,30 +229,34 @@ def write_file_predictions(
     predictions: Iterable[FilePrediction],
     file: IO[bytes],
     form: str,
+    kind: str = "classes",
     *,
-    top: int,
+    names: Sequence[str] = (),
+    top: int = 5,
     coverage: float | None = None,
     title: str = "Predictions",
-    numbers: Sequence[str] = (),
 ) -> None:
     """Writes predictions for picture files, each row before taking the next prediction.
 
     All formats write the same rows in the order of the predictions. If a picture has fewer classes
     than `top`, the others are empty or absent. Probabilities are the shortest decimals that restore
-    the float32 values. Each number has its own column or field. Bytes of a file name that are not
-    UTF-8 become escapes such as `\\udcff`.
+    the float32 values. Bytes of a file name that are not UTF-8 become escapes such as `\\udcff`.
 
     Args:
         predictions: From `predict_files`; with `picture_px` for a page.
         file: The open file.
-        form: "table" is a line of text for each picture. "csv" and "parquet"
-            have the columns path, class_1, probability_1, …, error. "jsonl" has an object with
-            path, classes and error in each line. "html" is a self-contained page of the pictures
-            with their labels.
+        form: "table" is a line of text for each picture. "csv" and "parquet" have the columns
+            path, class_1, probability_1, …, error; for numbers, a column for each one; for boxes, a
+            row for each box, with the columns path, class, score, left, top, right, bottom and
+            error, and a row without a box for other pictures. "jsonl" has an object in each line.
+            "coco", for boxes, is one JSON with images, annotations (which have a score) and
+            categories. "html" is a self-contained page of the pictures with their labels. All
+            places are pixels of the picture.
+        kind: What the predictions are, as in `Task`.
+        names: The K names, for numbers and for COCO's JSON.
         top: The largest number of classes per picture, as in `predict_files`.
         coverage: As in `predict_files`; adds the possible classes or the intervals to all formats.
         title: The heading of a page.
-        numbers: The names of the numbers, if the model predicts numbers.
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".
@@ -263,17 +268,18 @@ def write_file_predictions(
             evaluation.write_file_predictions(rows, file, "csv", top=3)
         ```
     """
-    if numbers:
+    if form == "coco":
+        file.write(json.dumps(_coco(predictions, names)).encode())
+        return
+    if kind == "numbers":
         ends = ("", *BOUNDS) if coverage else ("",)
-        columns = {f"{name}{end}": "float32" for name in numbers for end in ends}
+        columns = {f"{name}{end}": "float32" for name in names for end in ends}
+    elif kind == "boxes":
+        columns = {"class": "string", **dict.fromkeys(("score", *CORNERS), "float32")}
     else:
         ranked = {"class": "string", "probability": "float32"}
-        columns = {f"{name}_{k}": kind for k in range(1, top + 1) for name, kind in ranked.items()}
+        columns = {f"{name}_{k}": of for k in range(1, top + 1) for name, of in ranked.items()}
         columns |= {"possible": "string"} if coverage else {}
-    _write(predictions, file, form, columns, title)
-
-
-def _write(predictions, file, form, columns, title):
     columns = {"path": "string", **columns, "error": "string"}
     write_answers(predictions, file, form, Layout(columns, _rows, _fields, _text, _figure), title)
 
@@ -385,46 +391,6 @@ def _attention(prediction):
     place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
     source = data_url(layer, "png")
     return f'<img class="attention" style="{place}" src="{source}" alt="attention">'
-
-
-CORNERS = ("left", "top", "right", "bottom")
-
-
-def write_box_predictions(
-    predictions: Iterable[FilePrediction],
-    file: IO[bytes],
-    form: str,
-    names: Sequence[str],
-    title: str = "Predictions",
-) -> None:
-    """Writes the boxes of picture files.
-
-    Args:
-        predictions: From `predict_box_files`.
-        file: The open file.
-        form: "table" is a line of text for each picture. "csv" and "parquet" have a row for each
-            box, with the columns path, class, score, left, top, right, bottom and error, and a row
-            without a box for other pictures. "jsonl" has an object for each picture. "coco" is one
-            JSON with images, annotations (which have a score) and categories. "html" is a
-            self-contained page. All places are pixels of the picture.
-        names: The K names.
-        title: The heading of a page.
-
-    Raises:
-        ImportError: If PyArrow is not installed, for "parquet".
-
-    Example:
-        ```python
-        rows = evaluation.predict_box_files(predictor, paths)
-        with open("boxes.csv", "wb") as file:
-            evaluation.write_box_predictions(rows, file, "csv", predictor.class_names)
-        ```
-    """
-    if form == "coco":
-        file.write(json.dumps(_coco(predictions, names)).encode())
-        return
-    columns = {"class": "string", **dict.fromkeys(("score", *CORNERS), "float32")}
-    _write(predictions, file, form, columns, title)
 
 
 def _coco(predictions, names) -> dict[str, Any]:

@@ -1,15 +1,12 @@
 """Predicts, judges and draws boxes around the objects in pictures of any size."""
 
-import dataclasses
-import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vit_keras import data
 from vit_keras.data.depth import viewable
-from vit_keras.evaluation.file_predictions import FilePrediction, answer_files, check_options
 from vit_keras.evaluation.mask_prediction import (
     SIDE,
     TileOptions,
@@ -348,42 +345,3 @@ def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:
     without = lambda boxes, places: boxes.chosen(np.delete(np.arange(len(boxes.scores)), places))
     hits = predicted.chosen(columns[same])
     return hits, without(true, rows[same]), without(predicted, columns[same])
-
-
-def predict_box_files(
-    predictor: Predictor,
-    paths: Iterable[str | os.PathLike],
-    options: TileOptions | None = None,
-    *,
-    threshold: float | None = None,
-    on_error: str = "raise",
-) -> Generator[FilePrediction, None, None]:
-    """Predicts the boxes of picture files in the order of their paths.
-
-    Args:
-        predictor: A `Predictor` of boxes.
-        paths: The files, such as those from `data.expand_pictures`.
-        options: `TileOptions`; None resizes each picture to the model's size.
-        threshold: The lowest score of a box; None for the model's own thresholds.
-        on_error: As in `predict_files`.
-
-    Raises:
-        ValueError: The predictor does not predict boxes, or, with "raise", a picture cannot be
-            read. The message names the file.
-        OSError: With "raise", a file does not exist or cannot be opened.
-
-    Example:
-        ```python
-        predictor, _ = evaluation.open_predictor("runs/boxes")
-        for row in evaluation.predict_box_files(predictor, ["street.jpg"]):
-            print(row.boxes.classes, row.boxes.scores, row.boxes.corners)
-        ```
-    """
-    check_options(on_error, threshold)
-    chosen, names = options or TileOptions(), predictor.names
-    for row, answer in answer_files(predictor, paths, predict_boxes, chosen, on_error):
-        if answer is not None:
-            boxes = certain(answer, predictor.task, threshold)
-            classes = tuple((names[k], float(score)) for k, score, _ in zip(*boxes))
-            row = dataclasses.replace(row, boxes=boxes, classes=classes)
-        yield row

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation.predictors import Predictor, check_finite, make_predictor
+from vit_keras.evaluation.box_prediction import certain, predict_boxes
+from vit_keras.evaluation.mask_prediction import TileOptions, predict_masks
+from vit_keras.evaluation.predictors import Predictor, check_finite, filled, make_predictor
 from vit_keras.support.box_metrics import Boxes
 from vit_keras.support.checks import check_choice
 from vit_keras.support.machine import read_ahead
@@ -24,6 +26,7 @@ ON_ERROR = ("raise", "skip")
 NONE = "none of these"  # the answer for a picture for which a model abstains
 NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
+PLACES: dict[str, Callable] = {"masks": predict_masks, "boxes": predict_boxes}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +88,9 @@ def predict_files(
     on_error: str = "raise",
     picture_px: int | None = None,
     attention: bool = False,
+    tiles: TileOptions | None = None,
 ) -> Generator[FilePrediction, None, None]:
-    """Predicts the classes of picture files in the order of their paths.
+    """Predicts the classes, numbers, masks or boxes of picture files in the order of their paths.
 
     Threads read and resize the next pictures while the model computes. At most three batches are in
     memory, so memory does not grow with the number of pictures.
@@ -96,9 +100,9 @@ def predict_files(
         paths: The files, such as those from `data.expand_pictures`.
         batch: The number of pictures per call of the predictor.
         top: The largest number of classes per picture.
-        threshold: The lowest probability of a class. Classes below it are left out, so a picture
-            may have none. None means 0, or the model's own thresholds for labels. A model of
-            numbers has no threshold.
+        threshold: The lowest probability of a class, or score of a box. What is below it is left
+            out, so a picture may have none. None means 0, or the model's own thresholds for labels
+            and boxes. A model of numbers has no threshold.
         coverage: The rate at which the true answer is to be among the `possible` ones, or within
             the `intervals`, such as 0.9; None to leave them out.
         abstain: The share of known pictures that may get no class, such as 0.05, so that pictures
@@ -107,6 +111,8 @@ def predict_files(
             reason as its `error` and continue.
         picture_px: The longer side of the small copy to return as `picture`; None for no copy.
         attention: Whether to return the attention rollout of each picture.
+        tiles: How to predict masks or boxes, with their own batch size; None resizes each picture
+            to the model's size.
 
     Returns:
         An iterator of one `FilePrediction` per path.
@@ -127,13 +133,18 @@ def predict_files(
         ```
     """
     check_options(on_error, threshold, batch=batch, top=top)
-    judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
-    judge(FilePrediction(pathlib.Path()), np.ones(predictor.num_classes, "float32"))
-    rollout = _rollout_function(predictor) if attention else None
-    answer = functools.partial(_answers, predictor, rollout)
-    read = functools.partial(_read, predictor, on_error == "skip", picture_px)
-    rows = read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
-    return _predict(predictor, run_batches(rows, batch, answer), judge)
+    read, ahead = functools.partial(_read, predictor, picture_px), AHEAD
+    if predictor.task.kind in PLACES:
+        tiles = tiles or TileOptions(batch=batch)
+        batch, ahead = AHEAD if tiles.tiles else tiles.batch, 1  # pictures of any size
+        answer = functools.partial(PLACES[predictor.task.kind], predictor, options=tiles)
+        judge = functools.partial(_located, predictor, threshold)
+    else:
+        answer = _answers(predictor, attention)
+        judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
+        judge(FilePrediction(pathlib.Path()), (np.ones(predictor.num_classes, "float32"), None))
+    rows = read_batches(read, map(pathlib.Path, paths), batch, on_error, ahead)
+    return _predict(rows, answer, judge, predictor.task.kind)
 
 
 def check_options(on_error: str, threshold: float | None = None, **counts: int) -> None:
@@ -146,15 +157,6 @@ def check_options(on_error: str, threshold: float | None = None, **counts: int) 
             raise ValueError(f"`{name}` must be positive. Received: {name}={count}")
 
 
-def run_filled(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int):
-    """Runs N images, repeating the last one up to `size`; returns N outputs in float32.
-
-    Another number of images would recompile the model and change the last bits.
-    """
-    more = np.repeat(images[-1:], size - len(images), axis=0)
-    return np.asarray(run(np.concatenate([images, more])), "float32")[: len(images)]
-
-
 def read_picture(predictor: Any, path: str | os.PathLike) -> np.ndarray:
     """Reads a picture `(H, W, C)` with the levels and bands of a predictor or an embedder.
 
@@ -165,6 +167,39 @@ def read_picture(predictor: Any, path: str | os.PathLike) -> np.ndarray:
     return data.read_image(
         path, predictor.input_shape[-1], levels=pixels.levels, bands=pixels.bands
     )
+
+
+def prepared(predictor: Any, picture: np.ndarray) -> np.ndarray:
+    """Resizes and normalizes a picture for a predictor or an embedder."""
+    preprocessing = predictor.preprocessing
+    pixels = data.resize(picture, predictor.input_shape[:2], preprocessing)
+    return preprocessing.normalize(pixels)
+
+
+def read_batches(
+    read: Callable[[Any], Any], items: Iterable, batch: int, on_error: str, ahead: int = AHEAD
+) -> Generator[list[tuple[Any, Any, str | None]], None, None]:
+    """Yields batches of items, each with what `read` returns for it, in order.
+
+    Args:
+        read: Called in threads; an OSError or a ValueError means that it cannot read the item.
+        items: Its arguments.
+        batch: The largest number of items in a batch.
+        on_error: "raise", or "skip" to give None and the reason in place of what cannot be read.
+        ahead: The number of batches to read while one is used.
+    """
+
+    def row(item):
+        try:
+            return item, read(item), None
+        except (OSError, ValueError) as error:
+            if on_error == "raise":
+                raise
+            return item, None, str(error)
+
+    with contextlib.closing(read_ahead(row, items, ahead * batch)) as rows:
+        while chunk := list(itertools.islice(rows, batch)):
+            yield chunk
 
 
 def classify(
@@ -187,131 +222,61 @@ def classify(
     return [list(row.classes) for row in predict_files(predictor, paths, top=top)]
 
 
-def _rollout_function(predictor):
-    if predictor.model is None:
-        raise ValueError(
-            "Attention needs a Keras model with EncoderBlock layers. Received: an exported file, "
-            "which keeps no attention weights, or --tta; give the run or checkpoint without --tta"
-        )
-    from vit_keras import inspection
-
-    return inspection.rollout_function(predictor.model)
-
-
-def _read(predictor, skip, picture_px, path):
-    """Reads one file; returns its prediction without classes, and the model's image or None."""
-    row, picture = read_row(predictor, skip, path)
-    if picture is None:
-        return row, None
+def _read(predictor, picture_px, path):
+    """Reads a file; returns its prediction without an answer, and what the model answers."""
+    picture, preprocessing = read_picture(predictor, path), predictor.preprocessing
+    row = FilePrediction(path, kind=predictor.task.kind, size=picture.shape[1::-1])
+    if row.kind in PLACES:
+        return dataclasses.replace(row, picture=picture), picture
     small = None if picture_px is None else data.thumbnail(picture, picture_px)
-    size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
-    seen = data.seen_part(picture.shape[:2], size, preprocessing)
+    seen = data.seen_part(picture.shape[:2], predictor.input_shape[:2], preprocessing)
     return dataclasses.replace(row, picture=small, seen=seen), prepared(predictor, picture)
 
 
-def prepared(predictor: Any, picture: np.ndarray) -> np.ndarray:
-    """Resizes and normalizes a picture for a predictor or an embedder."""
-    preprocessing = predictor.preprocessing
-    pixels = data.resize(picture, predictor.input_shape[:2], preprocessing)
-    return preprocessing.normalize(pixels)
-
-
-def read_row(
-    predictor: Predictor, skip: bool, path: pathlib.Path
-) -> tuple[FilePrediction, np.ndarray | None]:
-    """Reads one file; returns its empty prediction, and the pixels or, if it is skipped, None."""
-    picture, error = read_or_reason(functools.partial(read_picture, predictor, path), skip)
-    if picture is None:
-        return FilePrediction(path, error=error, kind=predictor.task.kind), None
-    return FilePrediction(path, size=picture.shape[1::-1], kind=predictor.task.kind), picture
-
-
-def read_or_reason(
-    read: Callable[[], np.ndarray], skip: bool
-) -> tuple[np.ndarray, None] | tuple[None, str]:
-    """Returns the pixels from `read` and None, or None and the reason for skipping them."""
-    try:
-        return read(), None
-    except (OSError, ValueError) as error:
-        if not skip:
-            raise
-        return None, str(error)
-
-
-def answer_files(
-    predictor: Predictor,
-    paths: Iterable[str | os.PathLike],
-    predict: Callable[..., Iterator],
-    options: Any,
-    on_error: str = "raise",
-) -> Iterator[tuple[FilePrediction, Any]]:
-    """Yields, for each file, an empty prediction that holds the pixels, and the answer or None.
-
-    Args:
-        predictor: A `Predictor` of masks or boxes.
-        paths: The files.
-        predict: `predict_masks` or `predict_boxes`.
-        options: `TileOptions`.
-        on_error: As in `predict_files`.
-    """
-    count = AHEAD if options.tiles else options.batch
-    rows = read_ahead(
-        functools.partial(read_row, predictor, on_error == "skip"), map(pathlib.Path, paths), count
-    )
-    with contextlib.closing(rows):
-        while chunk := [*itertools.islice(rows, count)]:
-            pictures = [picture for _, picture in chunk if picture is not None]
-            answers = predict(predictor, pictures, options)
-            for row, picture in chunk:
-                answer = None if picture is None else next(answers)
-                yield dataclasses.replace(row, picture=picture), answer
-
-
-def run_batches(rows: Generator, batch: int, answer: Callable, size: int = 0) -> Iterator[list]:
-    """Answers pairs of a row and an image (or None), batch by batch.
-
-    Args:
-        rows: A generator of pairs, closed at the end.
-        batch: The largest number of rows in a batch.
-        answer: Takes images `(N, H, W, C)` and the batch size to pad them to; returns N answers.
-        size: The smallest batch size to pad to; it grows with the largest batch so far.
-
-    Returns:
-        An iterator of lists of (row, answer); the answer is None without an image.
-    """
-    with contextlib.closing(rows):
-        while chunk := list(itertools.islice(rows, batch)):
-            images = np.array([image for _, image in chunk if image is not None], "float32")
-            size = max(size, len(images))
-            answers = iter(answer(images, size) if len(images) else ())
-            yield [(row, None if image is None else next(answers)) for row, image in chunk]
-
-
-def _predict(predictor, batches, judge):
+def _predict(batches, answer, judge, kind):
     with contextlib.closing(batches):
-        for row, answer in itertools.chain.from_iterable(batches):
-            if answer is not None:
-                outputs, attention = answer
-                check_finite(outputs, row.path)
-                row = judge(dataclasses.replace(row, attention=attention), outputs)
-            yield row
+        for rows in batches:
+            answers = answer([read[1] for _, read, _ in rows if read])
+            for path, read, error in rows:
+                empty = FilePrediction(path, error=error, kind=kind)
+                yield judge(read[0], next(answers)) if read else empty
 
 
-def _answers(predictor, rollout, images, size):
-    """Returns probabilities `(K,)` and attention `(h, w)`, or None, for each of N images."""
-    outputs = run_filled(predictor.run, images, size)
-    attention = run_filled(rollout, images, size) if rollout else itertools.repeat(None)
-    return zip(predictor.as_probabilities(outputs), attention)
+def _answers(predictor, attention):
+    """Returns a function that yields probabilities `(K,)` and attention `(h, w)`, or None."""
+    run, rollout = filled(predictor.run), None
+    if attention:
+        model = predictor.keras_model("Attention")
+        from vit_keras import inspection
+
+        rollout = filled(inspection.rollout_function(model))
+
+    def answer(images) -> Iterator:
+        images = np.array(images, "float32")
+        maps = rollout(images) if rollout else itertools.repeat(None)
+        yield from zip(predictor.as_probabilities(run(images)), maps)
+
+    return answer
 
 
-def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
+def _located(predictor, threshold, row, answer):
+    """Adds a mask or boxes to a prediction."""
+    if row.kind == "masks":
+        return dataclasses.replace(row, mask=answer)
+    boxes = certain(answer, predictor.task, threshold)
+    classes = tuple((predictor.names[k], float(score)) for k, score, _ in zip(*boxes))
+    return dataclasses.replace(row, boxes=boxes, classes=classes)
+
+
+def _judged(predictor, top, threshold, coverage, abstain, row, answer):
     """Adds to a prediction what the outputs `(K,)` mean."""
     if coverage is not None or abstain is not None:
         from vit_keras.evaluation import conformal
 
-    task = predictor.task
-    changes: dict[str, Any] = {}
-    names = predictor.names
+    outputs, attention = answer
+    check_finite(outputs, row.path)
+    task, names = predictor.task, predictor.names
+    changes: dict[str, Any] = {"attention": attention}
     if task.kind == "numbers":
         changes["classes"] = tuple(zip(names, map(float, outputs)))
         if coverage is not None:
@@ -324,9 +289,8 @@ def _judged(predictor, top, threshold, coverage, abstain, row, outputs):
         changes["nothing"] = NONE
     elif task.kind != "numbers":
         changes["classes"] = _most_likely(names, task, outputs, top, threshold)
-        if not changes["classes"]:
-            is_set = threshold is not None
-            changes |= {"nothing": f"no class at {100 * threshold:g}% or more"} if is_set else {}
+        if not changes["classes"] and threshold is not None:
+            changes["nothing"] = f"no class at {100 * threshold:g}% or more"
     return dataclasses.replace(row, **changes)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,8 @@ import numpy as np
 from vit_keras import data
 from vit_keras.data import thumbnail
 from vit_keras.data.depth import at_levels, viewable
-from vit_keras.evaluation.file_predictions import (
-    FilePrediction,
-    answer_files,
-    check_options,
-    run_filled,
-)
 from vit_keras.evaluation.metrics import class_rows, mean_of_known, share_of
-from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, softmax
+from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled, softmax
 from vit_keras.support import extras
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
@@ -307,28 +301,6 @@ def predict_masks(
         yield of_picture.argmax(axis=-1).astype("uint8")
 
 
-def predict_mask_files(
-    predictor: Predictor,
-    paths: Iterable[str | os.PathLike],
-    options: TileOptions | None = None,
-    *,
-    on_error: str = "raise",
-) -> Generator[FilePrediction, None, None]:
-    """Does what `predict_box_files` does, but for masks.
-
-    Example:
-        ```python
-        predictor, _ = evaluation.open_predictor("runs/segment")
-        for row in evaluation.predict_mask_files(predictor, ["street.jpg"]):
-            evaluation.write_mask("predicted", "street", row.picture, row.mask)
-        ```
-    """
-    check_options(on_error)
-    chosen = options or TileOptions()
-    for row, mask in answer_files(predictor, paths, predict_masks, chosen, on_error):
-        yield dataclasses.replace(row, mask=mask)
-
-
 def judge_masks(
     predictor: Predictor,
     split: "data.Split",
@@ -437,7 +409,7 @@ def _of_tiles(predictor, picture, options):
 def _run(predictor, pixels, size):
     """Returns the outputs for up to `size` images `(N, H, W, C)` of the model's size."""
     images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
-    outputs = run_filled(predictor.run, images, size)
+    outputs = filled(predictor.run, size)(images)
     check_finite(outputs)
     return outputs
 

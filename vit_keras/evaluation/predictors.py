@@ -90,6 +90,15 @@ class Predictor:
         """The K names; the numbers of the classes if their names are unknown."""
         return self.class_names or tuple(map(str, range(self.num_classes)))
 
+    def keras_model(self, purpose: str) -> "keras.Model":
+        """Returns the Keras model; raises ValueError without one."""
+        if self.model is None:
+            raise ValueError(
+                f"{purpose} needs a Keras model, which an exported file does not give. Received: "
+                "an exported file, or --tta. Give the run or the checkpoint, without --tta"
+            )
+        return self.model
+
     def batches(self, split: "data.Split", batch: int):
         """Makes batches of a split's images, prepared for `run`, and labels, in order."""
         if not len(split):
@@ -135,6 +144,25 @@ class Predictor:
         For boxes, see `support.box_metrics.scored_corners`.
         """
         return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
+
+
+def filled(
+    run: Callable[[np.ndarray], np.ndarray], size: int = 0
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a `run` that repeats the last image up to the largest batch so far, or to `size`.
+
+    Another number of images would recompile the model and change the last bits. The outputs, in
+    float32, are those of the images alone.
+    """
+    largest = size
+
+    def run_filled(images):
+        nonlocal largest
+        largest = max(largest, len(images))
+        more = np.repeat(images[-1:], largest - len(images), axis=0)
+        return np.asarray(run(np.concatenate([images, more])), "float32")[: len(images)]
+
+    return run_filled
 
 
 def check_finite(outputs: np.ndarray, path: str | os.PathLike = "") -> None:

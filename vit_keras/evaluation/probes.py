@@ -320,13 +320,7 @@ class FewShotCallback(keras.callbacks.Callback):
 
 def _features(predictor, dataset, splits, batch, representation):
     """Returns the features and the labels of each split in `splits`."""
-    if predictor.model is None:
-        raise ValueError(
-            "Few-shot evaluations and nearest neighbors need features, which an exported file does "
-            "not give. Received: an exported file, or --tta. Give the run or the checkpoint "
-            "without --tta"
-        )
-    features = feature_model(predictor.model, representation)
+    features = feature_model(predictor.keras_model("A probe of features"), representation)
     with dataset.unreadable.reading():
         return [extract(features, predictor.batches(split, batch)) for split in splits]
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -16,14 +15,13 @@ from keras import ops
 
 from vit_keras.config import DataConfig
 from vit_keras.evaluation import feature_model, file_predictions, make_predictor, open_predictor
-from vit_keras.evaluation.predictors import check_finite
+from vit_keras.evaluation.predictors import check_finite, filled
 from vit_keras.evaluation.probes import unit_length, with_features
 from vit_keras.layers import TakeClassToken
 from vit_keras.models import patch_grid
 from vit_keras.models.description import has_class_token
 from vit_keras.retrieval.tables import Picture
 from vit_keras.support.checks import check_choice
-from vit_keras.support.machine import read_ahead
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
 
 
@@ -251,26 +249,25 @@ def embed_batches(
         OSError: While iterating with "raise", if a file does not exist or cannot be opened.
     """
     file_predictions.check_options(on_error, batch=batch)
-    prepare = functools.partial(_prepare, embedder, read, on_error == "skip")
-    answer = functools.partial(file_predictions.run_filled, embedder.run)
-    rows = read_ahead(prepare, pictures, file_predictions.AHEAD * batch)
-    return _embed(embedder, file_predictions.run_batches(rows, batch, answer, size))
+
+    def prepare(numbered):
+        number, picture = numbered
+        pixels = read(number, picture.path, embedder.input_shape[-1])
+        return file_predictions.prepared(embedder, pixels)
+
+    batches = file_predictions.read_batches(prepare, pictures, batch, on_error)
+    return _embed(embedder, batches, filled(embedder.run, size))
 
 
-def _embed(embedder, batches):
-    none = np.zeros(embedder.shape, "float32")
+def _embed(embedder, batches, run):
     with contextlib.closing(batches):
         for rows in batches:
-            pictures, errors = zip(*(row for row, _ in rows))
-            vectors = [none if vector is None else vector for _, vector in rows]
+            numbered, images, errors = zip(*rows)
+            vectors = np.zeros((len(rows), *embedder.shape), "float32")
+            known = [number for number, error in enumerate(errors) if error is None]
+            if known:
+                vectors[known] = run(np.array([images[i] for i in known], "float32"))
+            pictures = [picture for _, picture in numbered]
             for picture, vector in zip(pictures, vectors):
                 check_finite(vector, picture.path)
-            yield pictures, np.stack(vectors), errors
-
-
-def _prepare(embedder, read, skip, numbered):
-    """Returns the picture, why it cannot be read or None, and its image for the model or None."""
-    number, picture = numbered
-    told = number, picture.path, embedder.input_shape[-1]
-    pixels, error = file_predictions.read_or_reason(functools.partial(read, *told), skip)
-    return (picture, error), None if pixels is None else file_predictions.prepared(embedder, pixels)
+            yield pictures, vectors, errors
