@@ -132,7 +132,8 @@ def test_bench_compares_a_model_with_its_int8_by_keras(folders, tmp_path, capsys
         predictor, _ = evaluation.open_predictor(folders[0])
         if is_int8:
             predictor.model.quantize("int8")
-        answers.append(predictor.predict(predictor.batches(test_set, 90)).probabilities)
+        outputs, *_ = predictor.outputs(predictor.batches(test_set, 90))
+        answers.append(predictor.as_probabilities(outputs))
     exact, rounded = answers
     accuracy = np.mean(rounded.argmax(axis=-1) == test_set.labels)
     agreed = np.mean(rounded.argmax(axis=-1) == exact.argmax(axis=-1))

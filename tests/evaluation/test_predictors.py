@@ -43,11 +43,13 @@ def test_exported_files_predict_as_the_model_does(exported, rng):
     files = (exported / "model.keras", exported / "export" / "model.tflite")
     (model, run), (predictor, _) = map(evaluation.open_predictor, files)
     assert run is None and model.class_names == predictor.class_names == NAMES
-    expected, actual = (x.predict(x.batches(images, 4)) for x in (model, predictor))
+    (expected, _, speed), (actual, labels, _) = (
+        x.outputs(x.batches(images, 4)) for x in (model, predictor)
+    )
     # Exported files see pixels rounded to uint8.
-    np.testing.assert_allclose(actual.probabilities, expected.probabilities, atol=0.02)
-    np.testing.assert_array_equal(actual.labels, images.labels)
-    assert expected.images_per_second > 0
+    np.testing.assert_allclose(actual, model.as_probabilities(expected), atol=0.02)
+    np.testing.assert_array_equal(labels, images.labels)
+    assert speed > 0
 
 
 def test_files_without_what_lies_beside_them(exported, tmp_path):
@@ -60,7 +62,9 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     assert not logits.gives_probabilities and logits.class_names is None  # means of pixels
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
-    with pytest.raises(ValueError, match="needs a Keras model, which an exported file does not give"):
+    with pytest.raises(
+        ValueError, match="needs a Keras model, which an exported file does not give"
+    ):
         images = data.from_arrays(np.zeros((10, 8, 8, 3), "uint8"), np.arange(10) % 5)
         dataset = data.Dataset("x", {"train": images, "test": images}, NAMES)
         evaluation.evaluate_few_shot(predictor, dataset, batch=4, shots=(1,))

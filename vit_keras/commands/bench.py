@@ -218,8 +218,8 @@ def _answers(path, is_int8, options):
     check_classes(predictor, dataset.class_names, ignore_names=False)
     split = dataset.split(options.split or source.test_split)
     with split.reading():
-        predicted = predictor.predict(predictor.batches(split, max(options.batch)))
-    return predicted.probabilities, predicted.labels, predictor.task
+        outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
+    return predictor.as_probabilities(outputs), labels, predictor.task
 
 
 COMMAND = shared.Command(

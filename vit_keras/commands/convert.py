@@ -23,7 +23,13 @@ class Convert(shared.Command):
 
     def parse(self, arguments, prog):
         options, rest = self.parser(prog).parse_known_args(arguments)
-        return argparse.Namespace(**vars(options), overrides=_overrides(rest))
+        if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
+            raise UsageError(
+                "Arguments of VisionTransformer are pairs of --name and value. "
+                f"Received: {' '.join(rest)}"
+            )
+        options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
+        return options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,44 +45,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras.support.files import claimed_output
-    from vit_keras.weights import save
-
-    with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):
-        model = _open(options)
-        save(model, options.output, format=options.to)
-    print(f"{options.output}: {model.count_params():,} parameters")
-
-
-def _open(options):
     from vit_keras import experiments, models, runs, weights
+    from vit_keras.support.files import claimed_output
     from vit_keras.training.checkpoints import is_checkpoint
 
-    if os.path.isfile(os.path.join(options.input, "config.yaml")):
-        options.input = str(runs.find_run(options.input).model_file)
-    is_step = is_checkpoint(options.input)
-    if (options.adapters or is_step) and (options.source or options.overrides):
-        subject = "--adapters give" if options.adapters else "Checkpoints of runs have"
-        raise UsageError(
-            f"{subject} the sizes of their model, so IN is read without --source and without "
-            f"arguments. Received: source={options.source}, {options.overrides}"
-        )
-    if options.adapters:
-        base = runs.find_weights(options.input, None)
-        return models.merge_lora(weights.open(base, adapters=options.adapters))
-    if is_step:
-        return experiments.open_checkpoint(options.input)
-    return weights.open(options.input, source=options.source, **options.overrides)
-
-
-def _overrides(rest):
-    """Reads pairs of `--name value`; values that are valid JSON are parsed."""
-    if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
-        raise UsageError(
-            "Arguments of VisionTransformer are pairs of --name and value. "
-            f"Received: {' '.join(rest)}"
-        )
-    return {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
+    with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):
+        if os.path.isfile(os.path.join(options.input, "config.yaml")):
+            options.input = str(runs.find_run(options.input).model_file)
+        is_step = is_checkpoint(options.input)
+        if (options.adapters or is_step) and (options.source or options.overrides):
+            subject = "--adapters give" if options.adapters else "Checkpoints of runs have"
+            raise UsageError(
+                f"{subject} the sizes of their model, so IN is read without --source and without "
+                f"arguments. Received: source={options.source}, {options.overrides}"
+            )
+        if options.adapters:
+            base = runs.find_weights(options.input, None)
+            model = models.merge_lora(weights.open(base, adapters=options.adapters))
+        elif is_step:
+            model = experiments.open_checkpoint(options.input)
+        else:
+            model = weights.open(options.input, source=options.source, **options.overrides)
+        weights.save(model, options.output, format=options.to)
+    print(f"{options.output}: {model.count_params():,} parameters")
 
 
 def _value(text):

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import itertools
 
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
@@ -50,17 +49,8 @@ def run(options: argparse.Namespace) -> None:
         print(f"{what}, {len(table):,} rows")
     if not (options.rows or options.pictures or options.texts):
         return
-    with contextlib.ExitStack() as stack:
-        answers = iter(retrieval.search_rows(table, options.rows, count=options.top, index=index))
-        if options.texts:
-            words = {"without": options.without, "model": options.model}
-            nearest = retrieval.search_texts(
-                table, options.texts, count=options.top, index=index, **words
-            )
-            answers = itertools.chain(nearest, answers)
-        if options.pictures:
-            answers = itertools.chain(answers, _of_pictures(options, table, index, stack))
-        file = stack.enter_context(shared.output(options.out))
+    answers = _answers(options, table, index)
+    with shared.output(options.out) as file, contextlib.closing(answers):
         retrieval.write_answers(
             answers,
             file,
@@ -70,19 +60,20 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
-def _of_pictures(options, table, index, stack):
+def _answers(options, table, index):
+    """Yields the answers to texts, then rows, then pictures."""
     from vit_keras import data, retrieval
 
-    answers = retrieval.search_pictures(
-        table,
-        retrieval.open_query_embedder(table, options.model),
-        data.expand_pictures(shared.arguments(options.pictures)),
-        count=options.top,
-        index=index,
-        batch=options.batch,
-        on_error=options.on_error,
-    )
-    return stack.enter_context(contextlib.closing(answers))
+    common = {"count": options.top, "index": index}
+    if options.texts:
+        words = {"without": options.without, "model": options.model}
+        yield from retrieval.search_texts(table, options.texts, **words, **common)
+    yield from retrieval.search_rows(table, options.rows, **common)
+    if options.pictures:
+        embedder = retrieval.open_query_embedder(table, options.model)
+        paths = data.expand_pictures(shared.arguments(options.pictures))
+        told = {"batch": options.batch, "on_error": options.on_error}
+        yield from retrieval.search_pictures(table, embedder, paths, **told, **common)
 
 
 def _check(options: argparse.Namespace) -> str:

@@ -21,6 +21,7 @@ from vit_keras.evaluation.box_prediction import draw_boxes
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import coco_rows
+from vit_keras.support.checks import check_choice
 from vit_keras.support.command_line import on_one_line, visible_json
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import CLASSES, Task
@@ -70,7 +71,10 @@ def write_answers(
         rows = itertools.chain.from_iterable(map(layout.rows, answers))
         return WRITERS[form](file, layout.columns, rows)
     dump = lambda answer: visible_json(layout.fields(answer))
-    head, foot = _template(title) if form == "html" else ("", "")
+    head = foot = ""
+    if form == "html":
+        page = TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title))
+        head, foot = page.split(MARKER)
     write, end = {"table": (layout.text, "\n"), "jsonl": (dump, "\n"), "html": (layout.page, "")}[
         form
     ]
@@ -79,13 +83,9 @@ def write_answers(
             file.write(text.encode("utf-8", "backslashreplace"))
 
 
-def _template(title):
-    return TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title)).split(MARKER)
-
-
 def _write_csv(file, columns, rows):
     """Writes each row as it comes: numbers with all digits of their type, null as nothing."""
-    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+    text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="", write_through=True)
     try:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(map(_no_formula, columns))
@@ -116,6 +116,8 @@ def _write_parquet(file, columns, rows):
     rows = iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:
         while chunk := list(itertools.islice(rows, 4096)):
+            for row in chunk:
+                row |= {name: utf8(value) for name, value in row.items() if isinstance(value, str)}
             writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
 
 
@@ -160,12 +162,9 @@ def check_suffix(path: str | os.PathLike) -> str:
     Raises:
         ValueError: If the suffix is neither .parquet nor .csv.
     """
-    suffix = pathlib.Path(path).suffix
-    if suffix[1:] not in WRITERS:
-        raise ValueError(
-            f"Predictions can be written to .parquet or .csv files. Received: {os.fspath(path)!r}"
-        )
-    return suffix[1:]
+    suffix = pathlib.Path(path).suffix[1:]
+    check_choice(suffix, WRITERS, "suffix")
+    return suffix
 
 
 def write_predictions(
@@ -328,7 +327,7 @@ def _fields(prediction):
 
 def _rows(prediction):
     """Returns the rows of a picture: one for each box, or a single one."""
-    row = {"path": utf8(prediction.path), "error": prediction.error}
+    row = {"path": os.fspath(prediction.path), "error": prediction.error}
     if prediction.kind == "boxes":
         pairs = zip(prediction.classes, prediction.boxes.corners)
         boxes = [{"class": n, "score": x, **dict(zip(CORNERS, of))} for (n, x), of in pairs]
@@ -353,7 +352,12 @@ def _figure(prediction):
     elif prediction.classes:
         (name, share), *_ = prediction.classes
         attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
-        text = f"<ol>\n{''.join(_line(name, share) for name, share in prediction.classes)}</ol>"
+        lines = [
+            f'<li style="--share:{100 * p:.1f}%"><span>{html.escape(of)}</span> '
+            f'<data value="{np.float32(p)}">{100 * p:.1f} %</data></li>\n'
+            for of, p in prediction.classes
+        ]
+        text = f"<ol>\n{''.join(lines)}</ol>"
     elif not prediction.error:
         attributes, text = ' class="none"', f"<p>{prediction.nothing.replace('%', ' %')}</p>"
     if prediction.possible is not None:
@@ -369,14 +373,6 @@ def _figure(prediction):
     return (
         f"<figure{attributes}>\n{picture}"
         f'<figcaption><b title="{path}">{name}</b>\n{text}</figcaption>\n</figure>\n'
-    )
-
-
-def _line(name, share):
-    percent = f"{100 * share:.1f}"
-    return (
-        f'<li style="--share:{percent}%"><span>{html.escape(name)}</span> '
-        f'<data value="{np.float32(share)}">{percent} %</data></li>\n'
     )
 
 

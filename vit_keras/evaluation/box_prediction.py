@@ -16,7 +16,7 @@ from vit_keras.evaluation.mask_prediction import (
     predict_labeled,
 )
 from vit_keras.evaluation.metrics import class_rows
-from vit_keras.evaluation.predictors import NO_IMAGES, Predictor
+from vit_keras.evaluation.predictors import Predictor
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import (
     HIT,
@@ -183,16 +183,11 @@ def report_boxes(
         each class its objects, AP and AP50, and its precision and recall at its threshold and an
         overlap of 0.5) and the "confusion_matrix" of `confuse`. A figure without objects is None.
 
-    Raises:
-        ValueError: There are no pictures.
-
     Example:
         >>> true = Boxes(np.array([0]), np.array([1.0]), np.array([[0.0, 0.0, 9.0, 9.0]]))
         >>> report_boxes([true], [true], ["cat"], Task("boxes"))["ap50"]
         1.0
     """
-    if not true:
-        raise ValueError(NO_IMAGES)
     count = len(class_names)
     evaluation = coco_evaluation(true, predicted, count)
     present = [certain(boxes, task) for boxes in predicted]

@@ -16,7 +16,7 @@ import numpy as np
 from vit_keras import data
 from vit_keras.data import thumbnail
 from vit_keras.data.depth import at_levels, viewable
-from vit_keras.evaluation.metrics import class_rows, mean_of_known, share_of
+from vit_keras.evaluation.metrics import class_rows, count_pairs, mean_of_known, share_of
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled, softmax
 from vit_keras.support import extras
 from vit_keras.support.checks import check_rules
@@ -47,15 +47,8 @@ def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> n
                [1, 1]])
     """
     known = np.asarray(true) != VOID
-    true, predicted = (np.asarray(x)[known].astype("int64") for x in (true, predicted))
-    for numbers in (true, predicted):
-        if numbers.size and not 0 <= numbers.min() <= numbers.max() < num_classes:
-            raise ValueError(
-                f"The pixels of a mask must lie in [0, {num_classes}), or be {VOID} for no class. "
-                f"Received: numbers from {numbers.min()} to {numbers.max()}"
-            )
-    counts = np.bincount(num_classes * true + predicted, minlength=num_classes**2)
-    return counts.reshape(num_classes, num_classes)
+    of_known = lambda classes: np.asarray(classes)[known].astype("int64")
+    return count_pairs(of_known(true), of_known(predicted), num_classes)
 
 
 def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -> dict[str, Any]:
@@ -70,25 +63,21 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
         "miou" (the mean intersection over union of the classes; scikit-learn's macro Jaccard
         score), "pixel_accuracy", "mean_class_accuracy" (the mean recall), "images", "masks" (for
         each class its pixels, IoU, precision and recall) and "confusion_matrix". A class that
-        occurs in no true or predicted mask has IoU None, and is left out of the means.
-
-    Raises:
-        ValueError: No pixel has a class.
+        occurs in no true or predicted mask has IoU None, and is left out of the means. All
+        are None if no pixel has a class.
 
     Example:
         >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
         >>> report_matrix(matrix, ["sky", "ground"], images=1)["miou"]
         0.5
     """
-    if not matrix.sum():
-        raise ValueError("An evaluation of masks needs pixels that have a class. Received: none")
     rows, right = class_rows(matrix, class_names, "pixels"), np.diag(matrix)
     either = matrix.sum(axis=0) + matrix.sum(axis=1) - right
     for row, *shared in zip(rows, right, either, strict=True):
         row["iou"] = share_of(*shared)
     return {
         "miou": mean_of_known(rows, "iou"),
-        "pixel_accuracy": float(np.trace(matrix) / matrix.sum()),
+        "pixel_accuracy": share_of(np.trace(matrix), matrix.sum()),
         "mean_class_accuracy": mean_of_known(rows, "recall"),
         "images": images,
         "masks": rows,

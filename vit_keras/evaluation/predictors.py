@@ -5,7 +5,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from vit_keras import runs
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
-
-
-class Predictions(NamedTuple):
-    """Predictions for N labeled images.
-
-    Attributes:
-        probabilities: `(N, K)` float32; the predicted numbers if the task is numbers.
-        labels: The true classes, `(N,)`, or labels or numbers, `(N, K)`.
-        images_per_second: The speed of the predictor alone, without its first batch if there are
-            more, since that compiles it.
-    """
-
-    probabilities: np.ndarray
-    labels: np.ndarray
-    images_per_second: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,10 +97,11 @@ class Predictor:
         """Runs all batches of images and labels.
 
         Returns:
-            The outputs, `(N, K)` float32; the labels, `(N,)`; and the images per second.
+            The outputs, `(N, K)` float32; the labels, `(N,)` or `(N, K)`; and the images per second
+            of the predictor alone, without its first batch if there are more, which compiles it.
 
         Raises:
-            ValueError: If there are no images, or if outputs are not finite.
+            ValueError: If there are no batches, or if outputs are not finite.
         """
         outputs, labels, timed = [], [], []
         for images, classes in batches:
@@ -124,19 +110,12 @@ class Predictor:
             outputs.append(np.asarray(self.run(images), "float32"))
             timed.append((len(images), time.perf_counter() - began))
             labels.append(np.asarray(classes))
-        if not sum(map(len, labels)):
-            raise ValueError(NO_IMAGES)
         joined = np.concatenate(outputs)
         check_finite(joined)
-        # The first batch, and one of another size, compile the model.
+        # A batch of another size compiles the model, too.
         warm = [row for row in timed[1:] if row[0] == timed[0][0]] or timed
         count, seconds = map(sum, zip(*warm))
         return joined, np.concatenate(labels), count / seconds
-
-    def predict(self, batches: Iterable) -> Predictions:
-        """Predicts all batches of images and labels; raises the errors of `outputs`."""
-        outputs, labels, speed = self.outputs(batches)
-        return Predictions(self.as_probabilities(outputs), labels, speed)
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Returns the outputs, after a softmax or sigmoid if they are logits.
@@ -244,7 +223,7 @@ def predict(model: "keras.Model", batches: Iterable) -> tuple[np.ndarray, np.nda
         The outputs, `(N, K)` float32, and the labels, `(N,)`.
 
     Raises:
-        ValueError: If there are no images, or if outputs are not finite.
+        ValueError: If there are no batches, or if outputs are not finite.
 
     Example:
         ```python

@@ -20,7 +20,7 @@ from vit_keras.evaluation.metrics import (
     report_labels,
     report_numbers,
 )
-from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, sigmoid
+from vit_keras.evaluation.predictors import Predictor, sigmoid
 from vit_keras.support import figures
 from vit_keras.support.box_metrics import FIGURES
 from vit_keras.support.command_line import visible
@@ -152,8 +152,7 @@ def report(
         `report_numbers`; for masks, "miou" and others, see `report_matrix`.
 
     Raises:
-        ValueError: If there are no images, if a label lies outside the K classes, or if there are
-            not K names.
+        ValueError: If a label lies outside the K classes, or if there are not K names.
 
     Example:
         >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
@@ -165,8 +164,6 @@ def report(
             "Boxes are judged in the pixels of their pictures. Received: task boxes. Use "
             "`evaluation.judge_boxes` on a split, or `evaluation.report_boxes`"
         )
-    if len(labels) == 0:
-        raise ValueError(NO_IMAGES)
     if len(class_names) != outputs.shape[-1]:
         raise ValueError(
             f"The model's {outputs.shape[-1]} {task.kind} need as many names. "
@@ -353,25 +350,21 @@ def evaluate(
             )
         return judge(predictor, split, class_names, tiles)
     with split.reading():
-        predicted = predictor.predict(predictor.batches(split, batch))
-    metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task, True)
-    if predictor.task.kind == "classes":
-        metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
+        outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
+    shares, task = predictor.as_probabilities(outputs), predictor.task
+    metrics = report(shares, labels, class_names, task, True)
+    if task.kind == "classes":
+        metrics["calibration"] = measure_calibration(shares, labels)
         metrics["ece"] = metrics["calibration"]["ece"]
-    if predictor.task.quantiles:
-        answers = predicted.probabilities, predicted.labels
-        metrics["coverage"] = measure_coverage(*answers, predictor.task)
-    metrics["images_per_second"] = predicted.images_per_second
+    if task.quantiles:
+        metrics["coverage"] = measure_coverage(shares, labels, task)
+    metrics["images_per_second"] = speed
     if real_labels is not None:
-        best = predicted.probabilities.argmax(axis=-1)
+        best = shares.argmax(axis=-1)
         metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)
     if predictions is not None:
         names = predictor.class_names or class_names
-        write_predictions(
-            *(predictions, predicted.probabilities, predicted.labels, paths),
-            task=predictor.task,
-            names=names,
-        )
+        write_predictions(predictions, shares, labels, paths, task=task, names=names)
     return metrics
 
 

@@ -45,13 +45,8 @@ AVERAGES: dict[str, Callable] = {"flip": _over_mirror_images, "crops": _over_cro
 
 def _answer(predictor, images):
     """Returns probabilities or numbers, `(B, K)` or `(B, H, W, K)`."""
-    outputs = np.asarray(predictor.run(np.ascontiguousarray(images)), "float32")
-    if outputs.ndim != 2 and outputs.shape[:-1] != images.shape[:3]:
-        raise ValueError(
-            "Views need outputs (B, K), or maps (B, H, W, K) with the images' sides. "
-            f"Received: {outputs.shape} for images {images.shape}. Leave out the views"
-        )
-    return predictor.as_probabilities(outputs)
+    outputs = predictor.run(np.ascontiguousarray(images))
+    return predictor.as_probabilities(np.asarray(outputs, "float32"))
 
 
 def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
@@ -73,9 +68,8 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         A predictor that takes the same images. It has no Keras model.
 
     Raises:
-        ValueError: If there is no such view, or if the predictor is an exported file that returns
-            masks instead of probabilities. When it runs, if its outputs are neither `(B, K)` nor
-            `(B, H, W, K)`.
+        ValueError: If there is no such view, or if the predictor predicts boxes or is an exported
+            file that returns masks instead of probabilities.
 
     Example:
         ```python
@@ -85,10 +79,11 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
     """
     for view in views:
         check_choice(view, AVERAGES, "view")
-    if predictor.gives_masks:
+    if predictor.gives_masks or predictor.task.kind == "boxes":
         raise ValueError(
-            "An average over views needs the probabilities of each pixel. Received: an exported "
-            "file that returns masks. Export it again with --output softmax"
+            "An average over views needs probabilities or numbers. Received: a model of boxes, or "
+            "an exported file that returns masks. Leave out the views, or export it again with "
+            "--output softmax"
         )
     made = predictor
     # Whole masks are mirrored last; for other tasks, each crop is mirrored.

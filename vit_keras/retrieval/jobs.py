@@ -83,8 +83,6 @@ class EmbeddingJob:
         self.folder = self.out.with_name(f"{self.out.name}.parts")
         self._pictures = list(pictures.pictures)
         self.total = len(self._pictures)
-        if not self.total:
-            raise ValueError("There must be at least one picture. Received: none")
         told: Any = {"batch": batch, "size": min(batch, self.total), "on_error": on_error}
         self._embed = functools.partial(embed_batches, embedder, read=pictures.read, **told)
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize

@@ -299,22 +299,22 @@ def _text(answer):
 
 
 def _fields(answer):
-    matches = list(map(_match, answer.matches))
+    matches = [
+        {
+            "path": match.picture.path,
+            "label": match.picture.label,
+            "row": match.row,
+            "similarity": formats.shortest(match.similarity),
+        }
+        for match in answer.matches
+    ]
     return {"query": answer.query.path, "matches": matches, "error": answer.error}
 
 
-def _match(match):
-    where = {"path": match.picture.path, "label": match.picture.label, "row": match.row}
-    return where | {"similarity": formats.shortest(match.similarity)}
-
-
-def _rows(answer) -> Iterator[dict[str, Any]]:
-    query = {"query": formats.utf8(answer.query.path), "error": answer.error}
-    if not answer.matches:
-        yield query
-    for rank, match in enumerate(answer.matches, 1):
-        path = formats.utf8(match.picture.path)
-        yield query | {"rank": rank} | _match(match) | {"path": path}
+def _rows(answer):
+    fields = _fields(answer)
+    matches = fields.pop("matches")
+    return [{**fields, "rank": rank, **match} for rank, match in enumerate(matches, 1)] or [fields]
 
 
 def _section(folder, answer):

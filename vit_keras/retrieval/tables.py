@@ -13,7 +13,6 @@ from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.cropping import as_array
 from vit_keras.data.picture_paths import is_folder, is_junk
-from vit_keras.data.pillow_images import unreadable_message
 from vit_keras.data.sources import SOURCES
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
@@ -95,14 +94,12 @@ def list_pictures(
     if datasets and len(names) > 1:
         raise ValueError(f"A data set must be the only argument. Received: {', '.join(names[:5])}")
     config = config or DataConfig()
-    depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
     if datasets and not _is_flat(datasets[0]):
         return _of_dataset(datasets[0], channels, config)
-    if datasets:
-        names = [datasets[0].partition(":")[2]]
+    names = [name.partition(":")[2] for name in datasets] or names
     pictures = (Picture(str(path), size=_size(path)) for path in data.expand_pictures(names))
-    read = lambda number, path, channels: data.read_image(path, channels, **depth)
-    return PictureList(pictures, read)
+    depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
+    return PictureList(pictures, lambda number, *told: data.read_image(*told, **depth))
 
 
 def _is_dataset(name):
@@ -122,35 +119,26 @@ def _is_flat(name):
 
 def _of_dataset(name, channels, config):
     dataset = data.load(name, channels, config)
-    splits = list(dataset.splits.items())
+    names, splits = dataset.class_names, list(dataset.splits.items())
     ends = np.cumsum([len(split) for _, split in splits])
 
     def pictures():
         for key, split in splits:
-            labels = split.labels if np.ndim(split.labels) == 1 else [None] * len(split)
+            labels = split.labels if np.ndim(split.labels) == 1 else [-1] * len(split)
             for index, label in enumerate(labels):
-                path = split.name(index)
-                text = _label(dataset.class_names, label)
-                yield Picture(path, text, key, _size(path))
+                path, text = split.name(index), names[label] if names else str(label)
+                yield Picture(path, None if label < 0 else text, key, _size(path))
 
     def read(number, path, channels):
         place = int(np.searchsorted(ends, number, side="right"))
         split = splits[place][1]
         index = number - int(ends[place] - len(split))
-        if not split.source.files:  # images in memory
-            return split.read(index)
         try:
             return as_array(split.decoded(index)[0])
         except (OSError, SyntaxError, ValueError) as error:
-            raise ValueError(unreadable_message(path, str(error))) from error
+            raise ValueError(split.fault(index, error)) from error
 
     return PictureList(pictures(), read)
-
-
-def _label(names: Sequence[str], label: Any) -> str | None:
-    if label is None or label < 0:
-        return None
-    return names[label] if names else str(label)
 
 
 def _size(path):
@@ -305,14 +293,6 @@ class EmbeddingTable:
         name = f"The description in {self.path!r}"
         self.description: dict[str, Any] = parse_json(metadata[METADATA], name, Description, remedy)
         self.shape = tuple(self.description["shape"])
-        self._check_columns(remedy)
-        groups = range(self._file.num_row_groups)
-        self._sizes = np.array([self._file.metadata.row_group(g).num_rows for g in groups], int)
-        self._starts = np.cumsum(self._sizes) - self._sizes
-        self._kept: list[tuple[np.ndarray, np.ndarray]] | None = None
-
-    def _check_columns(self, remedy):
-        """Checks that the columns match the description."""
         kind, columns = self.description["dtype"], self._file.schema_arrow
         is_known = (
             kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
@@ -322,6 +302,10 @@ class EmbeddingTable:
                 f"{self.path!r} must have the columns {', '.join(COLUMNS)}, with embeddings of the "
                 f"shape {self.shape} and the type {kind!r}. Received: {columns}. {remedy}"
             )
+        groups = range(self._file.num_row_groups)
+        self._sizes = np.array([self._file.metadata.row_group(g).num_rows for g in groups], int)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._kept: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __len__(self):
         return self._file.metadata.num_rows
@@ -340,18 +324,18 @@ class EmbeddingTable:
 
         The pieces stay in memory if they have at most `EXACT_NUMBERS` numbers.
         """
+        pieces = (
+            (start + np.flatnonzero(present), unit_length(vectors[present]))
+            for start, vectors, present in self.pieces()
+        )
         if self._kept is None and self.is_small:
-            self._kept = list(self._unit_vectors())
-        return self._kept or self._unit_vectors()
+            self._kept = list(pieces)
+        return self._kept or pieces
 
     @property
     def is_small(self) -> bool:
         """Whether the table is kept in memory and searched without an index."""
         return len(self) * math.prod(self.shape) <= EXACT_NUMBERS
-
-    def _unit_vectors(self):
-        for start, vectors, present in self.pieces():
-            yield start + np.flatnonzero(present), unit_length(vectors[present])
 
     def embeddings(self, numbers: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the embeddings of some rows, `(n, *shape)` float32, and which of them exist."""
