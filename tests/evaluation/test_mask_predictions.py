@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, rec
 
 from tests.data.mask_pictures import write_folder
 from vit_keras import data, evaluation
-from vit_keras.evaluation.mask_prediction import palette, starts
+from vit_keras.evaluation.mask_prediction import judge_masks, palette, starts
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import draw_report, headline, report, report_table
 from vit_keras.models import Preprocessing
@@ -89,10 +89,10 @@ def test_a_split_is_judged_at_the_size_of_each_picture(tmp_path):
     """Grays tell the classes of these pictures, so that tiles of the model's size are right."""
     split = data.load(f"folder:{write_folder(tmp_path)}", 1).split("test")
     predictor = predictor_of(by_gray)
-    tiled = evaluation.judge_masks(predictor, split, NAMES, evaluation.TileOptions(tiles=True))
+    tiled = judge_masks(predictor, split, NAMES, evaluation.TileOptions(tiles=True))
     assert tiled["miou"] == 1 and tiled["images"] == 4
     assert np.sum(tiled["confusion_matrix"]) == 4 * 40 * 32
-    resized = evaluation.judge_masks(predictor, split, NAMES)
+    resized = judge_masks(predictor, split, NAMES)
     assert 0.6 < resized["miou"] < 1  # a gray of one class lies between those of two others
     pairs = [[picture[..., 0], mask] for picture, mask in map(split.example, range(4))]
     masks = [evaluation.predict_mask(predictor, picture[..., None]) for picture, _ in pairs]

@@ -80,7 +80,13 @@ def run(arguments: Sequence[str]) -> None:
         ValueError, OSError, FloatingPointError, ImportError: As the command documents.
     """
     if not arguments or arguments[0] in ("--help", "-h"):
-        print(_help())
+        row = lambda name: f"  {name:<11} {command(name).summary}"
+        groups = ["\n".join([f"{title}:", *map(row, names)]) for title, names in GROUPS.items()]
+        explained = (
+            "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the backend"
+        )
+        head = ["usage: vit-keras COMMAND [options]", str(vit_keras.__doc__).splitlines()[0]]
+        print("\n\n".join([*head, *groups, f"{explained}: jax, tensorflow or torch."]))
     elif arguments[0] == "--version":
         print(version())
     else:
@@ -120,12 +126,3 @@ def version() -> str:
         f"vit-keras {vit_keras.__version__} "
         f"(Keras {importlib.metadata.version('keras')} on {extras.backend_name()})"
     )
-
-
-def _help():
-    row = lambda name: f"  {name:<11} {command(name).summary}"
-    groups = ["\n".join([f"{title}:", *map(row, names)]) for title, names in GROUPS.items()]
-    explained = "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the backend"
-    about = str(vit_keras.__doc__).splitlines()[0]
-    head = ["usage: vit-keras COMMAND [options]", about]
-    return "\n\n".join([*head, *groups, f"{explained}: jax, tensorflow or torch."])

@@ -83,10 +83,10 @@ def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras.evaluation.mask_prediction import save_png
     from vit_keras.support.files import write_text
 
-    kind, tiles = predictor.task.kind, shared.tile_options(options, options.batch_eval)
+    split, tiles = dataset.split(splits[1]), shared.tile_options(options, options.batch_eval)
     report = evaluation.evaluate(
         predictor,
-        dataset.split(splits[1]),
+        split,
         dataset.class_names,
         batch=options.batch_eval,
         real=options.real,
@@ -96,41 +96,15 @@ def _evaluate(options, predictor, dataset, splits, out, label):
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
     drawn = evaluation.draw_report(report, out, label)
-    if kind in SHEETS:
-        drawn = [*drawn, out / "predictions.png"]
-        save_png(SHEETS[kind](predictor, dataset.split(splits[1]), tiles), drawn[-1])
+    sheets = {"masks": evaluation.draw_mask_sheet, "boxes": evaluation.draw_box_sheet}
+    if draw_sheet := sheets.get(predictor.task.kind):
+        sheet = draw_sheet(predictor, split, tiles)
+        drawn.append(save_png(sheet, out / "predictions.png"))
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())
     print(f"written: {', '.join(map(str, [out / 'report.json', *drawn]))}")
     return report
-
-
-def _mask_sheet(predictor, split, tiles):
-    """Draws the first pictures beside their true and predicted masks."""
-    from vit_keras import evaluation
-    from vit_keras.evaluation.mask_prediction import predict_labeled
-
-    first = split.part(range(min(SHOWN, len(split))))
-    rows = predict_labeled(predictor, first, evaluation.predict_masks, tiles)
-    return evaluation.draw_mask_sheet(rows)
-
-
-def _box_sheet(predictor, split, tiles):
-    """Draws the pictures with the most misses and false alarms."""
-    from vit_keras import evaluation
-
-    true, predicted = evaluation.predict_split(predictor, split, tiles)
-    pairs = [(x, evaluation.certain(y, predictor.task)) for x, y in zip(true, predicted)]
-    wrong = [sum(len(x.scores) for x in evaluation.errors_of(*pair)[1:]) for pair in pairs]
-    worst = sorted(range(len(pairs)), key=lambda index: -wrong[index])[:SHOWN]
-    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
-    rows = ((split.example(index)[0], *pairs[index]) for index in worst)
-    return evaluation.draw_box_sheet(rows, predictor.names)
-
-
-SHOWN = 8  # pictures on a sheet
-SHEETS = {"masks": _mask_sheet, "boxes": _box_sheet}
 
 
 def _probe(options, predictor, dataset, splits, out, name):

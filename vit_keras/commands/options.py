@@ -108,11 +108,8 @@ class Parser(argparse.ArgumentParser):
 
     def shorten_usage(self) -> None:
         """Names the arguments in the usage line; the options follow below it."""
-        arguments = [action for action in self._actions if not action.option_strings]
-        names = [
-            f"{action.metavar or action.dest}{' ...' if action.nargs in ('+', '*') else ''}"
-            for action in arguments
-        ]
+        formatter = _Formatter(self.prog)
+        names = [formatter._format_args(x, x.dest) for x in self._actions if not x.option_strings]
         self.usage = " ".join([self.prog, *names, "[options]"])
 
     def error(self, message):

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 from typing import Any
@@ -91,8 +92,7 @@ def _assumptions(plan) -> dict[str, Any]:
     return assumed | ({"utilization": plan.utilization} if plan.device.flops else {})
 
 
-ROWS = {  # name of the number: its printed description
-    "accumulation_steps": "accumulation_steps",
+TEXTS = {  # of the numbers whose printed description is not their name
     "images_at_a_time": "images at a time",
     "weights_gb": "weights, GB",
     "moments_gb": "moments, GB",
@@ -103,7 +103,6 @@ ROWS = {  # name of the number: its printed description
     "gradients_gb": "gradients, GB",
     "copies_gb": "rounded or gathered kernels, GB",
     "memory_gb": "memory on each device at most, GB",
-    "fits": "fits",
     "sent_gb": "sent by each device in an update, GB",
     "tflop": "computed by each device in an update, TFLOP",
     "products_s": "products, s",
@@ -111,8 +110,6 @@ ROWS = {  # name of the number: its printed description
     "messages_s": "messages, s",
     "update_s": "an update, s",
     "images_per_second": "images/s that the input delivers",
-    "days": "days",
-    "cost": "cost",
 }
 
 
@@ -127,13 +124,13 @@ def _lines(plan, columns):
     yield f"{updates} of {config.batch} images, {config.model.dtype}, {kind}"
     if plan.device.flops:
         yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
-    width = max(map(len, ROWS.values()))
+    width = max(map(len, TEXTS.values()))
     yield f"\n{'':{width}}  {'all kept':>14}  {'rematerialize':>14}"
-    for name, text in ROWS.items():
-        values = [column.get(name) for column in columns]
+    for name in itertools.islice(columns[0], 1, None):
+        values = [column[name] for column in columns]
         if any(value not in (None, 0) for value in values) or name == "fits":
             shown = "  ".join(f"{_text(value):>14}" for value in values)
-            yield f"{text:{width}}  {shown}"
+            yield f"{TEXTS.get(name, name):{width}}  {shown}"
 
 
 def _text(value):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         draw_box_sheet,
         draw_boxes,
         errors_of,
-        judge_boxes,
         predict_boxes,
         predict_split,
         report_boxes,
@@ -41,21 +40,16 @@ if TYPE_CHECKING:
         TileOptions,
         draw_mask_sheet,
         draw_overlay,
-        judge_masks,
-        pixel_matrix,
         predict_mask,
         predict_masks,
-        report_matrix,
         write_mask,
     )
     from vit_keras.evaluation.metrics import (
-        average_precision,
         best_thresholds,
         fit_temperature,
         measure_calibration,
         read_real_labels,
         real_accuracy,
-        top_k_accuracy,
     )
     from vit_keras.evaluation.predictors import (
         Predictor,

@@ -32,7 +32,7 @@ from vit_keras.support.tasks import Task
 
 NONE = "none"  # of a confusion: a missed object is predicted as it, and a false alarm truly is
 EDGE = 2  # pixels from the edge of a tile, where an object is cut
-MISSED, FALSE_ALARM, HITS = (230, 25, 75), (255, 200, 0), (60, 200, 90)  # colors on a sheet
+HIT_COLOR, MISS_COLOR, ALARM_COLOR = (60, 200, 90), (230, 25, 75), (255, 200, 0)
 
 
 def predict_boxes(
@@ -227,13 +227,6 @@ def judge_boxes(
 
     Raises:
         ValueError: The predictor does not predict boxes, or the split is empty.
-
-    Example:
-        ```python
-        dataset = data.load("folder:shapes", channels=3)
-        metrics = evaluation.judge_boxes(predictor, dataset.split("test"), dataset.class_names)
-        print(f"AP50 {metrics['ap50']:.1%}")
-        ```
     """
     true, predicted = predict_split(predictor, split, options)
     return report_boxes(true, predicted, class_names, predictor.task)
@@ -299,29 +292,38 @@ def draw_boxes(
     return np.asarray(drawn)
 
 
-def draw_box_sheet(rows: Iterable[tuple[np.ndarray, Boxes, Boxes]], names: Sequence[str]):
-    """Draws pictures beside their errors: misses red, false alarms yellow, and hits green.
+def draw_box_sheet(
+    predictor: Predictor, split: "data.Split", options: TileOptions | None = None, most: int = 8
+):
+    """Draws the pictures of a split with the most errors: misses red, false alarms yellow.
 
     Args:
-        rows: For each picture its pixels, its objects, and the predictions that count as present.
-        names: The K names.
+        predictor: A `Predictor` of boxes.
+        split: A split whose labels are boxes.
+        options: How to predict pictures whose size is not the model's.
+        most: The largest number of pictures.
 
     Returns:
-        A `PIL.Image.Image` with two pictures per row. A hit of a wrong class counts as a miss and a
-        false alarm.
+        A `PIL.Image.Image` with two pictures per row, each beside its errors, with hits green. A
+        hit of a wrong class counts as a miss and a false alarm.
 
     Example:
         ```python
-        evaluation.draw_box_sheet([(picture, true, found)], names).save("predictions.png")
+        sheet = evaluation.draw_box_sheet(predictor, dataset.split("test"))
+        sheet.save("predictions.png")
         ```
     """
-    panels = []
-    for picture, true, predicted in rows:
-        hits, misses, alarms = errors_of(true, predicted)
+    true, predicted = predict_split(predictor, split, options)
+    present = (certain(boxes, predictor.task) for boxes in predicted)
+    errors = [errors_of(*pair) for pair in zip(true, present)]
+    counts = [len(misses.scores) + len(alarms.scores) for _, misses, alarms in errors]
+    split, names, panels = split.read_as(*predictor.depth), predictor.names, []
+    for index in sorted(range(len(true)), key=lambda index: -counts[index])[:most]:
+        picture, objects = split.example(index)[0], true[index]
         drawn = np.asarray(viewable(picture))
-        for boxes, color in ((hits, HITS), (misses, MISSED), (alarms, FALSE_ALARM)):
+        for boxes, color in zip(errors[index], (HIT_COLOR, MISS_COLOR, ALARM_COLOR)):
             drawn = draw_boxes(drawn, boxes, names, color)
-        plain = draw_boxes(picture, true.chosen(true.scores > 0), names)
+        plain = draw_boxes(picture, objects.chosen(objects.scores > 0), names)
         panels.append([data.thumbnail(pixels, 2 * SIDE) for pixels in (plain, drawn)])
     return lay_out(panels)
 

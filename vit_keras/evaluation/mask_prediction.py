@@ -176,30 +176,6 @@ def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def draw_mask_sheet(rows: Iterable[Sequence[np.ndarray]]):
-    """Draws pictures beside their true and their predicted masks.
-
-    Args:
-        rows: For each picture its pixels `(H, W, 1 or 3)`, the true mask and the predicted one,
-            `(H, W)`.
-
-    Returns:
-        A `PIL.Image.Image` with two pictures and their masks per row.
-
-    Example:
-        ```python
-        sheet = evaluation.draw_mask_sheet([(picture, true, mask)])
-        sheet.save("predictions.png")
-        ```
-    """
-    panels = [
-        [thumbnail(picture, SIDE)]
-        + [thumbnail(draw_overlay(picture, mask), SIDE) for mask in masks]
-        for picture, *masks in rows
-    ]
-    return lay_out(panels)
-
-
 def lay_out(panels: Sequence[Sequence[np.ndarray]]):
     """Lays out rows of pictures `(h, w, 3)` uint8, two of them side by side, as a PIL image."""
     height = max(panel.shape[0] for row in panels for panel in row) + GAP
@@ -311,13 +287,6 @@ def judge_masks(
 
     Raises:
         ValueError: The predictor does not predict masks, or the split is empty.
-
-    Example:
-        ```python
-        dataset = data.load("folder:shapes", channels=3)
-        metrics = evaluation.judge_masks(predictor, dataset.split("test"), dataset.class_names)
-        print(f"mean IoU {metrics['miou']:.1%}")
-        ```
     """
     matrix = np.zeros((len(class_names),) * 2, "int64")
     for _, true, predicted in predict_labeled(predictor, split, predict_masks, options):
@@ -341,7 +310,7 @@ def predict_labeled(
     """
     if not len(split):
         raise ValueError(NO_IMAGES)
-    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
+    split = split.read_as(*predictor.depth)
     read: list[tuple[np.ndarray, np.ndarray]] = []
 
     def pictures():
@@ -445,3 +414,32 @@ def resize_maps(maps, size):
     rule = INTERPOLATIONS["bilinear_half_pixel"]
     rows, columns = (rule(old, new).astype("float32") for old, new in zip(sides, size))
     return np.einsum("ih,jw,...hwk->...ijk", rows, columns, maps, optimize=True)
+
+
+def draw_mask_sheet(
+    predictor: Predictor, split: "data.Split", options: TileOptions | None = None, most: int = 8
+):
+    """Draws the first pictures of a split beside their true and their predicted masks.
+
+    Args:
+        predictor: A `Predictor` of masks.
+        split: A split whose labels are masks.
+        options: How to predict pictures whose size is not the model's.
+        most: The largest number of pictures.
+
+    Returns:
+        A `PIL.Image.Image` with two pictures and their masks per row.
+
+    Example:
+        ```python
+        sheet = evaluation.draw_mask_sheet(predictor, dataset.split("test"))
+        sheet.save("predictions.png")
+        ```
+    """
+    first = split.part(range(min(most, len(split))))
+    panels = [
+        [thumbnail(picture, SIDE)]
+        + [thumbnail(draw_overlay(picture, mask), SIDE) for mask in masks]
+        for picture, *masks in predict_labeled(predictor, first, predict_masks, options)
+    ]
+    return lay_out(panels)

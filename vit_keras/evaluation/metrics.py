@@ -15,23 +15,6 @@ from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import CLASSES, Task
 
 
-def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Computes the average precision of one label, Σ (R_n − R_{n−1}) P_n over the thresholds.
-
-    Args:
-        scores: `(N,)`, higher for more likely images.
-        labels: `(N,)` of 0 and 1.
-
-    Returns:
-        A number in [0, 1]; None if no label is 1.
-
-    Example:
-        >>> average_precision(np.array([0.9, 0.8, 0.1]), np.array([1.0, 0.0, 1.0]))
-        0.8333333333333333
-    """
-    return float(_metrics().average_precision_score(labels, scores)) if labels.any() else None
-
-
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
     """Chooses the threshold of each label that gives the highest F1.
 
@@ -88,16 +71,16 @@ def report_labels(
         None and left out of means.
     """
     known, positive = ~np.isnan(labels), labels == 1
-    chosen = task.present(outputs) & known
+    chosen, precision_of = task.present(outputs) & known, _metrics().average_precision_score
     counts = [x.sum(axis=0) for x in (known, positive, chosen, chosen & positive)]
     rows = [
         {
             "name": str(name),
             "images": int(images),
             "positives": int(positives),
-            "average_precision": average_precision(
-                outputs[known[:, k], k], positive[known[:, k], k]
-            ),
+            "average_precision": precision_of(positive[known[:, k], k], outputs[known[:, k], k])
+            if positives
+            else None,
             "threshold": task.threshold(k),
             "precision": share_of(right, marked),
             "recall": share_of(right, positives),
@@ -161,18 +144,6 @@ def count_pairs(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> np
 TOP = 5
 
 
-def top_k_accuracy(outputs: np.ndarray, labels: np.ndarray, k: int) -> float:
-    """Returns the share of images whose label is among the `k` largest outputs.
-
-    Example:
-        >>> outputs = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-        >>> top_k_accuracy(outputs, labels=np.array([1, 2]), k=2)
-        0.5
-    """
-    largest = np.argpartition(outputs, -k, axis=-1)[:, -k:]
-    return float((largest == labels[:, None]).any(axis=-1).mean())
-
-
 def report_classes(
     outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task
 ) -> dict[str, Any]:
@@ -200,9 +171,11 @@ def report_classes(
     for k, row in enumerate(rows):
         twice = 2 * matrix[k, k]
         row["f1"] = share_of(twice, matrix[k].sum() + matrix[:, k].sum()) if row["images"] else None
+    largest = np.argpartition(outputs, -min(TOP, count), axis=-1)[:, -TOP:]
+    in_top = float((largest == labels[:, None]).any(axis=-1).mean())
     return {
         "accuracy": float(np.trace(matrix) / matrix.sum()),
-        "top_5_accuracy": top_k_accuracy(outputs, labels, TOP) if count > TOP else None,
+        "top_5_accuracy": in_top if count > TOP else None,
         "balanced_accuracy": mean_of_known(rows, "recall"),
         "macro_f1": mean_of_known(rows, "f1"),
         "images": int(matrix.sum()),
@@ -337,8 +310,8 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES
 
 
 def _of_classes(logits, labels):
-    special = extras.require("scipy.special", extra="data", purpose="Fitting a temperature")
-    return -special.log_softmax(logits, axis=-1)[np.arange(len(labels)), labels].mean()
+    of_labels = logits[np.arange(len(labels)), labels]
+    return (np.logaddexp.reduce(logits, axis=-1) - of_labels).mean()
 
 
 def _of_labels(logits, labels):

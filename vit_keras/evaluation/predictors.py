@@ -75,6 +75,11 @@ class Predictor:
         """The K names; the numbers of the classes if their names are unknown."""
         return self.class_names or tuple(map(str, range(self.num_classes)))
 
+    @property
+    def depth(self) -> tuple[float, tuple[int, ...]]:
+        """The levels and bands with which to read pictures."""
+        return self.preprocessing.levels, self.preprocessing.bands
+
     def keras_model(self, purpose: str) -> "keras.Model":
         """Returns the Keras model; raises ValueError without one."""
         if self.model is None:

@@ -162,7 +162,7 @@ def report(
     if task.kind == "boxes":
         raise ValueError(
             "Boxes are judged in the pixels of their pictures. Received: task boxes. Use "
-            "`evaluation.judge_boxes` on a split, or `evaluation.report_boxes`"
+            "`evaluation.evaluate` on a split, or `evaluation.report_boxes`"
         )
     if len(class_names) != outputs.shape[-1]:
         raise ValueError(

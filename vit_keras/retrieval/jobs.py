@@ -110,24 +110,20 @@ class EmbeddingJob:
         if self.is_complete:
             return
         with claimed_output(self.out, "an embedding"):
-            yield from self._make_parts()
+            left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
+            with contextlib.closing(self._embed(pictures=left)) as batches:
+                for number in range(self._parts(), -(-self.total // self._rows)):
+                    made = []
+                    for batch in itertools.islice(batches, self._rows // self.description["batch"]):
+                        made.append(tables.table_of(self.schema, *batch))
+                        yield len(batch[0])
+                    table = tables.arrow().concat_tables(made).combine_chunks()
+                    tables.write(self._part(number), self.schema, [table])
             read = tables.arrow("pyarrow.parquet").read_table
             files = map(self._part, range(self._parts()))
             tables.write(self.out, self.schema, (read(x, schema=self.schema) for x in files))
             self.is_complete = True
             remove_folder(self.folder)
-
-    def _make_parts(self):
-        """Makes the remaining parts."""
-        left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
-        with contextlib.closing(self._embed(pictures=left)) as batches:
-            for number in range(self._parts(), -(-self.total // self._rows)):
-                made = []
-                for batch in itertools.islice(batches, self._rows // self.description["batch"]):
-                    made.append(tables.table_of(self.schema, *batch))
-                    yield len(batch[0])
-                table = tables.arrow().concat_tables(made).combine_chunks()
-                tables.write(self._part(number), self.schema, [table])
 
     def _open(self, about):
         """Begins the job, or checks that it is the same one; returns whether it is complete."""
