@@ -46,7 +46,7 @@ def measure(folder, run, seed):
     features = {"pixels": np.concatenate(pixels).reshape(len(names), -1).astype("float32")}
     for name in ("feature_model", "early_features"):
         model = getattr(evaluation, name)(predictor.model)
-        rows = [evaluation.extract(model, predictor.batches(split, 64)) for split in splits]
+        rows = [evaluation.predict(model, predictor.batches(split, 64)) for split in splits]
         features[name], labels = map(np.concatenate, zip(*rows))
     for name, x in features.items():
         probabilities = evaluation.cross_validated_probabilities(x, labels, seed)

@@ -11,6 +11,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.quick_xla import quick
 
@@ -51,6 +52,14 @@ def randomize(model, rng, scale=0.3):
         center = 1.0 if weight.path.endswith("gamma") else 0.0
         weight.assign(center + scale * rng.normal(size=weight.shape).astype("float32"))
     return model
+
+
+def write_picture(path, rng, size=(16, 16), low=0, high=256):
+    """Writes random pixels of these levels, and returns them `(H, W, 3)`."""
+    pixels = rng.integers(low, high, (*size, 3), dtype="uint8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return pixels
 
 
 def weights_by_path(model):

@@ -11,29 +11,20 @@ pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
-def test_help_fits_a_screen_and_ends_with_examples(name, capsys):
+def test_help_fits_a_screen_and_ends_with_examples_that_parse(name, capsys):
+    commands.run([])
+    command, listed = commands.command(name), capsys.readouterr().out
+    assert f"  {name} " in listed and command.summary in listed
     commands.run([name, "--help"])
     lines = capsys.readouterr().out.rstrip().splitlines()
     assert len(lines) <= 42 and max(map(len, lines)) <= 105
     examples = lines[lines.index("examples:") + 1 :]
     assert examples and all(f"vit-keras {name}" in x or "vit_keras train" in x for x in examples)
-
-
-@pytest.mark.parametrize("name", commands.COMMANDS)
-def test_examples_are_command_lines_that_parse(name):
-    for line in commands.command(name).examples:
+    for line in command.examples:
         words = shlex.split(line.split("|")[-1].split("#")[0].split(">")[0], posix=True)
-        if words[0] != "vit-keras" or "my.yaml" in words:
-            continue
-        assert words[1] == name
-        commands.command(name).parse(words[2:], "vit-keras")
-
-
-def test_the_help_lists_every_command(capsys):
-    commands.run([])
-    text = capsys.readouterr().out
-    for name in commands.COMMANDS:
-        assert f"  {name} " in text and commands.command(name).summary in text
+        if words[0] == "vit-keras" and "my.yaml" not in words:
+            assert words[1] == name
+            command.parse(words[2:], "vit-keras")
 
 
 def test_an_unknown_backend_is_one_sentence():
@@ -54,16 +45,10 @@ def test_options_are_written_with_underscores_or_dashes():
 WRONG = [  # the words of a command line, and a part of its message
     (["trane"], "There is no command 'trane'. Did you mean train?"),
     (["evaluate", "a", "--batch-evl", "3"], "Did you mean --batch_eval?"),
-    (["evaluate"], "the following arguments are required: MODEL"),
     (["train", "--total_step", "5"], "Did you mean --total_steps"),
     (["evaluate", "a", "--image_size", "1", "2", "3"], "one side, or height and width"),
     (["export", "a", "--format", "tflite"], "invalid choice: 'tflite' (choose from "),
     (["bench", "a", "--rounds", "0"], "--rounds: must be a whole number, at least 1. Rec"),
-    (["visualize", "a", "--out", "b", "--show", "-1"], "--show: must be a whole number"),
-    (["evaluate", "a", "--overlap", "x"], "argument --overlap: invalid float value: 'x'"),
-    (["evaluate", "a", "--out"], "argument --out: expected one argument"),
-    (["evaluate", "a", "--tiles=3"], "argument --tiles: ignored explicit argument '3'"),
-    (["evaluate", "a", "--knn", "1", "--fewshot", "1"], "not allowed with argument --knn"),
     (["evaluate", "a", "b", "--predictions", "c.csv"], "takes one model. Received: 2 models"),
     (["visualize", "a", "--out", __file__], "argument --out: must be a folder. Received: "),
     (["train", "--lits"], "Did you mean --list"),
@@ -78,10 +63,8 @@ FAILING = [
     (["train", "--dataset", "mnist"], "`dataset` must be one of 'digits'"),
     (["train", "--dataset", "birds.csv"], "Did you mean table:birds.csv?"),
     (["train", "--dataset", "ylecun/mnist"], "Did you mean hf:ylecun/mnist?"),
-    (["train", "--dataset", "a-{0..3}.tar"], "Did you mean shards:a-{0..3}.tar?"),
     (["train", "--dataset", "https://a/b.tar"], "Did you mean shards:https://a/b.tar?"),
     (["pack", "Folder:a", "--out", "b"], "Did you mean folder:a?"),
-    (["pack", "digit", "--out", "b"], "Did you mean digits?"),
     (["train", "--config", "x.yaml"], "'x.yaml'. `vit-keras train --list` prints the recipes"),
     (["train", "--config", "digit"], "no recipe 'digit'. Did you mean digits"),
     (["evaluate", "nowhere"], "no run and no checkpoint at 'nowhere'"),

@@ -6,10 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import vit_keras
-from tests.helpers import randomize
+from tests.helpers import randomize, write_picture
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
@@ -52,11 +51,10 @@ def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsy
     model = VisionTransformer(16, 8, 8, 1, 2, 8, num_classes=3, channels=3, seed=0)
     randomize(model, rng, 0.5)
     save(model, tmp_path / "vit.npz", format="google")
-    pictures = rng.integers(0, 256, (12, 16, 16, 3), dtype="uint8")
-    for number, picture in enumerate(pictures, 1):
-        folder = tmp_path / "imagenet" / place / ("n01440764", "n01443537", "n01484850")[number % 3]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(folder / f"ILSVRC2012_val_{number:08}.PNG")
+    pictures, kinds = [], ("n01440764", "n01443537", "n01484850")
+    for number in range(1, 13):
+        folder = tmp_path / "imagenet" / place / kinds[number % 3]
+        pictures.append(write_picture(folder / f"ILSVRC2012_val_{number:08}.PNG", rng))
     lists = [[int(k) for k in np.flatnonzero(rng.random(3) < 0.5)] for _ in pictures]
     (tmp_path / "real.json").write_text(json.dumps(lists))
     command = ["evaluate", str(tmp_path / "vit.npz"), "--dataset", f"folder:{tmp_path}/imagenet"]
@@ -65,7 +63,7 @@ def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsy
     run([*command, "--out", str(tmp_path / "report")])
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     model = vit_keras.open(tmp_path / "vit.npz", num_heads=2)
-    predicted = model.predict(pictures / np.float32(127.5) - 1, verbose=0).argmax(axis=1)
+    predicted = model.predict(np.stack(pictures) / np.float32(127.5) - 1, verbose=0).argmax(axis=1)
     right = [k in fitting for k, fitting in zip(predicted, lists) if fitting]
     assert report["images"] == 12 and report["real_images"] == len(right)
     assert report["real_accuracy"] == pytest.approx(np.mean(right))
@@ -79,7 +77,7 @@ def features_of(folder):
     predictor, _ = evaluation.open_predictor(folder)
     dataset, model = data.load("digits", 1), evaluation.feature_model(predictor.model)
     batches = (predictor.batches(dataset.split(name), 200) for name in ("train", "test"))
-    return [evaluation.extract(model, each) for each in batches]
+    return [evaluation.predict(model, each) for each in batches]
 
 
 def test_probes_of_a_run(folders, capsys):

@@ -2,26 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, randomize
+from tests.helpers import GOLDEN
 from vit_keras.commands import run
-from vit_keras.models import VisionTransformer
-from vit_keras.weights import save_model
 
 pytestmark = pytest.mark.on("torch")
-
-
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    model = VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small")
-    randomize(model, np.random.default_rng(0))
-    model.class_names = ["cat", "dog", "owl", "emu"]
-    file = tmp_path_factory.mktemp("info") / "small.keras"
-    save_model(model, file)
-    return str(file)
 
 
 def test_info_describes_checkpoints_and_variants(model_file, capsys):

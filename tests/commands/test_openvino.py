@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 from pyarrow import parquet
 
 import vit_keras
-from tests.helpers import randomize, run_script
+from tests.helpers import randomize, run_script, write_picture
 from vit_keras import commands, models
 
 pytestmark = pytest.mark.once
@@ -37,9 +36,8 @@ def test_commands_answer_as_on_another_backend(tmp_path, rng, monkeypatch):
     randomize(model, rng).class_names = ["cat", "dog", "owl"]
     vit_keras.weights.save(model, "small.keras")
     for number in range(12):
-        path = tmp_path / "photos" / model.class_names[number % 3] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype="uint8")).save(path)
+        name = f"photos/{model.class_names[number % 3]}/{number}.png"
+        write_picture(tmp_path / name, rng, (20, 24))
     for line in COMMANDS:
         commands.run(line.format("ours").split())
     lines = [line.format("theirs") for line in COMMANDS]

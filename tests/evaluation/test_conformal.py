@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests.helpers import write_picture
 from vit_keras import evaluation
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import Task
@@ -68,10 +68,8 @@ def test_possible_classes_are_those_that_are_not_much_less_probable(rng):
 
 def written(tmp_path, task, form, **options):
     """The probabilities or numbers of six pictures, and what a file of one form says of them."""
-    pixels = np.random.default_rng(3).integers(0, 256, (6, 8, 8, 3), dtype="uint8")
-    paths = [tmp_path / f"{i}.png" for i in range(6)]
-    for path, picture in zip(paths, pixels):
-        Image.fromarray(picture).save(path)
+    rng, paths = np.random.default_rng(3), [tmp_path / f"{i}.png" for i in range(6)]
+    pixels = np.stack([write_picture(path, rng, (8, 8)) for path in paths])
     run = lambda images: images.mean(axis=(1, 2)) / 9
     plain, is_number = Preprocessing(mean=(0.0,), std=(1 / 255,)), task.kind == "numbers"
     predictor = evaluation.Predictor(run, (8, 8, 3), 3, plain, is_number, tuple("abc"), task=task)

@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
-from tests.helpers import randomize
+from tests.helpers import randomize, write_picture
 from vit_keras import commands, evaluation, models, weights
 from vit_keras.evaluation import find_label_issues, probes, suspicion
 
@@ -97,9 +96,8 @@ def test_check_lists_and_shows_them(rng, tmp_path, capsys):
     for i in range(40):
         kind, low = ("dark", 0) if i % 2 else ("light", 150)
         name = {5: "light", 8: "dark"}.get(i, kind)  # of the other class
-        pixels = rng.integers(low, low + 100, (16, 16, 3), dtype="uint8")
-        (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i:02}.png")
+        path = tmp_path / "photos" / name / f"{i:02}.png"
+        write_picture(path, rng, low=low, high=low + 100)
     model = randomize(models.VisionTransformer(16, 8, 12, 1, 3, 20, 5), rng)
     weights.save_model(model, tmp_path / "model.keras")
     out = [f"--out={tmp_path / name}" for name in ("report.json", "page.html")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomize, run_script, to_numpy
+from tests.helpers import assert_close, randomize, run_script, to_numpy, write_picture
 from vit_keras import models, retrieval
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
@@ -33,10 +33,8 @@ def pictures(tmp_path):
     """23 pictures in two folders of classes."""
     rng, paths = np.random.default_rng(2), []
     for i in range(23):
-        path = tmp_path / "photos" / ("cat" if i % 3 else "dog") / f"{i:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (16, 24, 3), dtype="uint8")).save(path)
-        paths.append(path)
+        paths.append(tmp_path / "photos" / ("cat" if i % 3 else "dog") / f"{i:02}.png")
+        write_picture(paths[-1], rng, (16, 24))
     return sorted(paths)
 
 
@@ -148,21 +146,19 @@ def test_what_has_changed_is_named(model, pictures, tmp_path):
     stopped = job_of(model, photos, out).run()
     list(itertools.islice(stopped, 3))
     stopped.close()
-    for other, options, message in [
-        (model, {"batch": 5}, r"a\.parquet\.parts' belongs .*batch: 4 there, 5 here"),
-        (model, {"tokens": "mean"}, r"tokens: 'pool' there, 'mean' here.*another --out"),
-        (build(seed=1), {}, r"belongs to another job \(weights: '\w+' there"),
-    ]:
+
+    def assert_refused(message, other=model, **options):
         with pytest.raises(ValueError, match=message):
             job_of(other, photos, out, **options)
+
+    assert_refused(r"a\.parquet\.parts' belongs .*batch: 4 there, 5 here", batch=5)
+    assert_refused(r"tokens: 'pool' there, 'mean' here.*another --out", tokens="mean")
+    assert_refused(r"belongs to another job \(weights: '\w+' there", build(seed=1))
     content = pictures[12].read_bytes()
     pictures[12].write_bytes(content + b" ")
-    with pytest.raises(ValueError, match=r"another job \(pictures: .*'count': 23.*'count': 23"):
-        job_of(model, photos, out)
+    assert_refused(r"another job \(pictures: .*'count': 23.*'count': 23")
     pictures[12].write_bytes(content)
     list(job_of(model, photos, out).run())
-    with pytest.raises(ValueError, match=r"was made by another job .*normalize: False there"):
-        job_of(model, photos, out, normalize=True)
+    assert_refused(r"was made by another job .*normalize: False there", normalize=True)
     pictures[0].unlink()
-    with pytest.raises(ValueError, match=r"was made by another job .*'count': 23.*'count': 22"):
-        job_of(model, photos, out)
+    assert_refused(r"was made by another job .*'count': 23.*'count': 22")

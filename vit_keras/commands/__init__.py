@@ -10,6 +10,7 @@ import importlib.metadata
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import vit_keras
 from vit_keras.commands.options import Command, spell_out
@@ -47,24 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def exit_code(program: str, work: Callable[[], None]) -> int:
     """Runs a program's `work`, prints its errors, and returns the exit code."""
     command_line.set_exit_code(1)  # for an unexpected error
-    return command_line.set_exit_code(_exit_code(program, work))
-
-
-def _exit_code(program, work):
+    code: Any = 0
     try:
         work()
     except UsageError as error:
-        return _fail(program, f"{error}\nusage: {command_line.spelled(program)} --help", 2)
+        code = _fail(program, f"{error}\nusage: {command_line.spelled(program)} --help", 2)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, is gone
         sys.stderr.close()
-        return 1
+        code = 1
     except ERRORS as error:
-        return _fail(program, error, 1)
+        code = _fail(program, error, 1)
     except KeyboardInterrupt:
-        return _fail(program, "interrupted", command_line.INTERRUPTED)
+        code = _fail(program, "interrupted", command_line.INTERRUPTED)
     except SystemExit as error:  # a training run has stopped
-        return error.code
-    return 0
+        code = error.code
+    return command_line.set_exit_code(code)
 
 
 def _fail(program, message, code):

@@ -142,7 +142,7 @@ def _add_label_issues(options, dataset, splits, review, page):
     model = truncated(predictor.model)
     places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]
     extracted = [
-        evaluation.extract(model, predictor.batches(split, options.run.batch_eval))
+        evaluation.predict(model, predictor.batches(split, options.run.batch_eval))
         for split in splits.values()
     ]
     features, labels = map(np.concatenate, zip(*extracted))

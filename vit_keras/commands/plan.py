@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--device", "NAME", "a100, h100, h200, tpu_v3, ... or cpu", required=True)
     add("--devices", "N", "how many share each batch (1)", shared.count, default=1)
     add("--price", "PRICE", "of a device for an hour, in any currency", float)
-    add("--utilization", "SHARE", "of the peak rate of products (0.4)", float)
+    add("--utilization", "SHARE", "of the peak rate of products (0.4)", float, default=0.4)
     add("--accumulation_steps", "N", "(the fewest that fit)", shared.count)
     add("--num_classes", "N", "size of the head (1000)", int, default=1000)
     add("--epoch_images", "N", "training images, for a run of `epochs`", shared.count)
@@ -35,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras.experiments import planning
 
-    chosen = {"utilization": options.utilization} if options.utilization is not None else {}
     plan = planning.plan(
         options.run,
         options.device,
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
         num_classes=options.num_classes,
         epoch_images=options.epoch_images,
         accumulation_steps=options.accumulation_steps,
-        **chosen,
+        utilization=options.utilization,
     )
     columns = [_column(plan, choice, options.price) for choice in plan.choices]
     if options.json:

@@ -77,10 +77,10 @@ def run(options: argparse.Namespace) -> None:
         if form:
             told = {"names": predictor.names, "title": f"Predictions of {options.model}", **shown}
             with shared.output(options.out) as file:
-                rows = _watched(predictions, len(paths), errors, file)
+                rows = _watched(predictions, len(paths), errors, options.out)
                 evaluation.write_file_predictions(rows, file, form, predictor.task.kind, **told)
         else:
-            rows = _watched(predictions, len(paths), errors, None)
+            rows = _watched(predictions, len(paths), errors, options.out)
             _write_pictures(rows, names_in(paths), options.out, predictor)
     if errors:
         print(f"{len(errors)} of {len(paths)} pictures could not be read", file=sys.stderr)
@@ -128,14 +128,13 @@ def _check_output(options, form, kind):
         )
 
 
-def _watched(predictions: Iterable, total: int, errors: list[str], file) -> Iterator:
+def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Iterator:
     """Passes the predictions on, collects their errors, and shows progress.
 
     The progress bar appears if standard error is a terminal and does not also show the rows.
     """
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    rows_are_shown = isinstance(file, shared.StandardOutput) and sys.stdout.isatty()
-    hidden = rows_are_shown or not sys.stderr.isatty()
+    hidden = (out is None and sys.stdout.isatty()) or not sys.stderr.isatty()
     for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
         if prediction.error:
             errors.append(prediction.error)

@@ -29,16 +29,13 @@ def run(options: argparse.Namespace) -> None:
     extras.check(*PACKAGES, extra="tfds,train", purpose="Fine-tuning on VTAB-1k")
     from vit_keras import experiments
 
-    changes = None
-    if options.config:
-        changes = read_yaml(options.config)
     experiments.fine_tune_tasks(
         options.checkpoint,
         options.out,
         tasks=options.tasks,
         setting=options.setting,
         data={"data_dir": options.data_dir, "manual_dir": options.manual_dir},
-        changes=changes,
+        changes=read_yaml(options.config) if options.config else None,
     )
     out = pathlib.Path(options.out)
     print(f"{(out / 'vtab.md').read_text()}written: {out / 'vtab.csv'}, {out / 'vtab.md'}")

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
         LeastSquares,
         evaluate_few_shot,
         evaluate_knn,
-        extract,
         feature_model,
         few_shot,
         few_shot_table,

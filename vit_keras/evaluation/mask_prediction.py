@@ -111,13 +111,6 @@ def _pillow():
     return extras.require("PIL.Image", extra="data", purpose="Drawing masks")
 
 
-def mask_image(mask: np.ndarray):
-    """Turns a mask `(H, W)` uint8 into a `PIL.Image.Image` of classes with a palette."""
-    image = _pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
-    image.putpalette(palette().reshape(-1).tolist())
-    return image
-
-
 def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Lays the colors of a mask over a picture.
 
@@ -159,20 +152,21 @@ def write_mask(
         evaluation.write_mask("predicted", "cat.jpg", picture, mask)
         ```
     """
-    images = {"masks": mask_image(mask), "overlays": draw_overlay(picture, mask)}
-    files = []
-    for kind, image in images.items():
-        files.append(save_png(image, pathlib.Path(folder, kind, name).with_suffix(".png")))
-    return files
+    numbers = _pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
+    numbers.putpalette(palette().reshape(-1).tolist())
+    images = {"masks": numbers, "overlays": draw_overlay(picture, mask)}
+    return [
+        save_png(image, pathlib.Path(folder, kind, name).with_suffix(".png"))
+        for kind, image in images.items()
+    ]
 
 
 def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
     """Writes a `PIL.Image.Image`, or pixels `(H, W, 3)` uint8, as PNG; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    image = _pillow().fromarray(image) if isinstance(image, np.ndarray) else image
     with replacing(path) as temporary:
-        (_pillow().fromarray(image) if isinstance(image, np.ndarray) else image).save(
-            temporary, format="png"
-        )
+        image.save(temporary, format="png")
     return path
 
 

@@ -222,7 +222,7 @@ def make_predictor(
 
 
 def predict(model: "keras.Model", batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """Runs a model on batches of images and labels.
+    """Runs a model, such as a classifier or a `feature_model`, on batches of images and labels.
 
     Returns:
         The outputs, `(N, K)` float32, and the labels, `(N,)`.

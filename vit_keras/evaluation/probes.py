@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.evaluation.predictors import Predictor, predict
 from vit_keras.evaluation.reports import mean_and_std
 from vit_keras.models.description import with_outputs
 from vit_keras.support import extras
@@ -198,11 +198,6 @@ def with_features(model: keras.Model, outputs: Any, kind: str) -> keras.Model:
     return made
 
 
-def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """Computes features `(N, D)` float32 and labels `(N,)` of batches with a `feature_model`."""
-    return make_predictor(features).outputs(batches)[:2]
-
-
 def evaluate_few_shot(
     predictor: Predictor,
     dataset: "data.Dataset",
@@ -314,7 +309,7 @@ class FewShotCallback(keras.callbacks.Callback):
         return {"fewshot_before": rows[0], "fewshot": rows[1]}
 
     def _rows(self, features):
-        train, test = (extract(features, batches) for batches in (self.train, self.test))
+        train, test = (predict(features, batches) for batches in (self.train, self.test))
         return accuracies(*train, self.drawn, test, self.num_classes)
 
 
@@ -322,7 +317,7 @@ def _features(predictor, dataset, splits, batch, representation):
     """Returns the features and the labels of each split in `splits`."""
     features = feature_model(predictor.keras_model("A probe of features"), representation)
     with dataset.unreadable.reading():
-        return [extract(features, predictor.batches(split, batch)) for split in splits]
+        return [predict(features, predictor.batches(split, batch)) for split in splits]
 
 
 NEIGHBORS = (10, 20)  # DINO's best are 10 and 20

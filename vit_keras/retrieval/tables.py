@@ -110,11 +110,9 @@ def _is_dataset(name):
 def _is_flat(name):
     """Whether `name` is a folder:PATH without folders of classes."""
     kind, _, path = name.partition(":")
-    return (
-        kind == "folder"
-        and os.path.isdir(path)
-        and not any(is_folder(e) and not is_junk(e.name) for e in os.scandir(path))
-    )
+    if kind != "folder" or not os.path.isdir(path):
+        return False
+    return not any(is_folder(e) and not is_junk(e.name) for e in os.scandir(path))
 
 
 def _of_dataset(name, channels, config):
