@@ -44,16 +44,16 @@ def main():
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
     model = serving_model(for_inference(model))
     images = np.random.default_rng(0).integers(0, 256, (8, *model.input_shape[1:]), dtype="uint8")
-    rows, runs, recipes = {}, {}, TARGETS["onnx"].precisions
+    rows, runs, writers = {}, {}, TARGETS["onnx"].precisions
     with tempfile.TemporaryDirectory() as folder:
         for precision, opset in FILES:
             name = f"{precision}, opset {opset}"
             source, path = f"{folder}/{opset}.onnx", f"{folder}/{precision}_{opset}.onnx"
             if precision == "fp32":
-                recipes["fp32"].make(model, source, None, opset)
+                writers["fp32"](model, source, None, opset)
                 path = source
             else:
-                recipes[precision].make(source, path, (), images)
+                writers[precision](source, path, (), images)
             session, fused = open_session(path, f"{folder}/fused.onnx")
             runs[name] = cpu_ms(lambda session=session: session.run(None, {"images": images[:1]}))
             rows[name] = [operations(path), fused, os.path.getsize(path)]

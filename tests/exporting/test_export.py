@@ -321,7 +321,7 @@ def test_weights_are_stored_once(tmp_path, format):
     target = TARGETS[format]
     model = serving_model(VisionTransformer(8, 4, 256, 1, 4, 512, 5))
     path = tmp_path / target.name("fp32")
-    target.precisions["fp32"].make(model, path, None)
+    target.precisions["fp32"](model, path, None)
     files = path.rglob("*") if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files if file.is_file())
     assert 1 <= size / (4 * model.count_params()) < 1.2

@@ -23,7 +23,7 @@ from vit_keras.data.depth import to_levels
 from vit_keras.exporting import manifest, quantization, samples, serving, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan, plan_for
-from vit_keras.exporting.targets import TARGETS, Recipe, Target, takes_prepared
+from vit_keras.exporting.targets import TARGETS, Target, takes_prepared
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.models import (
@@ -229,7 +229,7 @@ class File:
     Attributes:
         format: A row of `TARGETS`.
         precision: One of its precisions.
-        path: Where to write the file.
+        folder: Where to write the file.
         fault: Why the file failed; empty if it did not.
         layers: The layers left in float32, and the sensitivity of all layers.
         row: The file's row of the manifest.
@@ -237,7 +237,7 @@ class File:
 
     format: str
     precision: str
-    path: pathlib.Path
+    folder: pathlib.Path
     fault: str = ""
     layers: tuple[list[str], dict[str, float]] = ([], {})
     row: dict = dataclasses.field(default_factory=dict)
@@ -247,8 +247,18 @@ class File:
         return TARGETS[self.format]
 
     @property
-    def recipe(self) -> Recipe:
+    def source(self) -> str | None:
+        """The format whose float32 file this one is made from; None if it is the model."""
+        is_first = (self.format, self.precision) == (self.target.source, "fp32")
+        return None if is_first else self.target.source
+
+    @property
+    def make(self) -> Callable:
         return self.target.precisions[self.precision]
+
+    @property
+    def path(self) -> pathlib.Path:
+        return self.folder / self.target.name(self.precision)
 
     @property
     def whole(self) -> pathlib.Path:
@@ -275,23 +285,22 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     Raises:
         ValueError: If every file failed.
     """
-    place = lambda folder, format, precision: folder / TARGETS[format].name(precision)
-    made = [File(*pair, place(folder, *pair)) for pair in job.plan.files()]
-    sources = {file.format: file for file in made if file.precision == "fp32"}
+    made = [File(format, precision, folder) for format, precision in job.plan.files()]
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
-        needed = {file.recipe.source for file in made if file.recipe.source}
-        for format in sorted(needed - {*sources}):
-            sources[format] = File(format, "fp32", place(scratch, format, "fp32"))
-        every = [*{id(file): file for file in (*sources.values(), *made)}.values()]
+        sources = {file.format: file for file in made if file.precision == "fp32"}
+        for format in sorted({file.source for file in made if file.source} - {*sources}):
+            sources[format] = File(format, "fp32", scratch)
+        # Files in float32 come first, since int8 changes a model's layers.
+        every = [*sources.values(), *(file for file in made if file.precision != "fp32")]
         for file in every:
             file.path.parent.mkdir(parents=True, exist_ok=True)
-        _convert(job, [file for file in every if file.recipe.source is None], scratch)
+        _convert(job, [file for file in every if file.source is None], scratch)
         for file in made:
-            if file.recipe.source:
-                file.attempt(_derive, job, sources[file.recipe.source])
+            if file.source:
+                file.attempt(_derive, job, sources[file.source])
     for file in made:
-        file.attempt(_finish, job, folder)
+        file.attempt(_finish, job)
     failed = [file for file in made if file.fault]
     lines = [
         f"{file.path.relative_to(folder)}: {' '.join(file.fault.split())[:SHOWN]}"
@@ -316,7 +325,7 @@ def _convert(job, waiting, scratch):
     while waiting:
         backend = waiting[0].target.backend
         chosen = [file for file in waiting if file.target.backend == backend]
-        rows = [(file.format, file.precision, str(file.path)) for file in chosen]
+        rows = [(file.format, file.precision, str(file.folder)) for file in chosen]
         description = {"plan": dataclasses.asdict(job.plan), "files": rows}
         (scratch / "job.json").write_text(json.dumps(description))
         told.write_text("")
@@ -348,8 +357,8 @@ def convert(scratch: str) -> None:
     merging = plan.token_merging, plan.merging_schedule
     rewritten = for_inference(model, *merging, with_attention=plan.attention)
     rewritten = with_image_size(rewritten, None) if plan.dynamic_size else rewritten
-    for format, precision, path in job["files"]:
-        file = File(format, precision, pathlib.Path(path))
+    for format, precision, place in job["files"]:
+        file = File(format, precision, pathlib.Path(place))
         file.attempt(_write, rewritten, plan)
         with open(folder / "told.txt", "a") as told:
             told.write(json.dumps(file.fault) + "\n")
@@ -358,7 +367,7 @@ def convert(scratch: str) -> None:
 def _write(file, rewritten, plan):
     served = file.target.graph(rewritten, plan.graph_output, plan.raw)
     options = {"opset": plan.opset} if file.format == "onnx" and plan.opset else {}
-    file.recipe.make(served, str(file.path), _batch(file, plan), **options)
+    file.make(served, str(file.path), _batch(file, plan), **options)
 
 
 def _batch(file, plan):
@@ -371,16 +380,16 @@ def _derive(file, job, source):
     if source.fault:
         raise ValueError(source.fault)
     paths = str(source.path), str(file.path)
-    if not file.recipe.layers:
-        return file.recipe.make(*paths)
+    if source.format != file.format:  # OpenVINO converts whole files
+        file.make(*paths)
+        return
     is_good = lambda path: job.broken_promise(file.precision, job.compare(path)) is None
     images = job.inputs[:SENSITIVITY_IMAGES]
     options = images, job.calibration, job.sensitivity
-    file.layers = quantization.quantize_until(file.recipe, *paths, is_good, *options)
-    return None
+    file.layers = quantization.quantize_until(file.make, *paths, is_good, *options)
 
 
-def _finish(file, job, folder):
+def _finish(file, job):
     """Writes a file's description into it, compares it with Keras, and fills its row.
 
     Raises:
@@ -389,7 +398,7 @@ def _finish(file, job, folder):
     """
     _describe(file, job)
     layers, ranking = file.layers
-    name, batch = file.path.relative_to(folder).as_posix(), _batch(file, job.plan)
+    name, batch = file.path.relative_to(file.folder).as_posix(), _batch(file, job.plan)
     row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
     row |= manifest.describe_file(file.whole) | {"float_layers": layers}
     row |= {"sensitivity": ranking} if ranking else {}

@@ -12,33 +12,26 @@ def finish(path) -> None:
     import onnx
 
     model = onnx.load(path)
-    _keep_padding(model.graph)
-    for value in (*model.graph.input, *model.graph.output):
-        for axis, name in zip(value.type.tensor_type.shape.dim, AXES):
-            if not axis.dim_value:
-                axis.dim_param = name
-    for described in (model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
-        del described.metadata_props[:]
-    del model.graph.value_info[:]  # names axes differently; runtimes infer it again
-    onnx.save(model, path)
-
-
-def _keep_padding(graph):
-    """Puts a Max, which changes nothing, before each MaxPool.
-
-    ONNX Runtime 1.31 would join the pool with an earlier Pad, also across a Transpose, and pad with
-    the lowest number instead of zeros.
-    """
-    import onnx
-
+    graph = model.graph
     for place, node in reversed([*enumerate(graph.node)]):
         if node.op_type == "MaxPool":
+            # ONNX Runtime 1.31 would join the pool with an earlier Pad, also across a Transpose,
+            # and pad with the lowest number instead of zeros. A Max, which changes nothing, lies
+            # between them.
             name = node.input[0]
             lowest = onnx.numpy_helper.from_array(np.array(-3e38, "float32"), f"{name}/lowest")
             graph.initializer.append(lowest)
             node.input[0] = f"{name}/kept"
             kept = onnx.helper.make_node("Max", [name, lowest.name], [node.input[0]])
             graph.node.insert(place, kept)
+    for value in (*graph.input, *graph.output):
+        for axis, name in zip(value.type.tensor_type.shape.dim, AXES):
+            if not axis.dim_value:
+                axis.dim_param = name
+    for described in (graph, *graph.node, *graph.input, *graph.output):
+        del described.metadata_props[:]
+    del graph.value_info[:]  # names axes differently; runtimes infer it again
+    onnx.save(model, path)
 
 
 def read_named(source):
@@ -93,34 +86,23 @@ def read_floats(path, chosen) -> None:
     onnx.save(model, path)
 
 
-def large_weights(source) -> list[str]:
-    """Returns the names of the weights that are worth storing in float16."""
-    import onnx
-
-    return [tensor.name for tensor in onnx.load(source).graph.initializer if _is_large(tensor)]
-
-
-def _is_large(tensor):
-    import onnx
-
-    return tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) >= LARGE
-
-
 def store_in_half(source, path, excluded=(), calibration=None) -> None:
     """Stores weights as float16 and casts them back: half the bytes, float32 arithmetic.
 
     Args:
         source: A float32 ONNX file.
         path: The file to write.
-        excluded: Names of weights that stay in float32.
-        calibration: Ignored; all recipes have the same arguments.
+        excluded: Names of nodes whose weights stay in float32.
+        calibration: Ignored; all writers have the same arguments.
     """
     import onnx
 
-    model = onnx.load(source)
+    model = read_named(source)
+    kept = {name for node in model.graph.node if node.name in excluded for name in node.input}
     casts, stored = [], []
     for tensor in model.graph.initializer:
-        if tensor.name in excluded or not _is_large(tensor):
+        is_float = tensor.data_type == onnx.TensorProto.FLOAT
+        if not is_float or np.prod(tensor.dims) < LARGE or tensor.name in kept:
             stored.append(tensor)
             continue
         value = onnx.numpy_helper.to_array(tensor)
@@ -142,7 +124,7 @@ def compute_in_half(source, path, excluded=(), calibration=None) -> None:
         source: A float32 ONNX file.
         path: The file to write. Its inputs and outputs keep their types.
         excluded: Names of nodes that compute in float32.
-        calibration: Ignored; all recipes have the same arguments.
+        calibration: Ignored; all writers have the same arguments.
     """
     import onnx
     from onnxruntime.transformers import float16, onnx_model

@@ -64,11 +64,6 @@ class Plan:
         for format in self.formats:
             check_choice(format, TARGETS, "format")
             self._check_format(format, TARGETS[format])
-        for format, precision in self.files():
-            target = TARGETS[format]
-            packages = (*target.packages, *target.precisions[precision].packages)
-            purpose = f"Exporting to {format} in {precision}"
-            extras.check(*packages, extra=target.extra, purpose=purpose)
 
     def _check_format(self, format, target):
         for precision in self.precisions or ():
@@ -79,6 +74,7 @@ class Plan:
                 raise ValueError(
                     f"`{option}` needs one of the formats {', '.join(able)}. Received: {format!r}"
                 )
+        extras.check(*target.packages, extra=target.extra, purpose=f"Exporting to {format}")
         if target.prepared and (len(set(self.formats)) > 1 or self.output == "mask"):
             raise ValueError(
                 f"The format {format!r} must be the only one, and `output` must be logits, "

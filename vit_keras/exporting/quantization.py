@@ -33,63 +33,26 @@ PRODUCTS = {
 def layers(source) -> list[str]:
     """Returns the names of the operations with weights in a TFLite or ONNX file."""
     suffix = os.path.splitext(source)[1]
-    return _LAYERS[suffix](source, PRODUCTS[suffix])
-
-
-def _litert_layers(source, products):
+    if suffix == ".onnx":
+        graph = onnx_files.read_named(source).graph
+        sizes = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+        nodes = (node for node in graph.node if node.op_type in PRODUCTS[suffix])
+        return [node.name for node in nodes if sizes.get(node.input[1], 0) >= 2]
     interpreter = litert_interpreter(source, allocate=False)
     names = {tensor["index"]: tensor["name"] for tensor in interpreter.get_tensor_details()}
     operations = interpreter._get_ops_details()
-    return [names[op["outputs"][0]] for op in operations if op["op_name"] in products]
-
-
-def _onnx_layers(source, products):
-    graph = onnx_files.read_named(source).graph
-    sizes = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
-    nodes = (node for node in graph.node if node.op_type in products)
-    return [n.name for n in nodes if sizes.get(n.input[1], 0) >= 2]
-
-
-_LAYERS = {".tflite": _litert_layers, ".onnx": _onnx_layers}
-
-
-def litert_dynamic(source, path, excluded=(), calibration=None, *, bits):
-    """Quantizes weights to `bits` bits, one scale per channel, and activations at run time."""
-    _litert(source, path, excluded, "add_dynamic_config", num_bits=bits)
-
-
-litert_int8 = functools.partial(litert_dynamic, bits=8)
-litert_int4 = functools.partial(litert_dynamic, bits=4)
-
-
-def litert_fp16(source, path, excluded=(), calibration=None):
-    """Stores weights as float16; the arithmetic is in float32."""
-    half = {"num_bits": 16, "algorithm_key": "float_casting"}
-    _litert(source, path, excluded, "add_weight_only_config", **half)
-
-
-def litert_int8_static(source, path, excluded=(), calibration=None):
-    """Quantizes weights and activations of dense layers and convolutions to int8.
-
-    The activations' ranges come from the images in `calibration`. Attention's products and the
-    normalizations stay in float32, because XNNPACK cannot compute them in int8.
-    """
-    bits = {"activation_num_bits": 8, "weight_num_bits": 8}
-    _litert(source, path, excluded, "add_static_config", calibration, **bits)
-
-
-def litert_int8_static16(source, path, excluded=(), calibration=None):
-    """Quantizes weights to int8 and activations to int16 in every operation, for NPUs.
-
-    That includes attention and most of a normalization. The images and the outputs keep their
-    types. LiteRT has no fast kernels for these types on CPUs.
-    """
-    bits = {"activation_num_bits": 16, "weight_num_bits": 8, "operations": ("*",)}
-    _litert(source, path, excluded, "add_static_config", calibration, **bits)
+    return [names[op["outputs"][0]] for op in operations if op["op_name"] in PRODUCTS[suffix]]
 
 
 def _litert(
-    source, path, excluded, config, calibration=None, operations=PRODUCTS[".tflite"], **options
+    source,
+    path,
+    excluded=(),
+    calibration=None,
+    *,
+    config,
+    operations=PRODUCTS[".tflite"],
+    **options,
 ):
     from ai_edge_quantizer import quantizer, recipe_manager
 
@@ -105,6 +68,22 @@ def _litert(
         ranges = _ranges(source, calibration, recipe) if worker.need_calibration else None
         quantized = worker.quantize(ranges, enable_progress_report=False)
         quantized.export_model(os.fspath(path), overwrite=True)
+
+
+# Weights in 8 or 4 bits, one scale per channel; activations are quantized at run time.
+litert_int8 = functools.partial(_litert, config="add_dynamic_config", num_bits=8)
+litert_int4 = functools.partial(_litert, config="add_dynamic_config", num_bits=4)
+# Weights in float16, arithmetic in float32.
+litert_fp16 = functools.partial(
+    _litert, config="add_weight_only_config", num_bits=16, algorithm_key="float_casting"
+)
+_litert_static = functools.partial(_litert, config="add_static_config", weight_num_bits=8)
+# Dense layers and convolutions in int8; the ranges of activations come from `calibration`.
+# Attention's products and the normalizations stay float32: XNNPACK cannot compute them in int8.
+litert_int8_static = functools.partial(_litert_static, activation_num_bits=8)
+# Every operation with int16 activations, for NPUs, attention and most of a normalization included.
+# Images and outputs keep their types. LiteRT has no fast kernels for these types on CPUs.
+litert_int8_static16 = functools.partial(_litert_static, activation_num_bits=16, operations=("*",))
 
 
 @contextlib.contextmanager
@@ -134,20 +113,16 @@ def _ranges(source, images, recipe):
     from ai_edge_quantizer import calibrator
     from ai_edge_quantizer.utils import qsv_utils
 
-    options = {"qsv_update_func": qsv_utils.min_max_update}
-    watcher = calibrator.Calibrator(os.fspath(source), **options)
-    watcher.calibrate(_calibration_batches(source, images), recipe)
-    ends = watcher.get_model_qsvs().items()
-    return {name: {end: 1.01 * value for end, value in range.items()} for name, range in ends}
-
-
-def _calibration_batches(source, images):
-    """Returns full batches by the file's signature and input name."""
     interpreter = litert_interpreter(source)
     ((key, signature),) = interpreter.get_signature_list().items()
     batch, name = interpreter.get_input_details()[0]["shape"][0], signature["inputs"][0]
     starts = range(0, len(images) - batch + 1, batch)
-    return {key: [{name: images[i : i + batch]} for i in starts]}
+    batches = {key: [{name: images[i : i + batch]} for i in starts]}
+    options = {"qsv_update_func": qsv_utils.min_max_update}
+    watcher = calibrator.Calibrator(os.fspath(source), **options)
+    watcher.calibrate(batches, recipe)
+    ends = watcher.get_model_qsvs().items()
+    return {name: {end: 1.01 * value for end, value in range.items()} for name, range in ends}
 
 
 def onnx_int8(source, path, excluded=(), calibration=None):
@@ -245,16 +220,17 @@ def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
     if path.suffix not in READERS:
         return None
     for name, shape in READERS[path.suffix](path):
-        counts[BITS.get(name, 0)] += math.prod(shape)
-    return {bits: number for bits, number in counts.items() if bits}
+        if name in BITS:
+            counts[BITS[name]] += math.prod(shape)
+    return dict(counts)
 
 
 def missed(precision: str, path: str | os.PathLike) -> str | None:
     """Says how many weights a file stores in too many bits; None if these are few."""
     bits = int(re.findall(r"\d+", precision)[0])  # 8 of int8-static16
-    counts = count_weights(path) if bits < 32 else None
-    total = sum((counts or {}).values())
-    small = sum(number for size, number in (counts or {}).items() if size <= bits)
+    counts = (count_weights(path) if bits < 32 else None) or {}
+    total = sum(counts.values())
+    small = sum(number for size, number in counts.items() if size <= bits)
     if small >= LEAST_SHARE * total:
         return None
     return (
@@ -304,32 +280,32 @@ def _openvino(path):
 READERS = {"": _saved_model, ".tflite": _tflite, ".onnx": _onnx, ".xml": _openvino}
 
 
-def rank_layers(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:
+def rank_layers(make, source, images: np.ndarray, calibration=None) -> dict[str, float]:
     """Measures the change of the outputs if only one layer is quantized, most sensitive first.
 
     Args:
-        recipe: A `targets.Recipe` with `layers`.
+        make: A function that writes a file in fewer bits, as in this module.
         source: A float32 file.
         images: Images prepared for the file, `(N, H, W, C)`.
-        calibration: Images for the ranges of activations, if the recipe uses them.
+        calibration: Images for the ranges of activations, if `make` uses them.
 
     Returns:
         `{layer: relative error}`: the root mean square of the outputs' change divided by the
         outputs' own.
     """
-    names, outputs = recipe.layers(source), runtimes.open(source)(images)
+    names, outputs = layers(source), runtimes.open(source)(images)
     scale, errors = np.sqrt(np.mean(np.square(outputs))) + 1e-12, {}
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, f"one{os.path.splitext(source)[1]}")
         for name in names:
-            recipe.make(source, path, [other for other in names if other != name], calibration)
+            make(source, path, [other for other in names if other != name], calibration)
             change = runtimes.open(path)(images) - outputs
             errors[name] = float(np.sqrt(np.mean(np.square(change))) / scale)
     return dict(sorted(errors.items(), key=lambda item: -item[1]))
 
 
 def quantize_until(
-    recipe,
+    make,
     source,
     path,
     is_good_enough: Callable[[str], bool],
@@ -342,12 +318,12 @@ def quantize_until(
     It leaves out 0, 1, 2, 4, … up to half of the layers.
 
     Args:
-        recipe: A `targets.Recipe` with `layers`.
+        make: A function that writes a file in fewer bits, as in this module.
         source: A float32 file.
         path: The file to write.
         is_good_enough: Called with `path`.
         images: Images to rank layers on, prepared for the file.
-        calibration: Images for the ranges of activations, if the recipe uses them.
+        calibration: Images for the ranges of activations, if `make` uses them.
         always_rank: Whether to rank the layers even if none need be left out.
 
     Returns:
@@ -356,14 +332,13 @@ def quantize_until(
     Raises:
         ValueError: If the file is not good enough with half of the layers left out.
     """
-    recipe.make(source, path, (), calibration)
-    done = is_good_enough(path)
-    if done and not always_rank:
-        return [], {}
-    ranking = rank_layers(recipe, source, images, calibration)
+    make(source, path, (), calibration)
+    is_good = is_good_enough(path)
+    ranks = always_rank or not is_good
+    ranking = rank_layers(make, source, images, calibration) if ranks else {}
     excluded: list[str] = []
-    half = max(1, len(ranking) // 2)
-    while not done:
+    half = min(len(ranking), max(1, len(ranking) // 2))
+    while not is_good:
         if len(excluded) == half:
             raise ValueError(
                 f"{os.path.basename(path)} loses too much even with {half} of {len(ranking)} "
@@ -371,6 +346,6 @@ def quantize_until(
                 "or fp32"
             )
         excluded = list(ranking)[: min(half, 2 * len(excluded) or 1)]
-        recipe.make(source, path, excluded, calibration)
-        done = is_good_enough(path)
+        make(source, path, excluded, calibration)
+        is_good = is_good_enough(path)
     return excluded, ranking

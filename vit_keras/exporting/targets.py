@@ -26,29 +26,14 @@ LARGEST = 2**40  # values of a constant that is folded: all of them
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """How to make the file of one precision.
-
-    Attributes:
-        make: The function that writes the file.
-        source: The format whose float32 file `make` starts from; None if it starts from the model.
-        layers: `layers(source)` names the layers that can stay in float32; None if none can.
-        packages: Modules that this precision needs in addition to the target's.
-    """
-
-    make: Callable
-    source: str | None = None
-    layers: Callable | None = None
-    packages: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class Target:
     """A format of exported files.
 
     Attributes:
         file: The name of its file or folder, with {} for the precision.
-        precisions: Recipes by precision.
+        precisions: The functions that write the files, by precision.
+        source: The format from whose float32 file the other files are made; None if all start from
+            the model.
         default: The precisions to make by default.
         backend: The backend of the process that converts the model.
         packages: Modules that making and reading the format need.
@@ -63,7 +48,8 @@ class Target:
     """
 
     file: str
-    precisions: dict[str, Recipe]
+    precisions: dict[str, Callable]
+    source: str | None = None
     default: tuple[str, ...] = ("fp32",)
     backend: str = "tensorflow"
     packages: tuple[str, ...] = ("tensorflow",)
@@ -114,11 +100,10 @@ def write_saved_model_int8(model, path, batch):
 
 
 def write_litert(model, path, batch):
-    options = {"input_signature": signature(model, batch), "verbose": False}
-    model.export(path, format="litert", **options)
+    model.export(path, format="litert", input_signature=signature(model, batch), verbose=False)
 
 
-def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
+def write_openvino(source, path, fp16=False):
     import openvino
 
     openvino.save_model(openvino.convert_model(source), path, compress_to_fp16=fp16)
@@ -244,7 +229,10 @@ def coreml_program(model, batch):
     """Returns the model as a torch program with the operation names that Core ML knows."""
     import torch
 
-    program = _torch_program(_with_float_input(model), batch).run_decompositions({})
+    images = keras.Input(model.input_shape[1:], dtype="float32", name="images")  # not uint8
+    same = {"input_tensors": images, "clone_function": lambda layer: layer}
+    model = keras.models.clone_model(model, **same)
+    program = _torch_program(model, batch).run_decompositions({})
     aten, graph = torch.ops.aten, program.graph_module.graph
     for node in list(graph.nodes):
         if node.target is aten.alias.default:
@@ -258,84 +246,76 @@ def coreml_program(model, batch):
     return program
 
 
-def _with_float_input(model):
-    """Gives the model a float32 input, since Core ML has no uint8 tensors."""
-    images = keras.Input(model.input_shape[1:], dtype="float32", name="images")
-    return keras.models.clone_model(model, input_tensors=images, clone_function=lambda layer: layer)
-
-
 _onnx = functools.partial(
     Target, backend="torch", packages=("torch", "onnxscript", "onnx", "onnxruntime"), extra="onnx"
-)
-_litert = functools.partial(
-    Recipe, source="litert", layers=quantization.layers, packages=("ai_edge_quantizer",)
 )
 TARGETS = {
     "savedmodel": Target(
         "saved_model{}",
-        {"fp32": Recipe(write_saved_model), "int8": Recipe(write_saved_model_int8)},
+        {"fp32": write_saved_model, "int8": write_saved_model_int8},
         attention=True,
         dynamic_size=True,
     ),
     "litert": Target(
         "model{}.tflite",
         {
-            "fp32": Recipe(write_litert),
-            "int8": _litert(quantization.litert_int8),
-            "fp16": _litert(quantization.litert_fp16),
-            "int4": _litert(quantization.litert_int4),
-            "int8-static": _litert(quantization.litert_int8_static),
-            "int8-static16": _litert(quantization.litert_int8_static16),
+            "fp32": write_litert,
+            "int8": quantization.litert_int8,
+            "fp16": quantization.litert_fp16,
+            "int4": quantization.litert_int4,
+            "int8-static": quantization.litert_int8_static,
+            "int8-static16": quantization.litert_int8_static16,
         },
+        source="litert",
         default=("fp32", "int8"),
-        packages=("tensorflow", "ai_edge_litert"),
+        packages=("tensorflow", "ai_edge_litert", "ai_edge_quantizer"),
         batch=1,
         attention=True,
     ),
     "onnx": _onnx(
         "model{}.onnx",
         {
-            "fp32": Recipe(write_onnx),
-            "int8": Recipe(quantization.onnx_int8, "onnx", quantization.layers),
-            "int8-static": Recipe(quantization.onnx_int8_static, "onnx", quantization.layers),
-            "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
-            "fp16-compute": Recipe(onnx_files.compute_in_half, "onnx", quantization.layers),
+            "fp32": write_onnx,
+            "int8": quantization.onnx_int8,
+            "int8-static": quantization.onnx_int8_static,
+            "fp16": onnx_files.store_in_half,
+            "fp16-compute": onnx_files.compute_in_half,
         },
+        source="onnx",
         attention=True,
         dynamic_size=True,
     ),
     "huggingface_onnx": _onnx(
         "onnx/model{}.onnx",
         {
-            "fp32": Recipe(write_onnx),
-            "int8": Recipe(quantization.onnx_int8, "huggingface_onnx", quantization.layers),
-            "int4": Recipe(quantization.onnx_int4, "huggingface_onnx", quantization.layers),
-            "fp16": Recipe(onnx_files.store_in_half, "huggingface_onnx", onnx_files.large_weights),
+            "fp32": write_onnx,
+            "int8": quantization.onnx_int8,
+            "int4": quantization.onnx_int4,
+            "fp16": onnx_files.store_in_half,
         },
+        source="huggingface_onnx",
         default=("fp32", "fp16", "int8"),
         graph=transformers_model,
         spellings={"int4": "q4"},  # transformers.js'
     ),
     "openvino": _onnx(
         "openvino{}/model.xml",
-        {
-            "fp32": Recipe(write_openvino, "onnx"),
-            "fp16": Recipe(functools.partial(write_openvino, fp16=True), "onnx"),
-        },
+        {"fp32": write_openvino, "fp16": functools.partial(write_openvino, fp16=True)},
+        source="onnx",
         packages=("torch", "onnxscript", "onnx", "openvino"),
         extra="openvino",
         dynamic_size=True,
     ),
     "pt2": Target(
         "model{}.pt2",
-        {"fp32": Recipe(write_pt2)},
+        {"fp32": write_pt2},
         backend="torch",
         packages=("torch",),
         extra="export,torch",
     ),
     "executorch": Target(
         "model{}.pte",
-        {"fp32": Recipe(write_executorch)},
+        {"fp32": write_executorch},
         backend="torch",
         packages=("torch", "executorch"),
         extra="executorch",
@@ -345,7 +325,7 @@ TARGETS = {
     "coreml": Target(
         "model{}.mlpackage",
         {
-            name: Recipe(functools.partial(write_coreml, precision=name))
+            name: functools.partial(write_coreml, precision=name)
             for name in ("fp32", "fp16", "int8")
         },
         default=("fp16",),
