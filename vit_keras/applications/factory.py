@@ -11,13 +11,10 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
-from vit_keras.layers.common import Prefix, ViTOptions, pair
-from vit_keras.models import (
-    ImageModel,
-    copy_description,
-    from_variant,
-    preprocessing_of,
-)
+from vit_keras.layers.common import Prefix, ViTOptions, check_positive, pair
+from vit_keras.models import from_variant, preprocessing_of
+from vit_keras.models.description import has_layer, with_outputs
+from vit_keras.support.checks import check_choice
 from vit_keras.support.files import is_address
 from vit_keras.support.preprocessing import as_numbers
 from vit_keras.support.tasks import check_class_names
@@ -68,13 +65,8 @@ def preprocess_input(x, data_format=None, model=None):
 
     x = pixels_at(x, 255.0 if model is None else preprocessing_of(model).levels)
     data_format = data_format or keras.config.image_data_format()
-    if data_format == "channels_last":
+    if model is not None or data_format == "channels_last":
         check_axes(x, None if model is None else model.inputs[0].shape[-1])
-    elif model is not None:
-        raise ValueError(
-            "The models take images with channels last. Received: "
-            f"data_format={data_format!r}; move the channels: np.moveaxis(images, 1, -1)"
-        )
     if model is None:
         return _preprocess_input(x, data_format=data_format, mode="tf")
     return preprocessing_of(model).normalize(keras.ops.cast(x, "float32"))
@@ -94,16 +86,25 @@ def application(variant: str, name: str, function: str):
         name=name,
         class_names=None,
     ):
-        _check(variant, input_shape, None if include_top else pooling, include_top)
-        row = _published(variant, weights)
+        if keras.config.image_data_format() != "channels_last":
+            raise ValueError(
+                "The models take images with channels last. "
+                'Received: image_data_format="channels_first"; call '
+                'keras.config.set_image_data_format("channels_last")'
+            )
         if class_names is not None and not include_top:
             raise ValueError(
                 "`class_names` need the classifier that they describe. Received: class_names with "
                 "include_top=False; leave them out"
             )
+        if not include_top:
+            check_choice(pooling, (None, *POOLINGS), "pooling")
+        is_file = weights is None or is_address(weights) or os.path.exists(weights)
+        row = None  # of the published weights
+        if not is_file or weights in weight_files.names(variant):
+            row = weight_files.lookup(variant, weights)
         if include_top:
-            _check_published(row, classes, classifier_activation)
-            classes = _classes(variant, row, class_names, classes)
+            classes = _classes(variant, row, class_names, classes, classifier_activation)
         size = row.resolution if row else variants.get(variant).image_size
         model = from_variant(
             variant,
@@ -116,8 +117,12 @@ def application(variant: str, name: str, function: str):
         if weights is not None:
             path = weights if row is None else weight_files.resolve(variant, weights)
             model = weight_files.load(model, path, head="keep" if include_top else "drop")
-        model = _with_activation(model, variant, classifier_activation, include_top)
-        model = model if include_top else _without_top(model, variant, pooling)
+        if not include_top:
+            return _without_top(model, variant, pooling)
+        if classifier_activation is not None and _has_two_heads(variant):  # after their mean
+            options = {"dtype": "float32", "name": "predictions"}
+            activation = keras.layers.Activation(classifier_activation, **options)
+            model = with_outputs(model, activation(model.output))
         if class_names is not None:
             model.class_names = check_class_names(class_names, classes)
         return model
@@ -128,72 +133,22 @@ def application(variant: str, name: str, function: str):
     return build
 
 
-def _check(variant, input_shape, pooling, include_top):
-    if keras.config.image_data_format() != "channels_last":
-        raise ValueError(
-            "The models take images with channels last. "
-            'Received: image_data_format="channels_first"; call '
-            'keras.config.set_image_data_format("channels_last")'
-        )
-    if pooling is not None and pooling not in POOLINGS:
-        raise ValueError(f'`pooling` must be None, "avg" or "max". Received: pooling={pooling!r}')
-    any_size = not include_top and isinstance(variants.get(variant), variants.ResNetVariant)
-    if input_shape is not None and (
-        len(input_shape) != 3 or None in (input_shape[2:] if any_size else input_shape)
-    ):
-        raise ValueError(
-            "`input_shape` must be a static (height, width, channels); ResNets with "
-            "include_top=False also take None for the height and the width. "
-            f"Received: input_shape={input_shape}"
-        )
-
-
-def _published(variant, weights):
-    """Returns the row of published weights, or None if `weights` is a file, an address or None."""
-    if weights is None:
-        return None
-    is_file = is_address(weights) or (
-        isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
-    )
-    if is_file and weights not in weight_files.names(variant):
-        return None
-    return weight_files.lookup(variant, weights)
-
-
-def _check_published(row, classes, activation):
-    """Checks that published weights have the classifier that the arguments describe."""
-    if row is None:
-        return
-    if row.num_classes is None:
-        raise ValueError(
-            f"The weights {row.weights!r} have no classifier. Received: include_top=True; use "
-            "include_top=False and add your own classifier on top"
-        )
-    if not isinstance(classes, _Default) and classes != row.num_classes:
-        raise ValueError(
-            f"`classes` must be {row.num_classes} with weights={row.weights!r} and "
-            f"include_top=True. Received: classes={classes}; leave it out, or use "
-            "include_top=False and add your own classifier on top"
-        )
-    if activation not in (None, "softmax"):
-        raise ValueError(
-            '`classifier_activation` must be None or "softmax" with published weights and '
-            f"include_top=True. Received: classifier_activation={activation!r}"
-        )
-
-
-def _classes(variant, row, class_names, classes):
+def _classes(variant, row, class_names, classes, activation):
     """Returns the number of classes: `classes`, or that of the weights, names or variant."""
+    if row:
+        imagenet_utils.validate_activation(activation, row.weights)
+        is_chosen = not isinstance(classes, _Default) and classes != row.num_classes
+        if row.num_classes is None or is_chosen:
+            raise ValueError(
+                f"The weights {row.weights!r} have {row.num_classes or 'no'} classes. Received: "
+                f"classes={classes} and include_top=True; use include_top=False and add your own "
+                "classifier on top"
+            )
     if isinstance(classes, _Default):
-        usual = (
-            variants.architecture(variant)["num_classes"] if _finds_objects(variant) else classes
-        )
-        classes = row.num_classes if row else usual if class_names is None else len(class_names)
-    if not isinstance(classes, int) or classes < 1:
-        raise ValueError(
-            "`classes` must be a positive int with include_top=True; include_top=False gives "
-            f"features. Received: classes={classes!r}"
-        )
+        usual = variants.architecture(variant)["num_classes"] if _finds_objects(variant) else 1000
+        named = usual if class_names is None else len(class_names)
+        classes = row.num_classes if row else named
+    check_positive(classes=classes)
     if class_names is not None:
         check_class_names(class_names, classes)
     return int(classes)
@@ -219,14 +174,6 @@ def _finds_objects(variant):
     return variants.architecture(variant).get("boxes") is not None
 
 
-def _with_activation(model, variant, activation, include_top):
-    """Puts the activation after the mean of the two heads' logits."""
-    if activation is None or not include_top or not _has_two_heads(variant):
-        return model
-    x = keras.layers.Activation(activation, dtype="float32", name="predictions")(model.output)
-    return copy_description(ImageModel(model.input, x, name=model.name), model)
-
-
 def _images(input_tensor, input_shape, size):
     if input_tensor is None:
         return keras.Input(input_shape or (*pair(size, "size"), 3), name="images")
@@ -236,31 +183,24 @@ def _images(input_tensor, input_shape, size):
 
 
 def _without_top(model, variant, pooling):
-    resnet = isinstance(variants.get(variant), variants.ResNetVariant)
-    x = model.get_layer("relu").output if resnet else _tokens(model)
+    if isinstance(variants.get(variant), variants.ResNetVariant):
+        x = model.get_layer("relu").output
+        if pooling is not None:
+            x = keras.layers.Reshape((-1, x.shape[-1]), name="cells")(x)  # (B, h·w, C)
+    else:
+        # All tokens, normalized; some models normalize only the mean of the patches.
+        norm = model.get_layer("encoder_norm")
+        read = "patch_tokens" if has_layer(model, "patch_tokens") else "gap"
+        is_of_tokens = len(norm.output.shape) == 3
+        x = norm.output if is_of_tokens else norm(model.get_layer(read).input)
+        arguments = variants.architecture(variant)
+        options = ViTOptions.among(arguments)
+        before = Prefix.of(arguments.get("classifier", "token"), options).count
+        if pooling is not None and before:
+            x = DropClassToken(before, name="patch_tokens")(x)
     if pooling is not None:
-        pool = POOLINGS[pooling](name=f"{pooling}_pool")
-        cells = keras.layers.Reshape((-1, x.shape[-1]), name="cells")  # (B, h·w, C)
-        x = pool(cells(x) if resnet else _patches(x, variant))
-    return copy_description(ImageModel(model.input, x, name=model.name), model)
-
-
-def _tokens(model):
-    """Returns all tokens, normalized; some models normalize only the mean of the patches."""
-    norm, layers = model.get_layer("encoder_norm"), [layer.name for layer in model.layers]
-    if len(norm.output.shape) == 3:
-        return norm.output
-    return norm(model.get_layer("patch_tokens" if "patch_tokens" in layers else "gap").input)
-
-
-def _patches(x, variant):
-    arguments = variants.architecture(variant)
-    options = ViTOptions.among(arguments)
-    before = Prefix.of(arguments.get("classifier", "token"), options).count
-    return DropClassToken(before, name="patch_tokens")(x) if before else x
-
-
-IMAGENET_CLASSES = 1000
+        x = POOLINGS[pooling](name=f"{pooling}_pool")(x)
+    return with_outputs(model, x)
 
 
 def decode_predictions(
@@ -287,8 +227,7 @@ def decode_predictions(
 
     Raises:
         ValueError: If `preds` is not two-dimensional, if the numbers of classes and names differ,
-            if there are no names and the classes are not ImageNet's 1000, or if `top` is not
-            positive.
+            or if there are no names and the classes are not ImageNet's 1000.
 
     Example:
         ```python
@@ -304,22 +243,12 @@ def decode_predictions(
         raise ValueError(
             f"`preds` must be a batch of predictions, (B, classes). Received: shape {preds.shape}"
         )
-    if top < 1:
-        raise ValueError(f"`top` must be positive. Received: top={top}")
-    count = preds.shape[1]
     if class_names is None:
         class_names = getattr(model, "class_names", None) or None
-    if class_names is not None:
-        names = check_class_names(class_names, count)
-        return [_decode(scores, names, top) for scores in preds]
-    if count != IMAGENET_CLASSES:
-        raise ValueError(
-            f"Without names, predictions must have ImageNet's {IMAGENET_CLASSES} classes. "
-            f"Received: {count} classes; pass `class_names`, or a `model` that carries them"
-        )
-    return imagenet_utils.decode_predictions(preds, top=top)
-
-
-def _decode(scores, names, top):
-    order = scores.argsort()[::-1][:top]
-    return [(names[k], names[k], scores[k]) for k in order]
+    if class_names is None:
+        return imagenet_utils.decode_predictions(preds, top=top)
+    names = check_class_names(class_names, preds.shape[1])
+    orders = preds.argsort(axis=1)[:, ::-1][:, :top]
+    return [
+        [(names[k], names[k], scores[k]) for k in order] for scores, order in zip(preds, orders)
+    ]

@@ -1,86 +1,11 @@
 """`vit-keras bench` measures the speed of models and exported files, and their loss of accuracy."""
 
 import argparse
-import functools
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-# By name: the wall-clock and CPU seconds of each call, `(rounds, 2)`.
-Turns = Mapping[str, "np.ndarray"]
-
-
-class Speed(NamedTuple):
-    """The speed of one of several functions called in turn.
-
-    Attributes:
-        milliseconds: The median wall-clock time of a call.
-        ratio: The speed divided by that of the first function, by wall-clock time: the median over
-            pairs of calls in the same round.
-        cpu_ratio: The same ratio in the CPU time of all threads, which other programs on the
-            machine affect less.
-        cpu_milliseconds: The median CPU time of a call.
-    """
-
-    milliseconds: float
-    ratio: float
-    cpu_ratio: float
-    cpu_milliseconds: float
-
-
-def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> Turns:
-    """Calls each function once per round, so that other load on the machine slows all equally.
-
-    A first round compiles programs and fills caches; its times are dropped.
-
-    Args:
-        calls: Functions without arguments, by name.
-        rounds: The number of calls of each function.
-
-    Returns:
-        By name, the wall-clock and CPU seconds of each call, `(rounds, 2)`.
-    """
-    import numpy as np
-
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
-    for _ in range(rounds + 1):
-        for name, call in calls.items():
-            clock, cpu = time.perf_counter(), time.process_time()
-            call()
-            seconds[name].append((time.perf_counter() - clock, time.process_time() - cpu))
-    return {name: np.array(rows[1:]) for name, rows in seconds.items()}
-
-
-def speeds(turns: Turns) -> dict[str, Speed]:
-    """Compares every function with the first one, round by round.
-
-    Example:
-        >>> first = np.array([[0.004, 0.002], [0.006, 0.003]])
-        >>> speeds({"fp32": first, "int8": first / 2})["int8"]
-        Speed(milliseconds=2.5, ratio=2.0, cpu_ratio=2.0, cpu_milliseconds=1.25)
-    """
-    import numpy as np
-
-    first = next(iter(turns.values()))
-    table = {}
-    for name, seconds in turns.items():
-        ratio, cpu_ratio = map(float, np.median(first / np.maximum(seconds, 1e-9), axis=0))
-        clock, cpu = map(float, 1e3 * np.median(seconds, axis=0))
-        table[name] = Speed(clock, ratio, cpu_ratio, cpu)
-    return table
-
-
-def fastest(table: Mapping[str, Speed], allowed=lambda name: True) -> str:
-    """Returns the name with the largest ratio among those that `allowed` accepts."""
-    return max(filter(allowed, table), key=lambda name: table[name].ratio)
-
 
 EXAMPLES = (
     "vit-keras bench runs/digits runs/digits/export/model.tflite",
@@ -109,14 +34,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    import numpy as np
+
     sources = _sources(options)
     width = max(map(len, [*sources, "model"]))
-    answers = _compare_answers(options, sources, width) if options.dataset else {}
+    losing = _compare_answers(options, sources, width) if options.dataset else set()
     models = {name: _open(*source, options) for name, source in sources.items()}
     print(f"{'model':<{width}}  {HEAD}", flush=True)
-    tables = {size: _measure(models, size, options.rounds, width) for size in options.batch}
-    for size, table in tables.items():
-        _print_fastest(table, size, answers)
+    lines = []
+    for size in options.batch:
+        turns, images_per_second, ratios = _take_turns(models, size, options.rounds), {}, {}
+        first = next(iter(turns.values()))
+        for name, seconds in turns.items():
+            clock, cpu = np.median(seconds, axis=0)
+            ratios[name], by_cpu = np.median(first / np.maximum(seconds, 1e-9), axis=0)
+            images_per_second[name] = size / clock
+            print(
+                f"{name:<{width}}  {size:>5}  {1e3 * clock:>9.2f}  {1e3 * cpu:>8.2f}  "
+                f"{size / clock:>8.1f}  {ratios[name]:>6.2f}  {by_cpu:>11.2f}",
+                flush=True,
+            )
+        best = max((name for name in ratios if name not in losing), key=ratios.__getitem__)
+        images = "1 image" if size == 1 else f"{size} images"
+        speed = f"{images_per_second[best]:.1f} images/s"
+        lines.append(f"fastest with {images} a call: {best}, {speed}")
+    print("\n".join(lines))
 
 
 def _sources(options) -> dict[str, tuple[str, bool]]:
@@ -157,54 +99,54 @@ def _open(path, is_int8, options):
     return predictor.run, predictor.input_shape, "float32"
 
 
-def _measure(models, size, rounds, width):
-    """Times all models on `size` images per call, and prints a row for each."""
+def _take_turns(models, size, rounds):
+    """Calls each model once per round, so that other load on the machine slows all equally.
+
+    A first round compiles programs and fills caches; its times are dropped.
+
+    Returns:
+        By name, the wall-clock and CPU seconds of each call with `size` images, `(rounds, 2)`.
+    """
     import numpy as np
 
     rng = np.random.default_rng(0)
-    calls = {}
-    for path, (call, shape, dtype) in models.items():
+    images, seconds = {}, {name: [] for name in models}
+    for name, (_, shape, dtype) in models.items():
         pixels = rng.integers(0, 256, (size, *shape), dtype="uint8")
-        images = pixels if dtype == "uint8" else (pixels / 127.5 - 1).astype(dtype)
-        calls[path] = functools.partial(call, images)
-    table = speeds(take_turns(calls, rounds))
-    for path, row in table.items():
-        cells = f"{size:>5}  {row.milliseconds:>9.2f}  {row.cpu_milliseconds:>8.2f}"
-        cells += f"  {1e3 * size / row.milliseconds:>8.1f}"
-        print(f"{path:<{width}}  {cells}  {row.ratio:>6.2f}  {row.cpu_ratio:>11.2f}", flush=True)
-    return table
-
-
-def _print_fastest(table, size, answers):
-
-    best = fastest(table, lambda path: not answers.get(path, {}).get("loses"))
-    images = "1 image" if size == 1 else f"{size} images"
-    per_second = 1e3 * size / table[best].milliseconds
-    print(f"fastest with {images} a call: {best}, {per_second:.1f} images/s")
+        images[name] = pixels if dtype == "uint8" else (pixels / 127.5 - 1).astype(dtype)
+    for _ in range(rounds + 1):
+        for name, (call, _, _) in models.items():
+            clock, cpu = time.perf_counter(), time.process_time()
+            call(images[name])
+            seconds[name].append((time.perf_counter() - clock, time.process_time() - cpu))
+    return {name: np.array(rows[1:]) for name, rows in seconds.items()}
 
 
 def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
-    """Compares the models' answers on a data set with those of the first; prints the rows."""
+    """Compares the models' answers on a data set with those of the first, and prints the rows.
+
+    Returns:
+        The names of the models that lose too much.
+    """
     from vit_keras.exporting import verification
 
-    rows, first = {}, None
+    print(f"{'model':<{width}}  images  accuracy  answers as the first  largest change")
+    losing, first, least = set(), None, None
     for path, source in sources.items():
         outputs, labels, task = _answers(*source, options)
         first = outputs if first is None else first
         row = verification.compare(outputs, first, task.row.output, labels, task)
-        rows[path] = row
-        accuracy = rows[next(iter(sources))].get("accuracy")
-        row["loses"] = verification.broken_promise("int8", row, accuracy) is not None
-    print(f"{'model':<{width}}  images  accuracy  answers as the first  largest change")
-    for path, row in rows.items():
+        least = row.get("accuracy") if least is None else least
+        if verification.broken_promise("int8", row, least) is not None:
+            losing.add(path)
         accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""
-        agreement = verification.agreement_text(row)
         print(
-            f"{path:<{width}}  {row['images']:>6}  {accuracy:>8}  {agreement:>20}  "
-            f"{row['largest_difference']:>14.4f}{'  loses too much' if row['loses'] else ''}"
+            f"{path:<{width}}  {row['images']:>6}  {accuracy:>8}  "
+            f"{verification.agreement_text(row):>20}  {row['largest_difference']:>14.4f}"
+            f"{'  loses too much' if path in losing else ''}"
         )
     print("", flush=True)
-    return rows
+    return losing
 
 
 def _answers(path, is_int8, options):

@@ -59,31 +59,22 @@ def run(options: argparse.Namespace) -> None:
 def _variant(options, size):
     from vit_keras import variants
     from vit_keras.inspection import flops
-
-    name, row = options.source, variants.get(options.source)
-    size = size or row.image_size
-    classes = row.constructor_arguments().get("num_classes", 1000)
-    classes = classes if options.num_classes is None else options.num_classes
-    costs = flops(name, size, norms=options.norms, num_classes=classes)
-    return {"kind": "variant", "variant": name, **_family(row), **_cost(costs)}, costs
-
-
-def _family(row):
-    """Returns the entry of a variant in the table of families; empty for the paper's variants."""
-    from vit_keras import variants
     from vit_keras.variants import families
 
-    if not isinstance(row, variants.FamilyVariant):
-        return {}
-    family = families.family_of(row)
-    return {
-        "family": family.key,
-        "title": family.title,
-        "paper": family.paper,
-        "license": family.license,
-        "arguments": dict(row.arguments),
-        "preprocessing": dict(family.preprocessing),
-    }
+    row = variants.get(options.source)
+    description = {"kind": "variant", "variant": options.source}
+    if isinstance(row, variants.FamilyVariant):
+        family = families.family_of(row)
+        names = ("title", "paper", "license")
+        description |= {"family": family.key, **{name: getattr(family, name) for name in names}}
+        description["arguments"] = dict(row.arguments)
+        description["preprocessing"] = dict(family.preprocessing)
+    classes = options.num_classes
+    if classes is None:
+        classes = row.constructor_arguments().get("num_classes", 1000)
+    size = size or row.image_size
+    costs = flops(options.source, size, norms=options.norms, num_classes=classes)
+    return description | _cost(costs), costs
 
 
 def _cost(costs):
@@ -101,24 +92,22 @@ def _exported_file(path):
     from vit_keras.runtimes import format_of
 
     predictor, _ = evaluation.open_predictor(path)
+    task = predictor.task
+    one = "pixel's class" if task.kind == "masks" else task.row.one
+    output = f"{'probability' if predictor.gives_probabilities else 'logit'} of each {one}"
+    if task.kind == "numbers":
+        output = "numbers in the units of the training table"
     return {
         "kind": "exported file",
         "format": str(format_of(path)).removeprefix("."),
         "input_shape": list(predictor.input_shape),
         "num_classes": predictor.num_classes,
-        "output": _output(predictor),
-        "task": dataclasses.asdict(predictor.task),
+        "output": output,
+        "task": dataclasses.asdict(task),
         "preprocessing": dataclasses.asdict(predictor.preprocessing),
         "class_names": predictor.class_names and list(predictor.class_names),
         **describe_file(pathlib.Path(path)),
     }
-
-
-def _output(predictor):
-    if predictor.task.kind == "numbers":
-        return "numbers in the units of the training table"
-    one = "pixel's class" if predictor.task.kind == "masks" else predictor.task.row.one
-    return f"{'probability' if predictor.gives_probabilities else 'logit'} of each {one}"
 
 
 def _weights(source, size):
@@ -126,10 +115,8 @@ def _weights(source, size):
     from vit_keras import models, runs, variants, weights
     from vit_keras.inspection import flops
 
-    is_run = os.path.isfile(os.path.join(source, "config.yaml"))
     description: dict[str, Any] = {"kind": "checkpoint"}
-    if is_run:
-        trained = runs.find_run(source)
+    if trained := runs.run_of(source):
         description = {"kind": "run", **_run(trained)}
         source = trained.model_file
     elif not os.path.exists(source):
@@ -143,14 +130,13 @@ def _weights(source, size):
         return description, None
     model = weights.open(source)
     description["task"] = dataclasses.asdict(models.task_of(model))
-    if size:
-        model = models.with_image_size(model, size)
-    costs = None if None in model.input_shape[1:3] else flops(model)
-    if costs is not None:
-        description |= _cost(costs)
     if description["class_names"] is None and description["head"] != "projection":
         description["class_names"] = models.class_names_of(model)
-    return description, costs
+    model = models.with_image_size(model, size) if size else model
+    if None in model.input_shape[1:3]:
+        return description, None
+    costs = flops(model)
+    return description | _cost(costs), costs
 
 
 def _run(trained):
@@ -174,22 +160,15 @@ def _lines(description, indent=""):
             yield f"{indent}{name}:"
             yield from _lines(value, indent + "  ")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            for number, item in enumerate(value, 1):
-                yield f"{indent}{name} {number}:"
-                yield from _lines(item, indent + "  ")
+            yield from _lines({f"{name} {n}": item for n, item in enumerate(value, 1)}, indent)
+        elif isinstance(value, list) and value:
+            shown = ", ".join(map(str, value[:10]))
+            more = f", ... ({len(value)})" if len(value) > 10 else ""
+            yield f"{indent}{name}: {shown}{more}"
+        elif isinstance(value, int) and abs(value) >= 10_000:
+            yield f"{indent}{name}: {value:,}"
         else:
-            yield f"{indent}{name}: {_text(value)}"
-
-
-def _text(value):
-    if value is None or value == []:
-        return "-"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
-        return f"{value:,}"
-    if isinstance(value, list):
-        shown = ", ".join(map(str, value[:10]))
-        return f"{shown}, ... ({len(value)})" if len(value) > 10 else shown
-    return str(value)
+            yield f"{indent}{name}: {'-' if value in (None, []) else value}"
 
 
 COMMAND = shared.Command(

@@ -100,7 +100,10 @@ def for_inference(
     clone = functools.partial(_clone, **merging, last=last, with_attention=with_attention)
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
-        _take_weights(new, model)
+        new.set_weights(model.get_layer(new.name).get_weights())
+        for layer in sublayers(new):
+            if isinstance(layer, StdConv):
+                layer.fold_standardization()
     rewritten = with_rollout(rewritten, maps) if with_attention else rewritten
     return copy_description(rewritten, model)
 
@@ -108,21 +111,15 @@ def for_inference(
 def _pairs_to_merge(model, token_merging, merging_schedule):
     """Returns the number of pairs of tokens that each block merges, by the block's name."""
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
-    if token_merging and not blocks:
+    if token_merging and not (blocks and all(map(_attends_plainly, blocks))):
         raise ValueError(
-            "Token merging needs a model with EncoderBlock layers. Received: a model without any"
+            "Token merging needs a model with EncoderBlock layers whose attention uses neither "
+            f"positions nor windows. Received: model {model.name!r}. Export it without"
         )
     counts = schedule(token_merging, len(blocks), merging_schedule)
     tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, count_prefix(model)
     for block, count in zip(blocks, counts):
-        if token_merging and not _attends_plainly(block):
-            raise ValueError(
-                "Token merging needs blocks whose attention uses neither positions nor windows. "
-                f"Received: block {block.name!r} with position_embedding="
-                f"{block.position_embedding!r}, rope={block.options.rope}, window_size="
-                f"{block.options.window_size}. Export it without token merging"
-            )
-        if count > most(tokens, max(prefix, 1)):
+        if not 0 <= count <= most(tokens, max(prefix, 1)):
             raise ValueError(
                 f"Each block can merge at most half of its tokens. Received: r={count} for the "
                 f"{tokens} tokens of block {block.name!r}"
@@ -165,10 +162,3 @@ def _clone(layer, merged, prefix, last, with_attention):
     if config.get("activation") == "softmax":
         config["activation"] = "linear"
     return layer.__class__.from_config(config)
-
-
-def _take_weights(new, model):
-    new.set_weights(model.get_layer(new.name).get_weights())
-    for layer in sublayers(new):
-        if isinstance(layer, StdConv):
-            layer.fold_standardization()

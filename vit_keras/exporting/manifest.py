@@ -8,35 +8,11 @@ import pathlib
 
 import keras
 
-from vit_keras.exporting.targets import takes_prepared
-from vit_keras.exporting.verification import accuracy_name, agreement_text, measures
+from vit_keras.exporting.targets import TARGETS, takes_prepared
+from vit_keras.exporting.verification import MEASURES, accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.support.files import sha256
 from vit_keras.weights.formats.huggingface.config import labels_of, write_processor
-
-PACKAGES = (
-    "keras",
-    "tensorflow",
-    "torch",
-    "ai-edge-litert",
-    "ai-edge-quantizer",
-    "onnx",
-    "onnxruntime",
-    "onnxscript",
-    "openvino",
-    "coremltools",
-)
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions of installed packages that make or run exported files."""
-    installed = {}
-    for package in PACKAGES:
-        try:
-            installed[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return installed
 
 
 def describe_file(path: pathlib.Path) -> dict:
@@ -62,6 +38,9 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
     """
     prepared = takes_prepared(plan.formats)
     graph = {"name": "pixel_values", "axes": "(N, C, H, W)"} if prepared else {}
+    modules = {module for format in plan.formats for module in TARGETS[format].packages}
+    packages = {"keras", *(module.replace("_", "-") for module in modules)}
+    installed = importlib.metadata.distributions()
     return {
         "model": model.name,
         "input": {
@@ -78,7 +57,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         "attention": list(patch_grid(model)) if plan.attention else None,
         "token_merging": {"r": plan.token_merging, "schedule": plan.merging_schedule},
         "reference": {"backend": keras.backend.backend(), **reference},
-        "versions": versions(),
+        "versions": {x.name: x.version for x in installed if x.name in packages},
         "files": rows,
     }
 
@@ -98,25 +77,33 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
         (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names))
 
 
-def summary(row: dict) -> str:
-    """Formats a row of the manifest as a line for a terminal."""
-    facts = []
-    if "largest_difference" in row:
-        difference = f"{row['largest_difference']:.2e} ({row['images']} images)"
-        facts.append(f"largest difference from Keras {difference}")
+def facts(row: dict) -> dict[str, str]:
+    """Formats what a row of the manifest, or of a comparison, says: texts by name."""
+    texts = {}
     if "agreement" in row:
-        facts.append(f"{row['agreement_is']} {agreement_text(row)}")
+        texts[row["agreement_is"]] = agreement_text(row)
+    if "largest_difference" in row:
+        unit = dict(MEASURES.values())[row["agreement_is"]]
+        texts[f"largest difference {unit}"] = f"{row['largest_difference']:.2e}"
     if "first_token" in row:
-        facts.append(f"of the first token {row['first_token']:.4f}")
+        texts["mean cosine of the first token"] = f"{row['first_token']:.4f}"
     if "least_iou" in row:
-        facts.append(f"least IoU {row['least_iou']:.4f}")
-    facts.append(f"{row['bytes'] / 1e6:.2f} MB")
+        texts["least IoU"] = f"{row['least_iou']:.4f}"
     if "accuracy" in row:
-        facts.append(f"{accuracy_name(row)} {row['accuracy']:.2%}")
-    facts += [f"{ms:.2f} ms with {n} thread(s)" for n, ms in row.get("latency_ms", {}).items()]
+        texts[accuracy_name(row)] = f"{row['accuracy']:.2%}"
     if row.get("float_layers"):
-        facts.append(f"{len(row['float_layers'])} layers left in float32")
-    return ", ".join(facts)
+        texts["layers in float32"] = str(len(row["float_layers"]))
+    if "bytes" in row:
+        texts["MB"] = f"{row['bytes'] / 1e6:.2f}"
+    times = row.get("latency_ms", {}).items()
+    return texts | {f"ms with {count} thread(s)": f"{ms:.2f}" for count, ms in times}
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Formats texts by the names of their columns as a Markdown table; not every row has all."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, ["--:"] * len(names), *([row.get(name, "") for name in names] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 # The type, the class and the processor whose pipelines run a graph, by its output or kind of label.
@@ -159,7 +146,6 @@ NOT_MEDIAPIPE = " MediaPipe takes models of pictures in color alone; LiteRT open
 MEDIAPIPE = (
     " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
 )
-
 BOX_OUTPUTS = {  # of a file that finds objects
     "boxes": "(N, T, 4): left, top, right and bottom as fractions of the picture's sides",
     "scores": "(N, T, K): the probability of each class",
@@ -180,24 +166,22 @@ COUNTED = {"labels": "A label", "boxes": "An object"}
 
 def card(model: keras.Model, manifest: dict) -> str:
     """Returns a Markdown page about the files: input, output, comparison, and a table."""
-    agreement, difference = measures(manifest["output"], task_of(model))
+    reference, rows = manifest["reference"], manifest["files"]
     output = output_text(model, manifest["output"])
     if "axes" in manifest["input"]:
         output = AS_TRANSFORMERS + thresholds_text(model)
-    lines = [
-        f"# {model.name}",
-        "",
-        f"{model.count_params():,} parameters. {_input(model, manifest)} {output}",
-        "",
-        _reference(manifest["reference"]),
-        "",
-        f"| file | bytes | largest difference {difference} | {agreement} "
-        f"| {accuracy_name(manifest['reference'])} | ms, 1 thread |",
-        "|---|--:|--:|--:|--:|--:|",
-        *(_line(row) for row in manifest["files"]),
-        "",
-    ]
-    return "\n".join(lines)
+    compared = (
+        f"The files were compared with Keras on {reference['backend']} on "
+        f"{reference['images']} images ({reference['source']})"
+    )
+    if "accuracy" in reference:
+        name, accuracy = accuracy_name(reference), f"{100 * reference['accuracy']:.2f} %"
+        compared += f", where Keras has an {name} of {accuracy}"
+    return (
+        f"# {model.name}\n\n{model.count_params():,} parameters. {_input(model, manifest)} "
+        f"{output}\n\n{compared}.\n\n"
+        + table([{"file": row["file"], **facts(row)} for row in rows])
+    )
 
 
 def _input(model, manifest):
@@ -207,29 +191,24 @@ def _input(model, manifest):
     pixels = f"pixels from 0 to {levels}, which the graph rescales"
     if not source["preprocessing_is_inside"]:
         pixels = f"(pixel / {levels} - {list(preprocessing.mean)}) / {list(preprocessing.std)}"
-    crop = preprocessing.crop_fraction
     fit = "are resized to it"
-    if crop is not None:
-        fit = f"are cropped to a square of {crop} of their shorter side, then resized"
-    shape = f"(N, {height}, {width}, {channels})"
+    if preprocessing.crop_fraction is not None:
+        square = f"a square of {preprocessing.crop_fraction} of their shorter side"
+        fit = f"are cropped to {square}, then resized"
+    shape, sizes = f"(N, {height}, {width}, {channels})", ""
     if "axes" in source:
         shape = f"(N, {channels}, {height}, {width})"
-    sizes = ""
     if source.get("any_size"):
         shape = f"(N, H, W, {channels})"
         sizes = f"H and W may differ from the model's own {height} and {width}. "
+    clients = ""
+    if any(row["file"].endswith(".tflite") for row in manifest["files"]):
+        clients = NOT_MEDIAPIPE if channels == 1 else MEDIAPIPE.format(height, width)
     return (
         f"The input is `{shape}` {source['type']}: {pixels}. {sizes}"
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
-        + _colors(manifest, height, width, channels)
+        f"{GRAY if channels == 1 else ''}{clients}"
     )
-
-
-def _colors(manifest, height, width, channels):
-    gray, files = channels == 1, [row["file"] for row in manifest["files"]]
-    clients = NOT_MEDIAPIPE if gray else MEDIAPIPE.format(height, width)
-    has_tflite = any(name.endswith(".tflite") for name in files)
-    return (GRAY if gray else "") + (clients if has_tflite else "")
 
 
 def output_text(model: keras.Model, output: str) -> str:
@@ -258,26 +237,3 @@ def thresholds_text(model: keras.Model) -> str:
         return ""
     least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
     return f" {COUNTED[task.kind]} counts as present from this probability on: {least}."
-
-
-def _reference(reference):
-    compared = (
-        f"The files were compared with Keras on {reference['backend']} on "
-        f"{reference['images']} images ({reference['source']})"
-    )
-    if "accuracy" not in reference:
-        return f"{compared}."
-    name = accuracy_name(reference)
-    return f"{compared}, where Keras has an {name} of {100 * reference['accuracy']:.2f} %."
-
-
-def _line(row):
-    show = lambda value, form: "" if value is None else form.format(value)
-    numbers = [
-        f"{row['bytes']:,}",
-        show(row.get("largest_difference"), "{:.1e}"),
-        agreement_text(row) if "agreement" in row else "",
-        show(row.get("accuracy"), "{:.2%}"),
-        show(row.get("latency_ms", {}).get("1"), "{:.2f}"),
-    ]
-    return f"| {row['file']} | {' | '.join(numbers)} |"

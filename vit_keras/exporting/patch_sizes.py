@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from vit_keras import inspection
-from vit_keras.exporting import samples, verification
+from vit_keras.exporting import manifest, samples, verification
 from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import patch_grid, preprocessing_of, task_of, with_patch_size
@@ -65,54 +65,38 @@ def export_patch_sizes(
     models = {size: with_patch_size(model, size) for size in dict.fromkeys(patch_sizes)}
     if images is None:
         images = samples.photographs_for(model)
-    rows, first = [], None
+    rows, first, task = [], None, task_of(model)
+    output = "values" if task.kind == "numbers" else "logits"
     with claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
         for size, resized in models.items():
             compared: dict[str, Any] = {"images": images, "labels": labels}
             compared |= {"calibration": calibration, **options}
             written = export(resized, new / f"patch_{size}", **compared)
-            logits = _logits(resized, images)
+            normalized = preprocessing_of(resized).normalize(images.astype("float32"))
+            inputs = normalized.astype("float32")
+            logits = np.asarray(for_inference(resized).predict(inputs, verbose=0))
             first = logits if first is None else first
-            rows.append({**_row(resized, size, logits, first, labels), "files": written})
+            row = {
+                "patch_size": size,
+                "grid": list(patch_grid(resized)),
+                "macs": inspection.flops(resized).macs,
+                **verification.compare(logits, first, output, labels, task),
+            }
+            rows.append({**row, "files": written})
         (new / NUMBERS).write_text(json.dumps({"patch_sizes": rows}, indent=1) + "\n")
         (new / TABLE).write_text(table(rows))
     return rows
 
 
-def _logits(model, images):
-    inputs = preprocessing_of(model).normalize(images.astype("float32")).astype("float32")
-    return np.asarray(for_inference(model).predict(inputs, verbose=0))
-
-
-def _row(model, size, logits, first, labels):
-    task = task_of(model)
-    output = "values" if task.kind == "numbers" else "logits"
-    return {
-        "patch_size": size,
-        "grid": list(patch_grid(model)),
-        "macs": inspection.flops(model).macs,
-        **verification.compare(logits, first, output, labels, task),
-    }
-
-
 def table(rows: list[dict]) -> str:
-    """Returns the rows of `export_patch_sizes` as a Markdown table."""
-    timed = [_milliseconds(row) for row in rows]
-    head = ["patch", "patches", "GMACs", f"{rows[0]['agreement_is']} as the first"]
-    head += ["largest difference"]
-    head += ["accuracy"] if "accuracy" in rows[0] else []
-    head += ["ms an image"] if all(timed) else []
-    lines = ["| " + " | ".join(head) + " |", "|" + "--:|" * len(head)]
-    for row, milliseconds in zip(rows, timed):
-        height, width = row["grid"]
-        cells = [str(row["patch_size"]), f"{height}x{width}", f"{row['macs'] / 1e9:.3f}"]
-        cells += [verification.agreement_text(row), f"{row['largest_difference']:.3g}"]
-        cells += [f"{row['accuracy']:.2%}"] if "accuracy" in row else []
-        cells += [f"{milliseconds:.2f}"] if all(timed) else []
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    """Returns the rows of `export_patch_sizes` as a Markdown table, with times of the first file.
 
-
-def _milliseconds(row):
-    """Returns the time of a size's first file with one thread; None if it was not timed."""
-    return row["files"][0].get("latency_ms", {}).get("1")
+    Differences and agreements are those from the first patch size.
+    """
+    cells = []
+    for row in rows:
+        first = {"latency_ms": row["files"][0].get("latency_ms", {})}
+        sizes = {"patch": str(row["patch_size"]), "patches": "{}x{}".format(*row["grid"])}
+        costs = {"GMACs": f"{row['macs'] / 1e9:.3f}"}
+        cells.append(sizes | costs | manifest.facts(row | first))
+    return manifest.table(cells)

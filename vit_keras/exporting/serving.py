@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.models import ImageModel, ends_in_softmax, patch_grid, preprocessing_of
-from vit_keras.models.description import copy_description, has_class_token
+from vit_keras.models.description import copy_description, has_class_token, with_outputs
 from vit_keras.models.surgery import refuse_windows
 from vit_keras.support.keras_internals import operation_of
 
@@ -25,7 +25,7 @@ class MostLikelyClass(keras.layers.Layer):
     """
 
     def call(self, x):
-        ops, last = keras.ops, x.shape[-1] - 1
+        last = x.shape[-1] - 1
         is_largest = ops.cast(ops.equal(x, ops.max(x, axis=-1, keepdims=True)), "float32")
         from_last = ops.arange(last, -1, -1, dtype="float32")  # last, ..., 1, 0
         return ops.cast(last - ops.max(is_largest * from_last, axis=-1), "int32")
@@ -43,7 +43,6 @@ class BoxesAndScores(keras.layers.Layer):
     """
 
     def call(self, x):
-        ops = keras.ops
         center, half = x[..., -4:-2], x[..., -2:] / 2
         corners = ops.concatenate([center - half, center + half], axis=-1)
         scores = ops.softmax(x[..., :-4], axis=-1)[..., :-1]
@@ -100,7 +99,7 @@ def with_tokens(model: keras.Model) -> keras.Model:
     features = _with_output(model, "features").output
     norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
     tokens = norm.output if norm else keras.layers.Reshape((1, features.shape[-1]))(features)
-    return copy_description(keras.Model(model.input, [features, tokens]), model)
+    return with_outputs(model, [features, tokens])
 
 
 def transformers_model(model: keras.Model, output: str, raw: bool = True) -> keras.Model:
@@ -190,8 +189,8 @@ def check_attention(model: keras.Model, token_merging: int = 0) -> None:
     """Checks that `model` can output attention over its patches.
 
     Raises:
-        ValueError: If the model has no EncoderBlock layers or no grid of patches, if blocks attend
-            within windows, or if token merging would lose patches.
+        ValueError: If the model has no grid of patches, if blocks attend within windows, or if
+            token merging would lose patches.
     """
     if token_merging:
         raise ValueError(

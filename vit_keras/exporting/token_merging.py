@@ -25,11 +25,9 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
             loses more accuracy.
 
     Raises:
-        ValueError: If `merged` is negative or `kind` is unknown.
+        ValueError: If `kind` is unknown.
     """
     check_choice(kind, SCHEDULES, "merging_schedule")
-    if merged < 0:
-        raise ValueError(f"Each block merges 0 or more pairs of tokens. Received: {merged}")
     if kind == "constant" or num_layers == 1:
         return [merged] * num_layers
     step = 2 * merged / (num_layers - 1)
@@ -106,21 +104,18 @@ def _scores(metric, prefix):
 
     The norm is a mean because TFLite's fast kernels have no operator for the sum.
     """
+    tokens, width = metric.shape[1:]
     norm = ops.rsqrt(ops.mean(metric * metric, axis=-1, keepdims=True) + 1e-12)
-    even, odd = _even_and_odd(metric * norm)
+    # Not x[:, ::2]: TFLite copies value by value with strides.
+    x = metric * norm
+    pairs = ops.reshape(x[:, : tokens - tokens % 2], (-1, tokens // 2, 2 * width))
+    even, odd = pairs[..., :width], pairs[..., width:]
+    even = ops.concatenate([even, x[:, -1:]], axis=1) if tokens % 2 else even
     scores = ops.matmul(even, ops.transpose(odd, (0, 2, 1)))
     if prefix:  # a class token; d times a cosine is at least -d
         first = ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1, 1))
-        scores = scores - 3.0 * metric.shape[-1] * first
+        scores = scores - 3.0 * width * first
     return scores
-
-
-def _even_and_odd(x):
-    """Returns `x[:, ::2]` and `x[:, 1::2]` without strides, which TFLite copies value by value."""
-    tokens, width = x.shape[1:]
-    pairs = ops.reshape(x[:, : tokens - tokens % 2], (-1, tokens // 2, 2 * width))
-    even, odd = pairs[..., :width], pairs[..., width:]
-    return (ops.concatenate([even, x[:, -1:]], axis=1) if tokens % 2 else even), odd
 
 
 def _take_rows(x, index):
@@ -159,15 +154,12 @@ class MergingBlock(EncoderBlock):
         y = y + self.mlp(normal) if self.norm_2 is None else y
         x = inputs + self._scaled(y, self.layer_scale_0)
         size = ops.ones_like(x[..., :1]) if size is None else size
-        x, size = self._merged(x, size, self._mean_key(normal))
+        tensors = (ops.cast(each, "float32") for each in (x, size, self._mean_key(normal)))
+        both = merge(*tensors, self.merged, self.prefix)
+        x, size = (ops.cast(each, self.compute_dtype) for each in both)
         if self.norm_2 is not None:
             x = x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
         return x, size
-
-    def _merged(self, *tensors):
-        x, size, metric = (ops.cast(tensor, "float32") for tensor in tensors)
-        both = merge(x, size, metric, self.merged, self.prefix)
-        return [ops.cast(tensor, self.compute_dtype) for tensor in both]
 
     def _mean_key(self, normal):
         """The mean of the heads' keys, `(B, N, d)`; without norms, from the mean of the kernels."""

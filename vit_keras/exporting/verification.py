@@ -111,7 +111,7 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
             difference = difference / np.where(spread > 0, spread, 1.0)
         row["largest_difference"] = float(difference.max())
     row["agreement"] = agreement(outputs, expected, output, task)
-    row["agreement_is"] = measures(output, task)[0]
+    row["agreement_is"] = MEASURES["features" if output == "features" else task.kind][0]
     if output == "features" and outputs.ndim == 3:
         row["first_token"] = agreement(outputs[:, 0], expected[:, 0], output, task)
     if labels is not None and output != "features" and task.kind != "numbers":
@@ -151,11 +151,6 @@ MEASURES = {
     "boxes": ("same class of a box", "of a score or of a side"),
     "features": ("mean cosine", "of a feature"),
 }
-
-
-def measures(output: str, task: Task) -> tuple[str, str]:
-    """Describes what `agreement` and `largest_difference` measure for an output of a graph."""
-    return MEASURES["features" if output == "features" else task.kind]
 
 
 def agreement_text(row: dict) -> str:
