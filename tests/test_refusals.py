@@ -240,7 +240,6 @@ USES = [
     ),
     (lambda: evaluation.predict_files(predictor(), [], top=0), "`top` must be positive.*top=0"),
     (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
-    (lambda: inspection.training_exaflops("B/32", images=0), "`images` must be a positive"),
     (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
     (lambda: retrieval.embedding_model(vit(), "block_0"), "has what tokens='pool' takes.*'block_0"),
 ]

@@ -125,7 +125,7 @@ def test_what_has_several_names_counts_under_each(old_files, tmp_path, names, me
 
 
 def test_messages_name_the_file_and_the_remedy(old_files, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no model file at 'missing.h5'"):
+    with pytest.raises(FileNotFoundError, match="missing.h5"):
         load_model("missing.h5")
     with pytest.raises(ValueError, match="only weights. Build the model with `vit_keras.vit`"):
         load_model(old_files / "0.2.0_top.weights.h5")

@@ -118,33 +118,33 @@ def documentation(variant: str, function: str) -> str:
     """Returns the docstring of the constructor `function` of a variant."""
     row, published = variants.get(variant), names(variant)
     facts: dict[str, Any] = {"variant": variant, "row": row, "function": function}
-    facts |= {"stride": row.stride, "width": row.feature_size, "pixels": _sides(row)}
-    if isinstance(row, variants.FamilyVariant):
+    sides = map(str, pair(row.image_size, "image_size"))
+    facts |= {"stride": row.stride, "width": row.feature_size, "pixels": ", ".join(sides)}
+    of_family = isinstance(row, variants.FamilyVariant)
+    if of_family:
         facts["family"] = families.family_of(row)
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
     if row.constructor_arguments().get("crop_to_patches"):
         facts["sides"] = _CROPPED
     none = "None are published for this variant."
     facts["published"] = "Published weights are" if published else none
-    arguments = {name: _entry(name, text, facts) for name, text in _ARGUMENTS.items()}
+    wrap = {"initial_indent": " " * 4, "subsequent_indent": " " * 8, "break_on_hyphens": False}
+    arguments = {}
+    for name, text in _ARGUMENTS.items():
+        words = " ".join(f"{name}: {text}".format(**facts).split())
+        arguments[name] = textwrap.fill(words, WIDTH, **wrap)
     if published:
         arguments["weights"] += ":\n" + "\n".join(_bullet(variant, name) for name in published)
     facts["arguments"] = "\n".join(arguments.values())
     facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
-    facts |= _example(variant, published, "family" in facts, row.feature_size)
+    facts |= {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
+    if published:
+        weights = next((name for name in PREFERRED if name in published), published[0])
+        example, count = f'weights="{weights}"', lookup(variant, weights).num_classes
+        if of_family:
+            example, count = f'include_top=False, {example}, pooling="avg"', row.feature_size
+        facts |= {"example": example, "shape": f"(1, {count})"}
     return textwrap.indent(_TEMPLATE.format(**facts), "    ").lstrip()
-
-
-def _sides(row):
-    return ", ".join(map(str, pair(row.image_size, "image_size")))
-
-
-def _entry(name, text, facts):
-    """Returns one entry of a section, wrapped to the width of a docstring."""
-    words = " ".join(f"{name}: {text}".format(**facts).split())
-    return textwrap.fill(
-        words, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
-    )
 
 
 def _bullet(variant, name):
@@ -152,18 +152,8 @@ def _bullet(variant, name):
     top1 = max((accuracy.top1 for accuracy in row.accuracies), default=None)
     accuracy = "" if top1 is None else f", {top1:.1f}% top-1 on ImageNet"
     size, classes = f"{row.resolution}x{row.resolution} pixels", f"{row.num_classes} classes"
-    if row.num_classes is None or row.is_projection:
-        classes = f"embeddings of {row.num_classes} numbers" if row.num_classes else "no classifier"
+    if row.num_classes is None:
+        classes = "no classifier"
+    elif row.is_projection:
+        classes = f"embeddings of {row.num_classes} numbers"
     return f'        - `"{name}"`: {size}, {classes}{accuracy}.'
-
-
-def _example(variant, published, of_family, width):
-    """Returns the arguments in the example of a call, and the shape of the result."""
-    if not published:
-        return {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
-    weights = next((name for name in PREFERRED if name in published), published[0])
-    if of_family:
-        features = f'include_top=False, weights="{weights}", pooling="avg"'
-        return {"example": features, "shape": f"(1, {width})"}
-    shape = f"(1, {lookup(variant, weights).num_classes})"
-    return {"example": f'weights="{weights}"', "shape": shape}

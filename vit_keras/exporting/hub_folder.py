@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+from typing import Any
 
 import keras
 
@@ -27,14 +28,11 @@ FIGURES = {
     "mae": ("mean absolute error", 1, ""),
     "images": ("held-out images", 1, ""),
 }
-# The Hub's terms for each kind of task: its category, if any; a tag; and a name.
+# The Hub's terms for each kind of task: its category, if any, and a tag; and a name.
+MULTI_LABEL = "multi-label-image-classification"
 HUB_TASKS = {
     "classes": ("image-classification", None, "Image classification"),
-    "labels": (
-        "image-classification",
-        "multi-label-image-classification",
-        "Multi-label image classification",
-    ),
+    "labels": ("image-classification", MULTI_LABEL, "Multi-label image classification"),
     "numbers": (None, "image-regression", "Image regression"),
 }
 SCORES = {"labels": "the probability of one label", "numbers": "one of the numbers"}
@@ -78,32 +76,34 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     """Returns the page of a model on the Hub: how to load it, and the run's metrics."""
     remedy, file = "`vit-keras evaluate` writes it again", trained.folder / "report.json"
     report = read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
-    figures = _figures(report)
-    chosen = {"chosen by these images": report.get("images_chose")}
-    kind = task_of(model).kind
+    figures = {key: report[key] for key in FIGURES if isinstance(report.get(key), (int, float))}
+    shown: dict[str, Any] = {}
+    for key, value in figures.items():
+        name, factor, unit = FIGURES[key]
+        is_count = isinstance(value, int)
+        shown[name] = f"{value:,}" if is_count else f"{factor * value:.2f}{unit}"
+    shown["chosen by these images"] = report.get("images_chose")
+    task, address = task_of(model), f"hf://{repository}"
     height, width, channels = model.input_shape[1:]
+    score = f"\n\nEach score of `classify` is {SCORES[task.kind]}." if task.kind in SCORES else ""
     sections = [
-        f"---\n{_metadata(trained, kind, license, figures)}\n---",
+        f"---\n{_metadata(trained, task.kind, license, figures)}\n---",
         f"# {repository.partition('/')[2]}",
         f"A Vision Transformer for images of {height}x{width} pixels and {channels} channels, with "
         f"{model.count_params():,} parameters, trained by vit_keras on {trained.config.dataset}.",
-        _loading(repository, kind),
-        _table("Held-out numbers", {row["name"]: row["shown"] for row in figures} | chosen),
-        _table("Training", _training(trained)),
-        _table("Preprocessing", _preprocessing(model)),
-        _labels(model),
+        "## Use\n\n```python\nimport vit_keras\n\n"
+        f'model = vit_keras.open("{address}/{MODEL}")\n```\n\n'
+        f"On the command line: `vit-keras predict {address}/{MODEL} photos`. With transformers:\n\n"
+        "```python\nfrom transformers import pipeline\n\n"
+        f'classify = pipeline("image-classification", model="{repository}")\n```{score}',
+        _table("Held-out numbers", shown),
+        *_settings(trained, preprocessing_of(model)),
     ]
+    if names := class_names_of(model):
+        what = task.row.several
+        listed = f"{len(names)} {what}: {', '.join(map(str, names))}.{thresholds_text(model)}"
+        sections.append(f"## {what.capitalize()}\n\n{listed}")
     return "\n\n".join(filter(None, sections)) + "\n"
-
-
-def _figures(report):
-    rows = []
-    for key, (name, factor, unit) in FIGURES.items():
-        value = report.get(key)
-        if isinstance(value, (int, float)):
-            shown = f"{value:,}" if isinstance(value, int) else f"{factor * value:.2f}{unit}"
-            rows.append({"key": key, "name": name, "value": value, "shown": shown})
-    return rows
 
 
 def _metadata(trained, kind, license, figures) -> str:
@@ -117,12 +117,12 @@ def _metadata(trained, kind, license, figures) -> str:
             dataset_type=name.partition(":")[2] or name,
             dataset_name=name,
             dataset_split="held-out",
-            metric_type=row["key"],
-            metric_name=row["name"],
-            metric_value=row["value"],
+            metric_type=key,
+            metric_name=FIGURES[key][0],
+            metric_value=value,
         )
-        for row in figures
-        if isinstance(row["value"], float)
+        for key, value in figures.items()
+        if isinstance(value, float)
     ]
     return hub.ModelCardData(
         license=license,
@@ -134,21 +134,10 @@ def _metadata(trained, kind, license, figures) -> str:
     ).to_yaml()
 
 
-def _loading(repository, kind):
-    address = f"hf://{repository}"
-    return (
-        "## Use\n\n```python\nimport vit_keras\n\n"
-        f'model = vit_keras.open("{address}/{MODEL}")\n```\n\n'
-        f"On the command line: `vit-keras predict {address}/{MODEL} photos`. With transformers:\n\n"
-        "```python\nfrom transformers import pipeline\n\n"
-        f'classify = pipeline("image-classification", model="{repository}")\n```'
-        + (f"\n\nEach score of `classify` is {SCORES[kind]}." if kind in SCORES else "")
-    )
-
-
-def _training(trained):
+def _settings(trained, pixels):
+    """Yields tables of how the run trained, and of how pictures become its input."""
     config, environment = trained.config, trained.environment
-    return {
+    training = {
         "recipe": config.name,
         "data set": config.dataset,
         "model": config.model.summary(),
@@ -158,28 +147,17 @@ def _training(trained):
         "backend": environment["backend"],
         "Keras": environment.get("keras"),
     }
-
-
-def _preprocessing(model):
-    source = preprocessing_of(model)
-    return {
-        "mean": list(source.mean),
-        "std": list(source.std),
-        "resizing": source.interpolation + (", antialiased" if source.antialias else ""),
-        "central crop": source.crop_fraction,
-        "rounding": source.rounding,
-        "levels": None if source.levels == 255 else f"{source.levels:g}",
-        "bands": list(source.bands) or None,
+    yield _table("Training", training)
+    preprocessing = {
+        "mean": list(pixels.mean),
+        "std": list(pixels.std),
+        "resizing": pixels.interpolation + (", antialiased" if pixels.antialias else ""),
+        "central crop": pixels.crop_fraction,
+        "rounding": pixels.rounding,
+        "levels": None if pixels.levels == 255 else f"{pixels.levels:g}",
+        "bands": list(pixels.bands) or None,
     }
-
-
-def _labels(model):
-    names = class_names_of(model)
-    if not names:
-        return ""
-    what = task_of(model).row.several
-    listed = f"{len(names)} {what}: {', '.join(map(str, names))}.{thresholds_text(model)}"
-    return f"## {what.capitalize()}\n\n{listed}"
+    yield _table("Preprocessing", preprocessing)
 
 
 def _table(title, rows):

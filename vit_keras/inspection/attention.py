@@ -63,7 +63,8 @@ def attention_distance(
         >>> attention_distance(uniform, (2, 2), (32, 32))  # (0 + 16 + 16 + 16·√2) / 4
         array([[13.65685425]])
     """
-    patches = _patches(attention, grid)
+    count = grid[0] * grid[1]
+    patches = np.asarray(attention, "float64")[..., -count:, -count:]
     weighted = np.einsum("blhqk,qk->blhq", patches, patch_distances(grid, image_size))
     return (weighted / patches.sum(axis=-1)).mean(axis=(0, 3))
 
@@ -288,8 +289,3 @@ def _of_registers(weights, grid, count):
 def _attention(maps, images, batch) -> Iterator[np.ndarray]:
     for start in range(0, len(images), batch):
         yield np.asarray(maps.predict_on_batch(images[start : start + batch]))
-
-
-def _patches(attention, grid):
-    count = grid[0] * grid[1]
-    return np.asarray(attention, "float64")[..., -count:, -count:]

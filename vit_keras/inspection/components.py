@@ -33,25 +33,28 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
     Raises:
         ValueError: If no `PatchEmbedding`, `StdConv` or `RootBlock` reads the pixels.
     """
-    kernel = np.asarray(keras.ops.convert_to_numpy(_pixel_kernel(model)))  # (h, w, C, D)
+    layer = _layers_of(model, PatchEmbedding, StdConv, RootBlock)[0]  # in the order of computation
+    if isinstance(layer, PatchEmbedding):
+        kernel = layer.kernel
+    else:
+        conv = layer.conv_root if isinstance(layer, RootBlock) else layer
+        kernel = conv.standardized_kernel()
+    kernel = np.asarray(keras.ops.convert_to_numpy(kernel))  # (h, w, C, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T
     components, fractions = principal_components(filters, count)
     return components.reshape(-1, *kernel.shape[:3]), fractions
 
 
-def _pixel_kernel(model):
-    model = backbone_of(model)
-    for layer in model.layers:  # in the order of computation
-        if isinstance(layer, PatchEmbedding):
-            return layer.kernel
-        if isinstance(layer, StdConv):
-            return layer.standardized_kernel()
-        if isinstance(layer, RootBlock):
-            return layer.conv_root.standardized_kernel()
-    raise ValueError(
-        "Filters need a model with a PatchEmbedding, StdConv or RootBlock layer. "
-        f"Received: model {model.name!r}, which has none"
-    )
+def _layers_of(model, *kinds):
+    """The layers of some kinds in a model, or in its backbone."""
+    found = [layer for layer in backbone_of(model).layers if isinstance(layer, kinds)]
+    if not found:
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(
+            f"This view needs a model with layers of one of the kinds {names}. Received: model "
+            f"{model.name!r}, which has none"
+        )
+    return found
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
@@ -60,28 +63,22 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     The class token's embedding is left out.
 
     Args:
-        model: A functional model with one `AddPositionEmbs` layer.
+        model: A functional model with an `AddPositionEmbs` layer; the first counts.
 
     Returns:
         Similarities `(h, w, h, w)`: entry [i, j] is the map for the patch in row i and column j.
 
     Raises:
-        ValueError: If the model has no learned position embeddings, or several sets.
+        ValueError: If the model has no learned position embeddings.
 
     Example:
         >>> similarity = position_similarity(model)
         >>> similarity[0, 0].shape  # of the first patch to all patches
         (14, 14)
     """
-    model = backbone_of(model)
-    added = [layer for layer in model.layers if isinstance(layer, AddPositionEmbs)]
-    if len(added) != 1:
-        raise ValueError(
-            "The similarity of positions needs a model with one AddPositionEmbs layer. "
-            f"Received: model {model.name!r} with {len(added)} of them"
-        )
+    added = _layers_of(model, AddPositionEmbs)[0]
     rows, columns = patch_grid(model)
-    table = np.asarray(keras.ops.convert_to_numpy(added[0].pos_embedding), "float64")[0]
+    table = np.asarray(keras.ops.convert_to_numpy(added.pos_embedding), "float64")[0]
     table = table[-rows * columns :]  # (N, D); class tokens come first
     table = table / np.linalg.norm(table, axis=1, keepdims=True)
     return (table @ table.T).reshape(rows, columns, rows, columns)
@@ -134,12 +131,7 @@ def feature_components(
         (8, 14, 14, 3)
     """
     model = backbone_of(model)
-    blocks = [layer for layer in model.layers if isinstance(layer, (EncoderBlock, ResNetStage))]
-    if not blocks:
-        raise ValueError(
-            "Features need a model with EncoderBlock or ResNetStage layers. "
-            f"Received: model {model.name!r}, which has neither"
-        )
+    blocks = _layers_of(model, EncoderBlock, ResNetStage)
     features = keras.Model(model.input, {block.name: block.output for block in blocks})
     outputs = features.predict(images, batch_size=batch, verbose=0)
     return {block.name: _project(model, outputs[block.name], count) for block in blocks}

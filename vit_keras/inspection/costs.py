@@ -1,8 +1,8 @@
 """The costs of a forward pass, layer by layer."""
 
 import dataclasses
+import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator
 
 import keras
@@ -146,7 +146,11 @@ def flops(
         size = variants.get(model).image_size if image_size is None else image_size
         model = abstract_model(model, image_size=size, num_classes=num_classes)
     elif image_size is not None:
-        model = _abstract_copy(model, pair(image_size, "image_size"))
+        (images,), side = model.inputs, pair(image_size, "image_size")
+        shape = (*side, images.shape[-1])
+        resized = keras.Input(shape, dtype=images.dtype, name=images.name)
+        clone = functools.partial(keras.models.clone_model, input_tensors=resized)
+        model = abstract_model(functools.partial(clone, model))
     size = tuple(model.inputs[0].shape[-3:-1])  # also for several views `(B, n, H, W, C)`
     if None in size:
         raise ValueError(
@@ -154,22 +158,6 @@ def flops(
             f"{name!r}, which takes images of any size; give an `image_size`"
         )
     return Costs(name, size, tuple(_rows(model, Convention(padding, norms))))
-
-
-def _abstract_copy(model, image_size):
-    if len(model.inputs) > 1:
-        raise ValueError(
-            "`image_size` needs a model with images as its only input. "
-            f"Received: model {model.name!r} with {len(model.inputs)} inputs"
-        )
-    images = model.inputs[0]
-    shape = (*image_size, images.shape[-1])
-
-    def copy():
-        resized = keras.Input(shape, dtype=images.dtype, name=images.name)
-        return keras.models.clone_model(model, input_tensors=resized)
-
-    return abstract_model(copy)
 
 
 def _rows(model, convention) -> Iterator[Row]:
@@ -242,13 +230,12 @@ def training_exaflops(
         ExaFLOPs.
 
     Raises:
-        ValueError: If `images` or `epochs` is not positive, or if `flops` cannot count the model.
+        ValueError: If `flops` cannot count the model.
 
     Example:
         >>> training_exaflops("L/16", epochs=7)  # the paper prints 783
         784.2...
     """
-    _check_positive(images=images, epochs=epochs)
     forward = flops(model, image_size, padding=False, norms=True, num_classes=num_classes)
     return STEP * forward.flops * images * epochs / 1e18
 
@@ -265,22 +252,15 @@ def device_days(exaflops: float, device_tflops: float, utilization: float = 1.0)
         Days.
 
     Raises:
-        ValueError: If a number is not positive, or if `utilization` is above 1.
+        ValueError: If `utilization` is not above 0 and at most 1.
 
     Example:
         >>> device_days(training_exaflops("L/16", epochs=7), device_tflops=61.5, utilization=0.4)
         368.9...
     """
-    _check_positive(exaflops=exaflops, device_tflops=device_tflops, utilization=utilization)
-    if utilization > 1:
+    if not 0 < utilization <= 1:
         raise ValueError(f"`utilization` must be at most 1. Received: utilization={utilization!r}")
     return exaflops * 1e18 / (device_tflops * 1e12 * utilization) / 86_400
-
-
-def _check_positive(**numbers):
-    for name, number in numbers.items():
-        if not (number > 0 and math.isfinite(number)):
-            raise ValueError(f"`{name}` must be a positive number. Received: {name}={number!r}")
 
 
 def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[tuple]]]:
@@ -299,15 +279,10 @@ def _self_distillation(layer, shape, convention) -> Products:
         (layer.local_student, layer.student_head, views - teacher_views),
     )
     for model, head, times in runs:
-        products = [*_model(model, convention), *count(head, model.output_shape, convention)]
+        products = [(row.macs, row.activations) for row in _rows(model, convention)]
+        products += count(head, model.output_shape, convention)
         yield from ((times * macs, times * elements) for macs, elements in products)
     yield layer.pairs.size * layer.config.prototypes, layer.pairs.size
-
-
-def _model(model: keras.Model, convention: Convention) -> Products:
-    return itertools.chain.from_iterable(
-        count(layer, shape, convention) for layer, shapes in layer_calls(model) for shape in shapes
-    )
 
 
 RULES[SelfDistillation] = _self_distillation

@@ -211,17 +211,14 @@ def _features(subject) -> Drawn:
     turned toward those of the block before, so that similar features have similar colors.
     """
     features = feature_components(subject.model, subject.images)
-    if any(values.shape[-1] != 3 for values in features.values()):
-        counts = sorted({values.shape[-1] for values in features.values()})
-        raise ValueError(
-            "Features are drawn as 3 components, which need 4 patches or more. "
-            f"Received: {counts} components"
-        )
-    names = np.array(list(features))[_spread(len(features), 12)]
+    places = np.linspace(0, len(features) - 1, min(len(features), 12))  # of at most 12 blocks
+    names = np.array(list(features))[places.round().astype(int)]
     figure, axes = _rows_of_pictures(subject, len(names))
     before = None
     for column, name in zip(axes.T[1:], names):
-        before = values = toward(_without_outliers(features[name]), before)
+        outer = [0.01, 0.99]  # the few outliers at both ends are cut off
+        low, high = np.quantile(features[name], outer, axis=(0, 1, 2), method="nearest")
+        before = values = toward(np.clip(features[name], low, high), before)
         low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
         for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
             axis.imshow(colors)
@@ -239,12 +236,6 @@ def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
     return values @ left @ right
 
 
-def _without_outliers(values):
-    """Components `(B, h, w, K)`, with the outer percent at both ends cut off."""
-    low = np.quantile(values, 0.01, axis=(0, 1, 2), method="lower")
-    return np.clip(values, low, np.quantile(values, 0.99, axis=(0, 1, 2), method="higher"))
-
-
 def _brightness(weights):
     """Weights in [0, 1]; the few outliers that a large model has do not darken the others."""
     high = np.quantile(weights, 0.975, method="higher")
@@ -260,10 +251,6 @@ def _color_bar(figure, image, axes, **kwargs):
     bar.solids.set_alpha(1)
     bar.set_label("fraction of the 97.5th percentile", fontsize=8)
     bar.ax.tick_params(labelsize=8)
-
-
-def _spread(count, most):
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def _show(axis, picture):

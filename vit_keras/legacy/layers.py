@@ -8,7 +8,7 @@ from keras import ops
 
 from vit_keras.layers.attention import attend, specs_with_weights
 from vit_keras.layers.base import GELUS, Dense, SeededLayer
-from vit_keras.layers.common import check_positive, check_rates, layer_norm
+from vit_keras.layers.common import check_positive, layer_norm
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -88,8 +88,8 @@ class TransformerBlock(SeededLayer):
         Two tensors: `(B, N, D)` and the attention weights `(B, H, N, N)`.
 
     Raises:
-        ValueError: If `num_heads` does not divide D, if `num_heads` or `mlp_dim` is not a positive
-            int, or if `dropout` is not at least 0 and below 1.
+        ValueError: If `num_heads` is not a positive int or does not divide D, or if `dropout` is
+            not from 0 to 1.
 
     Example:
         >>> block = vit_keras.layers.TransformerBlock(num_heads=12, mlp_dim=3072, dropout=0.1)
@@ -100,8 +100,6 @@ class TransformerBlock(SeededLayer):
 
     def __init__(self, *, num_heads: int, mlp_dim: int, dropout: float, **kwargs):
         super().__init__(**kwargs)
-        check_positive(num_heads=num_heads, mlp_dim=mlp_dim)
-        check_rates(dropout=dropout)
         self.num_heads, self.mlp_dim, self.dropout_rate = num_heads, mlp_dim, dropout
 
     def build(self, input_shape):

@@ -15,7 +15,6 @@ import keras
 import numpy as np
 
 from vit_keras import layers
-from vit_keras.layers.common import check_choice
 from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.names import LAYERS
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
@@ -52,13 +51,14 @@ def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> k
         ```
     """
     path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no model file at {path!r}.")
+    os.stat(path)  # raises FileNotFoundError
     with contextlib.ExitStack() as stack:
         read = _read_keras if path.endswith(".keras") else _read_h5
         config, version, weights = read(path, stack)
         with readable(f"{path!r} cannot be read as a model of vit-keras 0.x"):
-            model = _build(_translated(config, version.startswith("2")), custom_objects)
+            config = _translated(config, version.startswith("2"))
+            kind = MODELS[config["class_name"]]
+            model = kind.from_config(config["config"], custom_objects=custom_objects)
             model.load_weights(weights)
     return model
 
@@ -101,34 +101,26 @@ def _check_hdf5(path, label):
     """
     h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
     check_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
+    claimed, seen = 0, set()
     with readable(fault), h5py.File(path) as file:
-        check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
+        groups = [file]
+        while groups:
+            group = groups.pop()
+            place = h5py.h5o.get_info(group.id).addr
+            if place in seen:
+                raise DamagedFile(f"{label} holds the group {group.name!r} in two places")
+            seen.add(place)
+            for key in group:
+                inside = isinstance(group.get(key, getlink=True), h5py.HardLink)
+                item = group[key] if inside else None
+                if isinstance(item, h5py.Group):
+                    groups.append(item)
+                elif item is None or item.external or item.is_virtual:
+                    raise DamagedFile(f"{label} holds a link from {group.name}/{key} to elsewhere")
+                else:
+                    claimed += item.nbytes
+        check_claim(path, claimed)
     return h5py
-
-
-def _arrays(file, h5py, label):
-    """Yields the arrays of an HDF5 file; raises an error if one lies in another file."""
-    groups, seen = [file], set()
-    while groups:
-        group = groups.pop()
-        place = h5py.h5o.get_info(group.id).addr
-        if place in seen:
-            raise DamagedFile(f"{label} holds the group {group.name!r} in two places")
-        seen.add(place)
-        for key in group:
-            inside = isinstance(group.get(key, getlink=True), h5py.HardLink)
-            item = group[key] if inside else None
-            if isinstance(item, h5py.Group):
-                groups.append(item)
-            elif item is None or item.external or item.is_virtual:
-                raise DamagedFile(f"{label} holds a link from {group.name}/{key} to elsewhere")
-            else:
-                yield item
-
-
-def _build(config, custom_objects) -> keras.Model:
-    check_choice(kind := config["class_name"], MODELS, "class_name")
-    return MODELS[kind].from_config(config["config"], custom_objects=custom_objects)
 
 
 def _translated(node: Any, keras_2: bool) -> Any:
@@ -156,13 +148,11 @@ def _with_layer_of_today(node, keras_2):
         return node | _place(LAYERS[name])
     if keras_2:  # without a module, Keras 3 reads it as a class of Keras 2
         node = {k: v for k, v in node.items() if k not in ("module", "registered_name")}
-        return node | {"config": {k: _single(k, v) for k, v in config.items()}}
+        for key in ("input_layers", "output_layers"):
+            if len(config.get(key, ())) == 1:  # Keras 3 would leave the only tensor in its list
+                config = config | {key: config[key][0]}
+        node["config"] = config
     return node
-
-
-def _single(key, value):
-    """The only tensor of a model; Keras 3 would leave it in its list."""
-    return value[0] if key in ("input_layers", "output_layers") and len(value) == 1 else value
 
 
 def _place(kind) -> dict[str, str]:

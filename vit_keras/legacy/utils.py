@@ -75,12 +75,7 @@ def _pixels(source, timeout):
         return read_encoded(data, 3)
     if isinstance(source, pillow().Image):
         return np.asarray(source.convert("RGB"))
-    if hasattr(source, "read"):
-        return read_encoded(source.read(), 3)
-    raise ValueError(
-        "`filepath_or_buffer` must be a path, a URL, an open file or a `PIL.Image.Image`. "
-        f"Received: {type(source).__name__}"
-    )
+    return read_encoded(source.read(), 3)
 
 
 def load_weights_numpy(

@@ -31,16 +31,13 @@ def attention_map(model: keras.Model, image: np.ndarray) -> np.ndarray:
     """
     image = np.asarray(image)
     pixels = to_uint8(resize(image, tuple(model.input_shape[1:3]), AS_OPENCV))
-    mask = _rollout(model, preprocess_inputs(pixels)[None])  # (h, w)
+    images, blocks = preprocess_inputs(pixels)[None], blocks_of(model)
+    if blocks:
+        maps = keras.Model(model.inputs, [block.output[1] for block in blocks])
+        attention = np.stack(keras.tree.flatten(maps.predict_on_batch(images)), axis=1)
+        grid = tuple(model.get_layer("embedding").output.shape[1:3])
+        mask = read_out(attention_rollout(attention), grid, class_token=True)[0]  # (h, w)
+    else:
+        mask = rollout_function(model)(images)[0]
     mask = resize((mask / mask.max())[..., None], image.shape[:2], AS_OPENCV)
     return (mask * image).astype("uint8")
-
-
-def _rollout(model, images):
-    blocks = blocks_of(model)
-    if not blocks:
-        return rollout_function(model)(images)[0]
-    maps = keras.Model(model.inputs, [block.output[1] for block in blocks])
-    attention = np.stack(keras.tree.flatten(maps.predict_on_batch(images)), axis=1)
-    grid = tuple(model.get_layer("embedding").output.shape[1:3])
-    return read_out(attention_rollout(attention), grid, class_token=True)[0]

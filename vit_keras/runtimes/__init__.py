@@ -74,35 +74,26 @@ def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
         shapes: The shapes of the outputs, by name.
     """
     pairs = [names for names in (BOXES, DETR) if {*names} <= {*shapes}]
-    names = pairs[0] if pairs else [_answer(shapes)]
+    # The output `(B, K)` or `(B, H, W, K)`; there may also be attention `(B, h, w)`. Masks
+    # `(B, H, W)` are the only output of their file.
+    answer = next((name for name in shapes if len(shapes[name]) in (2, 4)), next(iter(shapes)))
+    names = pairs[0] if pairs else [answer]
 
     def run_joined(images):
         answers = run(images)
         arrays = [np.asarray(answers[name]) for name in names]
         joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
-        return _scored(joined) if names == DETR else joined
+        if names == DETR:
+            from vit_keras.support.box_metrics import scored_corners
+
+            joined = scored_corners(joined)
+            joined[..., -4:] = joined[..., -4:].clip(0, 1)
+        return joined
 
     fixed = lambda axis: int(axis) if isinstance(axis, (int, np.integer)) and axis > 0 else None
     batch, *sides = map(fixed, input_shape)
     count = (fixed(shapes[names[0]][-1]) or 0) - (names == DETR)  # their last class is "no object"
     return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs))
-
-
-def _answer(shapes) -> str:
-    """The name of the output `(B, K)` or `(B, H, W, K)`; there may also be attention `(B, h, w)`.
-
-    Masks `(B, H, W)` are the only output of their file.
-    """
-    return next((name for name in shapes if len(shapes[name]) in (2, 4)), next(iter(shapes)))
-
-
-def _scored(answers):
-    """Turns the outputs of transformers' detectors into `scores_and_corners`."""
-    from vit_keras.support.box_metrics import scored_corners
-
-    scored = scored_corners(answers)
-    scored[..., -4:] = scored[..., -4:].clip(0, 1)
-    return scored
 
 
 def _require(module, extra, path):
@@ -132,7 +123,10 @@ def saved_model(path, threads=None) -> ExportedModel:
 def litert(path, threads=None) -> ExportedModel:
     """Opens a TFLite file in LiteRT's interpreter with XNNPACK, the default on phones."""
     interpreter = litert_interpreter(path, threads)
-    source, outputs = interpreter.get_input_details()[0], _litert_outputs(interpreter)
+    source = interpreter.get_input_details()[0]
+    outputs = {detail["name"]: detail for detail in interpreter.get_output_details()}
+    if interpreter.get_signature_list():  # it has the outputs' own names
+        outputs = interpreter.get_signature_runner().get_output_details()
 
     def run(images):
         if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # if any batch is allowed
@@ -145,13 +139,6 @@ def litert(path, threads=None) -> ExportedModel:
     shapes = {name: output["shape"] for name, output in outputs.items()}
     dtype = np.dtype(source["dtype"]).name
     return _exported_model(run, dtype, source["shape_signature"], shapes)
-
-
-def _litert_outputs(interpreter):
-    """The details of the outputs by their names in the file's signature, if it has one."""
-    if interpreter.get_signature_list():
-        return interpreter.get_signature_runner().get_output_details()
-    return {detail["name"]: detail for detail in interpreter.get_output_details()}
 
 
 def litert_interpreter(path, threads=None, allocate=True):
