@@ -304,18 +304,13 @@ def _number(where, label, classes, kinds):
     if label is None:
         return NO_CLASS
     kinds.add(type(label))
-    if kinds not in ({int}, {str}):
+    number = classes.setdefault(label, len(classes)) if isinstance(label, str) else label
+    if kinds not in ({int}, {str}) or not 0 <= number < MOST_CLASSES:
         raise ValueError(
-            "the labels must all be numbers, or all be names, and that of its record "
-            f"{where} is {label!r:.60}"
+            f"the labels must all be names, or all be numbers, of at most {MOST_CLASSES} classes, "
+            f"and that of its record {where} is {label!r:.60}"
         )
-    if isinstance(label, str):
-        label = classes.setdefault(label, len(classes))
-    if not 0 <= label < MOST_CLASSES:
-        raise ValueError(
-            f"its record {where} has the class {label}, not one of 0 to {MOST_CLASSES - 1}"
-        )
-    return label
+    return number
 
 
 def write_index(
