@@ -410,13 +410,9 @@ def parse_hf(path: str) -> HubAddress:
     Raises:
         ValueError: If it is neither, or if its file lies outside the repository.
     """
-    match = _HF.fullmatch(f"hf://{path}" if path.startswith(TIMM) else path)
-    if match is None or not is_plain(match["file"] or "file"):
-        raise ValueError(
-            "The address of a model on the Hugging Face hub must be "
-            f"hf://USER/NAME[@REVISION][/FILE]. Received: {path!r}"
-        )
-    return HubAddress(match["repository"], match["revision"] or MAIN, match["file"] or "")
+    whole = f"hf://{path}" if path.startswith(TIMM) else path
+    repository, revision, file = _parts(_HF, whole, "hf://USER/NAME[@REVISION][/FILE]")
+    return HubAddress(repository, revision or MAIN, file or "")
 
 
 def parse_kaggle(path: str) -> tuple[str, int | None]:
@@ -428,13 +424,17 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
     Raises:
         ValueError: If it is not such an address.
     """
-    match = _KAGGLE.fullmatch(path)
-    if match is None:
-        raise ValueError(
-            "The address of a model on Kaggle must be "
-            f"kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]. Received: {path!r}"
-        )
-    return match["handle"], int(match["version"]) if match["version"] else None
+    form = "kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]"
+    handle, version = _parts(_KAGGLE, path, form)
+    return handle, int(version) if version else None
+
+
+def _parts(pattern, path, form):
+    """Returns the groups of an address; the last one is a file or a version, if any."""
+    match = pattern.fullmatch(path)
+    if match is None or not is_plain(match[match.lastindex]):
+        raise ValueError(f"The address of a model must be {form}. Received: {path!r}")
+    return match.groups()
 
 
 def without_commit(path: str) -> str:
