@@ -23,19 +23,15 @@ BLOCK_BYTES, NUM_BLOCKS = 2**26, 64
 
 def folder() -> pathlib.Path:
     """Returns the folder for this kind of processor, in `KERAS_HOME` or in `~/.keras`."""
-    digest = hashlib.blake2s(_processor().encode(), digest_size=8).hexdigest()
-    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-    return home / "vit_keras" / f"processor_{digest}"
-
-
-def _processor() -> str:
-    """Returns the kind and the instruction set of the first processor."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
-        return f"{platform.machine()} {platform.processor()}"
+        lines = [f"model {platform.machine()} {platform.processor()}"]
     kinds = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU part", "Features")
-    return "\n".join(line for line in lines if line.startswith(kinds))
+    processor = "\n".join(line for line in lines if line.startswith(kinds))
+    digest = hashlib.blake2s(processor.encode(), digest_size=8).hexdigest()
+    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+    return home / "vit_keras" / f"processor_{digest}"
 
 
 def cores() -> int:
