@@ -281,6 +281,8 @@ def test_a_picture_in_several_folders_has_several_labels(tmp_path):
     assert dataset.kind == "labels" and dataset.class_names == ("sand", "sea", "sun")
     found = dict(zip(grays(split), split.labels.tolist()))
     assert found == {0: [1, 1, 1], 1: [0, 1, 0], 2: [0, 0, 1], 3: [0, 0, 1], 4: [1, 0, 0]}
+    with pytest.raises(ValueError, match="are labels. Received: task='numbers'"):
+        data.load(f"folder:{tmp_path}", 1, config, "numbers")
     as_classes = data.load(f"folder:{tmp_path}", 1, config, "classes")
     assert as_classes.kind == "classes" and len(as_classes.split("train")) == 7
 

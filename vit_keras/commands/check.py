@@ -14,7 +14,6 @@ EXAMPLES = (
     "vit-keras check folder:photos --model dinov2-small --out page.html    # wrong labels",
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
-FORMATS = ("text", "json")
 # The facts that are printed, and their labels.
 PRINTED = {
     "imbalance": "size of the largest class / smallest class",
@@ -39,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--model", "MODEL", "run or checkpoint whose features tell which labels look wrong")
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
     add("--out", "FILE", out, action="append", default=[])
-    add("--format", "NAME", "text or json (text)", choices=FORMATS, default="text")
+    add("--format", "NAME", "text or json (text)", choices=("text", "json"), default="text")
     bits = "of near-duplicates, 0 to 16 (4)"
     add("--distance", "BITS", bits, int, choices=range(17), default=4)
     flag("--quick", "count pictures, but do not open them")

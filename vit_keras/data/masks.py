@@ -226,8 +226,8 @@ def holds_masks(path: str) -> bool:
 
 def _folders(root) -> tuple[str | None, str | None]:
     """Returns the folders of the pictures and of the masks in `root`."""
-    known = {name.lower(): os.path.join(root, name) for name in sorted(os.listdir(root))}
-    known = {name: place for name, place in known.items() if os.path.isdir(place)}
+    entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    known = {entry.name.lower(): entry.path for entry in entries if entry.is_dir()}
     images, masks = (next((known[n] for n in of if n in known), None) for of in (IMAGES, MASKS))
     return images, masks
 

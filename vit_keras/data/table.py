@@ -287,7 +287,7 @@ def _splits(table: Table) -> tuple[np.ndarray, str | None]:
             said = ", ".join(f"{old} is {new}" for old, new in pairs)
             table.notes.append(f"column of the splits: {column}, where {said}")
         return np.array(names), column
-    return np.array(["train"] * len(next(iter(table.columns.values())))), None
+    return np.full(len(next(iter(table.columns.values()))), "train"), None
 
 
 def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
