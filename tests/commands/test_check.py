@@ -140,7 +140,7 @@ def test_what_cannot_be_trained_on_exits_with_1(root, report):
     assert "Received: split='tset'" in problem
     (root / "dog").mkdir()
     (problem,) = report(root, code=1)["problems"]
-    assert "Every class needs images" in problem
+    assert "with none in ['dog']" in problem
 
 
 def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):

@@ -160,7 +160,7 @@ def test_the_task_that_was_guessed_is_said(tmp_path, case):
 
 
 BROKEN = {
-    "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"names 7 that do not, such as \['gone0.png', .*'gone4.png'\]. Paths are relative to"),
+    "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
@@ -172,7 +172,7 @@ BROKEN = {
     "a column twice": ("path,label,label\n{0},a,b\n", {}, r"need different names.*\['label'\] twice"),
     "no paths": ("a,b\n1,2\n3,4\n", {}, "needs a column of paths.*Name it in data.path_column"),
     "no such column": ("path,label\n{0},a\n", {"group_column": "who"}, "`data.group_column` must name a column. Received: 'who'"),
-    "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file in each row.*'scan', which may be any of \['x/scan.png', 'y/scan.png'\]"),
+    "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file.*'scan': \['x/scan.png', 'y/scan.png'\]}"),
     "an encoding that does not fit": ("path,label\n{0},é\n", {"encoding": "ascii"}, "or text in .* with data.encoding='ascii'"),
     "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave it out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),

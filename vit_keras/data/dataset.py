@@ -381,21 +381,18 @@ class Dataset:
             return functools.reduce(joined, map(self.split, name.split("+")))
         match = SLICE.fullmatch(name)
         base = match and base_split(match[1], self.splits)
-        if match is None or base is None:
-            raise ValueError(
-                f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or "
-                f"a slice such as train[:90%]. Received: split={name!r}. Held-out pictures are "
-                "named by data.test_split, such as 'train[90%:]', or chosen by data.test_percent"
-            )
-        split, (start, stop) = self.splits[base], match.groups()[1:]
-        if start is None and stop is None:
-            return split
-        indices = np.arange(len(split))[_bound(start, len(split)) : _bound(stop, len(split))]
-        if len(indices) == 0:
-            raise ValueError(
-                f"A slice must contain images. Received: split={name!r} of {len(split)} images"
-            )
-        return split.part(indices)
+        if match and base:
+            split, (start, stop) = self.splits[base], match.groups()[1:]
+            if start is None and stop is None:
+                return split
+            indices = np.arange(len(split))[_bound(start, len(split)) : _bound(stop, len(split))]
+            if len(indices):
+                return split.part(indices)
+        raise ValueError(
+            f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or a "
+            f"slice with images, such as train[:90%]. Received: split={name!r}. Held-out pictures "
+            "are named by data.test_split, such as 'train[90%:]', or chosen by data.test_percent"
+        )
 
 
 def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:

@@ -306,16 +306,12 @@ def _problems(path, roots, pictures, loose):
         )
         return
     for split, root in roots.items():
-        if not any(pictures[split].values()):
-            where = f"pictures in no folder of a class ({len(loose):,})" if loose else "none"
+        empty = [name for name, of_class in pictures[split].items() if not of_class]
+        if empty or not pictures[split]:
             yield (
-                f"A folder of images must hold CLASS/x with a suffix of {kinds}. Received: "
-                f"{root!r}, which has {where}"
-            )
-        elif empty := [name for name, of_class in pictures[split].items() if not of_class]:
-            yield (
-                f"Every class needs images ({kinds}). Received: none in {root!r}: {empty}. Remove "
-                "the folders, or add images"
+                f"Every class needs a folder with images, as CLASS/x with a suffix of {kinds}. "
+                f"Received: {root!r} with none in {empty or 'any folder'}, and {len(loose):,} "
+                "outside folders of classes. Remove empty folders, or add images"
             )
         if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
             yield (

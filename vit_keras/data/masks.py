@@ -227,7 +227,7 @@ def holds_masks(path: str) -> bool:
 def _folders(root) -> tuple[str | None, str | None]:
     """Returns the folders of the pictures and of the masks in `root`."""
     entries = sorted(os.scandir(root), key=lambda entry: entry.name)
-    known = {entry.name.lower(): entry.path for entry in entries if entry.is_dir()}
+    known = {entry.name.lower(): entry.path for entry in entries if os.path.isdir(entry)}
     images, masks = (next((known[n] for n in of if n in known), None) for of in (IMAGES, MASKS))
     return images, masks
 

@@ -251,17 +251,11 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
     cells = [*map(text_of, table.columns[column])]
     check_filled(table.path, column, cells)
     choices = [files.find(cell) for cell in table.columns[column]]
-    if missing := [cell for cell, paths in zip(cells, choices) if not paths]:
+    if wrong := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) != 1]:
         raise ValueError(
-            f"The files of a table must exist. Received: {table.path!r}, which names "
-            f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to "
+            f"Each row of a table must name one file. Received: {table.path!r}, where {len(wrong)} "
+            f"name none or several, such as {dict(wrong[:5])}. Paths are relative to "
             f"{files.root!r}; data.path_column can name a column other than {column!r}"
-        )
-    if doubt := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) > 1]:
-        cell, paths = doubt[0]
-        raise ValueError(
-            "A table must name one file in each row. "
-            f"Received: {table.path!r} with {cell!r}, which may be any of {sorted(paths)[:5]}"
         )
     paths = [path for (path,) in choices]
     if other := [(cell, path) for cell, path in zip(cells, paths) if path != cell]:
