@@ -137,8 +137,7 @@ def _add_label_issues(options, dataset, splits, review, page):
             "`--model` must be a run or a checkpoint, and the labels must be classes. Received: "
             f"{options.model!r} for {dataset.kind}"
         )
-    truncated = evaluation.early_features if trained else evaluation.feature_model
-    model = truncated(predictor.model)
+    model = (evaluation.early_features if trained else evaluation.feature_model)(predictor.model)
     places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]
     extracted = [
         evaluation.predict(model, predictor.batches(split, options.run.batch_eval))

@@ -144,24 +144,28 @@ def load(
     dataset = open_source(source, channels, config, labeled)
     if kind in ("folder", "table"):
         files.check_classes(dataset)
-    least = LABEL_KINDS[dataset.kind].least
-    if task not in ("auto", dataset.kind) and (labeled or dataset.class_names):
-        raise ValueError(
-            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
-            "folders and tables, numbers from tables, and masks and boxes from their own files or "
-            "columns"
-        )
-    if len(dataset.class_names) < least and (labeled or dataset.class_names):
-        needs = {1: "one label or number", 2: "two classes"}[least]
-        raise ValueError(
-            f"A classifier needs at least {needs}. Received: dataset={name!r} with "
-            f"{list(dataset.class_names)}"
-        )
+    if labeled or dataset.class_names:
+        _check_task(dataset, name, task)
     if empty := [key for key, split in dataset.splits.items() if not len(split)]:
         raise ValueError(
             f"Every split of a data set needs images. Received: {name!r} with none in {empty[0]!r}"
         )
     return dataset
+
+
+def _check_task(dataset, name, task):
+    if task not in ("auto", dataset.kind):
+        raise ValueError(
+            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
+            "folders and tables, numbers from tables, and masks and boxes from their own files or "
+            "columns"
+        )
+    if len(dataset.class_names) < LABEL_KINDS[dataset.kind].least:
+        needs = {1: "one label or number", 2: "two classes"}[LABEL_KINDS[dataset.kind].least]
+        raise ValueError(
+            f"A classifier needs at least {needs}. Received: dataset={name!r} with "
+            f"{list(dataset.class_names)}"
+        )
 
 
 DEEP = (".png", ".tif", ".tiff", ".npy")  # pictures that may have more than 8 bits
