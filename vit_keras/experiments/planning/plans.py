@@ -352,13 +352,10 @@ def _check(config, device, devices, utilization):
     """Refuses runs that there are no rules for. A processor has one device, and a plain head."""
     on_processor = device.flops is None
     check_defaults(config, PLAIN, "a plan of a new model, all of whose weights learn labels")
+    is_covered = lambda name: name != "model_parallel"
     is_plain = lambda task: not (on_processor and task in WITH_HEAD)
     rules: list[Rule] = [
-        (
-            "distribution",
-            lambda name: name != "model_parallel",
-            "data_parallel or multi_worker for a plan",
-        ),
+        ("distribution", is_covered, "data_parallel or multi_worker for a plan"),
         ("task", is_plain, "classes, labels or numbers for a plan of a processor"),
     ]
     check_rules(config, None, rules)
