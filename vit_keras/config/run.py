@@ -345,9 +345,7 @@ def addresses_of(config: Config) -> list[str]:
 
 def change_addresses(config: Config, change: Callable[[str], str]) -> Config:
     """Returns a configuration with `change` applied to each of `addresses_of`."""
-    model, distill = config.model, config.distill
-    if model.weights:
-        model = dataclasses.replace(model, weights=change(model.weights))
-    if distill.teacher:
-        distill = dataclasses.replace(distill, teacher=change(distill.teacher))
+    changed = lambda path: path and change(path)
+    model = dataclasses.replace(config.model, weights=changed(config.model.weights))
+    distill = dataclasses.replace(config.distill, teacher=changed(config.distill.teacher))
     return dataclasses.replace(config, model=model, distill=distill)
