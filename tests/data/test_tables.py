@@ -78,6 +78,7 @@ FORMS = {  # a text, its encoding, options, and the classes of the pictures to t
     "UTF-16 without its mark": ("path;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-16-le", {}, "a|b|b|b"),
     "two forms of Unicode": ("path,label\n{0},ä\n{1},a\u0308\n{2},b\n{3},b", "utf-8", {}, "ä|ä|b|b"),
     "semicolons and spaces": (" path ; label \n{0};cat \n{1}; cat\n{2};dog\n{3};dog", "utf-8", {}, "cat|cat|dog|dog"),
+    "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a|b|b|b"),
     "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a|b|b|b"),
     "quoted line breaks elsewhere": ('path,note,label\n{0},"x\ny, z",a\n{1},,b\n{2},,b\n{3},,b', "utf-8", {}, "a|b|b|b"),
     "an index of pandas": (",file_name,label\n0,{0},a\n1,{1},b\n2,{2},b\n3,{3},b", "utf-8", {}, "a|b|b|b"),

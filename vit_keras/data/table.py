@@ -161,8 +161,10 @@ def _cells(column) -> list:
 
 def _csv(path, config):
     text, notes = _decoded(path, config.encoding)
-    first = re.split(r"\r|\n", text, maxsplit=1)[0]
+    first, *rest = re.split(r"\r\n|\r|\n", text, maxsplit=1)
     separator = {"tab": "\t", "\\t": "\t"}.get(config.separator or "", config.separator)
+    if first.casefold().startswith("sep=") and len(first) == 5:  # a line for Excel
+        separator, text = first[4], "".join(rest)
     if not separator:
         separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
         if separator != ",":
