@@ -184,14 +184,6 @@ def tiny():
     return randomize(build, rng, scale=0.1), rng.uniform(-1, 1, (3, *SHAPE)).astype("float32")
 
 
-def test_top_is_a_softmax_of_the_logits(tiny):
-    model, images = tiny
-    logits = applications.ViTTi16(input_shape=SHAPE, classes=4, classifier_activation=None)
-    logits.set_weights(model.get_weights())
-    y = to_numpy(logits(images))
-    assert_close(model(images), np.exp(y) / np.exp(y).sum(axis=-1, keepdims=True))
-
-
 def test_input_tensor_may_be_the_output_of_other_layers(tiny):
     conv = keras.layers.Conv2D(3, 1)
     joined = applications.ViTTi16(input_tensor=conv(keras.Input((32, 48, 2))), classes=4)

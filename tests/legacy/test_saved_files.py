@@ -55,13 +55,6 @@ def test_an_upgraded_model_computes_the_same_and_is_saved(old_files, outputs, tm
     assert (again.preprocessing.interpolation, again.preprocessing.antialias) == ("bilinear", False)
 
 
-def test_a_saved_legacy_model_is_opened_by_keras_alone(old_files, outputs, tmp_path):
-    load_model(old_files / "0.2.0_nested.h5").save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    expected = outputs["0.2.0"]["nested"]
-    assert_close(again.predict_on_batch(outputs["0.2.0"]["images"]), expected)
-
-
 CUSTOM = ("ClassToken", "AddPositionEmbs", "MultiHeadSelfAttention", "TransformerBlock")
 
 

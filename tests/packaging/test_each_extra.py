@@ -12,119 +12,100 @@ from vit_keras.models import VisionTransformer
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-TRAIN = (
-    "train --dataset folder:photos --model.weights small.safetensors "
-    "--workdir run --total_steps 2 --batch 6"
-)
 PREDICT = "predict small.keras photos/cat"
 EVALUATE = "evaluate small.keras --dataset folder:photos --out report"
-# {extras: (KERAS_BACKEND, {extra that the error names, "" for none: command lines})}.
+TRAIN = "train --dataset folder:photos --model.weights small.safetensors --workdir run"
+# By the installed extras: command lines, each after the extra that its error names, if any.
 CASES = {
-    "jax": (
-        None,
-        {
-            "": (
-                *("--help", "--version", "train --list", "info B/16", "info small.keras"),
-                *("info small.npz", "convert small.npz other.keras"),
-                "bench small.keras --rounds 1 --batch 1",
-            ),
-            "train": (
-                *("train", "check photos", EVALUATE),
-                "convert old/checkpoints/step_000000001 other.keras",
-                "plan --config pretrain/jft_h14 --device h100 --num_classes 9",
-            ),
-            "data": (
-                *(PREDICT, "visualize small.keras photos/cat/0.png --out figures"),
-                "evaluate small.keras --dataset digits --out report --fewshot 1",
-            ),
-            "tables": (
-                "embed small.keras photos/cat --out features.parquet",
-                "search features.parquet --rows 0",
-            ),
-            "tfds,train": ("vtab small.keras --out vtab",),
-            "hub": ("info hf://ann/pets", "info kaggle://ann/pets/keras/small"),
-            "weights": (
-                "info small.safetensors",
-                "convert small.npz other.safetensors --to timm",
-            ),
-            "export": (
-                "export small.keras --out files",
-                "export small.keras --out files --format savedmodel",
-            ),
-            "export,torch": ("export small.keras --out files --format pt2",),
-            "onnx": ("export small.keras --out files --format onnx",),
-            "openvino": ("export small.keras --out files --format openvino", "info empty.xml"),
-            "coreml": ("export small.keras --out files --format coreml",),
-            "runtimes": ("info empty.tflite", "info empty.onnx"),
-            "torch": ("info empty.pt2", "info empty.pth"),
-            "tensorflow": ("info saved",),
-        },
-    ),
-    "data,jax": (
-        "jax",
-        {
-            "": (
-                f"{PREDICT} --attention --out page.html",
-                *(f"{PREDICT} --out labels.csv", f"{EVALUATE} --fewshot 1"),
-            ),
-            "train": (EVALUATE, "visualize small.keras photos/cat/0.png --out figures"),
-            "tables": (
-                f"{PREDICT} --out labels.parquet",
-                "embed small.keras folder:photos --out features.parquet",
-            ),
-        },
-    ),
-    "torch": (None, {"": ("info small.keras",), "data": (PREDICT,), "train": ("train",)}),
-    "tensorflow": (
-        "tensorflow",
-        {"": ("info small.keras",), "export": ("export small.keras --out files",)},
-    ),
-    "weights,jax": (
-        "jax",
-        {
-            "": (
-                *("info small.safetensors", "convert small.keras other.weights.h5"),
-                "convert small.keras other.safetensors --to timm",
-            ),
-        },
-    ),
-    "tables,jax": (
-        "jax",
-        {
-            "": (
-                f"{PREDICT} --out labels.parquet",
-                "embed small.keras photos/cat --out features.parquet",
-                "search features.parquet photos/cat/0.png --rows 3 --out page.html",
-            )
-        },
-    ),
-    "train,torch": (
-        None,
-        {
-            "": (
-                *("check photos", TRAIN, "evaluate run --predictions labels.csv"),
-                *("predict run photos", "visualize run --out figures"),
-            ),
-            "tables": ("embed run photos --out features.parquet",),
-            "shards": ("check shards:http://127.0.0.1:9/x.tar",),
-            "hf": ("check hf:ann/pets",),
-            "export": ("export run",),
-        },
-    ),
-    "openvino": (
-        "openvino",
-        {"": (PREDICT, EVALUATE), "tables": ("embed small.keras photos --out a.parquet",)},
-    ),
-    "onnx": (
-        "torch",
-        {
-            "": (
-                "export small.keras --out files --format onnx --precision fp32 int8",
-                "predict files/model_int8.onnx photos/cat",
-            ),
-        },
-    ),
+    "jax": f"""
+        | --help
+        | --version
+        | train --list
+        | info B/16
+        | info small.keras
+        | info small.npz
+        | convert small.npz other.keras
+        | bench small.keras --rounds 1 --batch 1
+        train | train
+        train | check photos
+        train | {EVALUATE}
+        train | convert old/checkpoints/step_000000001 other.keras
+        train | plan --config pretrain/jft_h14 --device h100 --num_classes 9
+        data | {PREDICT}
+        data | visualize small.keras photos/cat/0.png --out figures
+        data | evaluate small.keras --dataset digits --out report --fewshot 1
+        tables | embed small.keras photos/cat --out features.parquet
+        tables | search features.parquet --rows 0
+        tfds,train | vtab small.keras --out vtab
+        hub | info hf://ann/pets
+        hub | info kaggle://ann/pets/keras/small
+        weights | info small.safetensors
+        weights | convert small.npz other.safetensors --to timm
+        export | export small.keras --out files
+        export | export small.keras --out files --format savedmodel
+        export,torch | export small.keras --out files --format pt2
+        onnx | export small.keras --out files --format onnx
+        openvino | export small.keras --out files --format openvino
+        openvino | info empty.xml
+        coreml | export small.keras --out files --format coreml
+        runtimes | info empty.tflite
+        runtimes | info empty.onnx
+        torch | info empty.pt2
+        torch | info empty.pth
+        tensorflow | info saved
+    """,
+    "data,jax": f"""
+        | {PREDICT} --attention --out page.html
+        | {PREDICT} --out labels.csv
+        | {EVALUATE} --fewshot 1
+        train | {EVALUATE}
+        train | visualize small.keras photos/cat/0.png --out figures
+        tables | {PREDICT} --out labels.parquet
+        tables | embed small.keras folder:photos --out features.parquet
+    """,
+    "tensorflow": """
+        | info small.keras
+        export | export small.keras --out files
+    """,
+    "weights,jax": """
+        | info small.safetensors
+        | convert small.keras other.weights.h5
+        | convert small.keras other.safetensors --to timm
+    """,
+    "tables,jax": f"""
+        | {PREDICT} --out labels.parquet
+        | embed small.keras photos/cat --out features.parquet
+        | search features.parquet photos/cat/0.png --rows 3 --out page.html
+    """,
+    "train,torch": f"""
+        | check photos
+        | {TRAIN} --total_steps 2 --batch 6
+        | evaluate run --predictions labels.csv
+        | predict run photos
+        | visualize run --out figures
+        tables | embed run photos --out features.parquet
+        shards | check shards:http://127.0.0.1:9/x.tar
+        hf | check hf:ann/pets
+        export | export run
+    """,
+    "openvino": f"""
+        | {PREDICT}
+        | {EVALUATE}
+        tables | embed small.keras photos --out a.parquet
+    """,
+    "onnx": """
+        | export small.keras --out files --format onnx --precision fp32 int8
+        | predict files/model_int8.onnx photos/cat
+    """,
 }
+BACKENDS = {
+    "data,jax": "jax",
+    "tensorflow": "tensorflow",
+    "weights,jax": "jax",
+    "tables,jax": "jax",
+    "openvino": "openvino",
+    "onnx": "torch",
+}  # KERAS_BACKEND, if it is set
 # `make nightly` runs the others. `test_installed` has train and export with each backend.
 FIRST = ("jax", "data,jax")
 LATER = [pytest.param(name, marks=pytest.mark.nightly) for name in CASES if name not in FIRST]
@@ -158,9 +139,10 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("extras", [*FIRST, *LATER])
 def test_an_extra_does_its_part_and_names_the_others(wheel, folder, tmp_path, extras):
-    backend, lines = CASES[extras]
-    commands = {line: extra for extra, several in lines.items() for line in several}
+    rows = (line.split("|") for line in CASES[extras].strip().splitlines())
+    commands = {line.strip(): extra.strip() for extra, line in rows}
     python = environment.make(wheel, extras.split(","), tmp_path / "environment")
+    backend = BACKENDS.get(extras)
     answers = environment.run_commands(python, commands, backend=backend, cwd=folder)
     for (line, extra), (code, _, error) in zip(commands.items(), answers, strict=True):
         assert code == bool(extra) and "Traceback" not in error, f"{line}: {error}"

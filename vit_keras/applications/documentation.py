@@ -23,7 +23,31 @@ Each Keras application expects its own preprocessing of images. For this one, ca
 `vit_keras.applications.preprocess_input(images, model=model)` on images with pixels in [0, 255].
 
 Args:
-{arguments}
+    include_top: Whether to include the classifier at the top of the network. Without it, the
+        output is {features}.
+    weights: One of `None` (random initialization), the path of a file or folder of weights, or
+        its address on a hub, in any format that `vit_keras.weights.load` reads, or the name of
+        published weights, which are downloaded to the Keras cache.
+        {published}
+    input_tensor: Optional Keras tensor, such as the output of `keras.Input()`, to use as image
+        input for the model.
+    input_shape: Optional tuple `(height, width, channels)`.
+        {sides}
+        The default is `({pixels}, 3)`, or the size of the images that the published weights
+        were trained on last.
+    pooling: Optional pooling of the features when `include_top` is `False`. `None` keeps all of
+        them. `"avg"` and `"max"` give their average or maximum `(B, {width})` over
+        {pooled}.
+    classes: Optional number of classes to classify images into, if `include_top` is `True`.
+        The default is 1000, or the number of classes of the published weights, which allow no
+        other.
+    classifier_activation: A `str` or callable. The activation function of the classifier. Set
+        `classifier_activation=None` to return the logits. With published weights it must be
+        `None` or `"softmax"`.
+    name: The name of the model (string).
+    class_names: Optional sequence of your own classes' names, if `include_top` is `True`. It
+        sets `classes` to its length, and `model.class_names`, which `decode_predictions` and
+        `vit-keras predict` use.
 
 Returns:
     A functional `keras.Model` that maps images `(B, height, width, channels)` to probabilities
@@ -49,30 +73,6 @@ Example:
     outputs = model(vit_keras.applications.preprocess_input(batch, model=model))  # {shape}
     ```
 """
-_ARGUMENTS = {
-    "include_top": """Whether to include the classifier at the top of the network. Without it, the
-        output is {features}.""",
-    "weights": """One of `None` (random initialization), the path of a file or folder of weights, or
-        its address on a hub, in any format that `vit_keras.weights.load` reads, or the name of
-        published weights, which are downloaded to the Keras cache. {published}""",
-    "input_tensor": """Optional Keras tensor, such as the output of `keras.Input()`, to use as image
-        input for the model.""",
-    "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is
-        `({pixels}, 3)`, or the size of the images that the published weights were trained
-        on last.""",
-    "pooling": """Optional pooling of the features when `include_top` is `False`. `None` keeps all
-        of them. `"avg"` and `"max"` give their average or maximum `(B, {width})` over {pooled}.""",
-    "classes": """Optional number of classes to classify images into, if `include_top` is `True`.
-        The default is 1000, or the number of classes of the published weights, which allow no
-        other.""",
-    "classifier_activation": """A `str` or callable. The activation function of the classifier. Set
-        `classifier_activation=None` to return the logits. With published weights it must be `None`
-        or `"softmax"`.""",
-    "name": "The name of the model (string).",
-    "class_names": """Optional sequence of your own classes' names, if `include_top` is `True`. It
-        sets `classes` to its length, and `model.class_names`, which `decode_predictions` and
-        `vit-keras predict` use.""",
-}
 _VIT = {
     "title": "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
     "paper": "https://arxiv.org/abs/2010.11929",
@@ -120,28 +120,21 @@ def documentation(variant: str, function: str) -> str:
     facts: dict[str, Any] = {"variant": variant, "row": row, "function": function}
     sides = map(str, pair(row.image_size, "image_size"))
     facts |= {"stride": row.stride, "width": row.feature_size, "pixels": ", ".join(sides)}
-    of_family = isinstance(row, variants.FamilyVariant)
-    if of_family:
+    if isinstance(row, variants.FamilyVariant):
         facts["family"] = families.family_of(row)
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
     if row.constructor_arguments().get("crop_to_patches"):
         facts["sides"] = _CROPPED
-    none = "None are published for this variant."
-    facts["published"] = "Published weights are" if published else none
-    wrap = {"initial_indent": " " * 4, "subsequent_indent": " " * 8, "break_on_hyphens": False}
-    arguments = {}
-    for name, text in _ARGUMENTS.items():
-        words = " ".join(f"{name}: {text}".format(**facts).split())
-        arguments[name] = textwrap.fill(words, WIDTH, **wrap)
+    facts["published"] = "None are published for this variant."
     if published:
-        arguments["weights"] += ":\n" + "\n".join(_bullet(variant, name) for name in published)
-    facts["arguments"] = "\n".join(arguments.values())
+        bullets = (f"\n        {_bullet(variant, name)}" for name in published)
+        facts["published"] = "Published weights are:" + "".join(bullets)
     facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
     facts |= {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
     if published:
         weights = next((name for name in PREFERRED if name in published), published[0])
         example, count = f'weights="{weights}"', lookup(variant, weights).num_classes
-        if of_family:
+        if "family" in facts:
             example, count = f'include_top=False, {example}, pooling="avg"', row.feature_size
         facts |= {"example": example, "shape": f"(1, {count})"}
     return textwrap.indent(_TEMPLATE.format(**facts), "    ").lstrip()
@@ -156,4 +149,4 @@ def _bullet(variant, name):
         classes = "no classifier"
     elif row.is_projection:
         classes = f"embeddings of {row.num_classes} numbers"
-    return f'        - `"{name}"`: {size}, {classes}{accuracy}.'
+    return f'- `"{name}"`: {size}, {classes}{accuracy}.'

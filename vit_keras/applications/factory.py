@@ -86,19 +86,7 @@ def application(variant: str, name: str, function: str):
         name=name,
         class_names=None,
     ):
-        if keras.config.image_data_format() != "channels_last":
-            raise ValueError(
-                "The models take images with channels last. "
-                'Received: image_data_format="channels_first"; call '
-                'keras.config.set_image_data_format("channels_last")'
-            )
-        if class_names is not None and not include_top:
-            raise ValueError(
-                "`class_names` need the classifier that they describe. Received: class_names with "
-                "include_top=False; leave them out"
-            )
-        if not include_top:
-            check_choice(pooling, (None, *POOLINGS), "pooling")
+        _check(class_names, include_top, pooling)
         is_file = weights is None or is_address(weights) or os.path.exists(weights)
         row = None  # of the published weights
         if not is_file or weights in weight_files.names(variant):
@@ -124,13 +112,29 @@ def application(variant: str, name: str, function: str):
             activation = keras.layers.Activation(classifier_activation, **options)
             model = with_outputs(model, activation(model.output))
         if class_names is not None:
-            model.class_names = check_class_names(class_names, classes)
+            model.class_names = tuple(class_names)
         return model
 
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
     build.__doc__ = documentation(variant, function)
     return build
+
+
+def _check(class_names, include_top, pooling):
+    if keras.config.image_data_format() != "channels_last":
+        raise ValueError(
+            "The models take images with channels last. "
+            'Received: image_data_format="channels_first"; call '
+            'keras.config.set_image_data_format("channels_last")'
+        )
+    if class_names is not None and not include_top:
+        raise ValueError(
+            "`class_names` need the classifier that they describe. Received: class_names with "
+            "include_top=False; leave them out"
+        )
+    if not include_top:
+        check_choice(pooling, (None, *POOLINGS), "pooling")
 
 
 def _classes(variant, row, class_names, classes, activation):
@@ -145,7 +149,8 @@ def _classes(variant, row, class_names, classes, activation):
                 "classifier on top"
             )
     if isinstance(classes, _Default):
-        usual = variants.architecture(variant)["num_classes"] if _finds_objects(variant) else 1000
+        design = variants.architecture(variant)
+        usual = design["num_classes"] if "boxes" in design else classes
         named = usual if class_names is None else len(class_names)
         classes = row.num_classes if row else named
     check_positive(classes=classes)
@@ -156,7 +161,8 @@ def _classes(variant, row, class_names, classes, activation):
 
 def _form(variant, row, include_top, activation):
     """Returns the arguments that differ from the variant's."""
-    of_logits = _has_two_heads(variant) or (_finds_objects(variant) and activation == "softmax")
+    finds = "boxes" in variants.architecture(variant)
+    of_logits = _has_two_heads(variant) or (finds and activation == "softmax")
     form = {} if of_logits else {"classifier_activation": activation}
     if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
         return form
@@ -168,10 +174,6 @@ def _form(variant, row, include_top, activation):
 
 def _has_two_heads(variant):
     return variants.architecture(variant).get("classifier") == "distilled"
-
-
-def _finds_objects(variant):
-    return variants.architecture(variant).get("boxes") is not None
 
 
 def _images(input_tensor, input_shape, size):

@@ -110,7 +110,8 @@ def _take_turns(models, size, rounds):
     import numpy as np
 
     rng = np.random.default_rng(0)
-    images, seconds = {}, {name: [] for name in models}
+    images: dict[str, np.ndarray] = {}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
     for name, (_, shape, dtype) in models.items():
         pixels = rng.integers(0, 256, (size, *shape), dtype="uint8")
         images[name] = pixels if dtype == "uint8" else (pixels / 127.5 - 1).astype(dtype)

@@ -1,7 +1,6 @@
 """`vit-keras visualize` draws filters, positions, attention and features of a model."""
 
 import argparse
-import os
 import pathlib
 from typing import Any
 
@@ -49,37 +48,35 @@ def run(options: argparse.Namespace) -> None:
 
     shown = slice(options.show)
     shown_pictures = viewable(to_levels(pictures[shown], preprocessing.levels))
-    titles = [pathlib.Path(path).stem for path in options.images] or range(len(images))
-    titles = [str(title) for title in titles[shown]]
+    paths = options.images or map(str, range(len(images)))
+    titles = [pathlib.Path(path).stem for path in paths][shown]
     if names := model.class_names:
         rows = evaluation.probabilities(model, images[shown])
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f}\u00a0%" for row in rows]
     name, _ = shared.dataset_of(options, trained)
     source = "" if options.images else shared.dataset_label(name or "")
-    index = _class_index(options.of_class, names, options.model)
-    heads = options.heads
+    index = _class_index(options, models.class_names_of(model))
+    heads, out = options.heads, pathlib.Path(options.out)
     subject = inspection.Subject(model, images, shown_pictures, titles, heads, source, index)
-    drawn = inspection.draw_views(subject, options.out, views)
+    drawn = inspection.draw_views(subject, out, views)
     arrays: dict[str, Any] = {
         f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()
     }
-    with replacing(os.path.join(options.out, "arrays.npz")) as path:
+    with replacing(out / "arrays.npz") as path:
         np.savez(path, **arrays)
 
     print("{}: {} images of {}x{} pixels".format(source or "pictures", *images.shape[:3]))
-    for view in drawn:
-        print(pathlib.Path(options.out) / f"{view}.png")
-    print(pathlib.Path(options.out) / "arrays.npz")
+    print(*(out / f"{view}.png" for view in drawn), out / "arrays.npz", sep="\n")
 
 
-def _class_index(name, names, model):
-    """Returns the number of the class `name`; None without a name."""
-    if name is None or (names and name in names):
-        return None if name is None else list(names).index(name)
-    if not names and name.isdecimal():
-        return int(name)
-    known = listed(names or [], 20) or "numbers, since they have no names"
-    raise UsageError(f"`--class` must be a class of {model}: {known}. Received: {name!r}")
+def _class_index(options, names):
+    """Returns the number of the class of `--class`; None without the option."""
+    if options.of_class is None:
+        return None
+    if options.of_class not in names:
+        known = f"a class of {options.model}: {listed(names, 20)}"
+        raise UsageError(f"`--class` must be {known}. Received: {options.of_class!r}")
+    return names.index(options.of_class)
 
 
 def _pictures(options, trained, shape, preprocessing):

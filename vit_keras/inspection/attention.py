@@ -218,7 +218,9 @@ def attention_views(
         distance = attention_distance(attention, grid, size)
         rollout = read_out(attention_rollout(attention, heads), *place)
         last_layer = read_out(attention[:, -1], *place)
-        registers = _of_registers(attention[:, -1], grid, num_registers)
+        patches = attention.shape[-1] - grid[0] * grid[1]  # registers come just before them
+        registers = attention[:, -1].mean(axis=1)[:, patches - num_registers : patches]
+        registers = _on_patches(registers, grid)
         row = (distance, attention_entropy(attention), rollout, last_layer, registers)
         batches.append(row)
     distances, entropies, rollouts, last_layers, registers = zip(*batches)
@@ -278,12 +280,6 @@ def perturbation_curves(
                 outputs = keras.ops.convert_to_numpy(activation(outputs))
             curve.append(outputs[np.arange(len(images)), classes])
     return np.stack(hidden, axis=1), np.stack(shown, axis=1)
-
-
-def _of_registers(weights, grid, count):
-    """The attention from each register to each patch; registers come just before patches."""
-    first = weights.shape[-1] - grid[0] * grid[1] - count
-    return _on_patches(weights.mean(axis=1)[:, first : first + count], grid)
 
 
 def _attention(maps, images, batch) -> Iterator[np.ndarray]:

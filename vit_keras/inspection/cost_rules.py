@@ -131,31 +131,24 @@ def _convolution(layer, shape, convention) -> Products:
             f"{layer.name!r} with dilation_rate={layer.dilation_rate}"
         )
     strides = layer.strides if isinstance(layer.strides, tuple) else (layer.strides,) * 2
-    sides = zip(shape[1:3], layer.kernel.shape[:2], strides)
-    rows, columns = (_taps(*side, layer.padding, convention.padding) for side in sides)
-    filters = math.prod(layer.kernel.shape[2:])
-    outputs = math.prod(layer.compute_output_shape(shape)[1:])
-    yield rows * columns * filters, outputs
+    macs = math.prod(layer.kernel.shape[2:])
+    for size, kernel, stride in zip(shape[1:3], layer.kernel.shape[:2], strides):
+        same = -(-size // stride)
+        places, before = {
+            "valid": ((size - kernel) // stride + 1, 0),
+            "same": (same, max((same - 1) * stride + kernel - size, 0) // 2),
+            "fixed": ((size - 1) // stride + 1, (kernel - 1) // 2),
+        }[layer.padding]
+        starts = (place * stride - before for place in range(places))
+        on_image = (min(start + kernel, size) - max(start, 0) for start in starts)
+        macs *= places * kernel if convention.padding else sum(on_image)
+    yield macs, math.prod(layer.compute_output_shape(shape)[1:])
 
 
 def _transposed_convolution(layer, shape, convention) -> Products:
     """Multiplies each position of the input `(B, H, W, C)` by the kernel `(k, k, filters, C)`."""
     outputs = math.prod(layer.compute_output_shape(shape)[1:])
     yield math.prod(shape[1:3]) * math.prod(layer.kernel.shape), outputs
-
-
-def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) -> int:
-    """Counts the taps of all positions along one axis, with or without taps on padded zeros."""
-    same = -(-size // stride)
-    places, before = {
-        "valid": ((size - kernel) // stride + 1, 0),
-        "same": (same, max((same - 1) * stride + kernel - size, 0) // 2),
-        "fixed": ((size - 1) // stride + 1, (kernel - 1) // 2),
-    }[padding]
-    if count_zeros:
-        return places * kernel
-    starts = (place * stride - before for place in range(places))
-    return sum(min(start + kernel, size) - max(start, 0) for start in starts)
 
 
 def _attention(layer, shape, convention, tokens_out: int | None = None) -> Products:

@@ -282,24 +282,24 @@ def _axes(rows, columns, shape, top=0.0, right=0.0, heading=""):
 
 
 class View(NamedTuple):
-    """A view of a model: its figure, the layer that it needs, and whether it shows attention."""
+    """A view of a model: its figure, and the kind of layer that it needs."""
 
     draw: Callable[[Subject], Drawn]
     layer: type
-    is_of_attention: bool = False
 
 
 VIEWS = {
     "filters": View(_filters, keras.layers.Layer),
     "position_similarity": View(_position_similarity, AddPositionEmbs),
-    "attention_distance": View(_attention_distance, EncoderBlock, True),
-    "attention_entropy": View(_attention_entropy, EncoderBlock, True),
-    "attention_rollout": View(_attention_rollout, EncoderBlock, True),
-    "class_relevance": View(_class_relevance, EncoderBlock, True),
-    "attention_last_layer": View(_attention_last_layer, EncoderBlock, True),
-    "registers": View(_registers, RegisterTokens, True),
+    "attention_distance": View(_attention_distance, EncoderBlock),
+    "attention_entropy": View(_attention_entropy, EncoderBlock),
+    "attention_rollout": View(_attention_rollout, EncoderBlock),
+    "class_relevance": View(_class_relevance, EncoderBlock),
+    "attention_last_layer": View(_attention_last_layer, EncoderBlock),
+    "registers": View(_registers, RegisterTokens),
     "features": View(_features, keras.layers.Layer),
 }
+OF_ATTENTION = (EncoderBlock, RegisterTokens)
 
 
 def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
@@ -326,7 +326,7 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
     for name, view in VIEWS.items():
         if not any(isinstance(layer, view.layer) for layer in model.layers):
             lacks[name] = f"{view.layer.__name__} layers"
-        elif view.is_of_attention and has_windows:
+        elif view.layer in OF_ATTENTION and has_windows:
             lacks[name] = f"{view.layer.__name__} layers that attend to all tokens"
         elif name == "class_relevance" and not has_head:
             lacks[name] = "a head"

@@ -55,15 +55,12 @@ def read(filepath_or_buffer, size, timeout: float | None = None) -> np.ndarray:
         image = utils.read("cat.jpg", 384)
         ```
     """
-    image = _pixels(filepath_or_buffer, timeout)
-    return to_uint8(resize(image, pair(size, "size"), AS_OPENCV))
-
-
-def _pixels(source, timeout):
-    if isinstance(source, (str, os.PathLike)):
-        url = urllib.parse.urlsplit(os.fspath(source))
-        if url.scheme not in ("http", "https"):
-            return read_image(source, 3)
+    source = filepath_or_buffer
+    if isinstance(source, pillow().Image):
+        image = np.asarray(source.convert("RGB"))
+    elif hasattr(source, "read"):
+        image = read_encoded(source.read(), 3)
+    elif urllib.parse.urlsplit(os.fspath(source)).scheme in ("http", "https"):
         seconds = timeout or DEFAULT_TIMEOUT_SECONDS
         with urllib.request.urlopen(os.fspath(source), timeout=seconds) as response:
             data = response.read(LARGEST_PICTURE_BYTES + 1)
@@ -72,10 +69,10 @@ def _pixels(source, timeout):
                 f"A picture must have at most {LARGEST_PICTURE_BYTES} bytes. "
                 f"Received: more from {source!r}"
             )
-        return read_encoded(data, 3)
-    if isinstance(source, pillow().Image):
-        return np.asarray(source.convert("RGB"))
-    return read_encoded(source.read(), 3)
+        image = read_encoded(data, 3)
+    else:
+        image = read_image(source, 3)
+    return to_uint8(resize(image, pair(size, "size"), AS_OPENCV))
 
 
 def load_weights_numpy(

@@ -137,7 +137,8 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
             activation: The activation of the classifier, by default none.
             include_top: Whether the model has a classifier. Without it the outputs are `(B, D)`.
             pretrained: Whether to load published weights.
-            pretrained_top: Whether to load the published classifier too.
+            pretrained_top: Whether to load the published classifier too, with `pretrained` and
+                `include_top`.
             weights: "imagenet21k+imagenet2012", which was fine-tuned on ImageNet's 1000 classes at
                 384 pixels, or "imagenet21k" with 21 843 classes and a layer `pre_logits`.
 
@@ -145,8 +146,7 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
             A `keras.Model`.
 
         Raises:
-            ValueError: If `weights` is unknown, or if `pretrained_top` is set without
-                `include_top` and `pretrained`.
+            ValueError: If `weights` is unknown.
             FileNotFoundError, ConnectionError: If the weights cannot be downloaded.
 
         Example:
@@ -156,21 +156,24 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
         """
         check_choice(weights, WEIGHTS, "weights")
         published, count = WEIGHTS[weights]
-        if pretrained_top:
-            classes = _check_top(include_top, pretrained, classes, weights, count)
-        row: Any = variants.get(variant)  # of a ViT; other rows have other fields
+        pretrained_top = pretrained_top and pretrained and include_top
+        if pretrained_top and classes != count:
+            warnings.warn(
+                f"The published classifier of {weights!r} has {count} classes, so the model has as "
+                f"many. Received: classes={classes}. `pretrained_top=False` starts a new "
+                "classifier",
+                stacklevel=2,
+            )
+            classes = count
+        sizes = variants.get(variant).constructor_arguments()
         model = build_model(
             image_size,
-            row.patch_size,
-            row.num_layers,
-            row.hidden_size,
-            row.num_heads,
-            function.replace("_", "-"),
-            row.mlp_dim,
-            classes,
+            name=function.replace("_", "-"),
+            classes=classes,
             activation=activation,
             include_top=include_top,
-            representation_size=row.hidden_size if weights == "imagenet21k" else None,
+            representation_size=sizes["hidden_size"] if weights == "imagenet21k" else None,
+            **sizes,
         )
         if pretrained:
             load_weights_numpy(model, weight_files.resolve(variant, published), pretrained_top)
@@ -180,23 +183,6 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
     text = build.__doc__ or ""
     build.__doc__ = text.replace("B/16", variant).replace("vit_b16", function)
     return build
-
-
-def _check_top(include_top, pretrained, classes, weights, count):
-    """Returns the number of classes of the published classifier."""
-    if not (include_top and pretrained):
-        raise ValueError(
-            "`pretrained_top=True` must come with `include_top=True` and `pretrained=True`. "
-            f"Received: include_top={include_top}, pretrained={pretrained}. Give "
-            "pretrained_top=False for a model without the published classifier"
-        )
-    if classes != count:
-        warnings.warn(
-            f"The published classifier of {weights!r} has {count} classes, so the model has as "
-            f"many. Received: classes={classes}. `pretrained_top=False` starts a new classifier",
-            stacklevel=3,
-        )
-    return count
 
 
 vit_b16 = _constructor("vit_b16", "B/16", (224, 224))

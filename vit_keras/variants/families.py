@@ -344,13 +344,10 @@ def spelled(name: str) -> list[str]:
     size = _first(SIZE_WORDS, text)
     patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)
     rows = {key: row for key, row in VARIANTS.items() if row.family == family_called(name)}
-    fitting = [key for key, row in rows.items() if size in (None, _size_of(row))] or [*rows]
+    size_of = lambda row: row.size.partition("/")[0].removeprefix("big")
+    fitting = [key for key, row in rows.items() if size in (None, size_of(row))] or [*rows]
     same = [key for key in fitting if patch and rows[key].size.endswith(f"/{patch[1]}")]
     return (same or fitting)[:3]
-
-
-def _size_of(row):
-    return row.size.partition("/")[0].removeprefix("big")
 
 
 # Patterns for lowercase names, with their families; the first match counts.
