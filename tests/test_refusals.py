@@ -18,6 +18,7 @@ from vit_keras import (
     layers,
     models,
     retrieval,
+    runtimes,
     variants,
 )
 from vit_keras.config import (
@@ -239,6 +240,10 @@ USES = [
         "need a model with EncoderBlock layers.*which has none",
     ),
     (lambda: evaluation.predict_files(predictor(), [], top=0), "`top` must be positive.*top=0"),
+    (
+        lambda: runtimes.open("model.mlpackage"),
+        r"an existing \.tflite, \.onnx, \.xml, \.pt2, \.pte",
+    ),
     (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
     (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
     (lambda: retrieval.embedding_model(vit(), "block_0"), "has what tokens='pool' takes.*'block_0"),

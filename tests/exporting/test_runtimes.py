@@ -11,7 +11,6 @@ from tests.designs import DESIGNS, random_design
 from tests.exporting.builds import check_graph, export_files, small_model
 from tests.helpers import ROOT, assert_close, randomize, to_numpy
 from vit_keras import inspection, runtimes
-from vit_keras.commands import run
 from vit_keras.exporting import export_patch_sizes, targets, tflite_file
 from vit_keras.exporting.serving import serving_model
 from vit_keras.models import VisionTransformer, with_patch_size
@@ -105,14 +104,6 @@ def test_a_program_of_torch_takes_any_batch_and_can_be_cast_and_trained(rng, tmp
     assert str(ROOT).encode() not in path.read_bytes()
 
 
-@pytest.mark.once
-def test_files_without_a_runtime_are_refused():
-    with pytest.raises(
-        ValueError, match=r"an existing \.tflite, \.onnx, \.xml, \.pt2, \.pte file or the"
-    ):
-        runtimes.open("model.mlpackage")
-
-
 @pytest.fixture
 def flexivit(rng):
     model = VisionTransformer(24, 4, 16, 1, 2, 24, num_classes=3, position_cover="patches")
@@ -143,14 +134,3 @@ def test_every_patch_size_is_exported_and_compared_with_the_first(flexivit, rng,
     last = (tmp_path / "out/costs.md").read_text().splitlines()[-1].split(" | ")
     assert last[0] == "| 8" and last[1:3] == ["3x3", f"{rows[1]['macs'] / 1e9:.3f}"]
     assert last[3] == f"{rows[1]['agreement']:.2%}"
-
-
-@pytest.mark.once
-@pytest.mark.nightly
-def test_the_command_prints_the_table_of_patch_sizes(flexivit, tmp_path, capsys):
-    flexivit.save(tmp_path / "flexivit.keras")
-    options = ["--format", "onnx", "--precision", "fp32", "--out", str(tmp_path / "out")]
-    run(["export", str(tmp_path / "flexivit.keras"), "--patch_sizes", "6", "12", *options])
-    printed = capsys.readouterr().out
-    assert (tmp_path / "out/costs.md").read_text() in printed
-    assert "| 12 | 2x2 |" in printed

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,7 +24,7 @@ from vit_keras.data.depth import to_levels
 from vit_keras.exporting import manifest, quantization, samples, serving, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan, plan_for
-from vit_keras.exporting.targets import TARGETS, Target, takes_prepared
+from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Target
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.models import (
@@ -106,7 +107,7 @@ def export(
     if image_size is not None:
         model = with_image_size(model, image_size)
     with files.claimed_output(folder, "an export"):
-        job = _job(model, plan, images, labels, calibration, sensitivity)
+        job = Job(model, plan, images, labels, calibration, sensitivity)
         with files.replacing_folder(folder) as new:
             made, failed = make(job, new, threads)
             rows = [file.row for file in made]
@@ -132,7 +133,6 @@ def check_folder(folder: pathlib.Path) -> None:
         )
 
 
-@dataclasses.dataclass
 class Job:
     """A model, the plan of its files, and what the files are compared with.
 
@@ -148,78 +148,67 @@ class Job:
         reference: The manifest's entry about Keras' outputs.
     """
 
-    model: keras.Model
-    plan: Plan
-    inputs: np.ndarray
-    expected: np.ndarray
-    resized: tuple[np.ndarray, np.ndarray] | None
-    labels: np.ndarray | None
-    calibration: np.ndarray
-    sensitivity: bool
-    reference: dict
+    def __init__(self, model, plan: Plan, images, labels, calibration, sensitivity):
+        self.model, self.plan, self.labels, self.sensitivity = model, plan, labels, sensitivity
+        source = "crops of photographs" if images is None else "given images"
+        self.inputs = self._prepare(samples.photographs_for(model) if images is None else images)
+        first = self.inputs[:CALIBRATION_IMAGES]
+        self.calibration = first if calibration is None else self._prepare(calibration)
+        exact = serving.in_float32(model)
+        self.expected = whole = self._outputs(exact, self.inputs)
+        if plan.token_merging:
+            merged = for_inference(model, plan.token_merging, plan.merging_schedule)
+            self.expected = self._outputs(merged, self.inputs)
+        self.reference = {"source": source, **self._compare(self.expected, self.expected, labels)}
+        if plan.token_merging:
+            self.reference["without_merging"] = self._compare(whole, self.expected, labels)
+        self.resized = None
+        if plan.dynamic_size:  # one more row and two more columns of patches
+            sizes = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
+            height, width = next(sizes)
+            more = [(0, 0), (0, height), (0, 2 * width), (0, 0)]
+            larger = np.pad(self.inputs[:RESIZED_IMAGES], more, mode="wrap")
+            resized = with_image_size(exact, larger.shape[1:3])
+            self.resized = larger, self._outputs(resized, larger)
+
+    def _prepare(self, images):
+        """Prepares the images for the exported graph."""
+        preprocessing, shape = preprocessing_of(self.model), self.model.input_shape[1:]
+        dtype = to_levels(images[:0], preprocessing.levels).dtype
+        if images.shape[1:] != shape or images.dtype != dtype:
+            raise ValueError(
+                f"Images to compare on must be {dtype} of shape (N, *{shape}). "
+                f"Received: {images.dtype} of shape {images.shape}"
+            )
+        if self.plan.raw:
+            return preprocessing.normalize(images).astype("float32")
+        return images.astype(preprocessing.input_type)
+
+    def _outputs(self, model, inputs):
+        served = serving.serving_model(model, self.plan.graph_output, self.plan.raw)
+        answers = served.predict(inputs, verbose=0)
+        is_split = isinstance(answers, dict)
+        return runtimes.scores_and_corners(answers) if is_split else np.asarray(answers)
+
+    def _compare(self, outputs, expected, labels=None):
+        output, task = self.plan.graph_output, task_of(self.model)
+        return verification.compare(outputs, expected, output, labels, task)
 
     def compare(self, path) -> dict:
         """Compares the outputs of the file at `path`, in its own runtime, with those of Keras."""
-        output, task = self.plan.graph_output, task_of(self.model)
         with command_line.quiet():
             file = runtimes.open(path)
-            row = verification.compare(file(self.inputs), self.expected, output, self.labels, task)
-            if self.resized is None:
-                return row
-            images, expected = self.resized
-            other = verification.compare(file(images), expected, output, task=task)
-        sizes = [list(pictures.shape[1:3]) for pictures in (self.inputs, images)]
-        largest = max(each["largest_difference"] for each in (row, other))
-        return row | {"image_sizes": sizes, "largest_difference": largest}
+            row = self._compare(file(self.inputs), self.expected, self.labels)
+            if self.resized is not None:
+                images, expected = self.resized
+                other = self._compare(file(images), expected)
+                largest = max(each["largest_difference"] for each in (row, other))
+                row["largest_difference"] = largest
+                row["image_sizes"] = [list(x.shape[1:3]) for x in (self.inputs, images)]
+        return row
 
     def broken_promise(self, precision, row) -> str | None:
         return verification.broken_promise(precision, row, self.reference.get("accuracy"))
-
-
-def _job(model, plan, images, labels, calibration, sensitivity) -> Job:
-    """Prepares the images, and computes Keras' outputs for them."""
-    source = "given images" if images is not None else "crops of photographs"
-    inputs = _prepare(samples.photographs_for(model) if images is None else images, model, plan)
-    exact = serving.in_float32(model)
-    whole = expected = _outputs(exact, plan, inputs)
-    if plan.token_merging:
-        merged = for_inference(model, plan.token_merging, plan.merging_schedule)
-        expected = _outputs(merged, plan, inputs)
-    task, output = task_of(model), plan.graph_output
-    reference = {"source": source, **verification.compare(expected, expected, output, labels, task)}
-    if plan.token_merging:
-        merging = verification.compare(whole, expected, output, labels, task)
-        reference["without_merging"] = merging
-    resized = None
-    if plan.dynamic_size:  # one more row and two more columns of patches
-        height, width = next(x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
-        more = [(0, 0), (0, height), (0, 2 * width), (0, 0)]
-        larger = np.pad(inputs[:RESIZED_IMAGES], more, mode="wrap")
-        resized = larger, _outputs(with_image_size(exact, larger.shape[1:3]), plan, larger)
-    if calibration is None:
-        calibration = inputs[:CALIBRATION_IMAGES]
-    else:
-        calibration = _prepare(calibration, model, plan)
-    return Job(model, plan, inputs, expected, resized, labels, calibration, sensitivity, reference)
-
-
-def _prepare(images, model, plan):
-    """Prepares the images for the exported graph."""
-    preprocessing = preprocessing_of(model)
-    dtype = to_levels(images[:0], preprocessing.levels).dtype
-    if images.shape[1:] != model.input_shape[1:] or images.dtype != dtype:
-        raise ValueError(
-            f"Images to compare on must be {dtype} of shape (N, *{model.input_shape[1:]}). "
-            f"Received: {images.dtype} of shape {images.shape}"
-        )
-    prepared = preprocessing.normalize(images) if plan.raw else images
-    return prepared.astype("float32" if plan.raw else preprocessing.input_type)
-
-
-def _outputs(model, plan, inputs):
-    answers = serving.serving_model(model, plan.graph_output, plan.raw).predict(inputs, verbose=0)
-    is_split = isinstance(answers, dict)
-    return runtimes.scores_and_corners(answers) if is_split else np.asarray(answers)
 
 
 @dataclasses.dataclass
@@ -231,7 +220,6 @@ class File:
         precision: One of its precisions.
         folder: Where to write the file.
         fault: Why the file failed; empty if it did not.
-        layers: The layers left in float32, and the sensitivity of all layers.
         row: The file's row of the manifest.
     """
 
@@ -239,7 +227,6 @@ class File:
     precision: str
     folder: pathlib.Path
     fault: str = ""
-    layers: tuple[list[str], dict[str, float]] = ([], {})
     row: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -285,7 +272,10 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     Raises:
         ValueError: If every file failed.
     """
-    made = [File(format, precision, folder) for format, precision in job.plan.files()]
+    plan, made = job.plan, []
+    for format in dict.fromkeys(plan.formats):
+        precisions = dict.fromkeys(plan.precisions or TARGETS[format].default)
+        made += [File(format, precision, folder) for precision in precisions]
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
         sources = {file.format: file for file in made if file.precision == "fp32"}
@@ -352,7 +342,7 @@ def convert(scratch: str) -> None:
     folder = pathlib.Path(scratch)
     job, model = json.loads((folder / "job.json").read_text()), weights.open(folder / "model.keras")
     plan = Plan(**job["plan"])
-    if plan.graph_output == "features" and takes_prepared(plan.formats):
+    if plan.graph_output == "features" and TRANSFORMERS in plan.formats:
         model = serving.with_tokens(model)
     merging = plan.token_merging, plan.merging_schedule
     rewritten = for_inference(model, *merging, with_attention=plan.attention)
@@ -386,7 +376,8 @@ def _derive(file, job, source):
     is_good = lambda path: job.broken_promise(file.precision, job.compare(path)) is None
     images = job.inputs[:SENSITIVITY_IMAGES]
     options = images, job.calibration, job.sensitivity
-    file.layers = quantization.quantize_until(file.make, *paths, is_good, *options)
+    excluded, ranking = quantization.quantize_until(file.make, *paths, is_good, *options)
+    file.row = {"float_layers": excluded} | ({"sensitivity": ranking} if ranking else {})
 
 
 def _finish(file, job):
@@ -396,47 +387,45 @@ def _finish(file, job):
         ValueError: If the file stores its weights in too many bits, or differs too much from
             Keras.
     """
-    _describe(file, job)
-    layers, ranking = file.layers
     name, batch = file.path.relative_to(file.folder).as_posix(), _batch(file, job.plan)
     row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
-    row |= manifest.describe_file(file.whole) | {"float_layers": layers}
-    row |= {"sensitivity": ranking} if ranking else {}
-    broken = None if layers else quantization.missed(file.precision, file.path)
+    row |= _describe(file, job)
+    row |= manifest.describe_file(file.whole) | {"float_layers": []} | file.row
+    broken = None if row["float_layers"] else quantization.missed(file.precision, file.path)
     if not broken and file.target.is_readable:
         row |= job.compare(file.path)
         broken = job.broken_promise(file.precision, row)
     if broken:
         raise ValueError(broken)
-    if file.format == "litert":
-        from vit_keras.exporting import tflite_file  # which needs flatbuffers
-
-        row["delegate_partitions"] = runtimes.delegate_partitions(file.path)
-        row["left_out"] = tflite_file.left_out(file.path)
-        if file.precision.startswith("int8-static"):
-            row["float_operations"] = tflite_file.float_operations(file.path)
     file.row = row
 
 
-def _describe(file, job):
-    """Writes the meaning of a file's outputs and pixels into it."""
+def _describe(file, job) -> dict:
+    """Writes the meaning of outputs and pixels into a file; returns what runs a TFLite file."""
     output, model, pixels = job.plan.graph_output, job.model, preprocessing_of(job.model)
+    about: dict[str, Any] = {}
     names = None if output == "features" else class_names_of(model)
     if file.format == "litert":
-        from vit_keras.exporting import tflite_file
+        from vit_keras.exporting import tflite_file  # which needs flatbuffers
 
         normalization = None
         if job.plan.raw:
             normalization = [[255 * x for x in values] for values in (pixels.mean, pixels.std)]
         elif pixels.levels != 255:  # for clients that pass floats up to 255
             normalization = [[0.0], [255 / pixels.levels]]
-        about = (model.name, names, model.input_shape[-1], normalization)
+        described = (model.name, names, model.input_shape[-1], normalization)
         outputs = manifest.BOX_OUTPUTS if output == "boxes" else None
-        tflite_file.attach(file.path, *about, manifest.output_text(model, output), outputs)
+        text = manifest.output_text(model, output)
+        tflite_file.attach(file.path, *described, text, outputs)
+        about["delegate_partitions"] = runtimes.delegate_partitions(file.path)
+        about["left_out"] = tflite_file.left_out(file.path)
+        if file.precision.startswith("int8-static"):
+            about["float_operations"] = tflite_file.float_operations(file.path)
     if names is not None:
         is_deep = not job.plan.raw and (pixels.levels != 255 or pixels.bands)
         depth = {"levels": pixels.levels, "bands": list(pixels.bands)} if is_deep else {}
         write_task(file.path, task_of(model), names, output, **depth)
+    return about
 
 
 def _time(job, made, threads):

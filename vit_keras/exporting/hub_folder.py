@@ -1,5 +1,6 @@
 """Writes a run as a folder for the Hub, with a model card, and uploads it in one commit."""
 
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -97,7 +98,8 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
         "```python\nfrom transformers import pipeline\n\n"
         f'classify = pipeline("image-classification", model="{repository}")\n```{score}',
         _table("Held-out numbers", shown),
-        *_settings(trained, preprocessing_of(model)),
+        _table("Training", _training(trained)),
+        _table("Preprocessing", dataclasses.asdict(preprocessing_of(model))),
     ]
     if names := class_names_of(model):
         what = task.row.several
@@ -134,10 +136,9 @@ def _metadata(trained, kind, license, figures) -> str:
     ).to_yaml()
 
 
-def _settings(trained, pixels):
-    """Yields tables of how the run trained, and of how pictures become its input."""
+def _training(trained):
     config, environment = trained.config, trained.environment
-    training = {
+    return {
         "recipe": config.name,
         "data set": config.dataset,
         "model": config.model.summary(),
@@ -147,21 +148,11 @@ def _settings(trained, pixels):
         "backend": environment["backend"],
         "Keras": environment.get("keras"),
     }
-    yield _table("Training", training)
-    preprocessing = {
-        "mean": list(pixels.mean),
-        "std": list(pixels.std),
-        "resizing": pixels.interpolation + (", antialiased" if pixels.antialias else ""),
-        "central crop": pixels.crop_fraction,
-        "rounding": pixels.rounding,
-        "levels": None if pixels.levels == 255 else f"{pixels.levels:g}",
-        "bands": list(pixels.bands) or None,
-    }
-    yield _table("Preprocessing", preprocessing)
 
 
 def _table(title, rows):
-    lines = [f"| {name} | {value} |" for name, value in rows.items() if value is not None]
+    texts = {name: list(x) if isinstance(x, tuple) else x for name, x in rows.items()}
+    lines = [f"| {name} | {x} |" for name, x in texts.items() if x not in (None, [])]
     return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines]) if lines else ""
 
 

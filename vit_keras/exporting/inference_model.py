@@ -7,7 +7,7 @@ from keras import ops
 
 from vit_keras import models
 from vit_keras.exporting.serving import check_attention, with_rollout
-from vit_keras.exporting.token_merging import MergingBlock, WeightedMean, most, schedule, size_bias
+from vit_keras.exporting.token_merging import MergingBlock, WeightedMean, schedule, size_bias
 from vit_keras.layers import (
     DropClassToken,
     EncoderBlock,
@@ -74,8 +74,7 @@ def for_inference(
     if with_attention:
         check_attention(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
-    every = with_attention or len(model.outputs) > 1
-    last = None if every else _block_read_for_its_class_token(model)
+    last = None if with_attention else _block_read_for_its_class_token(model)
     sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 
@@ -96,16 +95,16 @@ def for_inference(
             sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
 
-    merging = {"merged": merged, "prefix": count_prefix(model)}
-    clone = functools.partial(_clone, **merging, last=last, with_attention=with_attention)
+    options = {"merged": merged, "prefix": count_prefix(model), "last": last}
+    clone = functools.partial(_clone, with_attention=with_attention, **options)
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         new.set_weights(model.get_layer(new.name).get_weights())
         for layer in sublayers(new):
             if isinstance(layer, StdConv):
                 layer.fold_standardization()
-    rewritten = with_rollout(rewritten, maps) if with_attention else rewritten
-    return copy_description(rewritten, model)
+    copy_description(rewritten, model)
+    return with_rollout(rewritten, maps) if with_attention else rewritten
 
 
 def _pairs_to_merge(model, token_merging, merging_schedule):
@@ -119,7 +118,7 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     counts = schedule(token_merging, len(blocks), merging_schedule)
     tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, count_prefix(model)
     for block, count in zip(blocks, counts):
-        if not 0 <= count <= most(tokens, max(prefix, 1)):
+        if not 0 <= count <= (tokens - max(prefix, 1)) // 2:
             raise ValueError(
                 f"Each block can merge at most half of its tokens. Received: r={count} for the "
                 f"{tokens} tokens of block {block.name!r}"
@@ -136,7 +135,7 @@ def _attends_plainly(block):
 
 def _block_read_for_its_class_token(model):
     """Returns the name of the block from which only the class token is read, or None."""
-    for layer in model.layers:
+    for layer in model.layers if len(model.outputs) == 1 else ():
         if isinstance(layer, TakeClassToken) and layer.index == 0:
             norm = operation_of(layer.input)
             block = operation_of(norm.input)

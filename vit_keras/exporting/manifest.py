@@ -8,7 +8,7 @@ import pathlib
 
 import keras
 
-from vit_keras.exporting.targets import TARGETS, takes_prepared
+from vit_keras.exporting.targets import TARGETS, TRANSFORMERS
 from vit_keras.exporting.verification import MEASURES, accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.support.files import sha256
@@ -36,8 +36,9 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         reference: The reference that the files were compared with.
         rows: A dictionary for each file.
     """
-    prepared = takes_prepared(plan.formats)
-    graph = {"name": "pixel_values", "axes": "(N, C, H, W)"} if prepared else {}
+    graph = {}
+    if TRANSFORMERS in plan.formats:
+        graph = {"name": "pixel_values", "axes": "(N, C, H, W)"}
     modules = {module for format in plan.formats for module in TARGETS[format].packages}
     packages = {"keras", *(module.replace("_", "-") for module in modules)}
     installed = importlib.metadata.distributions()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 
 from vit_keras.exporting.serving import ACTIVATIONS, check_attention
-from vit_keras.exporting.targets import OPSETS, TARGETS, takes_prepared
+from vit_keras.exporting.targets import OPSETS, TARGETS, TRANSFORMERS
 from vit_keras.models import task_of
 from vit_keras.models.resized import check_any_size
 from vit_keras.support import extras
@@ -63,39 +63,32 @@ class Plan:
         check_rules(self, None, RULES)
         for format in self.formats:
             check_choice(format, TARGETS, "format")
-            self._check_format(format, TARGETS[format])
-
-    def _check_format(self, format, target):
-        for precision in self.precisions or ():
-            check_choice(precision, target.precisions, f"precision of {format}")
-        for option in ("attention", "dynamic_size", "dynamic_batch"):
-            if getattr(self, option) and not getattr(target, option):
-                able = [name for name, row in TARGETS.items() if getattr(row, option)]
-                raise ValueError(
-                    f"`{option}` needs one of the formats {', '.join(able)}. Received: {format!r}"
-                )
-        extras.check(*target.packages, extra=target.extra, purpose=f"Exporting to {format}")
-        if target.prepared and (len(set(self.formats)) > 1 or self.output == "mask"):
-            raise ValueError(
-                f"The format {format!r} must be the only one, and `output` must be logits, "
-                f"boxes or features. Received: formats={[*self.formats]}, output={self.output!r}"
-            )
+            target = TARGETS[format]
+            for precision in self.precisions or ():
+                check_choice(precision, target.precisions, f"precision of {format}")
+            for option in ("attention", "dynamic_size", "dynamic_batch"):
+                if getattr(self, option) and not getattr(target, option):
+                    able = [name for name, row in TARGETS.items() if getattr(row, option)]
+                    raise ValueError(
+                        f"`{option}` needs one of the formats {', '.join(able)}. Received: "
+                        f"{format!r}"
+                    )
+            extras.check(*target.packages, extra=target.extra, purpose=f"Exporting to {format}")
 
     @property
     def graph_output(self) -> str:
         """The output of the graph: `raw` turns probabilities into "logits"."""
         return "logits" if self.raw and self.output in ACTIVATIONS else self.output
 
-    def files(self) -> list[tuple[str, str]]:
-        """The (format, precision) of each file to write."""
-        return [
-            (format, precision)
-            for format in dict.fromkeys(self.formats)
-            for precision in dict.fromkeys(self.precisions or TARGETS[format].default)
-        ]
-
 
 RULES: list[Rule] = [
+    (
+        ("formats", "output"),
+        lambda names, output: (
+            TRANSFORMERS not in names or (len({*names}) == 1 and output != "mask")
+        ),
+        f"{TRANSFORMERS} must be the only format, and `output` logits, boxes or features",
+    ),
     ("batch", lambda images: is_int(images) and images > 0, "a positive int"),
     (("batch", "dynamic_batch"), *ONE_OF_TWO),
     (("dynamic_size", "attention"), *ONE_OF_TWO),
@@ -126,7 +119,7 @@ def plan_for(
     task = task_of(model)
     output, allowed = output or task.row.output, (task.row.output, *OTHER_OUTPUTS[task.kind])
     check_choice(output, allowed, f"output of a model of {task.kind}")
-    raw = raw or takes_prepared(options.get("formats", ()))
+    raw = raw or TRANSFORMERS in options.get("formats", ())
     plan = Plan(output=output, raw=raw, **options)
     for option in IMPOSSIBLE.get(task.kind, ()):
         if value := getattr(plan, option):

@@ -9,7 +9,6 @@ from vit_keras.models.description import copy_description, has_class_token, with
 from vit_keras.models.surgery import refuse_windows
 from vit_keras.support.keras_internals import operation_of
 
-OUTPUTS = ("softmax", "sigmoid", "values", "mask", "boxes", "logits", "features")
 FLOAT32 = {"dtype": "float32", "name": "probabilities"}
 ACTIVATIONS = {
     "softmax": lambda x: keras.layers.Softmax(**FLOAT32)(x),
@@ -71,8 +70,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
     Args:
         model: A model in float32. A second output is kept.
-        output: A name in `OUTPUTS`. "mask" is the most likely class of each pixel, `(B, H, W)`
-            int32. "boxes" is the dictionary of `BoxesAndScores`. "values" are the model's
+        output: A name in `manifest.OUTPUTS`, or "boxes", the dictionary of `BoxesAndScores`. "mask"
+            is the most likely class of each pixel, `(B, H, W)` int32. "values" are the model's
             unchanged outputs, and "features" the input of the head.
         raw: Whether images are float32 and already preprocessed.
     """
@@ -107,7 +106,7 @@ def transformers_model(model: keras.Model, output: str, raw: bool = True) -> ker
 
     Args:
         model: A model in float32; for "features", one of `with_tokens`.
-        output: A name in `OUTPUTS`.
+        output: A name in `manifest.OUTPUTS`.
         raw: Ignored. The input "pixel_values" `(B, C, H, W)` is always prepared.
 
     Returns:
@@ -205,4 +204,4 @@ def with_rollout(model: ImageModel, maps: list) -> ImageModel:
     """Returns a model with two outputs: the output of `model` and the rollout of `maps`."""
     place = patch_grid(model), has_class_token(model)
     rollout = Rollout(*place, dtype="float32", name="attention")(maps)
-    return ImageModel(model.input, [model.output, rollout], name=model.name)
+    return with_outputs(model, [model.output, rollout])

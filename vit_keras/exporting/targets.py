@@ -5,13 +5,11 @@ images. They run in a process of the target's `backend`. Functions that start fr
 (source, path, excluded, calibration), as in `quantization`.
 """
 
-import contextlib
 import dataclasses
 import functools
 import io
-import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import keras
 
@@ -22,6 +20,7 @@ from vit_keras.support.keras_internals import store_variables_once
 OUTPUTS = ("output", "attention")  # of ONNX files
 OPSETS = range(20, 24)  # of ONNX files; 20 is written by default
 EXAMPLE = {"batch": 2, "height": 192, "width": 240}  # of sizes that a file leaves open
+TRANSFORMERS = "huggingface_onnx"  # the format that takes prepared images alone
 LARGEST = 2**40  # values of a constant that is folded: all of them
 
 
@@ -62,20 +61,10 @@ class Target:
     graph: Callable = serving_model
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
-    def prepared(self) -> bool:
-        """Whether the graph takes only prepared images, as transformers' do."""
-        return self.graph is transformers_model
-
     def name(self, precision: str) -> str:
         """Returns the name of the file or folder for a precision."""
         precision = self.spellings.get(precision, precision)
         return self.file.format("" if precision == "fp32" else f"_{precision.replace('-', '_')}")
-
-
-def takes_prepared(formats: Iterable[str]) -> bool:
-    """Whether files of these formats take only prepared images, as transformers' ONNX files do."""
-    return any(format in TARGETS and TARGETS[format].prepared for format in formats)
 
 
 def signature(model, batch):
@@ -184,16 +173,15 @@ def write_onnx(model, path, batch, opset=OPSETS[0]):
     from onnxscript import optimizer
 
     is_split = isinstance(model.output, dict)
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        program = torch.onnx.export(
-            _torch_program(model, batch),
-            dynamo=True,
-            opset_version=opset,
-            input_names=[model.input.name],
-            output_names=list(model.output) if is_split else OUTPUTS[: len(model.outputs)],
-            optimize=False,
-            verbose=False,
-        )
+    program = torch.onnx.export(
+        _torch_program(model, batch),
+        dynamo=True,
+        opset_version=opset,
+        input_names=[model.input.name],
+        output_names=list(model.output) if is_split else OUTPUTS[: len(model.outputs)],
+        optimize=False,
+        verbose=False,
+    )
     optimizer.optimize(program.model, input_size_limit=LARGEST, output_size_limit=LARGEST)
     program.save(path)
     onnx_files.finish(path)
@@ -208,21 +196,18 @@ def write_coreml(model, path, batch, precision="fp32"):
     """Writes an ML program for iOS 16 and later. It takes float32 pixels, 0 to 255 unless raw."""
     import coremltools as ct
 
-    half = ct.precision.FLOAT16 if precision != "fp32" else ct.precision.FLOAT32
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        names = model.output if isinstance(model.output, dict) else ()
-        outputs = [ct.TensorType(name=name) for name in names] or None
-        package = ct.convert(
-            coreml_program(model, batch),
-            outputs=outputs,
-            compute_precision=half,
-            minimum_deployment_target=ct.target.iOS16,
-        )
-        if precision == "int8":
-            linear = ct.optimize.coreml.OpLinearQuantizerConfig(mode="linear_symmetric")
-            config = ct.optimize.coreml.OptimizationConfig(global_config=linear)
-            package = ct.optimize.coreml.linear_quantize_weights(package, config)
-        package.save(path)
+    names = model.output if isinstance(model.output, dict) else ()
+    package = ct.convert(
+        coreml_program(model, batch),
+        outputs=[ct.TensorType(name=name) for name in names] or None,
+        compute_precision=ct.precision.FLOAT32 if precision == "fp32" else ct.precision.FLOAT16,
+        minimum_deployment_target=ct.target.iOS16,
+    )
+    if precision == "int8":
+        linear = ct.optimize.coreml.OpLinearQuantizerConfig(mode="linear_symmetric")
+        config = ct.optimize.coreml.OptimizationConfig(global_config=linear)
+        package = ct.optimize.coreml.linear_quantize_weights(package, config)
+    package.save(path)
 
 
 def coreml_program(model, batch):
@@ -285,7 +270,7 @@ TARGETS = {
         attention=True,
         dynamic_size=True,
     ),
-    "huggingface_onnx": _onnx(
+    TRANSFORMERS: _onnx(
         "onnx/model{}.onnx",
         {
             "fp32": write_onnx,
@@ -293,7 +278,7 @@ TARGETS = {
             "int4": quantization.onnx_int4,
             "fp16": onnx_files.store_in_half,
         },
-        source="huggingface_onnx",
+        source=TRANSFORMERS,
         default=("fp32", "fp16", "int8"),
         graph=transformers_model,
         spellings={"int4": "q4"},  # transformers.js'

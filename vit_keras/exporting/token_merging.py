@@ -34,11 +34,6 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
     return [int(2 * merged - step * i) for i in range(num_layers)]
 
 
-def most(tokens: int, prefix: int) -> int:
-    """Returns the largest number of pairs of `tokens` tokens; the first `prefix` are in none."""
-    return (tokens - prefix) // 2
-
-
 def merge(x, size, metric, merged: int, prefix: int):
     """Merges the `merged` most similar pairs of tokens by bipartite soft matching.
 
@@ -154,8 +149,8 @@ class MergingBlock(EncoderBlock):
         y = y + self.mlp(normal) if self.norm_2 is None else y
         x = inputs + self._scaled(y, self.layer_scale_0)
         size = ops.ones_like(x[..., :1]) if size is None else size
-        tensors = (ops.cast(each, "float32") for each in (x, size, self._mean_key(normal)))
-        both = merge(*tensors, self.merged, self.prefix)
+        x, size, key = (ops.cast(each, "float32") for each in (x, size, self._mean_key(normal)))
+        both = merge(x, size, key, self.merged, self.prefix)
         x, size = (ops.cast(each, self.compute_dtype) for each in both)
         if self.norm_2 is not None:
             x = x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)

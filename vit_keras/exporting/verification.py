@@ -40,9 +40,12 @@ def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
     return outputs
 
 
-def _classes(outputs, output):
-    """Returns the most likely class of each image or pixel."""
-    return outputs if output == "mask" else outputs.argmax(axis=-1)
+def _answers(outputs, output, task):
+    """The most likely class of each image or pixel, or whether each label counts as present."""
+    if task.kind != "labels":
+        return outputs if output == "mask" else outputs.argmax(axis=-1)
+    with np.errstate(over="ignore"):
+        return task.present(outputs if output == "sigmoid" else 1 / (1 + np.exp(-outputs)))
 
 
 def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, task: Task) -> float:
@@ -55,32 +58,11 @@ def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, task: Task
     if output == "features":
         norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
         return float(((outputs * expected).sum(axis=-1) / norms).mean())
-    if task.kind == "labels":
-        return float((_present(outputs, output, task) == _present(expected, output, task)).mean())
     if task.kind == "numbers":
         errors = ((outputs - expected) ** 2).sum(axis=0)
         spread = ((expected - expected.mean(axis=0)) ** 2).sum(axis=0)
         return float((1 - errors / np.maximum(spread, 1e-12)).mean())
-    return float((_classes(outputs, output) == _classes(expected, output)).mean())
-
-
-def _present(outputs, output, task):
-    """Whether each label counts as present."""
-    if output == "sigmoid":
-        return task.present(outputs)
-    with np.errstate(over="ignore"):
-        return task.present(1 / (1 + np.exp(-outputs)))
-
-
-def _accuracy(outputs, output, labels, task):
-    """Returns the fraction of correct images, pixels, or known labels."""
-    if task.kind == "masks":
-        true, predicted = labels.reshape(outputs.shape[:3]), _classes(outputs, output)
-        return float((predicted == true)[true != VOID].mean())
-    if task.kind == "labels":
-        known = ~np.isnan(labels)
-        return float((_present(outputs, output, task) == labels)[known].mean())
-    return float((outputs.argmax(axis=-1) == labels).mean())
+    return float((_answers(outputs, output, task) == _answers(expected, output, task)).mean())
 
 
 def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -> dict:
@@ -89,7 +71,7 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     Args:
         outputs: The file's outputs, `(N, K)`; for masks, `(N, H, W, K)` or `(N, H, W)`.
         expected: Keras' outputs, of the same shape.
-        output: A name in `serving.OUTPUTS`. "boxes" are scores and corners, `(N, T, K + 4)`.
+        output: A name in `manifest.OUTPUTS`. "boxes" are scores and corners, `(N, T, K + 4)`.
         labels: The classes of the images, `(N,)`, their labels, `(N, K)`, or boxes, `(N, M, 5)`.
         task: What the outputs are. Its thresholds decide which labels count as present.
 
@@ -115,7 +97,10 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     if output == "features" and outputs.ndim == 3:
         row["first_token"] = agreement(outputs[:, 0], expected[:, 0], output, task)
     if labels is not None and output != "features" and task.kind != "numbers":
-        row["accuracy"] = _accuracy(outputs, output, labels, task)
+        answers = _answers(outputs, output, task)
+        true = np.reshape(labels, answers.shape)
+        known = true != VOID if task.kind == "masks" else ~np.isnan(true)
+        row["accuracy"] = float((answers == true)[known].mean())
     return row
 
 
@@ -177,37 +162,30 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         row: The result of `compare`.
         accuracy: Keras' accuracy, or None without labels.
     """
-    for name, least, value, most in _bounds(precision, row, accuracy):
-        if not least <= value <= most:  # or NaN
-            bound = f"at least {least:g}" if value < least else f"at most {most:g}"
-            return f"{name} {value:.5g} on {row['images']} images; it must be {bound}"
-    return None
-
-
-def _bounds(precision, row, accuracy):
-    """Returns the name, the least, the actual and the largest value of each promise."""
     is_exact, of_boxes, inf = precision in LARGEST_DIFFERENCE, "mean_iou" in row, math.inf
     has_labels = accuracy is not None and "accuracy" in row
     loss = accuracy - row["accuracy"] if has_labels else 0.0
     largest = LARGEST_DIFFERENCE.get(precision, sys.float_info.max)  # finite
     name = f"largest difference {dict(MEASURES.values())[row['agreement_is']]}"
-    rows = [(name, -inf, row.get("largest_difference", 0.0), largest)]
-    least = LEAST_AGREEMENT
-    if is_exact and of_boxes:
-        least = 1
-        rows.append(("least IoU with Keras' boxes", SAME_BOX, row["least_iou"], inf))
-    elif is_exact:
-        least = -inf if "largest_difference" in row else SAME_PIXELS
+    bounds = [(name, -inf, row.get("largest_difference", 0.0), largest)]
+    if is_exact:
+        least = SAME_PIXELS if "largest_difference" not in row else 1 if of_boxes else -inf
+        bounds.append(("least IoU with Keras' boxes", SAME_BOX, row.get("least_iou", 1.0), inf))
+        bounds.append((row["agreement_is"], least, row["agreement"], inf))
     elif of_boxes and has_labels:
-        return [*rows, ("loss of AP", -inf, loss, LARGEST_DROP_OF_AP)]
-    rows.append((row["agreement_is"], least, row["agreement"], inf))
-    if not is_exact:
-        rows += [
+        bounds.append(("loss of AP", -inf, loss, LARGEST_DROP_OF_AP))
+    else:
+        bounds += [
+            (row["agreement_is"], LEAST_AGREEMENT, row["agreement"], inf),
             ("agreement of the first token", LEAST_AGREEMENT, row.get("first_token", 1.0), inf),
             ("mean IoU with Keras' boxes", SIMILAR_BOX, row.get("mean_iou", 1.0), inf),
             ("loss of accuracy", -inf, loss, LARGEST_DROP),
         ]
-    return rows
+    for name, least, value, most in bounds:
+        if not least <= value <= most:  # or NaN
+            bound = f"at least {least:g}" if value < least else f"at most {most:g}"
+            return f"{name} {value:.5g} on {row['images']} images; it must be {bound}"
+    return None
 
 
 def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, float]:
