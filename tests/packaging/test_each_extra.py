@@ -26,11 +26,11 @@ CASES = {
         | info small.npz
         | convert small.npz other.keras
         | bench small.keras --rounds 1 --batch 1
-        train | train
         train | check photos
         train | {EVALUATE}
         train | convert old/checkpoints/step_000000001 other.keras
         train | plan --config pretrain/jft_h14 --device h100 --num_classes 9
+        train | train
         data | {PREDICT}
         data | visualize small.keras photos/cat/0.png --out figures
         data | evaluate small.keras --dataset digits --out report --fewshot 1
@@ -45,8 +45,8 @@ CASES = {
         export | export small.keras --out files --format savedmodel
         export,torch | export small.keras --out files --format pt2
         onnx | export small.keras --out files --format onnx
-        openvino | export small.keras --out files --format openvino
         openvino | info empty.xml
+        openvino | export small.keras --out files --format openvino
         coreml | export small.keras --out files --format coreml
         runtimes | info empty.tflite
         runtimes | info empty.onnx
