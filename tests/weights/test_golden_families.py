@@ -161,10 +161,7 @@ def test_a_variant_of_the_paper_stays_one():
 
 @TORCH
 def test_refusals_name_the_family(tmp_path):
-    model = random_design("DINOv3")
-    with pytest.raises(ValueError, match="cannot hold this model of family DINOv3"):
-        weights.save(model, tmp_path / "a.npz", format="google")
-    model.save(tmp_path / "a.keras")
+    random_design("DINOv3").save(tmp_path / "a.keras")
     with pytest.raises(ValueError, match="the file has a model of family DINOv3"):
         weights.load(models.VisionTransformer(**SIZES), tmp_path / "a.keras")
 

@@ -121,21 +121,18 @@ def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path, pooling):
             assert not isinstance(refused.value, DamagedFile)
 
 
-@pytest.mark.parametrize(
-    ("given", "assumed"),
-    [
+def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path):
+    classifier(rng, backbone(rng, (16, 16, 3))).save_weights(tmp_path / "a.weights.h5")
+    for given, assumed in (
         ({}, "layer_norm_epsilon=1e-06, image_size=(16, 16), classifier_activation=None"),
         ({"image_size": 16, "classifier_activation": "softmax"}, "layer_norm_epsilon=1e-06"),
         ({"image_size": 16, "classifier_activation": None, "layer_norm_epsilon": 1e-6}, None),
-    ],
-)
-def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path, recwarn, given, assumed):
-    classifier(rng, backbone(rng, (16, 16, 3))).save_weights(tmp_path / "a.weights.h5")
-    warnings.simplefilter("always")
-    vit_keras.open(tmp_path / "a.weights.h5", classifier="token", **given)
-    stated = [str(w.message) for w in recwarn if "is read as" in str(w.message)]
-    assert len(stated) == (assumed is not None)
-    assert all(f"with {assumed}, which it does not say" in text for text in stated)
+    ):
+        with warnings.catch_warnings(record=True, action="always") as stated:
+            vit_keras.open(tmp_path / "a.weights.h5", classifier="token", **given)
+        texts = [str(w.message) for w in stated if "is read as" in str(w.message)]
+        assert len(texts) == (assumed is not None)
+        assert all(f"with {assumed}, which it does not say" in text for text in texts)
 
 
 def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):

@@ -88,8 +88,8 @@ FORMAT = Format(
 )
 
 
-NAMES = dataclasses.replace(DINO, registers="storage_tokens", positions="")
-GATED = dataclasses.replace(NAMES, gate="mlp.w1", dense_0="mlp.w2", dense_1="mlp.w3")
+NAMES = DINO.replaced("registers=storage_tokens positions=")
+GATED = NAMES.replaced("gate=mlp.w1 dense_0=mlp.w2 dense_1=mlp.w3")
 PERIODS, BIAS_MASK = "rope_embed.periods", "attn.qkv.bias_mask"
 LOCAL_NORM = "local_cls_norm."
 WIDTH_OF_7B = 4096

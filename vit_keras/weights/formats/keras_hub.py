@@ -186,7 +186,7 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
     metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
     pixels = numerics.preprocessing
     scale, offset = (x[0] if len(x) == 1 else x for x in pixels.rescaling())
-    fields = {
+    fields: dict[str, Any] = {
         "image_size": list(arch.image_size),
         "scale": scale,
         "offset": offset,
@@ -292,7 +292,7 @@ def _spelled(row, names, registers, gated=False):
         others["cls/cls"] = [numbers["mask"]], blank
     if tables:
         others[POSITIONS] = [numbers["resized"]], lambda positions: [positions]
-    return dataclasses.replace(row.names, **changes), others
+    return row.names.replaced(**changes), others
 
 
 def _in_keras(row, link):

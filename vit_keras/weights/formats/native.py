@@ -6,6 +6,7 @@ records how the model computes. A `.weights.h5` does not, and loading it keeps t
 
 import dataclasses
 import re
+from typing import Any
 
 import keras
 
@@ -101,8 +102,8 @@ def numerics(shapes: dict, config: dict) -> Numerics | None:
     if "preprocessing" not in model:
         return None
     by_name = {layer["name"]: layer["config"] for layer in model["layers"]}
-    block = next((x for x in model["layers"] if x["class_name"] in ("EncoderBlock", "MAPHead")), {})
-    block = block.get("config", {})
+    blocks = (x for x in model["layers"] if x["class_name"] in ("EncoderBlock", "MAPHead"))
+    block: dict[str, Any] = next(blocks, {"config": {}})["config"]
     computation = {
         "gelu": block.get("gelu"),
         "layer_norm_epsilon": block.get("layer_norm_epsilon"),

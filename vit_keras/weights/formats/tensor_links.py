@@ -14,7 +14,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.weights.formats.tensor_names import LAYOUTS, TensorNames, pairs
+from vit_keras.weights.formats.tensor_names import (
+    ATTENTION,
+    FIELDS,
+    FREQUENCIES,
+    LAYOUTS,
+    POOL,
+    RELATIVE,
+    TensorNames,
+    pairs,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,24 +200,6 @@ def in_pytorch(theirs: str, ours: str, num_heads: int = 1) -> Link:
     return same(theirs, ours)
 
 
-ATTENTION, POOL = "MultiHeadDotProductAttention_1", "MAPHead_0/MultiHeadDotProductAttention_0"
-FREQUENCIES, RELATIVE = f"{ATTENTION}/rotary/frequencies", f"{ATTENTION}/relative_2d/table"
-# Our variables and layers, those of blocks without `encoderblock_{i}/`, and the fields of
-# `TensorNames` with their names.
-FIELDS = pairs(
-    "embedding=patches text_embedding=patches cls/cls=cls dist/cls=dist pre_norm=pre_norm "
-    "registers/registers=registers posembed_input/pos_embedding=positions "
-    "text_embedding/pos_embedding=positions LayerNorm_0=norm_0 LayerScale_0/gamma=scale_0 "
-    f"{ATTENTION}/query=query {ATTENTION}/key=key {ATTENTION}/value=value {ATTENTION}/out=out "
-    f"{ATTENTION}/query_norm=query_norm {ATTENTION}/key_norm=key_norm {FREQUENCIES}=frequencies "
-    f"{ATTENTION}/norm=attention_norm LayerNorm_2=norm_2 MlpBlock_3/gate=gate "
-    "MlpBlock_3/Dense_0=dense_0 MlpBlock_3/norm=mlp_norm MlpBlock_3/Dense_1=dense_1 "
-    "LayerScale_1/gamma=scale_1 encoder_norm=norm MAPHead_0/probe=pool_probe "
-    f"{POOL}/query=pool_query {POOL}/key=pool_kv {POOL}/value=pool_kv {POOL}/out=pool_out "
-    "MAPHead_0/LayerNorm_0=pool_norm MAPHead_0/MlpBlock_0/Dense_0=pool_dense_0 "
-    "MAPHead_0/MlpBlock_0/Dense_1=pool_dense_1 pre_logits=pre_logits head=head head_dist=head_dist "
-    "projection=head"
-)
 # What PyTorch calls the variables of a layer.
 LEAVES = pairs("kernel=weight bias=bias gamma=weight beta=bias scale=weight token_embedding=weight")
 PROJECTIONS = ("query", "key", "value")
@@ -232,9 +223,9 @@ def _names(arch, names: TensorNames) -> dict[str, str]:
             held[f"{layer}/kernel"] = names.projection
     has_order = not names.registers_last or arch.options.position_cover == "all"
     if not arch.position_embedding.startswith("learned") or not has_order:
-        return held | {"posembed_input/pos_embedding": ""}
-    later = (path for path in arch.paths if re.match(r"posembed_\d", path))
-    return held | dict.fromkeys(later, names.positions_of_blocks)
+        return held
+    first, *later = [path for path in arch.paths if path.endswith("/pos_embedding")]
+    return {**held, first: names.positions, **dict.fromkeys(later, names.positions_of_blocks)}
 
 
 def tensor_links(arch: Any, names: TensorNames) -> list[Link]:

@@ -5,10 +5,10 @@ A `TensorNames` is one row of such a table. `tensor_links` turns a row into link
 """
 
 import collections
-import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -48,8 +48,39 @@ def pairs(text: str) -> dict[str, Any]:
     return dict(pair.split("=") for pair in text.split())
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorNames:
+ATTENTION, POOL = "MultiHeadDotProductAttention_1", "MAPHead_0/MultiHeadDotProductAttention_0"
+FREQUENCIES, RELATIVE = f"{ATTENTION}/rotary/frequencies", f"{ATTENTION}/relative_2d/table"
+# Our variables and layers, those of blocks without `encoderblock_{i}/`, and the fields of
+# `TensorNames` with their names.
+FIELDS = pairs(
+    # The stem, and that of a text tower.
+    "embedding=patches cls/cls=cls dist/cls=dist registers/registers=registers "
+    "pre_norm=pre_norm text_embedding=patches text_embedding/pos_embedding=positions "
+    # A block.
+    f"LayerNorm_0=norm_0 {ATTENTION}/query=query {ATTENTION}/key=key {ATTENTION}/value=value "
+    f"{ATTENTION}/query_norm=query_norm {ATTENTION}/key_norm=key_norm {FREQUENCIES}=frequencies "
+    f"{ATTENTION}/norm=attention_norm {ATTENTION}/out=out LayerScale_0/gamma=scale_0 "
+    "LayerNorm_2=norm_2 MlpBlock_3/gate=gate MlpBlock_3/Dense_0=dense_0 MlpBlock_3/norm=mlp_norm "
+    "MlpBlock_3/Dense_1=dense_1 LayerScale_1/gamma=scale_1 "
+    # What follows the blocks.
+    f"encoder_norm=norm MAPHead_0/probe=pool_probe {POOL}/query=pool_query {POOL}/key=pool_kv "
+    f"{POOL}/value=pool_kv {POOL}/out=pool_out MAPHead_0/LayerNorm_0=pool_norm "
+    "MAPHead_0/MlpBlock_0/Dense_0=pool_dense_0 MAPHead_0/MlpBlock_0/Dense_1=pool_dense_1 "
+    "pre_logits=pre_logits head=head head_dist=head_dist projection=head"
+)
+DEFAULTS: dict[str, Any] = {  # of all fields
+    **dict.fromkeys(FIELDS.values(), ""),
+    **pairs("block= pooled_norm= qkv= pool_qkv= query_bias= value_bias= parallel_bias= relative="),
+    **pairs("shared_relative= positions_of_blocks= projection= rotary=halves"),
+    **dict.fromkeys(("projection_is_ours", "registers_last", "linear_patches", "rms"), False),
+    "boxes": {},
+    "token_axes": 3,
+    "position_axes": 3,
+    "first": 0,
+}
+
+
+class TensorNames(types.SimpleNamespace):
     """The names of a project's tensors: full names of parameters, prefixes of layers.
 
     Names in a block omit the block's prefix. An empty name means that the project has no such
@@ -100,68 +131,14 @@ class TensorNames:
         rms: Whether the project's code also normalizes by the root mean square.
     """
 
-    patches: str
-    block: str
-    norm_0: str
-    out: str
-    dense_0: str
-    dense_1: str
-    norm: str
-    norm_2: str = ""
-    pooled_norm: str = ""
-    qkv: str = ""
-    query: str = ""
-    key: str = ""
-    value: str = ""
-    query_bias: str = ""
-    value_bias: str = ""
-    query_norm: str = ""
-    key_norm: str = ""
-    attention_norm: str = ""
-    scale_0: str = ""
-    scale_1: str = ""
-    gate: str = ""
-    mlp_norm: str = ""
-    parallel_bias: str = ""
-    relative: str = ""
-    shared_relative: str = ""
-    frequencies: str = ""
-    cls: str = ""
-    dist: str = ""
-    registers: str = ""
-    positions: str = ""
-    positions_of_blocks: str = ""
-    registers_last: bool = False
-    pre_norm: str = ""
-    pre_logits: str = ""
-    head: str = ""
-    head_dist: str = ""
-    projection: str = ""
-    projection_is_ours: bool = False
-    boxes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    pool_probe: str = ""
-    pool_query: str = ""
-    pool_kv: str = ""
-    pool_qkv: str = ""
-    pool_out: str = ""
-    pool_norm: str = ""
-    pool_dense_0: str = ""
-    pool_dense_1: str = ""
-    rotary: str = "halves"
-    token_axes: int = 3
-    position_axes: int = 3
-    linear_patches: bool = False
-    first: int = 0
-    rms: bool = False
-
     @classmethod
     def of(cls, text: str, **others: Any) -> Self:
         """Makes a row from `field=name` pairs and from fields that are not names."""
-        return cls(**pairs(text), **others)
+        return cls(**DEFAULTS).replaced(text, **others)
 
     def replaced(self, text: str = "", **others: Any) -> Self:
         """Returns the row with other names."""
-        return dataclasses.replace(self, **pairs(text), **others)
+        return type(self)(**{**vars(self), **pairs(text), **others})
 
     def of_block(self, number: int, name: str) -> str:
         """Returns the full name of a block's tensor or layer."""
@@ -223,7 +200,7 @@ def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
         is_gated = rows(names.of_block(0, names.gate)) == 2 * mlp_dim
     query_bias = names.query_bias or (f"{names.query}.bias" if names.query else f"{names.qkv}bias")
     without_key = bool(names.query_bias or (names.query and not has(names.key, ".bias")))
-    options = {
+    options: dict[str, Any] = {
         "qkv_bias": "none" if not has(query_bias) else "qv" if without_key else "all",
         "qk_norm": has(names.query_norm, ".weight"),
         "attention_norm": has(names.attention_norm, ".weight"),

@@ -3,7 +3,6 @@
 Each is a separate format for the same file: its canonical names lack the prefix of the tower.
 """
 
-import dataclasses
 import types
 from typing import Any
 
@@ -19,15 +18,13 @@ from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks, tensor_options
 
-TRANSFORMERS = dataclasses.replace(
-    clip.CLIP,
+TRANSFORMERS = clip.CLIP.replaced(
     patches="embeddings.token_embedding",
     norm="final_layer_norm",
     head="head",
     projection="text_projection.weight",
 )
-OPEN_CLIP = dataclasses.replace(
-    open_clip.CLIP,
+OPEN_CLIP = open_clip.CLIP.replaced(
     patches="token_embedding",
     norm="ln_final",
     head="text_projection",

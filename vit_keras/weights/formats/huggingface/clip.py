@@ -17,8 +17,7 @@ CLIP = TensorNames.of(
     token_axes=1,
     position_axes=2,
 )
-OWL = dataclasses.replace(
-    CLIP,
+OWL = CLIP.replaced(
     pre_norm="pre_layernorm",
     boxes={
         "head_norm": "layer_norm",
@@ -34,7 +33,7 @@ SIGLIP = CLIP.replaced(
     "pool_out=head.attention.out_proj pool_norm=head.layernorm pool_dense_0=head.mlp.fc1 "
     "pool_dense_1=head.mlp.fc2"
 )
-NAFLEX = dataclasses.replace(SIGLIP, linear_patches=True)
+NAFLEX = SIGLIP.replaced(linear_patches=True)
 FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.weight")
 
 
@@ -55,7 +54,7 @@ def _owl(names):
 def _owl_spelling(row, names):
     """Leaves out the projection to embeddings of texts, which the heads of boxes do not read."""
     detects = f"{OWL.boxes['head']}.weight" in names
-    return dataclasses.replace(row, projection="", head=row.boxes["head"]) if detects else row
+    return row.replaced(projection="", head=row.boxes["head"]) if detects else row
 
 
 def _siglip(names):

@@ -113,11 +113,10 @@ NAMES = TensorNames.of(
     "dense_0=intermediate.dense dense_1=output.dense norm=layernorm pre_logits=pooler.dense "
     "head=classifier",
 )
-DEIT = dataclasses.replace(NAMES, dist="embeddings.distillation_token")
+DEIT = NAMES.replaced(dist="embeddings.distillation_token")
 TEACHER = {"head": "cls_classifier", "head_dist": "distillation_classifier"}
 TABLE = "relative_position_bias.relative_position_bias_table"
-BEIT = dataclasses.replace(
-    NAMES,
+BEIT = NAMES.replaced(
     scale_0="lambda_1",
     scale_1="lambda_2",
     relative=f"attention.attention.{TABLE}",
@@ -126,8 +125,7 @@ BEIT = dataclasses.replace(
     pre_logits="",
 )
 BOXES = {"head_mlp_{}": "class_labels_classifier", "head_boxes_mlp_{}": "bbox_predictor"}
-YOLOS = dataclasses.replace(
-    NAMES,
+YOLOS = NAMES.replaced(
     registers="embeddings.detection_tokens",
     positions_of_blocks="encoder.mid_position_embeddings",
     registers_last=True,
@@ -166,7 +164,7 @@ def _deit(names):
 
 def _deit_spelling(row, names):
     teacher = f"{TEACHER['head']}.weight" in names
-    return dataclasses.replace(row, **TEACHER) if teacher else row
+    return row.replaced(**TEACHER) if teacher else row
 
 
 def _beit(names):
@@ -195,7 +193,7 @@ def _beit_spelling(row, names):
     changes = {"relative": row.relative if in_blocks else ""}
     if row.shared_relative not in names:
         changes["shared_relative"] = ""
-    return dataclasses.replace(row, **changes) if in_blocks or row.shared_relative in names else row
+    return row.replaced(**changes) if in_blocks or row.shared_relative in names else row
 
 
 def _write_beit(arch):
@@ -348,7 +346,7 @@ REGISTERS = dataclasses.replace(
     WITHOUT,
     name="dinov2_with_registers",
     marks=(*DINO_FIRST, REGISTER_TOKENS),
-    names=dataclasses.replace(DINOV2, registers=REGISTER_TOKENS),
+    names=DINOV2.replaced(registers=REGISTER_TOKENS),
     classes=_classes("Dinov2WithRegisters", of_classes="token_gap"),
     fields={**WITHOUT.fields, "num_register_tokens": 4},
     covers=("class",),

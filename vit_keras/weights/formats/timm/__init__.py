@@ -10,7 +10,6 @@ head with a bias of zero. If positions cover the class token but not the registe
 the class token is added to the token itself, as in timm.
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -64,15 +63,15 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     """Links a model to the tensors of a file, or to those to write."""
     row = names_for(arch) if names is None else names_in(names)
     if names is None and architecture_of(config or {}).startswith("naflexvit_"):
-        row = dataclasses.replace(row, **NAFLEX)
+        row = row.replaced(**NAFLEX)
     if row.patches == NAFLEX["patches"]:
         projection = timm_arguments(config or {}).get("embed_proj_type", "linear")
-        row = dataclasses.replace(row, linear_patches=projection == "linear")
+        row = row.replaced(linear_patches=projection == "linear")
     if arch.options.rope is not None:
         reads = names is not None and config is not None and architecture_of(config)
         theirs = timm_arguments(config) if reads else None
         layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
-        row = dataclasses.replace(row, rotary=layout)
+        row = row.replaced(rotary=layout)
     others = []  # which come first, so that they fail before others are read
     has_bias = names is None or f"{row.head}.bias" in names
     if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:

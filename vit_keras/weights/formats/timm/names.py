@@ -1,6 +1,5 @@
 """timm's names for its tensors: one row for each of its classes, and the choice between them."""
 
-import dataclasses
 import re
 from collections.abc import Container
 from typing import Any
@@ -64,7 +63,7 @@ def names_in(tensors: Container[str]) -> TensorNames:
         changes = changes | QV_BIAS
     if "embeds.proj.weight" in tensors:
         changes = changes | NAFLEX
-    return dataclasses.replace(row, **changes)
+    return row.replaced(**changes)
 
 
 def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
@@ -86,7 +85,7 @@ def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
         changes = changes | GATE
     if options.mlp == "swiglu" and options.mlp_norm and not is_beit:  # as in EVA-02
         changes = {**GATE, **SEPARATE}
-    return dataclasses.replace(BEIT if is_beit else EVA, **changes, pre_logits="")
+    return (BEIT if is_beit else EVA).replaced(**changes, pre_logits="")
 
 
 def is_eva(arch: VisionTransformerArchitecture) -> bool:
