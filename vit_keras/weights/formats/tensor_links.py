@@ -242,12 +242,14 @@ def tensor_links(arch: Any, names: TensorNames) -> list[Link]:
         ours = path.removeprefix(block[0]) if block else path
         prefix = names.of_block(int(block[1]), "") if block and ours != FREQUENCIES else ""
         layer, _, leaf = ours.rpartition("/")
+        theirs = named.get(ours, "")
+        if ours not in named and named.get(layer) and leaf in LEAVES:
+            theirs = f"{named[layer]}.{LEAVES[leaf]}"
         if ours == RELATIVE:  # in a table of the block, in one that all share, or in their sum
             tables = (f"{prefix}{names.relative}" if names.relative else "", names.shared_relative)
             links.append(_sum(tuple(filter(None, tables)), path))
-        elif theirs := named[ours] if ours in named else named.get(layer):
-            end = "" if ours in named else f".{LEAVES[leaf]}"
-            tensors.setdefault(f"{prefix}{theirs}{end}", []).append(path)
+        elif theirs:
+            tensors.setdefault(f"{prefix}{theirs}", []).append(path)
     return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
 
 
