@@ -339,14 +339,7 @@ def infer(shapes: dict, config: dict) -> dict:
         del arguments["classifier"]
         if task:
             _check_reads("pooling", task["pooling"], token)
-            arguments["classifier"] = task["pooling"]
-            if (name := _name(task["activation"])) not in (None, "linear"):
-                arguments["classifier_activation"] = name
-                if not hasattr(keras.activations, str(name)):
-                    raise UnreadModel(
-                        "The classifier's activation must be one of `keras.activations`. "
-                        f"Received: {short(task['activation'])}"
-                    )
+            arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
     if image_shape := fields.get("image_shape"):
         channels_last = image_shape[-1] == arguments["channels"]
         arguments["image_size"] = tuple(image_shape[:2] if channels_last else image_shape[1:])
@@ -380,6 +373,16 @@ def _check_reads(name, value, token):
 
 def _name(activation):
     return activation.get("config") if isinstance(activation, dict) else activation
+
+
+def _activation(activation):
+    """The argument for the activation of the head; empty for logits."""
+    if (name := _name(activation)) in (None, "linear"):
+        return {}
+    if not hasattr(keras.activations, str(name)):
+        message = "The classifier's activation must be one of `keras.activations`. Received: "
+        raise UnreadModel(message + short(activation))
+    return {"classifier_activation": name}
 
 
 def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
