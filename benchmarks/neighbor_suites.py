@@ -41,7 +41,7 @@ class Suite:
 SUITES = {
     "Keras' `run_layer_test`": Suite(("tests/layers/test_harness.py",), only="contract"),
     "Keras' applications_test": Suite(
-        (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "own_function or channels_first_is"
+        (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "own_function"
     ),
     "the same cases at sizes that fit": Suite(
         (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "fits or prepared"

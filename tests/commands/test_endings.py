@@ -1,9 +1,8 @@
 """How a command ends when a picture cannot be read, in a process of its own and in this one."""
 
 import pytest
-from PIL import Image
 
-from tests.helpers import run_script
+from tests.helpers import run_script, write_picture
 
 SIZES = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 2}
 TRAINING = [
@@ -13,21 +12,14 @@ TRAINING = [
 ]
 
 
-def write_pictures(folder, rng, count, torn):
-    """Writes pictures of two classes; number `torn` ends in the middle of its tables."""
-    for i in range(count):
-        path = folder / "ab"[i % 2] / f"{i}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype="uint8")).resize((64, 64)).save(path)
-        if i == torn:
-            path.write_bytes(path.read_bytes()[:400])
-    return folder
-
-
 @pytest.mark.nightly_on("tensorflow", "torch")
 def test_an_unreadable_picture_ends_the_process_in_one_line(tmp_path, rng):
     """While other threads read pictures, which must not keep the process alive."""
-    pictures = write_pictures(tmp_path / "pictures", rng, 150, torn=70)
+    pictures = tmp_path / "pictures"
+    for i in range(150):
+        write_picture(pictures / "ab"[i % 2] / f"{i}.jpg", rng, (64, 64))
+    torn = pictures / "a" / "70.jpg"
+    torn.write_bytes(torn.read_bytes()[:400])  # in the middle of its tables
     arguments = ["--dataset", f"folder:{pictures}", "--workdir", tmp_path / "run", *TRAINING]
     inherited = {"TF_CPP_MIN_LOG_LEVEL": "1"}  # as from a process that has imported JAX
     command = ("-m", "vit_keras", "train", *arguments)

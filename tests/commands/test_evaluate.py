@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -85,18 +86,17 @@ def test_probes_of_a_run(folders, capsys):
     run(["evaluate", folders[0], "--knn", "1", "10"])
     printed = capsys.readouterr().out
     features = features_of(folders[0])
-    expected = {
-        "fewshot": evaluation.few_shot(*features, 10, (1, 5), (1024, 16), 2),
-        "knn": evaluation.knn(*features, 10, (1, 10)),
-    }
-    for name, rows in expected.items():
-        with open(f"{folders[0]}/{name}.json") as file:
-            found = json.load(file)
+    few = evaluation.few_shot(*features, 10, (1, 5), (1024, 16), 2)
+    nearest = evaluation.knn(*features, 10, (1, 10))
+    for name, rows, table in (
+        ("fewshot", few, evaluation.few_shot_table),
+        ("knn", nearest, evaluation.knn_table),
+    ):
+        found = json.loads(pathlib.Path(folders[0], f"{name}.json").read_text())
         for row, wanted in zip(found, rows, strict=True):
             for key, value in wanted.items():
                 np.testing.assert_allclose(row[key], value, atol=0.006, err_msg=key)
-        text = {"fewshot": evaluation.few_shot_table, "knn": evaluation.knn_table}[name](found)
-        assert text in printed
+        assert table(found) in printed
     file = f"{folders[0]}/model.keras"
     for options, message in [
         ([folders[0], "--fewshot", "200"], "200 shots need as many images of each class"),

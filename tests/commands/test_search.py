@@ -9,11 +9,9 @@ import shutil
 import numpy as np
 import pyarrow.parquet
 import pytest
-from PIL import Image
 
-import vit_keras
-from tests.helpers import to_numpy, write_picture
-from vit_keras import commands, data, models, retrieval
+from tests.helpers import write_picture
+from vit_keras import commands, data, retrieval
 from vit_keras.commands import run
 
 pytestmark = pytest.mark.on("torch")
@@ -55,24 +53,16 @@ def outputs(folder, queries):
     return folder / "out"
 
 
-def expected(folder, queries):
-    """(query, [(path, label, row, similarity), …]) of the four queries."""
-    table = pyarrow.parquet.read_table(folder / "a.parquet").to_pylist()
-    model = vit_keras.open(folder / "small.keras")
-    tokens = models.intermediates(model)
-    images = [np.asarray(Image.open(row["path"]), "float32") for row in table]
-    features = to_numpy(tokens(np.stack(images) / 127.5 - 1)["token"])
-    image = data.resize(data.read_image(queries[0], 3), (16, 16), model.preprocessing)
-    image = data.normalize(image, model.preprocessing)[None]
-    new = (queries[0], None, to_numpy(tokens(image)["token"])[0])
-    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
-    answers = []
-    for name, own, vector in [*((table[i]["path"], i, features[i]) for i in (7, 2)), new]:
-        shares = unit(features) @ unit(vector)
-        order = [i for i in np.argsort(-shares) if i != own][:TOP]
-        rows = [(table[i]["path"], table[i]["label"], i, shares[i]) for i in order]
-        answers.append((name, rows))
-    return [*answers, (queries[1], [])]
+def answers_of(folder, queries):
+    """(query, [(path, label, row, similarity), …]) of the four queries, from Python."""
+    table = retrieval.EmbeddingTable(folder / "a.parquet")
+    embedder = retrieval.open_query_embedder(table)
+    rows = retrieval.search_rows(table, [7, 2], count=TOP)
+    new = retrieval.search_pictures(table, embedder, queries, count=TOP, on_error="skip")
+    for row, answer in zip((7, 2), rows):
+        assert row not in [match.row for match in answer.matches]
+    known = lambda match: (match.picture.path, match.picture.label, match.row, match.similarity)
+    return [(answer.query.path, [*map(known, answer.matches)]) for answer in [*rows, *new]]
 
 
 def test_every_format_says_the_same(folder, queries, outputs):
@@ -88,7 +78,7 @@ def test_every_format_says_the_same(folder, queries, outputs):
     known = lambda m: (m["path"], m["label"], m["row"], np.float32(m["similarity"]))
     assert [*written.items()] == [(x["query"], [*map(known, x["matches"])]) for x in lines]
     assert [bool(line["error"]) for line in lines] == [False, False, False, True]
-    wanted, text = expected(folder, queries), (outputs / "a.txt").read_text()
+    wanted, text = answers_of(folder, queries), (outputs / "a.txt").read_text()
     page = (outputs / "a.html").read_text()
     for (query, matches), (name, rows) in zip(written.items(), wanted, strict=True):
         assert query == name and [m[:3] for m in matches] == [tuple(r[:3]) for r in rows]

@@ -147,12 +147,11 @@ def test_pictures_are_prepared_as_the_model_says(rng, pictures):
     predictor = evaluation.make_predictor(model)
     rows = list(evaluation.predict_files(predictor, paths, batch=2, top=2))
     assert [row.path for row in rows] == paths and not any(row.error for row in rows)
-    for row, p in zip(rows, expected):
-        assert [name for name, _ in row.classes] == ["xyz"[k] for k in p.argsort()[::-1][:2]]
-        np.testing.assert_allclose([q for _, q in row.classes], np.sort(p)[::-1][:2], atol=1e-5)
-    short = evaluation.classify(model, paths[:2], top=2)
-    for classes, row in zip(short, rows):
-        assert [name for name, _ in classes] == [name for name, _ in row.classes]
+    short = evaluation.classify(model, paths, top=2)
+    for row, classes, p in zip(rows, short, expected, strict=True):
+        for found in (row.classes, classes):
+            assert [name for name, _ in found] == ["xyz"[k] for k in p.argsort()[::-1][:2]]
+            np.testing.assert_allclose([q for _, q in found], np.sort(p)[::-1][:2], atol=1e-5)
 
 
 def means():

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomize, run_script, to_numpy, write_picture
+from tests.helpers import assert_close, killed_before, randomize, to_numpy, write_picture
 from vit_keras import models, retrieval
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
-from vit_keras.weights import save_model
 
 pytestmark = pytest.mark.on("torch")
 
@@ -91,38 +90,17 @@ def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens
     assert not job.folder.exists()
 
 
-KILLED = """
-import os, pathlib, signal, sys
-from vit_keras import retrieval
-from vit_keras.retrieval import jobs, tables
-
-jobs.PART_ROWS = 8
-embedder = retrieval.open_embedder(sys.argv[1])
-pictures = retrieval.list_pictures([sys.argv[2]])
-job = retrieval.EmbeddingJob(embedder, pictures, sys.argv[3], batch=4)
-seal, sealed = tables.seal, []
-
-def killing(file):  # inside the third part, whose file is open
-    sealed.append(file)
-    if len(sealed) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    seal(file)
-
-tables.seal = killing
-list(job.run())
-"""
-
-
-def test_a_killed_process_goes_on_to_the_same_bytes(model, pictures, tmp_path):
-    save_model(model, tmp_path / "a.keras")
+def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bytes(model, pictures, tmp_path):
     killed, whole = tmp_path / "killed.parquet", tmp_path / "whole.parquet"
-    arguments = ["-c", KILLED, tmp_path / "a.keras", tmp_path / "photos", killed]
-    assert run_script(*arguments, check=False).returncode == -9
-    job = job_of(tmp_path / "a.keras", tmp_path / "photos", killed)
-    assert job.done == 16 and not killed.exists()
-    list(job.run())
-    list(job_of(tmp_path / "a.keras", tmp_path / "photos", whole).run())
-    assert killed.read_bytes() == whole.read_bytes() and not job.folder.exists()
+    done, operations = [], 0
+    while not killed.exists():
+        operations += 6
+        with killed_before(operations):
+            list(job_of(model, tmp_path / "photos", killed).run())
+        done.append(job_of(model, tmp_path / "photos", killed).done)
+    assert {ROWS, 2 * ROWS} & {*done} and sorted(done) == done
+    list(job_of(model, tmp_path / "photos", whole).run())
+    assert killed.read_bytes() == whole.read_bytes()
 
 
 def test_an_unreadable_picture_stops_or_has_a_row(model, pictures, tmp_path):

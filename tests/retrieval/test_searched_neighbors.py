@@ -56,24 +56,19 @@ def test_the_index_finds_95_percent_by_default(kind, tmp_path, small_is_large):
     assert (found == np.arange(3000)).mean() >= 0.99
 
 
-@pytest.mark.parametrize(
-    ("suffix", "place"), [("", 0.1), ("", "truncated"), (".index", 0.5), (".index", "truncated")]
-)
-def test_a_damaged_table_or_index_is_refused_by_name(tmp_path, small_is_large, suffix, place):
+@pytest.mark.parametrize("suffix", ["", ".index"])
+def test_a_damaged_table_or_index_is_refused_by_name(tmp_path, small_is_large, suffix):
     vectors = normal(np.random.default_rng(6), 1500, 8).astype("float32")
     table = write_table(tmp_path / "a.parquet", vectors)
     retrieval.open_index(table)
     file = pathlib.Path(f"{table.path}{suffix}")
     content = bytearray(file.read_bytes())
-    if place == "truncated":
-        del content[-100:]
-    else:
-        content[int(place * len(content))] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{re.escape(str(file))}' (is damaged|cannot be read)"):
-        retrieval.open_index(retrieval.EmbeddingTable(table.path))
+    content[len(content) // 5] ^= 1
+    for damaged in (content, content[:-100]):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"{re.escape(str(file))}' (is dam|cannot be read)"):
+            retrieval.open_index(retrieval.EmbeddingTable(table.path))
     if suffix:
-        table = retrieval.EmbeddingTable(table.path)
         index = retrieval.open_index(table, rebuild=True)
         assert index.search(vectors[:1], 3)[0].rows[0] == 0
 

@@ -2,13 +2,12 @@
 
 import csv
 
-import numpy as np
 import pytest
 
 import studies
 from studies import figure5
 from studies.command import COMMAND, PROGRAM
-from studies.results import Mean, published, rows_of
+from studies.results import published, rows_of
 from studies.table5 import paper_rows
 from vit_keras import commands
 
@@ -37,13 +36,6 @@ def test_tables_2_5_6_and_7_have_the_papers_values_and_agree_where_they_print_th
     for model in ("R50x1", "R152x2"):
         adam = [row[f"{model} Adam"] for row in seven[:-1]]
         assert adam == [six[model, 7][task] for task in tasks[:-1]]
-
-
-@pytest.mark.once
-def test_a_mean_has_the_standard_deviation_of_a_sample():
-    mean = Mean.of([1.0, 2.0, 6.0])
-    assert mean == (3.0, pytest.approx(np.std([1, 2, 6], ddof=1)))
-    assert f"{mean:.1f}" == "3.0 ± 2.6" and f"{Mean.of([2.0]):.1f}" == "2.0"
 
 
 def run(arguments):

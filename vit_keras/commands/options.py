@@ -226,15 +226,17 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
     add("--labels", "FILE", "classes of a CLIP or SigLIP: a file that `vit-keras labels` wrote")
 
 
-def add_views(parser: argparse.ArgumentParser) -> None:
-    """Adds `--tta`: the views of each image to average answers over."""
+def add_predictor(parser: argparse.ArgumentParser) -> None:
+    """Adds `--image_size`, `--labels` and `--tta`: how a model is opened to predict."""
+    add_image_size(parser)
+    add_labels(parser)
     add, _ = adders(parser)
     text, choices = "average over views of each picture: flip, crops", ("flip", "crops")
     add("--tta", "VIEW", text, nargs="+", choices=choices)
 
 
 def predictor_of(options: argparse.Namespace, path: str) -> tuple[Any, Any]:
-    """Opens a model with `--image_size`, `--labels` and `--tta`; returns it and its run."""
+    """Opens a model with the options of `add_predictor`; returns it and its run."""
     from vit_keras import evaluation
 
     predictor, run = evaluation.open_predictor(path, image_size(options), labels=options.labels)

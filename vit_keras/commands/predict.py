@@ -42,9 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_out(parser, out)
     shared.add_rows(parser, (shared.COCO,))
     flag("--attention", "show on the page where the classifier looks")
-    shared.add_image_size(parser)
-    shared.add_labels(parser)
-    shared.add_views(parser)
+    shared.add_predictor(parser)
     shared.add_tile_options(parser)
 
 
