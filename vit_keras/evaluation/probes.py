@@ -371,8 +371,11 @@ def knn(
         votes; and "majority", where each neighbor has one vote. Equal votes go to the first class.
 
     Raises:
-        ValueError: If there are fewer training images than neighbors.
+        ValueError: If there are fewer training images than neighbors, or `temperature` is not
+            positive.
     """
+    if temperature <= 0:
+        raise ValueError(f"`temperature` must be above 0. Received: {temperature}")
     right = {(k, kind): 0 for k in neighbors for kind in ("weighted", "majority")}
     indices, similarities = nearest_neighbors(train[0], test[0], max(neighbors))
     for start in range(0, len(indices), VOTERS):
