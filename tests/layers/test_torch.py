@@ -11,7 +11,6 @@ from tests.helpers import assert_close, keeping, randomize, to_numpy
 from vit_keras.layers import (
     EncoderBlock,
     MlpBlock,
-    MultiHeadDotProductAttention,
     backends,
     base,
 )
@@ -157,17 +156,3 @@ def test_attention_and_its_gradients_equal_the_formula(rng, queries, keys):
     expected = with_gradients(written_in_float64, values, gradient, torch.float64)
     for one, other in zip(results, expected):
         assert np.linalg.norm(one - other) <= 0.02 * np.linalg.norm(other)
-
-
-@pytest.mark.parametrize("chosen", (False, True))
-@pytest.mark.parametrize("dtype, rtol", [("float32", 4e-6), ("mixed_bfloat16", 0.015)])
-def test_the_layer_gives_the_formula_by_either_choice(rng, dtype, rtol, chosen):
-    backends.use({"torch_attention": {"written_out": chosen}})
-    x = rng.normal(size=(2, 5, 12)).astype("float32")
-    layer = MultiHeadDotProductAttention(3, seed=0, dtype=dtype)
-    layer.build(x.shape)
-    for weight in layer.weights:
-        weight.assign(rng.normal(0, 0.3, weight.shape))
-    weights = {f"a/{w.path.partition('/')[2]}": to_numpy(w) for w in layer.weights}
-    y = to_numpy(layer(x)).astype("float32")
-    assert_close(y, reference.attention(x, x, weights, "a")[0], rtol)

@@ -86,19 +86,15 @@ def test_a_file_of_weights_alone_does_not_state_positions(rng, tmp_path):
         vit_keras.open(tmp_path / "model.weights.h5")
 
 
-REFUSED = [
-    ({"position_embedding": "relative"}, "'placed' with position_embedding='relative'"),
-    ({"position_embedding_at": "shared"}, "'placed' with .*position_embedding_at='shared'"),
-]
 READ_ONLY = "open_clip_timm"
 
 
-@pytest.mark.parametrize("form", sorted({*registry.FORMATS} - {"vit_keras", "bit", READ_ONLY}))
-def test_other_formats_refuse_other_positions_by_name(form, tmp_path):
-    for changes, message in REFUSED:
-        model = VisionTransformer(16, 4, **SIZES, **changes, name="placed")
-        with pytest.raises(ValueError, match=message):
-            weights.save(model, tmp_path / "model", form)
+def test_other_formats_refuse_other_positions_by_name(rng, tmp_path):
+    for case in (("relative", "stem", "gap"), ("learned", "shared", "gap")):
+        model, message = build(rng, *case), "'placed' with .*='{}', .*_at='{}'".format(*case)
+        for form in {*registry.FORMATS} - {"vit_keras", "bit", READ_ONLY}:
+            with pytest.raises(ValueError, match=message):
+                weights.save(model, tmp_path / "model", form)
     assert not [*tmp_path.iterdir()]
 
 

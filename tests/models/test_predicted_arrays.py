@@ -129,12 +129,6 @@ CALLS = {
 }
 
 
-def vit(channels=3, **arguments):
-    model = VisionTransformer(8, 4, channels=channels, seed=0, **SIZES, **arguments)
-    model.compile("sgd", "mse")
-    return model
-
-
 CASES = [(call, (2, 12, 8, 3)) for call in CALLS]
 CASES += [("call", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
 
@@ -142,7 +136,8 @@ CASES += [("call", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
 @on_torch
 @pytest.mark.parametrize(("call", "shape"), CASES)
 def test_a_wrong_shape_is_named_beside_the_right_one(call, shape):
-    model = vit()
+    model = VisionTransformer(8, 4, **SIZES)
+    model.compile("sgd", "mse")
     weights = model.get_weights()
     with pytest.raises(ValueError) as error:
         CALLS[call](model, np.zeros(shape, "float32"))
@@ -155,7 +150,7 @@ def test_a_wrong_shape_is_named_beside_the_right_one(call, shape):
 
 @on_torch
 def test_grayscale_images_need_no_axis_of_channels(rng):
-    model = vit(channels=1, head_bias=0.5)
+    model = randomize(VisionTransformer(8, 4, **SIZES, channels=1), rng)
     images = rng.normal(size=(2, 8, 8)).astype("float32")
     np.testing.assert_array_equal(*(to_numpy(model(x)) for x in (images, images[..., None])))
 

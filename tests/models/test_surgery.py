@@ -7,8 +7,7 @@ import pytest
 import vit_keras
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import evaluation, exporting, weights
-from vit_keras.exporting.inference_model import for_inference
+from vit_keras import weights
 from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.models import (
     VisionTransformer,
@@ -128,12 +127,8 @@ def test_a_publisher_that_crops_takes_any_size(rng):
 def inside(base, *before):
     """The models that people put around a backbone."""
     images = keras.Input(base.input_shape[1:])
-    head = keras.layers.Dense(4, name="new_head")
-    x = images
-    for layer in before:
-        x = layer(x)
-    yield keras.Model(images, head(base(x)), name="around")
-    yield keras.Sequential([*before, base, keras.layers.Dense(4)], name="in_a_row")
+    in_a_row = keras.Sequential([images, *before, base, keras.layers.Dense(4)])
+    return keras.Model(in_a_row.inputs, in_a_row.outputs), in_a_row
 
 
 def test_a_model_around_a_backbone_shows_the_backbone(rng):
@@ -168,46 +163,15 @@ def test_a_backbone_that_does_not_read_the_images_is_named():
         attention_maps(both)
 
 
-def distilled(rng, image_size=(16, 24), **changes):
-    arguments = {**SIZES, "classifier": "distilled", **changes}
-    return randomize(VisionTransformer(image_size, 8, **arguments), rng, scale=0.2)
-
-
-@pytest.fixture
-def images(rng):
-    return rng.normal(size=(2, 16, 24, 3)).astype("float32")
-
-
-@pytest.mark.parametrize("positions", ["learned", "rope2d"])
-def test_another_size_keeps_the_tokens_before_the_patches(rng, images, positions):
-    model = distilled(rng, position_embedding=positions)
-    larger = with_image_size(model, (32, 40))
-    assert attention_maps(larger).output_shape == (None, 3, 3, 22, 22)
-    ours, theirs = weights_by_path(model), weights_by_path(larger)
-    for name in ("cls/cls", "dist/cls", "head/kernel", "head_dist/kernel"):
-        np.testing.assert_array_equal(ours[name], theirs[name])
-    if positions == "learned":
-        path = "posembed_input/pos_embedding"
-        np.testing.assert_array_equal(ours[path][:, :2], theirs[path][:, :2])
-    assert_close(with_image_size(model, (16, 24))(images), model(images))
-
-
-def test_features_are_served_and_attention_is_of_the_patches(rng, images):
-    model = distilled(rng)
-    _, rollout = for_inference(model, with_attention=True)(images)
-    assert rollout.shape == (2, 2, 3)
-    served = exporting.serving.serving_model(model, "features", raw=True)
-    expected = to_numpy(evaluation.feature_model(model)(images))
-    assert_close(served(images), expected, rtol=2e-6)
-
-
-def test_its_file_holds_both_heads_which_are_dropped_and_scaled_together(rng, images, tmp_path):
-    model, path = distilled(rng), tmp_path / "model.keras"
+def test_a_file_holds_two_heads_which_are_dropped_and_scaled_together(rng, tmp_path):
+    sizes, path = {**SIZES, "classifier": "distilled"}, tmp_path / "model.keras"
+    model = randomize(VisionTransformer((16, 24), 8, **sizes), rng, scale=0.2)
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     model.save(path)
     assert weights.describe(path)["architecture"]["classifier"] == "distilled"
     logits = to_numpy(model(images))
     assert_close(vit_keras.open(path)(images), logits, rtol=2e-6)
-    other = VisionTransformer((32, 24), 8, **{**SIZES, "num_classes": 7}, classifier="distilled")
+    other = VisionTransformer((32, 24), 8, **{**sizes, "num_classes": 7})
     weights.load(other, path, head="drop")
     assert not to_numpy(other.get_layer("head_dist").kernel).any()
     scaled = scale_head(model, [1, 2, 3, 4, 5], -0.5)
