@@ -127,18 +127,10 @@ train_normalize = backends.lookup("train_layer_norm", normalize)
 class LayerNormalization(keras.layers.LayerNormalization):
     """Layer normalization over the last axis, with each backend's fastest operations.
 
-    It takes the arguments of `keras.layers.LayerNormalization`, and keeps the shape.
+    Of the arguments of `keras.layers.LayerNormalization`, it takes `epsilon`, `name` and `dtype`.
     """
 
-    def build(self, input_shape):
-        super().build(input_shape)
-        axes = self.axis if isinstance(self.axis, (list, tuple)) else [self.axis]
-        last = [axis % len(input_shape) for axis in axes] == [len(input_shape) - 1]
-        self.has_all = last and self.scale and self.center and not self.rms_scaling
-
     def call(self, inputs, training=None):
-        if not self.has_all:
-            return super().call(inputs)
         of_mode = train_normalize if training else normalize
         y = of_mode(inputs, self.gamma, self.beta, self.epsilon)
         return ops.cast(y, self.compute_dtype)

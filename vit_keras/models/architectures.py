@@ -165,10 +165,9 @@ class VisionTransformerArchitecture:
         """
         fields = dict(vars(self))
         options, _ = fields.pop("options"), fields.pop("paths")
-        if self.position_embedding == "learned":
-            del fields["position_embedding"]
-        if self.position_embedding_at == "stem":
-            del fields["position_embedding_at"]
+        for name, usual in (("position_embedding", "learned"), ("position_embedding_at", "stem")):
+            if fields[name] == usual:
+                del fields[name]
         if not hasattr(keras.activations, self.classifier_activation or ""):
             del fields["classifier_activation"]
         return {**fields, **options.changed()}

@@ -51,11 +51,8 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
     if representation_size is not None:
         check_positive(representation_size=representation_size)
         options = layer("pre_logits")
-        kernel = lecun_normal(x.shape[-1], options.pop("seed"))
-        dense = keras.layers.Dense(
-            representation_size, activation="tanh", kernel_initializer=kernel, **options
-        )
-        x = dense(x)
+        kernel = lecun_normal(x.shape[-1], options["seed"])
+        x = dense(x, representation_size, options, "tanh", kernel_initializer=kernel)
     if not num_classes and num_classes is not False:  # None, or 0 as in timm
         return x
     check_positive(num_classes=num_classes)

@@ -101,7 +101,14 @@ def with_patch_size(
     rules = resizing_of(model).replaced(interpolation, patch_interpolation)
     _check_cuts_images(model)
     copy = _resized(model, rules, patch_size=pair(patch_size, "patch_size"))
-    _check_same_maps(model, copy)
+    for old, new in zip(model.outputs, copy.outputs):
+        if len(old.shape) == 4 and old.shape != new.shape:
+            raise ValueError(
+                "A model that outputs maps has layers for one patch stride. Change the patch size "
+                "of the Vision Transformer first, and make the model of maps from the result. "
+                f"Received: {model.name!r} with a map {old.shape[1:3]}, which would be "
+                f"{new.shape[1:3]}"
+            )
     return copy
 
 
@@ -129,8 +136,14 @@ def _resized(
             config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
         if config.get("grid") is not None:  # the new PatchEmbedding has been cloned already
             config["grid"] = grid_of_layers(cloned, model.name)
-        if config.get("position_embedding") == "relative":
-            _refuse_relative(patch_grid(model), config["grid"])
+        is_relative = config.get("position_embedding") == "relative"
+        if is_relative and config["grid"] != patch_grid(model):
+            raise ValueError(
+                "Relative position embeddings belong to offsets in the sequence, where one offset "
+                "stands for several pairs of rows and columns, so they cannot be resized. 'rope2d' "
+                "and added position embeddings can be resized. Received: a model with a grid of "
+                f"{patch_grid(model)} patches, to become {config['grid']}"
+            )
         cloned.append(type(layer).from_config(config))
         return cloned[-1]
 
@@ -230,27 +243,6 @@ def _check_cuts_images(model):
             "Another patch size needs a model that cuts its only input into patches itself, as a "
             f"VisionTransformer does. Received: {model.name!r} with {len(model.inputs)} inputs, "
             f"which begins with {type(begins).__name__}"
-        )
-
-
-def _check_same_maps(model, copy):
-    for old, new in zip(model.outputs, copy.outputs):
-        if len(old.shape) == 4 and old.shape != new.shape:
-            raise ValueError(
-                "A model that outputs maps has layers for one patch stride. Change the patch size "
-                "of the Vision Transformer first, and make the model of maps from the result. "
-                f"Received: {model.name!r} with a map {old.shape[1:3]}, which would be "
-                f"{new.shape[1:3]}"
-            )
-
-
-def _refuse_relative(old, new):
-    if old != new:
-        raise ValueError(
-            "Relative position embeddings belong to offsets in the sequence, where one offset "
-            "stands for several pairs of rows and columns, so they cannot be resized. 'rope2d' "
-            "and added position embeddings can be resized. Received: a model with "
-            f"{old[0]}x{old[1]} patches, to become {new[0]}x{new[1]}"
         )
 
 

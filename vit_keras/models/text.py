@@ -12,6 +12,7 @@ from keras import ops
 from vit_keras.layers import EncoderBlock, FeatureAdapter, TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.base import LayerArguments, default_seed, lecun_normal
 from vit_keras.layers.common import NORMALIZATIONS, BlockOptions, check_choice, check_positive
+from vit_keras.models.common import dense
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
 from vit_keras.support.keras_internals import operation_of
@@ -97,10 +98,9 @@ def TextTransformer(
     x = TakeToken(pooling, end_id, dtype=dtype, name="pooled")(x, ids)
     if projection_dim is not None:
         check_positive(projection_dim=projection_dim)
-        dense = layer("projection")
-        kernel = lecun_normal(hidden_size, dense.pop("seed"))
-        bias = {"use_bias": projection_use_bias}
-        x = keras.layers.Dense(projection_dim, kernel_initializer=kernel, **bias, **dense)(x)
+        named = layer("projection")
+        kernel = {"kernel_initializer": lecun_normal(hidden_size, named["seed"])}
+        x = dense(x, projection_dim, named, use_bias=projection_use_bias, **kernel)
     x = keras.layers.UnitNormalization(dtype=dtype, name="unit_length")(x)
     return keras.Model([ids, *masks] if masks else ids, x, name=name)
 

@@ -130,8 +130,7 @@ def measure() -> dict[str, dict[str, bool]]:
     backends.use(choices)
     ```
     """
-    measured = lookup("measure", dict)()
-    return {kernel: {**options, **measured.get(kernel, {})} for kernel, options in _rows().items()}
+    return _with_defaults(lookup("measure", dict)())
 
 
 def use(mapping: dict[str, dict[str, bool]]) -> None:
@@ -147,30 +146,25 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
             value is not a bool, or if this machine cannot run the implementation. The choices then
             stay as they were.
     """
-    rows = _rows()
+    known = _with_defaults({})
     is_known = fits(mapping, dict[str, dict[str, bool]]) and all(
-        kernel in rows and rows[kernel].keys() >= options.keys()
+        kernel in known and known[kernel].keys() >= options.keys()
         for kernel, options in mapping.items()
     )
     if not is_known:
         raise ValueError(
             f"Choices must be bools in the form of those of the {keras.backend.backend()} backend, "
-            f"{rows}. Received: {mapping}. Measure again with `backends.measure()`"
+            f"{known}. Received: {mapping}. Measure again with `backends.measure()`"
         )
-    rows = {kernel: options | mapping.get(kernel, {}) for kernel, options in rows.items()}
-    lookup("check", lambda rows: None)(rows)
+    choices = _with_defaults(mapping)
+    lookup("check", lambda choices: None)(choices)
     global _chosen
-    _chosen = rows
+    _chosen = choices
 
 
 def chosen() -> dict[str, dict[str, bool]]:
     """The current choices: `{kernel: {option: bool}}`."""
-    return {kernel: dict(options) for kernel, options in (_chosen or _rows()).items()}
-
-
-def options_of(kernel: str) -> dict[str, bool]:
-    """The current options of one kernel; callers must not change them."""
-    return in_use()[kernel]
+    return _with_defaults(_chosen)
 
 
 def in_use() -> dict[str, dict[str, bool]]:
@@ -178,10 +172,10 @@ def in_use() -> dict[str, dict[str, bool]]:
     return _chosen or DEFAULTS[keras.backend.backend()]
 
 
-def _rows():
-    """A copy of this backend's defaults."""
+def _with_defaults(choices):
+    """New dictionaries of this backend's options: those in `choices`, and the defaults."""
     defaults = DEFAULTS.get(keras.backend.backend(), {})
-    return {kernel: dict(options) for kernel, options in defaults.items()}
+    return {kernel: options | choices.get(kernel, {}) for kernel, options in defaults.items()}
 
 
 GAIN = 1.05  # a smaller gain is noise

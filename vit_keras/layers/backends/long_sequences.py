@@ -6,7 +6,7 @@ TensorFlow, long sequences are computed in blocks of queries, and their other la
 
 from collections.abc import Callable
 
-from vit_keras.layers.backends import options_of
+from vit_keras.layers.backends import in_use
 
 BLOCK = 256  # queries at a time, at most
 # Minimum lengths of long sequences, each with its option in the choices; None always applies.
@@ -15,7 +15,7 @@ LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None
 
 def is_long(*lengths: int | None) -> bool:
     """Whether attention between sequences of these lengths is computed block by block."""
-    options = options_of("long_sequences")
+    options = in_use()["long_sequences"]
     shortest = min(length or 0 for length in lengths)  # an unknown length counts as short
     return any(
         shortest >= length and (option is None or options[option])
