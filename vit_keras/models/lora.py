@@ -1,5 +1,6 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685): a few weights that train in a frozen model."""
 
+import math
 from collections.abc import Sequence
 
 import keras
@@ -10,6 +11,7 @@ from vit_keras.layers.base import (
     default_seed,
     fold_in,
     lora_initializer,
+    lora_shapes,
 )
 from vit_keras.models.common import matching_layers
 from vit_keras.models.description import copy_description
@@ -32,7 +34,7 @@ def add_lora(
 
     Args:
         model: A built model of this package.
-        rank: The number of columns of A and of rows of B.
+        rank: The number of columns of A and of rows of B, at most the shortest side of a kernel.
         layers: The names of layers that get adapters: "query", "key", "value" and "out" of the
             attention, "Dense_0" and "Dense_1" of the MLPs, and "gate" of SwiGLU.
         alpha: The scale of the product, which makes ranks comparable; None means `rank`.
@@ -43,8 +45,8 @@ def add_lora(
         `model`, changed in place.
 
     Raises:
-        ValueError: If a name matches no layer, if a layer has adapters already, or if `rank` is not
-            a positive int.
+        ValueError: If a name matches no layer, if a layer has adapters already, or if `rank` or
+            `alpha` is out of range.
 
     Example:
         >>> add_lora(model, rank=8, layers=["query", "value"])
@@ -52,6 +54,12 @@ def add_lora(
         >>> model.fit(images, labels)
     """
     adapted = adaptable_layers(model, layers)
+    most = min(math.prod(shape) for layer in adapted for shape in lora_shapes(layer, 1))
+    if rank > most or (alpha is not None and alpha <= 0):
+        raise ValueError(
+            f"`rank` must be at most {most}, the shortest side of the kernels that get adapters, "
+            f"and `alpha` above 0, or None for `rank`. Received: rank={rank}, alpha={alpha}"
+        )
     whole = matching_layers(model, train, "train")
     seed = default_seed() if seed is None else seed
     for layer in adapted:
