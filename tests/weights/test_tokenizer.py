@@ -9,6 +9,7 @@ from tests.peers import peer
 from vit_keras.weights import TextTokenizer
 
 pytestmark = pytest.mark.once
+FAST = "PreTrainedTokenizerFast"
 TEXTS = [
     "a photo of a cat",
     "",
@@ -64,55 +65,39 @@ def train(kind):
     return made
 
 
+EOS = {"__type": "AddedToken", "content": "<eos>", "special": True}
+GEMMA = {"add_bos_token": True, "padding_side": "right", "eos_token": EOS}
+OTHER = {"add_eos_token": True, "pad_token": "<pad>"}
+# The kind of tower, the class of the tokenizer, its settings, and the length of texts.
 CASES = {
-    "clip": ("clip", {"tokenizer_class": "CLIPTokenizer"}, {}),
-    "clip padded otherwise": (
-        *("clip", {"tokenizer_class": "CLIPTokenizer", "pad_token": "!"}),
-        {"max_position_embeddings": 20},
-    ),
-    "siglip2": (
-        "siglip2",
-        {
-            "tokenizer_class": "GemmaTokenizer",
-            "add_bos_token": True,
-            "padding_side": "right",
-            "eos_token": {"__type": "AddedToken", "content": "<eos>", "special": True},
-        },
-        {},
-    ),
-    "siglip2 on its left": ("siglip2", {"tokenizer_class": "Siglip2Tokenizer"}, {}),
-    "siglip with another tokenizer": (
-        "siglip",
-        {"tokenizer_class": "GemmaTokenizer", "add_eos_token": True, "pad_token": "<pad>"},
-        {},
-    ),
-    "metaclip_2": ("metaclip_2", {"tokenizer_class": "XLMRobertaTokenizer"}, {}),
-    "any class": (
-        "metaclip_2",
-        {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "bos_token": "<new>"},
-        {"max_position_embeddings": 12},
-    ),
+    "clip": ("clip", "CLIPTokenizer", {}, None),
+    "clip padded otherwise": ("clip", "CLIPTokenizer", {"pad_token": "!"}, 20),
+    "siglip2": ("siglip2", "GemmaTokenizer", GEMMA, None),
+    "siglip2 on its left": ("siglip2", "Siglip2Tokenizer", {}, None),
+    "siglip with another tokenizer": ("siglip", "GemmaTokenizer", OTHER, None),
+    "metaclip_2": ("metaclip_2", "XLMRobertaTokenizer", {}, None),
+    "any class": ("metaclip_2", FAST, {"pad_token": "<pad>", "bos_token": "<new>"}, 12),
 }
 
 
-def write(folder, kind, settings, text):
+def write(folder, kind, name="CLIPTokenizer", settings=None, length=None):
     made = train("siglip2" if kind == "siglip" else kind)
     made.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": name, **(settings or {})}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    text = {} if length is None else {"max_position_embeddings": length}
     config = {"model_type": kind, "text_config": text, "vision_config": {}}
     (folder / "config.json").write_text(json.dumps(config))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_ids_are_those_of_transformers(tmp_path, case):
-    kind, settings, text = CASES[case]
-    write(tmp_path, kind, settings, text)
+    kind, *_, length = CASES[case]
+    write(tmp_path, *CASES[case])
     theirs = peer("transformers").AutoTokenizer.from_pretrained(tmp_path)
     tokenize = TextTokenizer(tmp_path)
-    length = text.get("max_position_embeddings", 64 if "siglip" in kind else 77)
-    expected = theirs(
-        TEXTS, padding="max_length", truncation=True, max_length=length, return_tensors="np"
-    )
+    fill = {"padding": "max_length", "max_length": length or (64 if "siglip" in kind else 77)}
+    expected = theirs(TEXTS, truncation=True, return_tensors="np", **fill)
     ids, mask = tokenize(TEXTS)
     np.testing.assert_array_equal(ids, expected["input_ids"])
     np.testing.assert_array_equal(mask, expected["attention_mask"])
@@ -128,12 +113,10 @@ def write_open_clip(folder, text):
 @pytest.mark.parametrize("clean", ["whitespace", "lower", "canonicalize"])
 def test_ids_are_those_of_open_clip(tmp_path, clean):
     train("metaclip_2").save(str(tmp_path / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
+    settings = {"tokenizer_class": FAST, "pad_token": "<pad>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    write_open_clip(
-        tmp_path,
-        {"hf_tokenizer_name": "any", "tokenizer_kwargs": {"clean": clean}, "no_causal_mask": True},
-    )
+    text = {"hf_tokenizer_name": "any", "tokenizer_kwargs": {"clean": clean}}
+    write_open_clip(tmp_path, {**text, "no_causal_mask": True})
     texts = [*TEXTS[:3], "don't we'll\n I'm  1234.5% [x_y-z] {}~", "  ", TEXTS[-1]]
     expected = peer("open_clip").get_tokenizer(f"local-dir:{tmp_path}")(texts)
     tokenize = TextTokenizer(tmp_path)
@@ -153,14 +136,13 @@ def test_ids_without_the_name_of_a_tokenizer_are_those_of_openais(tmp_path):
     made.save_pretrained(tmp_path)
     write_open_clip(tmp_path, {})
     tokenize = TextTokenizer(tmp_path)
-    np.testing.assert_array_equal(
-        tokenize(TEXTS[:-2] + TEXTS[-1:])[0], theirs(TEXTS[:-2] + TEXTS[-1:])
-    )
+    texts = TEXTS[:-2] + TEXTS[-1:]
+    np.testing.assert_array_equal(tokenize(texts)[0], theirs(texts))
     assert not tokenize.full
 
 
 def test_folders_without_a_tokenizer_are_refused(tmp_path):
-    write(tmp_path, *CASES["clip"])
+    write(tmp_path, "clip")
     path = tmp_path / "tokenizer.json"
     content = path.read_text()
     for text in (content[:-9], "[]"):

@@ -169,17 +169,11 @@ def _file(hub, address, commit, name):
     path = hub.hf_hub_download(address.repository, name, **where)
     if commit not in (None, *pathlib.Path(path).parts):
         raise ConnectionError(f"{address} was changed while it was downloaded. Try again")
-    _verify(path, address)
-    return path
-
-
-def _verify(path, address):
-    """Checks a file against the hash in its name in the cache, if there is one."""
-    blob = os.path.realpath(path)
+    blob = os.path.realpath(path)  # whose name in the cache is its hash
     expected, status = os.path.basename(blob), os.stat(blob)
-    if not HASH.fullmatch(expected):
-        return
-    digest = _digest(blob, len(expected), status.st_size, status.st_mtime_ns)
+    digest = expected
+    if HASH.fullmatch(expected):
+        digest = _digest(blob, len(expected), status.st_size, status.st_mtime_ns)
     if digest != expected:
         for place in {blob, path}:
             with contextlib.suppress(OSError):
@@ -188,6 +182,7 @@ def _verify(path, address):
             f"{path!r} is not the file that {address} names: its hash is {digest}, and the hub's "
             f"is {expected}. It was removed, and will be downloaded again"
         )
+    return path
 
 
 @functools.lru_cache(maxsize=256)

@@ -31,6 +31,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+from vit_keras import variants
 from vit_keras.variants import families
 
 BASE_URL = "https://storage.googleapis.com"
@@ -135,11 +136,8 @@ _TIMM_MODELS: list[tuple[str, str, int, int | None, float | None]] = [
     ("DeiTIII-H/14", "deit3_huge_patch14_224.fb_in22k_ft_in1k", 224, 1000, 87.180),
     ("ViT-reg4-M/16", "vit_medium_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 256, 1000, 84.956),
     (
-        "ViT-reg4-betwixt/16",
-        "vit_betwixt_patch16_reg4_gap_256.sbb_in12k_ft_in1k",
-        256,
-        1000,
-        85.426,
+        *("ViT-reg4-betwixt/16", "vit_betwixt_patch16_reg4_gap_256.sbb_in12k_ft_in1k"),
+        *(256, 1000, 85.426),
     ),
     ("FlexiViT-S/16", "flexivit_small.1200ep_in1k", 240, 1000, 82.576),
     ("FlexiViT-B/16", "flexivit_base.1200ep_in1k", 240, 1000, 84.678),
@@ -244,15 +242,7 @@ def _timm(top1=None, real=None):
     return () if top1 is None else (Accuracy(top1, TIMM, real),)
 
 
-# Variant, width of pre_logits.
-_IMAGENET21K = [
-    ("B/16", 768),
-    ("B/32", 768),
-    ("L/16", 1024),
-    ("L/32", 1024),
-    ("H/14", 1280),
-    ("R50+B/16", 768),
-]
+_IMAGENET21K = ("B/16", "B/32", "L/16", "L/32", "H/14", "R50+B/16")  # with pre_logits
 
 # Variant, resolution, suffix of the file, accuracies. The published code's default is 384.
 _IMAGENET = [
@@ -318,7 +308,8 @@ _BIT_VARIANTS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")  # both BiT-S a
 
 
 def _rows():
-    for variant, width in _IMAGENET21K:
+    for variant in _IMAGENET21K:
+        width = variants.architecture(variant)["hidden_size"]
         yield _google(variant, "imagenet21k", "imagenet21k", 224, 21843, representation_size=width)
     for variant, size, suffix, accuracies in _IMAGENET:
         name, folder = "imagenet" if size == 224 else f"imagenet-{size}", "imagenet21k+imagenet2012"

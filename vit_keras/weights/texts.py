@@ -243,11 +243,10 @@ class TextTokenizer:
         known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         special = [settings[name] for name in SPECIAL if name in settings]
         tokenizer.add_special_tokens([token for token in special if token not in known])
-        side = settings.get("truncation_side", "right")
-        tokenizer.enable_truncation(self.context_length, direction=side)
-        fill = {"pad_id": tokenizer.token_to_id(pad), "pad_token": pad}
-        fill["direction"] = settings["padding_side"]
-        tokenizer.enable_padding(length=self.context_length, **fill)
+        side, length = settings.get("truncation_side", "right"), self.context_length
+        tokenizer.enable_truncation(length, direction=side)
+        side, number = settings["padding_side"], tokenizer.token_to_id(pad)
+        tokenizer.enable_padding(direction=side, pad_id=number, pad_token=pad, length=length)
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of texts and their attention mask, both `(K, context_length)` int32."""
