@@ -30,7 +30,6 @@ from vit_keras.weights.containers.checks import (
     parse_json,
     write_safetensors,
 )
-from vit_keras.weights.formats.tensor_links import misfits, same
 from vit_keras.weights.strict_copy import sizes_of
 from vit_keras.weights.weight_file import constructor_for
 
@@ -256,21 +255,23 @@ def _array(variable) -> np.ndarray:
 def _check_tensors(model, note, tensors):
     """Raises a ValueError with one line per difference."""
     shapes = {
-        f"{layer.path}/{name}": shape
+        f"{layer.path}/{name}": tuple(shape)
         for layer in adaptable_layers(model, note["layers"])
         for name, shape in zip(LORA, lora_shapes(layer, note["rank"]))
     }
     for layer in model.layers:
         if layer.name in note["train"]:
             shapes |= {v.path: tuple(v.shape) for v in layer.weights}
-    expected = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
-    faults = misfits(map(same, expected, expected), tensors.shapes, expected)
-    faults += [f"not in the model: {name}" for name in tensors.shapes if name not in expected]
+    pairs = {n: (tensors.shapes.get(n), shapes.get(n)) for n in {**shapes, **tensors.shapes}}
+    faults = [
+        f"\n  {name}: {there or 'missing'} in the file, {here or 'missing'} in the model"
+        for name, (there, here) in pairs.items()
+        if there != here
+    ]
     if faults:
         raise ValueError(
-            f"The adapters in {tensors.path!r} do not fit model {model.name!r}; "
-            "`vit_keras.open(BASE, adapters=FILE)` builds one that they fit:\n  "
-            + "\n  ".join(faults)
+            f"The adapters in {tensors.path!r} do not fit model {model.name!r}; `vit_keras.open("
+            f"BASE, adapters=FILE)` builds one that they fit:{''.join(faults)}"
         )
 
 

@@ -432,20 +432,13 @@ def identify(path: str, num_classes: int | None) -> tuple[str, list[PublishedFil
         cache) identifies one published file. A bare file "name" may match several; those with other
         sizes or numbers of classes are left out.
     """
-    rows = list(PUBLISHED_FILES.values())
+    rows = [row for row in PUBLISHED_FILES.values() if fits_size(row, path)]
     local = os.path.abspath(path).replace(os.sep, "/")
-    by_path = [row for row in rows if local.endswith(f"/{row.path}") and fits_size(row, path)]
-    if by_path:
+    if by_path := [row for row in rows if local.endswith(f"/{row.path}")]:
         return "path", by_path
-    name = os.path.basename(path)
-    return "name", [
-        row
-        for row in rows
-        if row.path.rpartition("/")[2] == name
-        and row.host != HUGGING_FACE  # its files all have the same names
-        and row.num_classes == num_classes
-        and fits_size(row, path)
-    ]
+    end = f"/{os.path.basename(path)}"  # the files of Hugging Face all have the same names
+    rows = [row for row in rows if row.path.endswith(end) and row.host != HUGGING_FACE]
+    return "name", [row for row in rows if row.num_classes == num_classes]
 
 
 def fits_size(row: PublishedFile, path: str) -> bool:

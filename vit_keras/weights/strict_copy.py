@@ -95,7 +95,7 @@ def _matched(model, variables, file, keep_head, resizing):
     links = row.links(arch, set(file.names), file.config)
     links = [link for link in links if keep_head or not _is_head(link.ours[0])]
     # Without a tensor in the file, a link's values are made for the model's grid.
-    sized = {link.ours[0]: link for link in links if link.theirs and has_sizes(link.ours[0])}
+    sized = {link.ours[0]: link for link in links if link.theirs and SIZED.fullmatch(link.ours[0])}
     faults = misfits(links, shapes, variables, sized)
     grid = getattr(arch, "grid", None)  # a ResNet has none
     for path, link in sized.items():
@@ -158,12 +158,8 @@ def _warn_of_zero_head(variables, file):
 
 POSITIONS, PATCHES = re.compile(r"posembed_(input|\d+)/pos_embedding"), "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
-
-
-def has_sizes(path: str) -> bool:
-    """Whether `resize` can change the size of the variable with this path."""
-    others = POSITIONS.fullmatch(path) or path.endswith(RELATIVE_TABLE)
-    return path in (PATCHES, *ROOTS) or bool(others)
+# The variables whose size `resize` can change.
+SIZED = re.compile("|".join([POSITIONS.pattern, PATCHES, *ROOTS, f".*{RELATIVE_TABLE}"]))
 
 
 def resize(
@@ -179,7 +175,7 @@ def resize(
     Relative biases are positions too.
 
     Args:
-        path: The path of the model's variable, for which `has_sizes` is true.
+        path: The path of the model's variable, which `SIZED` matches.
         array: The tensor of the file in the model's layout.
         shape: The shape of the variable.
         grid: The model's rows and columns of patches; None for a model without patches.
