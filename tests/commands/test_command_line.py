@@ -56,6 +56,7 @@ WRONG = [  # the words of a command line, and a part of its message
     (["train", "--config", "--epochs", "3"], "`--config` needs a value"),
     (["predict", "a", "b", "--threshold", "50"], "must lie between 0 and 1. Received: --thresh"),
     (["predict", "a", "b", "--out", "c.xlsx"], "end in .csv, .jsonl, .parquet or .html, or --fo"),
+    (["labels", "cat", "--weights", "a", "--out", "b.csv"], "--out must end in .npz. Received: "),
     (["predict", "a", "b", "--format", "parquet"], "--format parquet needs --out"),
     (["predict", "a", "b", "--attention", "--out", "c.csv"], "Received: csv; give --out page.htm"),
 ]

@@ -3,6 +3,7 @@
 import argparse
 
 from vit_keras.commands import options as shared
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     'vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz',
@@ -24,6 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import weights
 
+    if not options.out.endswith(".npz"):
+        raise UsageError(f"--out must end in .npz. Received: --out {options.out}")
     templates = [text for text in options.texts if "{}" in text] or ["{}"]
     labels = [text for text in options.texts if "{}" not in text]
     if options.file:
