@@ -169,7 +169,7 @@ class ModelConfig(Section):
                 does not have a field that was set.
         """
         null = [name for name in (*SIZES, *STEM) if getattr(self, name) is None]
-        given = {
+        fields = {
             name: value
             for name, value in dataclasses.asdict(self).items()
             if name not in (*NO_ARGUMENTS, *null)
@@ -181,11 +181,11 @@ class ModelConfig(Section):
         kind = type(variants.get(self.variant)) if self.variant else None
         lacks = ["options"] if kind in (variants.HybridVariant, variants.ResNetVariant) else []
         if kind is variants.ResNetVariant:
-            lacks += [name for name in given if name not in (*RESNET, *STEM)]
+            lacks += [name for name in fields if name not in (*RESNET, *STEM)]
         plain = ModelConfig()
         if wrong := [f"model.{n}" for n in lacks if getattr(self, n) != getattr(plain, n)]:
             raise ValueError(f"`model.variant` {self.variant} has no {', '.join(wrong)}")
-        left = {name: value for name, value in given.items() if name not in lacks}
+        left = {name: value for name, value in fields.items() if name not in lacks}
         return {**left, **(self.options or {})}
 
 

@@ -161,7 +161,7 @@ class Augmentation:
         windows, rows = [cropping.shares(window, scaled)], [(picture, self.preprocessing)]
         if is_a_mask(label):
             rows.append((as_picture(label[..., None]), nearest(self.preprocessing)))
-        placed = [cropping.place(row, scaled, window, self.size, how) for row, how in rows]
+        placed = [cropping.place(row, scaled, window, self.size, scaling) for row, scaling in rows]
         if config.flip and rng.random() < 0.5:
             placed = [*map(cropping.mirror, placed)]
             windows.append(MIRRORED)

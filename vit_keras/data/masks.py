@@ -151,11 +151,11 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
         return (), ()
     with open(file, encoding="utf-8-sig") as opened:
         lines = [line.strip() for line in opened if line.strip()]
-    found = [match[0] for line in lines if (match := COLOR.search(line))]
+    codes = [match[0] for line in lines if (match := COLOR.search(line))]
     colors: tuple[int, ...] = ()
-    if len(found) == len(lines):
-        colors = tuple(map(_number_of, found))
-        lines = [COLOR.sub("", row).strip(" \t,;:=") or of for row, of in zip(lines, found)]
+    if len(codes) == len(lines):
+        colors = tuple(map(_number_of, codes))
+        lines = [COLOR.sub("", row).strip(" \t,;:=") or of for row, of in zip(lines, codes)]
     return tuple(lines), colors
 
 

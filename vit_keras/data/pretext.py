@@ -97,8 +97,8 @@ class Masking:
         channels, levels = images.shape[-1], 2**self.config.bits
         cells = self._cells(images, (rows * side, columns * side))  # (B, N·s², pixels·C)
         means = cells.reshape(*cells.shape[:2], -1, channels).mean(axis=2)
-        how = self.preprocessing
-        mean, std = (np.array(x, "float32") for x in (how.mean, how.std))
+        scaling = self.preprocessing
+        mean, std = (np.array(x, "float32") for x in (scaling.mean, scaling.std))
         digits = np.clip(np.floor((means * std + mean) * levels), 0, levels - 1).astype("int32")
         powers = levels ** np.arange(channels, dtype="int32")[::-1]
         classes = (digits @ powers).reshape(-1, rows, side, columns, side)

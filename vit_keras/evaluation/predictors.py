@@ -135,8 +135,8 @@ def filled(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a `run` that repeats the last image up to the largest batch so far, or to `size`.
 
-    Another number of images would recompile the model and change the last bits. The outputs, in
-    float32, are those of the images alone.
+    Another number of images would recompile the model and change the last bits. The outputs of the
+    images alone are returned, in float32.
     """
     largest = size
 

@@ -53,13 +53,13 @@ class DistributedTopology(Topology):
         value = variable.value
         if value.is_fully_addressable or value.is_fully_replicated:
             return super().read_parts(variable)
-        parts = {}
+        shards = {}
         for shard in value.addressable_shards:
             if shard.replica_id == 0:
                 spans = (span.indices(size) for span, size in zip(shard.index, value.shape))
                 bounds = ",".join(f"{start}:{stop}" for start, stop, _ in spans)
-                parts[f"@{bounds}"] = np.array(shard.data)  # "@0:16,8:64" for rows and columns
-        return parts
+                shards[f"@{bounds}"] = np.array(shard.data)  # "@0:16,8:64" for rows and columns
+        return shards
 
     def write_variable(self, variable, array):
         sharding = variable.value.sharding

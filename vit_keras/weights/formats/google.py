@@ -200,9 +200,9 @@ def infer_big_vision(shapes: dict, config: dict) -> dict:
     if (grid := _grid_of_positions(table)) is not None:
         image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
         return {**arguments, "image_size": image_size}
-    found = covered_positions(arguments, table[1], covers=("patches", "all"))
-    found.pop("position_cover", None)  # any slot that is missing is read as zeros
-    return arguments | found
+    positions = covered_positions(arguments, table[1], covers=("patches", "all"))
+    positions.pop("position_cover", None)  # any slot that is missing is read as zeros
+    return arguments | positions
 
 
 def numerics_big_vision(shapes: dict, config: dict) -> Numerics:

@@ -75,8 +75,8 @@ def infer(shapes: dict, config: dict) -> dict:
         return {**LEARNED, **with_tuples(model["architecture"])}
     if "root_block/conv_root/0" in shapes:
         num_classes = shapes.get("head/0", (None,))[-1]
-        found = resnet_sizes(shapes, "root_block/conv_root/0", UNITS, (2, 3))
-        return {**found, "num_classes": num_classes}
+        stem = resnet_sizes(shapes, "root_block/conv_root/0", UNITS, (2, 3))
+        return {**stem, "num_classes": num_classes}
     named = {re.sub("/0$", "/kernel", name): shape for name, shape in shapes.items()}
     arguments = sizes(named, count_blocks(shapes, "encoderblock_"), "encoderblock_0")
     del arguments["classifier"]

@@ -166,20 +166,20 @@ def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:
     return Link((theirs,), (ours,), read, write)
 
 
-def stacked(theirs: str, parts: list[Link], sizes: list[int], axis: int) -> Link:
+def stacked(theirs: str, links: list[Link], sizes: list[int], axis: int) -> Link:
     """Links one tensor that holds those of several links, of `sizes` along an axis."""
     ends = np.cumsum(sizes)[:-1]
 
     def read(x):
-        pieces = zip(parts, np.split(x, ends, axis))
+        pieces = zip(links, np.split(x, ends, axis))
         return tuple(value for part, piece in pieces for value in part.read(piece))
 
     def write(*arrays):
         left = iter(arrays)
-        pieces = [part.write(*itertools.islice(left, len(part.ours))) for part in parts]
+        pieces = [part.write(*itertools.islice(left, len(part.ours))) for part in links]
         return (np.concatenate([piece for (piece,) in pieces], axis),)
 
-    return Link((theirs,), tuple(path for part in parts for path in part.ours), read, write)
+    return Link((theirs,), tuple(path for part in links for path in part.ours), read, write)
 
 
 # PyTorch's axes and ours, by the ends of paths; the first one counts. Other variables are the same.
@@ -261,18 +261,18 @@ def _sum(theirs, path):
 def _tensor_link(arch, names, theirs, paths):
     """Links one tensor to a variable, or to several that it holds one after another."""
     paths = sorted(paths, key=lambda path: "/MultiHead" in path)  # after a parallel block's MLP
-    parts = [_link(arch, names, theirs, path) for path in paths]
-    if len(parts) == 1:
-        return parts[0]
+    links = [_link(arch, names, theirs, path) for path in paths]
+    if len(links) == 1:
+        return links[0]
     if [path.split("/")[-2] for path in paths] == ["query", "value"]:  # the file has a 0 for keys
         zero = np.zeros(arch.hidden_size, "float32")
-        parts.insert(1, Link((), (), lambda x: (), lambda: (zero,)))
+        links.insert(1, Link((), (), lambda x: (), lambda: (zero,)))
         paths.insert(1, paths[0])
     sizes = {"kernel": arch.hidden_size, "bias": arch.hidden_size}
     lengths = [
         arch.mlp_dim if "/MlpBlock" in path else sizes.get(path.split("/")[-1], 1) for path in paths
     ]
-    return stacked(theirs, parts, lengths, axis=1 if theirs == names.frequencies else 0)
+    return stacked(theirs, links, lengths, axis=1 if theirs == names.frequencies else 0)
 
 
 # Of query and key, and of their normalizations, the channels of a head have a special order.

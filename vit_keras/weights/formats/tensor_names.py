@@ -66,7 +66,7 @@ FIELDS = pairs(
     f"encoder_norm=norm MAPHead_0/probe=pool_probe {POOL}/query=pool_query {POOL}/key=pool_kv "
     f"{POOL}/value=pool_kv {POOL}/out=pool_out MAPHead_0/LayerNorm_0=pool_norm "
     "MAPHead_0/MlpBlock_0/Dense_0=pool_dense_0 MAPHead_0/MlpBlock_0/Dense_1=pool_dense_1 "
-    "pre_logits=pre_logits head=head head_dist=head_dist projection=head"
+    "pre_logits=pre_logits head_dist=head_dist head=head projection=head"
 )
 DEFAULTS: dict[str, Any] = {  # of all fields
     **dict.fromkeys(FIELDS.values(), ""),
