@@ -63,7 +63,7 @@ def test_exported_files_answer_as_keras_does(trained, capsys):
     run(["export", str(trained), "--format", "litert"])
     printed = capsys.readouterr().out
     for name in ("model.tflite", "model_int8.tflite"):
-        assert re.search(f"{name}: same class .*, largest difference of a logit", printed)
+        assert re.search(f"{name}: same class: .*, largest difference of a logit", printed)
     assert (trained / "export" / "labels.txt").read_text().split() == list("0123456789")
     images = data.sample_images("digits", (16, 16, 1), Preprocessing())
     assert images.dtype == np.uint8

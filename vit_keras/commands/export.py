@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
         print(folder / patch_sizes.TABLE)
         return
     for row in export(model, folder, **arguments):
-        texts = (f"{name} {text}" for name, text in manifest.facts(row).items())
+        texts = (f"{name}: {text}" for name, text in manifest.facts(row).items())
         print(f"{folder / row['file']}: {', '.join(texts)}")
     print(f"{folder / 'manifest.json'}")
 
