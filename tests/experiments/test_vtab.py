@@ -1,7 +1,6 @@
 """VTAB-1k: the published table, its labels, its settings, its means, and small data sets."""
 
 import collections
-import dataclasses
 import json
 import pathlib
 import subprocess
@@ -291,7 +290,7 @@ def test_a_task_reads_its_thousand_images_and_derives_their_classes(data_dir):
 
 def test_dsprites_have_pixels_from_0_to_255(data_dir, monkeypatch):
     name = "dsprites_orientation"
-    small = dataclasses.replace(TASKS[name], val200="train[48:52]", test="train[52:]")
+    small = TASKS[name]._replace(val200="train[48:52]", test="train[52:]")
     monkeypatch.setitem(TASKS, name, small)
     sprites = data.load(f"vtab:{name}", 1, DataConfig(data_dir=data_dir))
     for split, count in (("train", 60 + 4), ("test", 8)):

@@ -25,7 +25,7 @@ FUNCTIONS = (
 )
 SIDES = {"notop_custom_input_shape": 123, "notop_custom_input_tensor": 100}  # pixels
 CHANNELS_FIRST = "take images with channels last"
-UNKNOWN_SIZE = "must be a static"
+UNKNOWN_SIZE = "must be known when a"
 NO_WHOLE_PATCHES = "`patch_size` must divide|total stride"
 DETECTORS = ("YOLOS", "OWL")  # their last layer has no softmax
 NAMES = [name for name in applications.__all__ if name[0].isupper()]

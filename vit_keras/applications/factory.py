@@ -140,7 +140,11 @@ def _check(class_names, include_top, pooling):
 def _classes(variant, row, class_names, classes, activation):
     """Returns the number of classes: `classes`, or that of the weights, names or variant."""
     if row:
-        imagenet_utils.validate_activation(activation, row.weights)
+        if activation not in (None, "softmax"):
+            raise ValueError(
+                '`classifier_activation` must be None or "softmax" with published weights and '
+                f"include_top=True. Received: classifier_activation={activation!r}"
+            )
         is_chosen = not isinstance(classes, _Default) and classes != row.num_classes
         if row.num_classes is None or is_chosen:
             raise ValueError(
