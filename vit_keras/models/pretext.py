@@ -17,9 +17,8 @@ from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import layer_norm
 from vit_keras.layers.positions import ADDED_LAYERS
 from vit_keras.models.common import dense, variable_dtype
-from vit_keras.models.resized import refuse_fixed_grids
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
-from vit_keras.models.surgery import patch_grid
+from vit_keras.models.surgery import patch_grid, refuse_fixed_grids
 from vit_keras.support.keras_internals import first_input_of, operation_of
 
 MLP_RATIO = 4  # mlp_dim / hidden_size in the blocks of MAE's decoder

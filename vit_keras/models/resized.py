@@ -1,12 +1,10 @@
 """Copies of a model for other image and patch sizes."""
 
 import dataclasses
-import math
 
 import keras
 
 from vit_keras.layers import (
-    AddDynamicPositions,
     AddPositionEmbs,
     AddPositionEmbs2D,
     PatchEmbedding,
@@ -15,7 +13,13 @@ from vit_keras.layers.common import pair
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid
+from vit_keras.models.surgery import (
+    grid_of_layers,
+    nested_backbones,
+    patch_grid,
+    refuse_fixed_grids,
+    with_dynamic_positions,
+)
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
     resample_patch_kernel,
@@ -170,22 +174,6 @@ def check_any_size(model: keras.Model) -> None:
     refuse_fixed_grids(model, "Images of any size", DYNAMIC)
 
 
-def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) -> None:
-    """Raises ValueError if a model has layers that are made for one grid of patches.
-
-    Args:
-        model: A functional model.
-        subject: What needs other grids, for the message.
-        but: The types of layers that may have a grid, since they add positions to the tokens.
-    """
-    fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in but]
-    if fixed:
-        raise ValueError(
-            f"{subject} need a model without layers for one grid of patches, such as windows or "
-            f"positions in the attention. Received: {model.name!r} with {', '.join(fixed)}"
-        )
-
-
 def _of_any_size(model, interpolation):
     check_any_size(model)
     model = merge_lora(model) if lora_layers(model) else model
@@ -199,35 +187,6 @@ def _of_any_size(model, interpolation):
     copy = with_dynamic_positions(model, images, interpolation, DYNAMIC, copy_of)
     copy.set_weights(model.get_weights())
     return _described(copy, model)
-
-
-def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lambda layer: layer):
-    """Calls a model's layers on other images, to whose grid it interpolates positions.
-
-    Args:
-        model: A functional model.
-        images: The symbolic images.
-        interpolation: The rule for positions.
-        kinds: The types of layers that add positions to the tokens.
-        copy_of: Returns the layer to call in place of a layer of the model; by default that layer.
-    """
-    grid = patch_grid(model)
-    (patch_size,) = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
-
-    def clone(layer):
-        if type(layer) not in kinds:
-            return copy_of(layer)
-        options = {"name": layer.name, "dtype": layer.dtype_policy}
-        before = layer.get_build_config()["input_shape"][1] - math.prod(grid)
-        copy = copy_of(layer)
-        return AddDynamicPositions(copy, grid, patch_size, before, interpolation, **options)
-
-    def call(layer, *args, **kwargs):
-        is_dynamic = isinstance(layer, AddDynamicPositions)
-        return layer(args[0], images) if is_dynamic else layer(*args, **kwargs)
-
-    options = {"clone_function": clone, "call_function": call}
-    return keras.models.clone_model(model, input_tensors=images, **options)
 
 
 def _grid(model):

@@ -10,7 +10,7 @@ from keras import ops
 from vit_keras.layers import PrototypeHead
 from vit_keras.layers.base import SeededLayer
 from vit_keras.layers.positions import ADDED_LAYERS
-from vit_keras.models.resized import refuse_fixed_grids, with_dynamic_positions
+from vit_keras.models.surgery import refuse_fixed_grids, with_dynamic_positions
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import with_tuples
 

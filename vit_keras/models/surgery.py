@@ -1,5 +1,6 @@
 """Models made from a built model that share its weights: intermediates, attention."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import (
+    AddDynamicPositions,
     EncoderBlock,
     PatchEmbedding,
     ResNetStage,
@@ -220,6 +222,51 @@ def grid_of_layers(layers, name: str) -> tuple[int, int]:
 
 
 HEADS: dict[str, Callable] = {"mean": np.mean, "max": np.max}
+
+
+def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) -> None:
+    """Raises ValueError if a model has layers that are made for one grid of patches.
+
+    Args:
+        model: A functional model.
+        subject: What needs other grids, for the message.
+        but: The types of layers that may have a grid, since they add positions to the tokens.
+    """
+    fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in but]
+    if fixed:
+        raise ValueError(
+            f"{subject} need a model without layers for one grid of patches, such as windows or "
+            f"positions in the attention. Received: {model.name!r} with {', '.join(fixed)}"
+        )
+
+
+def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lambda layer: layer):
+    """Calls a model's layers on other images, to whose grid it interpolates positions.
+
+    Args:
+        model: A functional model.
+        images: The symbolic images.
+        interpolation: The rule for positions.
+        kinds: The types of layers that add positions to the tokens.
+        copy_of: Returns the layer to call in place of a layer of the model; by default that layer.
+    """
+    grid = patch_grid(model)
+    (patch_size,) = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
+
+    def clone(layer):
+        if type(layer) not in kinds:
+            return copy_of(layer)
+        options = {"name": layer.name, "dtype": layer.dtype_policy}
+        before = layer.get_build_config()["input_shape"][1] - math.prod(grid)
+        copy = copy_of(layer)
+        return AddDynamicPositions(copy, grid, patch_size, before, interpolation, **options)
+
+    def call(layer, *args, **kwargs):
+        is_dynamic = isinstance(layer, AddDynamicPositions)
+        return layer(args[0], images) if is_dynamic else layer(*args, **kwargs)
+
+    options = {"clone_function": clone, "call_function": call}
+    return keras.models.clone_model(model, input_tensors=images, **options)
 
 
 def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
