@@ -348,6 +348,38 @@ def _open_exported(path, image_size, features):
     with command_line.quiet():
         exported = runtimes.open(path)
     (folder, manifest), inside = _manifest_of(path), read_task(path)
+    preprocessing, dtype, shape = _images_of(path, exported, manifest, inside, image_size)
+    output, labels = (inside | manifest).get("output"), folder / "labels.txt"
+    if (output == "features") != features:
+        message = NEEDS_FEATURES if features else NEEDS_CLASSES
+        raise ValueError(message.format(os.fspath(path)))
+    names = None if features else inside.get("names")
+    if labels.is_file() and not features:
+        names = read_text(labels, REMEDY).splitlines()
+    run: Callable[[np.ndarray], np.ndarray] = exported
+    if dtype == "uint8":
+        run = lambda images: exported(to_levels(images, 255))
+    num_outputs = exported.num_outputs
+    if output == "mask" and names is not None:
+        num_outputs, run = len(names), _one_hot(run, len(names))
+    told = {} if features else with_tuples((inside | manifest).get("task", {}))
+    task = Task(**(told or ({"kind": "boxes"} if exported.gives_boxes else {})))
+    output = output or ("boxes" if exported.gives_boxes else None)
+    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported)
+    return Predictor(
+        run,
+        shape,
+        num_outputs,
+        preprocessing,
+        final or task.kind == "numbers",
+        names and tuple(names),
+        task=task,
+        gives_masks=output == "mask",
+    )
+
+
+def _images_of(path, exported, manifest, inside, image_size):
+    """Returns the preprocessing of an exported file's images, their type, and `(H, W, C)`."""
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)
     depth = {name: inside[name] for name in ("levels", "bands") if name in inside}
@@ -371,35 +403,9 @@ def _open_exported(path, image_size, features):
             f"`image_size` must be the exported file's. Received: image_size={image_size} for "
             f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
         )
-    output, labels = (inside | manifest).get("output"), folder / "labels.txt"
-    if (output == "features") != features:
-        message = NEEDS_FEATURES if features else NEEDS_CLASSES
-        raise ValueError(message.format(os.fspath(path)))
-    names = None if features else inside.get("names")
-    if labels.is_file() and not features:
-        names = read_text(labels, REMEDY).splitlines()
     if not prepared:  # the file scales pixels itself
         preprocessing = preprocessing.unscaled()
-    run: Callable[[np.ndarray], np.ndarray] = exported
-    if dtype == "uint8":
-        run = lambda images: exported(to_levels(images, 255))
-    num_outputs = exported.num_outputs
-    if output == "mask" and names is not None:
-        num_outputs, run = len(names), _one_hot(run, len(names))
-    told = {} if features else with_tuples((inside | manifest).get("task", {}))
-    task = Task(**(told or ({"kind": "boxes"} if exported.gives_boxes else {})))
-    output = output or ("boxes" if exported.gives_boxes else None)
-    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported)
-    return Predictor(
-        run,
-        shape,
-        num_outputs,
-        preprocessing,
-        final or task.kind == "numbers",
-        names and tuple(names),
-        task=task,
-        gives_masks=output == "mask",
-    )
+    return preprocessing, dtype, shape
 
 
 def _one_hot(run, count):
