@@ -190,12 +190,12 @@ PICTURE = ("a.png", png(1))
 HOSTILE = {  # members of a tar file after good ones
     "two members of the same kind": [PICTURE, PICTURE],
     "'a' has two members": [PICTURE, ("a.jpg", png(1))],
-    "all be names, .* and that of its record 3 is 'cat'": [PICTURE, ("a.cls", b"cat")],
+    "all be names, .* but the label of its record 3 is 'cat'": [PICTURE, ("a.cls", b"cat")],
     "'a.cls' must hold the number": [PICTURE, ("a.cls", b"cat\ndog")],
     "'a.cls' holds more than 256 bytes": [PICTURE, ("a.cls", b"1" * 1000)],
     "'a.json' is damaged": [PICTURE, ("a.json", b"{")],
-    "that of its record 3 is -1": [PICTURE, ("a.cls", b"-1")],
-    "that of its record 3 is 99999999": [PICTURE, ("a.cls", b"99999999")],
+    "label of its record 3 is -1": [PICTURE, ("a.cls", b"-1")],
+    "label of its record 3 is 99999999": [PICTURE, ("a.cls", b"99999999")],
 }
 
 

@@ -57,7 +57,7 @@ POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
         (NPZ, "entry twice", r"a\.npz' must hold each name once, .* Received: .* twice"),
         (PTH, "runs code", "holds Python objects.*, which loading would run"),
         (PTH, "strides of 0", r"claims shape \(1000000, 1000000\) but has 4 bytes"),
-        (PTH, "deflate", "must not be compressed"),
+        (PTH, "deflate", "must be neither compressed"),
         (PTH, "sparse", r"must be floating-point\. Received: .* Sparse layout"),
         (TENSORS, "offsets outside", "is not a safetensors file"),
         (TENSORS, "note of lists", "note in .* is damaged .its `architecture` must be an object"),

@@ -109,7 +109,7 @@ REFUSED = {
 }
 EVERYWHERE = [
     (TORCHRUN, "multi_worker", {"on_nan": "rollback"}, "`on_nan` must be stop with .*rollback"),
-    ({}, "multi_worker", {}, "never multi_worker for one process.*=multi_worker, 1 processes"),
+    ({}, "multi_worker", {}, "something else for one process.*=multi_worker, 1 processes"),
     (TORCHRUN, "multi_worker", {"watch_every": 2}, "`watch_every` must be 0.*watch_every=2"),
     (TORCHRUN, "none", {}, "must be multi_worker.*Received: distribution=none, 3 processes"),
 ]

@@ -127,7 +127,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     names = names or tuple(_listed([value], has_colors) for value in values)
     if not len({*values}) == len(values) == len(names) == len({*names}) <= VOID:
         raise ValueError(
-            f"Each class, of up to {VOID}, needs its own name, and its own level or color. "
+            f"Each class needs its own name, and its own level or color; {VOID} classes at most. "
             f"Received: {len(values)} of them, {_listed(values, has_colors)}, for {len(names)} "
             f"classes, such as {list(names)[:SHOWN]}"
         )

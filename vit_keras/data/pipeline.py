@@ -253,7 +253,7 @@ def _joined(examples, each, finish, masking):
 
 
 def _rows(batch, shard, multiple=1):
-    """Returns a process's first row in each batch, and its number of rows, a multiple of one."""
+    """Returns the first row of a process in each batch, and its number of rows."""
     rank, processes = shard
     if batch % (multiple * processes):
         raise ValueError(

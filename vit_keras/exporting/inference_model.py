@@ -113,7 +113,7 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     if token_merging and not (blocks and all(map(_attends_plainly, blocks))):
         raise ValueError(
             "Token merging needs a model with EncoderBlock layers whose attention uses neither "
-            f"positions nor windows. Received: model {model.name!r}. Export it without"
+            f"positions nor windows. Received: model {model.name!r}. Export it without merging"
         )
     counts = schedule(token_merging, len(blocks), merging_schedule)
     tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, count_prefix(model)

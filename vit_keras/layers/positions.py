@@ -38,7 +38,7 @@ def sincos_2d(rows: int, columns: int, hidden_size: int, prefix: int = 0) -> np.
     Args:
         rows: The rows of patches, which give y.
         columns: The columns of patches, which give x.
-        hidden_size: D, the width of a token. 4 must divide it.
+        hidden_size: D, the width of a token, a multiple of 4.
         prefix: T, the number of tokens before the patches. Their embeddings are 0.
 
     Returns:

@@ -137,7 +137,7 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
     Args:
         value: The value.
         kind: The type, such as `int`, `dict[str, float]`, `tuple[int, ...] | None`, or a dataclass.
-        simple: The rules and tests of the values of types; other types have none.
+        simple: For each type, the rule and the test of its values; other types have none.
         place: The place of the value in a whole, for the text.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

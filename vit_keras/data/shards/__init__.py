@@ -308,7 +308,7 @@ def _number(where, label, classes, kinds):
     if kinds not in ({int}, {str}) or not 0 <= number < MOST_CLASSES:
         raise ValueError(
             f"the labels must all be names, or all be numbers, of at most {MOST_CLASSES} classes, "
-            f"and that of its record {where} is {label!r:.60}"
+            f"but the label of its record {where} is {label!r:.60}"
         )
     return number
 

@@ -349,7 +349,7 @@ def _planned_model(config, num_classes):
 
 
 def _check(config, device, devices, utilization):
-    """Refuses runs that there are no rules for. A processor has one device, and a plain head."""
+    """Refuses runs that no rule covers. On a processor, a run has one device and a plain head."""
     on_processor = device.flops is None
     check_defaults(config, PLAIN, "a plan of a new model, all of whose weights learn labels")
     is_covered = lambda name: name != "model_parallel"

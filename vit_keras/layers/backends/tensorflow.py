@@ -69,7 +69,7 @@ def _moments(x, epsilon):
 
 
 def _in_one_pass(compute, slope):
-    """The function `compute`, which is compiled like its gradient, the function `slope`."""
+    """Compiles `compute`, a function of x, and its gradient, whose factor is `slope(x)`."""
     compute = compiled(compute)
     gradient = compiled(lambda x, upstream: upstream * slope(x))
     return tf.custom_gradient(lambda x: (compute(x), functools.partial(gradient, x)))

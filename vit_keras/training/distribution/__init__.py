@@ -85,7 +85,7 @@ def _mode(distribution, cluster):
         raise ValueError(
             "`distribution` must be multi_worker, or model_parallel on JAX, if a launcher names "
             "several processes (in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, like torchrun, "
-            "TF_CONFIG, or KERAS_DISTRIBUTION_*), and never multi_worker for one process. "
+            "TF_CONFIG, or KERAS_DISTRIBUTION_*), and something else for one process. "
             f"Received: distribution={distribution}, {cluster.count if cluster else 1} processes"
         )
     return distribution

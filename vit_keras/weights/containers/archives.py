@@ -66,7 +66,7 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
             is_once = counts[entry.filename.removesuffix(".npy")] == 1  # readers take either one
             if not is_once or entry.compress_type not in METHODS:
                 raise DamagedFile(
-                    f"{path!r} must hold each name once, stored or deflated. Received: "
+                    f"{path!r} must hold each name once, and store or deflate it. Received: "
                     f"{short(entry.filename)}{'' if is_once else ' twice'}; write it again"
                 )
         yield archive
@@ -167,7 +167,7 @@ class TorchTensors(Reader):
             with opened(self.path, "state dict of tensors") as archive:
                 if any(e.compress_type != zipfile.ZIP_STORED for e in archive.infolist()):
                     raise DamagedFile(
-                        f"{self.path!r} must not be compressed, since torch maps it, nor be a "
+                        f"{self.path!r} must be neither compressed, since torch maps it, nor a "
                         "TorchScript archive, such as OpenAI's, which runs code. If you trust it, "
                         "extract its tensors: torch.save(torch.jit.load(path, "
                         '"cpu").state_dict(), "weights.pt")'
