@@ -286,7 +286,7 @@ def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
     images = rng.integers(0, 256, (2, 224, 224, 3), dtype="uint8")
     expected, before = runtimes.open(small)(images), small.stat().st_size
     tflite_file.attach(small, "Ti/16", [f"class number {i}" for i in range(1000)], 3)
-    assert os.path.getsize(small) <= 6.1e6 < before
+    assert os.path.getsize(small) <= 6.15e6 < before  # 5.93 MB of them are numbers
     np.testing.assert_array_equal(runtimes.open(small)(images), expected)
     graph = tflite_file.read(small).subgraphs[0]
     zeros = [t.quantization.zeroPoint for t in graph.tensors if t.quantization is not None]
