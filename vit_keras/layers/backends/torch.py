@@ -2,9 +2,9 @@
 
 On CPUs, torch multiplies float32 with MKL, which on some processors reaches half the speed of
 oneDNN; torch includes both. `backends.use` chooses the library for a product and its gradients. On
-some processors torch's attention kernel multiplies bfloat16 at a fifth of the
-speed of dense products. Explicit products run on oneDNN. The gradient computes the weights again,
-so no more is kept than with torch's own kernel.
+some processors torch's attention kernel multiplies bfloat16 at a fifth of the speed of dense
+products. Explicit products run on oneDNN. The gradient computes the weights again, so no more is
+kept than with torch's own kernel.
 """
 
 import contextlib
