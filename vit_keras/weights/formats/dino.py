@@ -14,11 +14,11 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
-from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_links import Link, constant, tensor_links
+from vit_keras.weights.formats.base import Format, Link, constant
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
+    tensor_links,
     tensor_sizes,
 )
 

@@ -19,14 +19,14 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.base import Format
+from vit_keras.weights.formats.base import Format, Link, beside, same, zeros
 from vit_keras.weights.formats.dino import IMAGENET
-from vit_keras.weights.formats.tensor_links import Link, beside, same, tensor_links, zeros
 from vit_keras.weights.formats.tensor_names import (
     LAYER_SCALE,
     TensorNames,
     covered_positions,
     pairs,
+    tensor_links,
     tensor_sizes,
 )
 

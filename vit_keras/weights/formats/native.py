@@ -14,9 +14,8 @@ from vit_keras.layers import PatchEmbedding
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
-from vit_keras.weights.formats.base import Format
+from vit_keras.weights.formats.base import Format, Link, same
 from vit_keras.weights.formats.google import UNITS, sizes
-from vit_keras.weights.formats.tensor_links import Link, same
 from vit_keras.weights.formats.tensor_names import count_blocks, covered_positions, resnet_sizes
 
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default

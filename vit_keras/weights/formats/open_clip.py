@@ -18,11 +18,11 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.formats import timm
-from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_links import Link, tensor_links
+from vit_keras.weights.formats.base import Format, Link
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
+    tensor_links,
     tensor_sizes,
 )
 

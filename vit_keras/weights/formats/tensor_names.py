@@ -1,10 +1,13 @@
 """PyTorch projects' names for the tensors of a plain Vision Transformer.
 
 A `TensorNames` is one row of such a table. `tensor_links` turns a row into links, and
-`tensor_sizes` reads a model's sizes and options from the shapes in a file.
+`tensor_sizes` reads a model's sizes and options from the shapes in a file. PyTorch's layouts are
+`(out, in)` matrices, `(out, in, h, w)` convolutions and fused projections.
 """
 
 import collections
+import dataclasses
+import itertools
 import math
 import re
 import types
@@ -15,6 +18,7 @@ import numpy as np
 
 from vit_keras import variants
 from vit_keras.layers.common import Prefix, ViTOptions, pair
+from vit_keras.weights.formats.base import Link, arranged, same, stacked
 
 
 def halves(size: int) -> np.ndarray:
@@ -143,6 +147,155 @@ class TensorNames(types.SimpleNamespace):
     def of_block(self, number: int, name: str) -> str:
         """Returns the full name of a block's tensor or layer."""
         return f"{self.block.format(number + self.first)}{name}"
+
+
+# PyTorch's axes and ours, by the ends of paths; the first one counts. Other variables are the same.
+PATTERNS = {
+    r"(embedding|conv\w*)/kernel": "o i y x -> y x i o",
+    r"(query|key|value)/kernel": "(h d) w -> w h d",
+    r"(query|key|value)/bias": "(h d) -> h d",
+    r"out/kernel": "w (h d) -> h d w",
+    r"kernel": "o i -> i o",
+}
+
+
+def in_pytorch(theirs: str, ours: str, num_heads: int = 1) -> Link:
+    """Links one tensor in PyTorch's layout to a variable, of `num_heads` heads if it has heads."""
+    for end, pattern in PATTERNS.items():
+        if re.search(f"{end}$", ours):
+            return arranged(theirs, ours, pattern, h=num_heads)
+    return same(theirs, ours)
+
+
+# What PyTorch calls the variables of a layer.
+LEAVES = pairs("kernel=weight bias=bias gamma=weight beta=bias scale=weight token_embedding=weight")
+PROJECTIONS = ("query", "key", "value")
+
+
+def _names(arch, names: TensorNames) -> dict[str, str]:
+    """Returns the project's names for our variables and layers, as in `FIELDS`."""
+    held = {**names.boxes, **{ours: getattr(names, field) for ours, field in FIELDS.items()}}
+    for layer, fused in ((ATTENTION, names.qkv), (POOL, names.pool_qkv)):
+        for name, leaf in itertools.product(PROJECTIONS if fused else (), ("kernel", "bias")):
+            held[f"{layer}/{name}/{leaf}"] = f"{fused}{LEAVES[leaf]}"
+    if names.query_bias:
+        biases = (names.query_bias, "", names.value_bias)
+        held |= {f"{ATTENTION}/{name}/bias": bias for name, bias in zip(PROJECTIONS, biases)}
+    if arch.options.parallel and arch.options.qkv_bias == "none":
+        held["MlpBlock_3/Dense_0/bias"] = names.parallel_bias
+    if arch.classifier == "gap_norm" and names.pooled_norm:
+        held["encoder_norm"] = names.pooled_norm
+    for layer in ("head", "projection"):
+        if names.projection and f"{layer}/bias" not in arch.paths:
+            held[f"{layer}/kernel"] = names.projection
+    has_order = not names.registers_last or arch.options.position_cover == "all"
+    if not arch.position_embedding.startswith("learned") or not has_order:
+        return held
+    first, *later = [path for path in arch.paths if path.endswith("/pos_embedding")]
+    return {**held, first: names.positions, **dict.fromkeys(later, names.positions_of_blocks)}
+
+
+def tensor_links(arch: Any, names: TensorNames) -> list[Link]:
+    """Links the variables of an image or a text tower to the tensors that a project has for them.
+
+    Args:
+        arch: The architecture of the model.
+        names: The names of the project. Variables without a name get no link.
+    """
+    named, links = _names(arch, names), []
+    tensors: dict[str, list[str]] = {}
+    for path in arch.paths:
+        block = re.match(r"encoderblock_(\d+)/", path)
+        ours = path.removeprefix(block[0]) if block else path
+        prefix = names.of_block(int(block[1]), "") if block and ours != FREQUENCIES else ""
+        layer, _, leaf = ours.rpartition("/")
+        theirs = named.get(ours, "")
+        if ours not in named and named.get(layer) and leaf in LEAVES:
+            theirs = f"{named[layer]}.{LEAVES[leaf]}"
+        if ours == RELATIVE:  # in a table of the block, in one that all share, or in their sum
+            tables = (f"{prefix}{names.relative}" if names.relative else "", names.shared_relative)
+            links.append(_sum(tuple(filter(None, tables)), path))
+        elif theirs:
+            tensors.setdefault(f"{prefix}{theirs}", []).append(path)
+    return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
+
+
+def _sum(theirs, path):
+    """Links tensors to the variable that is their sum; all of them are written as it."""
+    return Link(theirs, (path,), lambda *x: (sum(x),), lambda x: (x,) * len(theirs))
+
+
+def _tensor_link(arch, names, theirs, paths):
+    """Links one tensor to a variable, or to several that it holds one after another."""
+    paths = sorted(paths, key=lambda path: "/MultiHead" in path)  # after a parallel block's MLP
+    links = [_link(arch, names, theirs, path) for path in paths]
+    if len(links) == 1:
+        return links[0]
+    if [path.split("/")[-2] for path in paths] == ["query", "value"]:  # the file has a 0 for keys
+        zero = np.zeros(arch.hidden_size, "float32")
+        links.insert(1, Link((), (), lambda x: (), lambda: (zero,)))
+        paths.insert(1, paths[0])
+    sizes = {"kernel": arch.hidden_size, "bias": arch.hidden_size}
+    lengths = [
+        arch.mlp_dim if "/MlpBlock" in path else sizes.get(path.split("/")[-1], 1) for path in paths
+    ]
+    return stacked(theirs, links, lengths, axis=1 if theirs == names.frequencies else 0)
+
+
+# Of query and key, and of their normalizations, the channels of a head have a special order.
+ROTATED = ("query", "key", "query_norm", "key_norm")
+
+
+def _link(arch, names, theirs, path):
+    """Links one variable to its part of a tensor."""
+    *_, layer, leaf = path.split("/")
+    if leaf == "frequencies":  # (2, L, H, d/2), columns first
+        return Link((theirs,), (path,), lambda f: (f[::-1, 0],), lambda f: (f[::-1, None],))
+    if leaf == "cls":
+        return _tokens(theirs, path, {1: (-1,), 3: (1, 1, -1)}[names.token_axes])
+    if layer.startswith("posembed_"):
+        width = arch.hidden_size
+        shapes = {2: (-1, width), 3: (1, -1, width), 4: (1, *arch.grid, width)}
+        is_first = theirs == names.positions
+        link = _tokens(theirs, path, shapes[names.position_axes] if is_first else (1, 1, -1, width))
+        return _reordered(arch, link) if names.registers_last else link
+    if path == "embedding/kernel" and names.linear_patches:
+        height, width = arch.patch_size
+        return arranged(theirs, path, "o (y x i) -> y x i o", y=height, x=width)
+    if theirs == names.projection and names.projection_is_ours:
+        return same(theirs, path)
+    heads = arch.options.map_heads if path.startswith(POOL) else None
+    link = in_pytorch(theirs, path, heads or arch.num_heads)
+    is_rotated = path.startswith("encoderblock_") and layer in ROTATED
+    if not is_rotated or arch.options.rope is None:
+        return link
+    order = LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
+    back = np.argsort(order)
+    return dataclasses.replace(
+        link,
+        read=lambda x: (link.read(x)[0][..., order],),
+        write=lambda x: link.write(x[..., back]),
+    )
+
+
+def _tokens(theirs, path, shape):
+    """Links tokens or positions `(1, N, D)`, which have fewer or more axes in some projects."""
+    read = lambda x: (x.reshape(1, -1, x.shape[-1]),)
+    return Link((theirs,), (path,), read, lambda x: (x.reshape(shape),))
+
+
+def _reordered(arch, link):
+    """Links positions of a file in which registers come after patches, not before them."""
+    start, count = len(arch.prefix.names), arch.prefix.num_registers
+    join = lambda x, *places: np.concatenate([x[:, place] for place in places], axis=1)
+    single, end = slice(start), start + count
+    ours = lambda x: join(x, single, slice(-count, None), slice(start, -count))
+    theirs = lambda x: join(x, single, slice(end, None), slice(start, end))
+    return dataclasses.replace(
+        link,
+        read=lambda x: (ours(*link.read(x)),),
+        write=lambda x: link.write(theirs(x)),
+    )
 
 
 Shapes = dict[str, tuple[int, ...]]

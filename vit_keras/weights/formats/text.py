@@ -15,8 +15,12 @@ from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import clip
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
-from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks, tensor_options
+from vit_keras.weights.formats.tensor_names import (
+    TensorNames,
+    count_blocks,
+    tensor_links,
+    tensor_options,
+)
 
 TRANSFORMERS = clip.CLIP.replaced(
     patches="embeddings.token_embedding",

@@ -5,8 +5,12 @@ from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants.sizes import IMAGENET
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import (
+    TensorNames,
+    covered_positions,
+    tensor_links,
+    tensor_sizes,
+)
 
 NAMES = TensorNames.of(
     "patches=conv_proj cls=class_token positions=encoder.pos_embedding "

@@ -15,7 +15,7 @@ from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choic
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resize_relative_table
-from vit_keras.weights.formats.base import Format
+from vit_keras.weights.formats.base import Format, Link, beside, constant, zeros
 from vit_keras.weights.formats.huggingface.config import (
     MODEL_TYPES,
     check_sizes,
@@ -34,8 +34,7 @@ from vit_keras.weights.formats.huggingface.config import (
     write_processor,
 )
 from vit_keras.weights.formats.huggingface.vit import ModelType
-from vit_keras.weights.formats.tensor_links import Link, beside, constant, tensor_links, zeros
-from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import covered_positions, tensor_links, tensor_sizes
 
 # The prefixes of backbones in classes with a head.
 PREFIX = re.compile(

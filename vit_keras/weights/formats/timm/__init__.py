@@ -20,9 +20,8 @@ from vit_keras.models.architectures import (
     Numerics,
     VisionTransformerArchitecture,
 )
-from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_links import Link, tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames, pairs
+from vit_keras.weights.formats.base import Format, Link
+from vit_keras.weights.formats.tensor_names import TensorNames, pairs, tensor_links
 from vit_keras.weights.formats.timm.names import (
     NAFLEX,
     is_eva,

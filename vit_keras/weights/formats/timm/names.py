@@ -6,8 +6,14 @@ from typing import Any
 
 from vit_keras.layers import Rope
 from vit_keras.models.architectures import HybridArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.formats.tensor_links import LEAVES, Link, in_pytorch
-from vit_keras.weights.formats.tensor_names import TensorNames, pairs, resnet_sizes
+from vit_keras.weights.formats.base import Link
+from vit_keras.weights.formats.tensor_names import (
+    LEAVES,
+    TensorNames,
+    in_pytorch,
+    pairs,
+    resnet_sizes,
+)
 
 # Class VisionTransformer.
 PLAIN = TensorNames.of(

@@ -12,11 +12,7 @@ from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, grid_of
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.formats.tensor_names import (
-    COVERS,
-    covered_positions,
-    tensor_sizes,
-)
+from vit_keras.weights.formats.tensor_names import COVERS, covered_positions, tensor_sizes
 from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
