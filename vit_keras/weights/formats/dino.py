@@ -18,6 +18,7 @@ from vit_keras.weights.formats.base import Format, Link, constant
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
+    pairs,
     tensor_links,
     tensor_sizes,
 )
@@ -25,9 +26,9 @@ from vit_keras.weights.formats.tensor_names import (
 DINO = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token registers=register_tokens positions=pos_embed "
     "block=blocks.{}. norm_0=norm1 qkv=attn.qkv. out=attn.proj scale_0=ls1.gamma norm_2=norm2 "
-    "dense_0=mlp.fc1 dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm head=head",
+    "gate=mlp.w12 dense_0=mlp.fc1 dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm head=head",
+    spellings=[pairs("dense_0=mlp.w12 dense_1=mlp.w3")],
 )
-GIANT = DINO.replaced("gate=mlp.w12 dense_0=mlp.w12 dense_1=mlp.w3")
 MASK_TOKEN = "mask_token"
 ONLY_HERE = (MASK_TOKEN, "register_tokens", "blocks.0.mlp.w12.weight")
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 24}
@@ -48,18 +49,17 @@ def detect(names: set[str]) -> bool:
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    result = tensor_links(arch, GIANT if arch.options.mlp == "swiglu" else DINO)
+    result = tensor_links(arch, DINO, names)
     if names is None and arch.options.layer_scale is not None:  # DINO has none
         result.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
     return result
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    row = GIANT if "blocks.0.mlp.w12.weight" in shapes else DINO
-    arguments = tensor_sizes(row, shapes, "token")
+    arguments = tensor_sizes(DINO, shapes, "token")
     if (width := arguments["hidden_size"]) in HEADS:
         arguments["num_heads"] = HEADS[width]
-    return arguments | covered_positions(arguments, shapes[row.positions][1])
+    return arguments | covered_positions(arguments, shapes[DINO.positions][1])
 
 
 def numerics(shapes: dict, config: dict) -> Numerics:
@@ -88,8 +88,10 @@ FORMAT = Format(
 )
 
 
-NAMES = DINO.replaced("registers=storage_tokens positions=")
-GATED = NAMES.replaced("gate=mlp.w1 dense_0=mlp.w2 dense_1=mlp.w3")
+NAMES = DINO.replaced(
+    "registers=storage_tokens positions= gate=mlp.w1",
+    spellings=[pairs("gate=mlp.w1 dense_0=mlp.w2 dense_1=mlp.w3")],
+)
 PERIODS, BIAS_MASK = "rope_embed.periods", "attn.qkv.bias_mask"
 LOCAL_NORM = "local_cls_norm."
 WIDTH_OF_7B = 4096
@@ -99,7 +101,7 @@ PRETRAINING_SIZE = 224
 
 def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     width, options = arch.hidden_size, arch.options
-    links = tensor_links(arch, GATED if options.mlp == "swiglu" else NAMES)
+    links = tensor_links(arch, NAMES, names)
     if names is not None:
         return [_masked(link, names) for link in links]
     rope = options.rope or Rope(centered=True)
@@ -136,9 +138,8 @@ def _mask(size):
 
 
 def infer_dinov3(shapes: dict, config: dict) -> dict:
-    row = GATED if "blocks.0.mlp.w1.weight" in shapes else NAMES
-    arguments = tensor_sizes(row, shapes, "token")
-    if row.of_block(0, BIAS_MASK) in shapes:
+    arguments = tensor_sizes(NAMES, shapes, "token")
+    if NAMES.of_block(0, BIAS_MASK) in shapes:
         arguments["qkv_bias"] = "qv"
     head_size, patch_size = 4 * shapes[PERIODS][0], arguments["patch_size"]
     arguments["num_heads"] = arguments["hidden_size"] // head_size

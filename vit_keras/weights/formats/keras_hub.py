@@ -99,6 +99,7 @@ DINOV2_NAMES = TensorNames.of(
     f"{_DINO} query=attention/attention/query key=attention/attention/key "
     "value=attention/attention/value out=attention/attention/attention_output dense_0=mlp/fc1 "
     "dense_1=mlp/fc2 gate=mlp/weights_in",
+    spellings=[pairs("dense_0=mlp/weights_in dense_1=mlp/weights_out")],
 )
 DINOV3_NAMES = TensorNames.of(
     f"{_DINO} query=attention/q_proj key=attention/k_proj value=attention/v_proj "
@@ -251,8 +252,8 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
             _check_reads("pooling", task["pooling"], token)
         _check_reads("classifier", arch.classifier, token)
     registers = fields.get("num_register_tokens", arch.options.num_registers)
-    spelled, others = _spelled(row, names, registers, arch.options.mlp == "swiglu")
-    result = [_in_keras(row, link) for link in tensor_links(arch, spelled) if link.theirs]
+    spelled, others = _spelled(row, names, registers)
+    result = [_in_keras(row, link) for link in tensor_links(arch, spelled, names) if link.theirs]
     result = [beside(link, *others.get(link.ours[0], ((), None))) for link in result]
     if names is None:
         return result
@@ -267,7 +268,7 @@ def _option(row, name):
     return option if option in row.biases else None
 
 
-def _spelled(row, names, registers, gated=False):
+def _spelled(row, names, registers):
     """The names of the tensors, and what DINO stores beside them, by the path of our variable.
 
     The numbers of the variables in DINO's embeddings depend on which ones exist. A mask token and
@@ -282,10 +283,6 @@ def _spelled(row, names, registers, gated=False):
     tokens = {0: [], 1: [one]}.get(extra, ["mask", "registers"])
     numbers = {name: f"embeddings/{i}" for i, name in enumerate(["cls", *tokens, *tables])}
     changes = {name: numbers.get(name, "") for name in ("positions", "registers")}
-    if names is not None:
-        gated = f"{row.names.of_block(0, row.names.gate)}/0" in names
-    if gated and row is DINOV2:
-        changes |= pairs("dense_0=mlp/weights_in dense_1=mlp/weights_out")
     others = {}
     if "mask" in numbers:
         blank = lambda cls: [np.zeros_like(cls[0] if tables else cls)]

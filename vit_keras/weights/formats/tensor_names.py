@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 import numpy as np
@@ -78,10 +78,14 @@ DEFAULTS: dict[str, Any] = {  # of all fields
     **pairs("shared_relative= positions_of_blocks= projection= rotary=halves"),
     **dict.fromkeys(("projection_is_ours", "registers_last", "linear_patches", "rms"), False),
     "boxes": {},
+    "spellings": (),
     "token_axes": 3,
     "position_axes": 3,
     "first": 0,
 }
+
+
+ENDS = ("", "weight", ".weight", "/0")  # of tensors' names behind those in a row
 
 
 class TensorNames(types.SimpleNamespace):
@@ -123,6 +127,7 @@ class TensorNames(types.SimpleNamespace):
         head: The classifier, and the distillation token's: `head_dist`.
         projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
         boxes: The layers of the heads of boxes, by our names.
+        spellings: Fields that replace these, each in files that have one of its names.
         pool_probe: The full name of the attention pool's probe. The other names of the pool are
             prefixes: `pool_query` and the fused `pool_kv`, or `pool_qkv` as in `qkv`; `pool_out`,
             `pool_norm`, and the layers of its MLP, `pool_dense_0` and `pool_dense_1`.
@@ -147,6 +152,16 @@ class TensorNames(types.SimpleNamespace):
     def of_block(self, number: int, name: str) -> str:
         """Returns the full name of a block's tensor or layer."""
         return f"{self.block.format(number + self.first)}{name}"
+
+    def among(self, held: Collection[str]) -> Self:
+        """Returns the row in the spelling of a file with these tensors."""
+        changes: dict[str, Any] = {}
+        for spelling in self.spellings:
+            layers = [name for name in spelling.values() if name and isinstance(name, str)]
+            starts = (f"{start}{name}" for name in layers for start in ("", self.of_block(0, "")))
+            if any(f"{start}{end}" in held for start in starts for end in ENDS):
+                changes |= spelling
+        return self.replaced(**changes)
 
 
 # PyTorch's axes and ours, by the ends of paths; the first one counts. Other variables are the same.
@@ -195,13 +210,19 @@ def _names(arch, names: TensorNames) -> dict[str, str]:
     return {**held, first: names.positions, **dict.fromkeys(later, names.positions_of_blocks)}
 
 
-def tensor_links(arch: Any, names: TensorNames) -> list[Link]:
+def tensor_links(arch: Any, names: TensorNames, held: Collection[str] | None = None) -> list[Link]:
     """Links the variables of an image or a text tower to the tensors that a project has for them.
 
     Args:
         arch: The architecture of the model.
         names: The names of the project. Variables without a name get no link.
+        held: The names of the tensors in a file to read; None to write.
     """
+    to_write = {
+        names.of_block(0, names.gate): arch.options.mlp == "swiglu",
+        names.head_dist: arch.classifier == "distilled",
+    }
+    names = names.among([k for k, v in to_write.items() if v] if held is None else held)
     named, links = _names(arch, names), []
     tensors: dict[str, list[str]] = {}
     for path in arch.paths:
@@ -212,9 +233,10 @@ def tensor_links(arch: Any, names: TensorNames) -> list[Link]:
         theirs = named.get(ours, "")
         if ours not in named and named.get(layer) and leaf in LEAVES:
             theirs = f"{named[layer]}.{LEAVES[leaf]}"
-        if ours == RELATIVE:  # in a table of the block, in one that all share, or in their sum
-            tables = (f"{prefix}{names.relative}" if names.relative else "", names.shared_relative)
-            links.append(_sum(tuple(filter(None, tables)), path))
+        if ours == RELATIVE and names.relative:  # in the block's table, a shared one, or their sum
+            tables = [f"{prefix}{names.relative}", *filter(None, [names.shared_relative])]
+            kept = tables[:1] if held is None else [name for name in tables if name in held]
+            links.append(_sum(tuple(kept or tables), path))
         elif theirs:
             tensors.setdefault(f"{prefix}{theirs}", []).append(path)
     return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
@@ -318,6 +340,7 @@ def tensor_sizes(
     Returns:
         Everything but the number of heads, the numerics, `rope` and `image_size`.
     """
+    names = names.among(shapes)
     kernel = shapes[f"{names.patches}.weight"]
     if len(kernel) == 4:
         _, channels, *patch_size = kernel

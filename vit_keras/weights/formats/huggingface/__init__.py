@@ -102,7 +102,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         for layer in layers
         if row.fields.get(field) and tower.get(field) is False
     )
-    result = tensor_links(arch, row.spelling(row.names, names))
+    result = tensor_links(arch, row.names, names)
     result = [zeros(*k.ours) if k.theirs[0].endswith(absent) else k for k in result]
     rows, columns = image_size_of(tower) or (1, 1)
     if rows != columns:
@@ -140,18 +140,12 @@ def _transposed_table(link, arch, size):
 
 def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[Link]:
     """Links all variables of a model, and the other tensors that its transformers class needs."""
-    names = row.names
-    marks = {names.of_block(0, names.relative)}  # which decide how the model is spelled
-    if arch.classifier == "distilled":
-        marks.add("cls_classifier.weight")
-    if arch.options.mlp == "swiglu":
-        marks.add(names.of_block(0, f"{names.gate}.weight"))
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = row.base if kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
-        for link in [*tensor_links(arch, row.spelling(names, marks)), *fillers]
+        for link in [*tensor_links(arch, row.names), *fillers]
     ]
 
 
@@ -163,12 +157,11 @@ PROCESSOR = "preprocessor_config.json"
 def infer(shapes: dict, config: dict) -> dict:
     names = set(shapes)
     row = model_type_of(config, names)
-    tensors = row.spelling(row.names, names)
-    design = row.design(names)
+    tensors, design = row.names, row.design(names)
     channels = tower_config(config).get("num_channels", 3)
     arguments = tensor_sizes(tensors, shapes, design["classifier"], channels=channels)
     arguments |= design
-    if tensors.positions and not row.names.relative:  # which only BEiT may lack
+    if tensors.positions and not tensors.relative:  # which only BEiT may lack
         arguments["position_embedding"] = "learned"
     if arguments.get("boxes") in WITH_NO_OBJECT:
         arguments["num_classes"] -= 1

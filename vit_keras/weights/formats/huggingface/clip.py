@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from vit_keras.weights.formats.huggingface.vit import COMMON, ModelType
-from vit_keras.weights.formats.tensor_names import TensorNames
+from vit_keras.weights.formats.tensor_names import TensorNames, pairs
 
 MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
 CLIP = TensorNames.of(
@@ -27,6 +27,8 @@ OWL = CLIP.replaced(
         **{f"head_{part}_mlp_{i}": f"{theirs}.dense{i}" for part, theirs in MLPS for i in range(2)},
         **{f"head_{part}": f"{theirs}.dense2" for part, theirs in MLPS},
     },
+    # The heads of boxes do not read the projection to embeddings of texts.
+    spellings=[pairs("head=class_head.dense0 projection=")],
 )
 SIGLIP = CLIP.replaced(
     "cls= pre_norm= projection= pool_probe=head.probe pool_qkv=head.attention.in_proj_ "
@@ -49,12 +51,6 @@ def _owl(names):
         return {"classifier": "token", "boxes": None}
     has_objects = f"{OWL.boxes['head_objectness']}.weight" in names
     return {"classifier": "token", "boxes": "texts_objectness" if has_objects else "texts"}
-
-
-def _owl_spelling(row, names):
-    """Leaves out the projection to embeddings of texts, which the heads of boxes do not read."""
-    detects = f"{OWL.boxes['head']}.weight" in names
-    return row.replaced(projection="", head=row.boxes["head"]) if detects else row
 
 
 def _siglip(names):
@@ -112,7 +108,6 @@ OWL_TYPE = dataclasses.replace(
     names=OWL,
     classes={},  # they need a text tower; a model without boxes is written as a CLIP
     design=_owl,
-    spelling=_owl_spelling,
     processor="OwlViTImageProcessor",
 )
 TYPES = (

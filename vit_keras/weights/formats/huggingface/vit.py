@@ -9,7 +9,7 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES, check_choice
 from vit_keras.models.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
+from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames, pairs
 
 # Defaults that most of the configuration classes share.
 COMMON = {"num_attention_heads": 12, "hidden_act": "gelu"}
@@ -44,7 +44,6 @@ class ModelType:
         processor: The name of its image processor.
         base: The prefix of tensors in classes with a head.
         square: Whether its configuration has one side for images and one for patches.
-        spelling: Takes `names` and the names in a file; returns the row for the file's spelling.
         write: Takes an architecture; returns the type's other fields of the configuration.
         fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
             although they have no effect.
@@ -63,7 +62,6 @@ class ModelType:
     rule: Callable[[dict], str] = lambda fields: "bicubic"
     base: str = ""
     square: bool = False
-    spelling: Callable[[TensorNames, set[str]], TensorNames] = lambda names, held: names
     write: Callable[[Any], dict] = lambda arch: {}
     fillers: Callable[[Any], dict] = lambda arch: {}
     as_read: Callable[[Any], dict] = lambda arch: {}
@@ -113,8 +111,10 @@ NAMES = TensorNames.of(
     "dense_0=intermediate.dense dense_1=output.dense norm=layernorm pre_logits=pooler.dense "
     "head=classifier",
 )
-DEIT = NAMES.replaced(dist="embeddings.distillation_token")
-TEACHER = {"head": "cls_classifier", "head_dist": "distillation_classifier"}
+DEIT = NAMES.replaced(
+    "dist=embeddings.distillation_token head_dist=distillation_classifier",
+    spellings=[pairs("head=cls_classifier head_dist=distillation_classifier")],
+)
 TABLE = "relative_position_bias.relative_position_bias_table"
 BEIT = NAMES.replaced(
     scale_0="lambda_1",
@@ -157,14 +157,9 @@ def _yolos_as_read(arch):
 
 
 def _deit(names):
-    if f"{TEACHER['head']}.weight" in names:
+    if f"{DEIT.head_dist}.weight" in names:
         return {"classifier": "distilled"}
     return {"classifier": "token", "distillation_token": True}
-
-
-def _deit_spelling(row, names):
-    teacher = f"{TEACHER['head']}.weight" in names
-    return row.replaced(**TEACHER) if teacher else row
 
 
 def _beit(names):
@@ -185,15 +180,6 @@ def _beit_says(fields):
         "position_embedding": "_".join(kinds) or "none",
         "layer_scale": LAYER_SCALE if fields["layer_scale_init_value"] > 0 else None,
     }
-
-
-def _beit_spelling(row, names):
-    """Keeps the names of the blocks' tables, the shared table, or both, which are then added."""
-    in_blocks = row.of_block(0, row.relative) in names
-    changes = {"relative": row.relative if in_blocks else ""}
-    if row.shared_relative not in names:
-        changes["shared_relative"] = ""
-    return row.replaced(**changes) if in_blocks or row.shared_relative in names else row
 
 
 def _write_beit(arch):
@@ -242,7 +228,6 @@ VIT_TYPES = (
         design=_deit,
         processor="DeiTImageProcessor",
         base="deit.",
-        spelling=_deit_spelling,
     ),
     dataclasses.replace(
         VIT,
@@ -266,7 +251,6 @@ VIT_TYPES = (
         processor="BeitImageProcessor",
         base="beit.",
         square=True,
-        spelling=_beit_spelling,
         write=_write_beit,
     ),
     VIT,
@@ -288,21 +272,14 @@ VIT_TYPES = (
 
 
 DINOV2 = NAMES.replaced(
-    "norm_0=norm1 scale_0=layer_scale1.lambda1 "
-    "norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 gate=mlp.weights_in "
-    "scale_1=layer_scale2.lambda1 pre_logits="
+    "norm_0=norm1 scale_0=layer_scale1.lambda1 norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 "
+    "gate=mlp.weights_in scale_1=layer_scale2.lambda1 pre_logits=",
+    spellings=[  # of SwiGLU, on disk and in memory
+        pairs("dense_0=mlp.weights_in dense_1=mlp.weights_out"),
+        pairs("gate=mlp.gate_proj dense_0=mlp.up_proj dense_1=mlp.down_proj"),
+    ],
 )
-# The names of SwiGLU's other layers, by the layer in a file that reveals its spelling.
-SWIGLU = {
-    "mlp.weights_in": "dense_0=mlp.weights_in dense_1=mlp.weights_out",
-    "mlp.gate_proj": "gate=mlp.gate_proj dense_0=mlp.up_proj dense_1=mlp.down_proj",
-}
 DINO_FIRST, REGISTER_TOKENS = ("encoder.layer.0.norm1.weight",), "embeddings.register_tokens"
-
-
-def _spelling(row, names):
-    held = (name for name in SWIGLU if row.of_block(0, f"{name}.weight") in names)
-    return row.replaced(SWIGLU.get(next(held, ""), ""))
 
 
 def _design(names):
@@ -337,7 +314,6 @@ WITHOUT = ModelType(
     processor="BitImageProcessor",
     base="dinov2.",
     square=True,
-    spelling=_spelling,
     write=lambda arch: {"mlp_ratio": _ratio(arch)},
     fillers=_fillers,
     as_read=lambda arch: {"mlp_dim": _units(arch, _ratio(arch))},

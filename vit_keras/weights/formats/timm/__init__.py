@@ -24,9 +24,9 @@ from vit_keras.weights.formats.base import Format, Link
 from vit_keras.weights.formats.tensor_names import TensorNames, pairs, tensor_links
 from vit_keras.weights.formats.timm.names import (
     NAFLEX,
+    PLAIN,
     is_eva,
     names_for,
-    names_in,
     rotary_layout,
     stem_links,
 )
@@ -60,7 +60,7 @@ def detect(names: set[str]) -> bool:
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     """Links a model to the tensors of a file, or to those to write."""
-    row = names_for(arch) if names is None else names_in(names)
+    row = names_for(arch) if names is None else PLAIN.among(names)
     if names is None and architecture_of(config or {}).startswith("naflexvit_"):
         row = row.replaced(**NAFLEX)
     if row.patches == NAFLEX["patches"]:
@@ -82,7 +82,8 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if isinstance(arch, HybridArchitecture):
         others += stem_links(arch)
     linked = {path for link in others for path in link.ours}
-    return others + [link for link in tensor_links(arch, row) if link.ours[0] not in linked]
+    result = tensor_links(arch, row, names)
+    return others + [link for link in result if link.ours[0] not in linked]
 
 
 def _folds(arch):

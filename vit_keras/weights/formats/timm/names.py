@@ -1,8 +1,6 @@
 """timm's names for its tensors: one row for each of its classes, and the choice between them."""
 
 import re
-from collections.abc import Container
-from typing import Any
 
 from vit_keras.layers import Rope
 from vit_keras.models.architectures import HybridArchitecture, VisionTransformerArchitecture
@@ -15,33 +13,17 @@ from vit_keras.weights.formats.tensor_names import (
     resnet_sizes,
 )
 
-# Class VisionTransformer.
-PLAIN = TensorNames.of(
-    "patches=patch_embed.proj cls=cls_token dist=dist_token registers=reg_token "
-    "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv. "
-    "query_norm=attn.q_norm key_norm=attn.k_norm attention_norm=attn.norm out=attn.proj "
-    "scale_0=ls1.gamma norm_2=norm2 gate=mlp.fc1 dense_0=mlp.fc1 mlp_norm=mlp.norm "
-    "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
-    "head_dist=head_dist head=head pool_probe=attn_pool.latent pool_query=attn_pool.q "
-    "pool_kv=attn_pool.kv pool_out=attn_pool.proj pool_norm=attn_pool.norm "
-    "pool_dense_0=attn_pool.mlp.fc1 pool_dense_1=attn_pool.mlp.fc2",
-    rms=True,
-)
-# DeiT's class with two tokens
-DISTILLED = PLAIN.replaced("registers= gate=")
+# What other classes and files call some tensors. DeiT's class has two tokens.
+DISTILLED = pairs("registers= gate=")
 # The block ParallelScalingBlock, of ViT-22B.
-PARALLEL = PLAIN.replaced(
+PARALLEL = pairs(
     "norm_0=in_norm qkv=in_proj. norm_2= parallel_bias=mlp_bias query_norm=q_norm key_norm=k_norm "
     "attention_norm= out=attn_out_proj gate= mlp_norm= dense_0=in_proj dense_1=mlp_out_proj "
     "scale_0=ls.gamma scale_1="
 )
 # Classes Eva and Beit: another LayerScale, and separate biases for queries and values.
-EVA = PLAIN.replaced(
-    "scale_0=gamma_1 scale_1=gamma_2 frequencies=rope.freqs "
-    "relative=attn.relative_position_bias_table dist=",
-    rms=False,
-)
-BEIT = EVA.replaced("registers= pre_norm= query_norm= key_norm= attention_norm= pool_probe=")
+EVA = {**pairs("scale_0=gamma_1 scale_1=gamma_2 dist="), "rms": False}
+BEIT = pairs("registers= pre_norm= query_norm= key_norm= attention_norm= pool_probe=")
 QV_BIAS = pairs("query_bias=attn.q_bias value_bias=attn.v_bias")
 SEPARATE = pairs("qkv= query=attn.q_proj key=attn.k_proj value=attn.v_proj")
 GATE = pairs("gate=mlp.fc1_g dense_0=mlp.fc1_x")
@@ -51,25 +33,20 @@ NAFLEX = {
     **pairs("positions=embeds.pos_embed"),
     "position_axes": 4,
 }
+PLAIN = TensorNames.of(
+    "patches=patch_embed.proj cls=cls_token dist=dist_token registers=reg_token "
+    "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv. "
+    "query_norm=attn.q_norm key_norm=attn.k_norm attention_norm=attn.norm out=attn.proj "
+    "scale_0=ls1.gamma norm_2=norm2 gate=mlp.fc1 dense_0=mlp.fc1 mlp_norm=mlp.norm "
+    "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
+    "head_dist=head_dist head=head pool_probe=attn_pool.latent pool_query=attn_pool.q "
+    "pool_kv=attn_pool.kv pool_out=attn_pool.proj pool_norm=attn_pool.norm "
+    "pool_dense_0=attn_pool.mlp.fc1 pool_dense_1=attn_pool.mlp.fc2 frequencies=rope.freqs "
+    "relative=attn.relative_position_bias_table",
+    rms=True,
+    spellings=[PARALLEL, EVA, QV_BIAS, SEPARATE, GATE, NAFLEX],
+)
 COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
-
-
-def names_in(tensors: Container[str]) -> TensorNames:
-    """Returns the row of the class that a file with these tensors belongs to."""
-    held = lambda name: f"blocks.0.{name}" in tensors
-    if held("in_proj.weight"):
-        return PARALLEL
-    is_eva = any(map(held, ("gamma_1", "attn.q_bias", "attn.q_proj.weight", "mlp.fc1_g.weight")))
-    row = EVA if is_eva or "rope.freqs" in tensors else PLAIN
-    if held("attn.relative_position_bias_table"):
-        row = BEIT
-    changes: dict[str, Any] = SEPARATE if held("attn.q_proj.weight") else {}
-    changes = changes | (GATE if held("mlp.fc1_g.weight") else {})
-    if row is not PLAIN and not changes.get("query") and not held("attn.qkv.bias"):
-        changes = changes | QV_BIAS
-    if "embeds.proj.weight" in tensors:
-        changes = changes | NAFLEX
-    return row.replaced(**changes)
 
 
 def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
@@ -80,18 +57,19 @@ def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
 
 def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
     """Returns the row of the class to write a model for."""
-    options = arch.options
+    options, is_beit = arch.options, arch.position_embedding == "relative_2d"
     if options.parallel or not is_eva(arch):
-        plain = DISTILLED if "dist" in arch.prefix.names else PLAIN
-        return (PARALLEL if options.parallel else plain).replaced("pre_logits=")
-    is_beit = arch.position_embedding == "relative_2d"
-    changes: dict[str, Any] = dict(QV_BIAS) if options.qkv_bias != "all" or is_beit else {}
-    is_dinov3 = options.rope is not None and options.rope.centered
-    if options.mlp == "swiglu" and (options.mlp_norm or is_dinov3 or is_beit):
-        changes = changes | GATE
-    if options.mlp == "swiglu" and options.mlp_norm and not is_beit:  # as in EVA-02
-        changes = {**GATE, **SEPARATE}
-    return (BEIT if is_beit else EVA).replaced(**changes, pre_logits="")
+        plain = DISTILLED if "dist" in arch.prefix.names else {}
+        return PLAIN.replaced("pre_logits=", **(PARALLEL if options.parallel else plain))
+    changes = {**EVA, **(BEIT if is_beit else {})}
+    gated, normed = options.mlp == "swiglu", options.mlp_norm
+    if gated and (normed or is_beit or (options.rope is not None and options.rope.centered)):
+        changes |= GATE
+    if gated and normed and not is_beit:  # as in EVA-02
+        changes |= SEPARATE
+    elif options.qkv_bias != "all" or is_beit:
+        changes |= QV_BIAS
+    return PLAIN.replaced("pre_logits=", **changes)
 
 
 def is_eva(arch: VisionTransformerArchitecture) -> bool:

@@ -13,7 +13,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, grid_of
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.formats.tensor_names import COVERS, covered_positions, tensor_sizes
-from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
+from vit_keras.weights.formats.timm.names import PLAIN, is_packed, stem_sizes
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
 # The tensors of a file determine most of a model. The rest are the values of an architecture's
@@ -237,7 +237,7 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
 
 def infer(shapes: dict, config: dict) -> dict:
     """Returns the arguments of the model from shapes and configuration."""
-    names, theirs = names_in(shapes), arguments_of(config, shapes)
+    names, theirs = PLAIN.among(shapes), arguments_of(config, shapes)
     kind, flat = classifier(shapes, theirs), (theirs.get("patch_size"), theirs.get("in_chans", 3))
     sizes = tensor_sizes(names, shapes, kind, *flat) | stem_sizes(shapes)
     has_cls = names.cls in shapes
