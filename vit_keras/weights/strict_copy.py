@@ -93,9 +93,9 @@ def _matched(model, variables, file, keep_head, resizing):
     row, shapes, resized = file.format, file.shapes, {}
     arch = row.architecture.from_model(model)
     links = row.links(arch, set(file.names), file.config)
-    links = [link for link in links if keep_head or not _is_head(link.ours[0])]
+    links = [link for link in links if keep_head or not _is_head(link.path)]
     # Without a tensor in the file, a link's values are made for the model's grid.
-    sized = {link.ours[0]: link for link in links if link.theirs and SIZED.fullmatch(link.ours[0])}
+    sized = {link.path: link for link in links if link.theirs and SIZED.fullmatch(link.path)}
     faults = misfits(links, shapes, variables, sized)
     grid = getattr(arch, "grid", None)  # a ResNet has none
     for path, link in sized.items():

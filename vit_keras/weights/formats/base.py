@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -32,6 +32,11 @@ class Link:
     write: Callable[..., tuple[np.ndarray, ...]]
     unpadded: bool = False
 
+    @property
+    def path(self) -> str:
+        """The path of the first variable, or "" for tensors that no variable holds."""
+        return self.ours[0] if self.ours else ""
+
     def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
         """Whether a tensor with `shape` can be read as one with the written shape `expected`."""
         start = lambda sizes: itertools.dropwhile(lambda size: self.unpadded and size == 1, sizes)
@@ -57,7 +62,7 @@ def misfits(
         ours = ", ".join(link.ours)
         absent = [name for name in link.theirs if name not in shapes]
         faults += [f"missing in the file: {name} -> {ours}" for name in absent]
-        if absent or link.ours[0] in sized:
+        if absent or link.path in sized:
             continue
         blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
         faults += [
@@ -84,10 +89,10 @@ def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingPr
     ends = zip(itertools.accumulate(counts), links)
     for _, batch in itertools.groupby(ends, lambda pair: pair[0] // BATCH_NUMBERS):
         few = [link for _, link in batch]
-        theirs = [name for link in few if link.ours[0] not in made for name in link.theirs]
+        theirs = [name for link in few if link.path not in made for name in link.theirs]
         arrays = file.tensors.read_all(dict.fromkeys(file.names[name] for name in theirs))
         for link in few:
-            values = made.get(link.ours[0])
+            values = made.get(link.path)
             if values is None:
                 values = link.read(*(arrays[file.names[name]] for name in link.theirs))
             yield from ((link, *value) for value in zip(link.ours, values))
@@ -116,13 +121,9 @@ def constant(name: str, value) -> Link:
     return Link((name,), (), lambda x: (), lambda: (np.asarray(value, "float32"),))
 
 
-def beside(link: Link, names: Sequence[str], write: Callable[..., Iterable]) -> Link:
-    """Adds tensors that reading ignores; `write` makes them from the link's first array."""
-    if not names:
-        return link
-    both = lambda *x: (*(theirs := link.write(*x)), *write(theirs[0]))
-    read = lambda *x: link.read(*x[: len(link.theirs)])
-    return Link((*link.theirs, *names), link.ours, read, both)
+def unread(names: Iterable[str]) -> Link:
+    """Accounts for tensors of a file that models do not have."""
+    return Link(tuple(names), (), lambda *x: (), lambda: ())
 
 
 def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:

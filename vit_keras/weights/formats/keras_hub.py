@@ -6,7 +6,7 @@ JSON files records neither what the classifier reads, nor its activation, nor th
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -19,7 +19,7 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.base import Format, Link, beside, same, zeros
+from vit_keras.weights.formats.base import Format, Link, constant, same, unread, zeros
 from vit_keras.weights.formats.dino import IMAGENET
 from vit_keras.weights.formats.tensor_names import (
     LAYER_SCALE,
@@ -45,14 +45,14 @@ class Family:
         name: How the names of its classes begin.
         groups: How Keras begins the names of its groups.
         names: The names of its layers, with ".weight" for "/0" and ".bias" for "/1".
-        biases: Its options that leave out biases.
+        biases: Its options that leave out biases, and patterns of these biases' paths.
         epsilon: The field with the epsilon, and its default.
     """
 
     name: str
     groups: str
     names: TensorNames
-    biases: tuple[str, ...] = ()
+    biases: Mapping[str, str]
     epsilon: tuple[str, float] = ("layer_norm_epsilon", 1e-6)
 
     def is_in(self, names: Collection[str]) -> bool:
@@ -106,10 +106,13 @@ DINOV3_NAMES = TensorNames.of(
     "out=attention/o_proj gate=mlp/gate_proj dense_0=mlp/up_proj dense_1=mlp/down_proj",
 )
 INPUTS = ("query", "key", "value")
-VIT = Family("ViT", "vi_t", VIT_NAMES, ("use_patch_bias", "use_mha_bias", "use_mlp_bias"))
-DEIT = Family("DeiT", "dei_t", DEIT_NAMES, ("use_mha_bias",))
-DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES)
-BIASES = tuple(f"use_{name}_bias" for name in (*INPUTS, "proj", "mlp"))
+MHA = {"use_mha_bias": "MultiHead.*/bias"}
+MLP = {"use_mlp_bias": "MlpBlock_3/.*/bias"}
+VIT = Family("ViT", "vi_t", VIT_NAMES, {"use_patch_bias": "embedding/bias", **MHA, **MLP})
+DEIT = Family("DeiT", "dei_t", DEIT_NAMES, MHA)
+DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES, {})
+BIASES = {f"use_{name}_bias": f"{name}/bias" for name in INPUTS}
+BIASES |= {"use_proj_bias": "out/bias", **MLP}
 DINOV3 = Family("DINOV3", "dinov3", DINOV3_NAMES, BIASES, ("layer_norm_eps", 1e-5))
 FAMILIES = (VIT, DEIT, DINOV2, DINOV3)
 # The classes that are read, by the JSON file of a preset that names them.
@@ -238,9 +241,7 @@ def _backbone(row, arch):
     return fields | {"rope_theta": options.rope.base}
 
 
-BIAS = re.compile(r"/(patch|mha|mlp|[qkvo](?=_proj))(?:_embedding|_proj)?/(?:.*/)?1$")
 POSITIONS = "posembed_input/pos_embedding"
-PROJECTIONS = {"q": "query", "k": "key", "v": "value", "o": "proj"}
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -252,30 +253,28 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
             _check_reads("pooling", task["pooling"], token)
         _check_reads("classifier", arch.classifier, token)
     registers = fields.get("num_register_tokens", arch.options.num_registers)
-    spelled, others = _spelled(row, names, registers)
-    result = [_in_keras(row, link) for link in tensor_links(arch, spelled, names) if link.theirs]
-    result = [beside(link, *others.get(link.ours[0], ((), None))) for link in result]
+    spelled, mask, table = _spelled(row, names, registers)
+    result = [_in_keras(row, link) for link in tensor_links(arch, spelled, names)]
     if names is None:
-        return result
-    biased = {_option(row, name) for name in names} | {o for o in fields if fields[o] is True}
-    return [k if _option(row, k.theirs[0]) in {None, *biased} else zeros(*k.ours) for k in result]
-
-
-def _option(row, name):
-    """The option of the backbone that leaves out the tensor; None for what is always there."""
-    match = BIAS.search(name)
-    option = match and f"use_{PROJECTIONS.get(match[1], match[1])}_bias"
-    return option if option in row.biases else None
+        twice = lambda k: Link((table, *k.theirs), k.ours, k.read, lambda x: 2 * k.write(x))
+        blank = np.zeros((1, arch.hidden_size) if table else (1, 1, arch.hidden_size))
+        result = [twice(k) if table and k.path == POSITIONS else k for k in result]
+        return result + ([constant(mask, blank)] if mask else [])
+    for option, pattern in row.biases.items():  # without it, all these biases are left out
+        biases = [link for link in result if re.search(pattern, link.path)]
+        if not fields.get(option) and names.isdisjoint(link.theirs[0] for link in biases):
+            result = [zeros(*link.ours) if link in biases else link for link in result]
+    return [*result, unread(filter(None, (mask, table)))]
 
 
 def _spelled(row, names, registers):
-    """The names of the tensors, and what DINO stores beside them, by the path of our variable.
+    """The names of the tensors, of the mask token and of the second table of positions.
 
     The numbers of the variables in DINO's embeddings depend on which ones exist. A mask token and
-    DINOv2's second table of positions have no place in a model.
+    DINOv2's second table have no place in a model; their names are "" in files without them.
     """
     if row.names.first:
-        return row.names, {}
+        return row.names, "", ""
     tables = ["resized", "positions"] if row is DINOV2 else []
     held = [name for name in names or () if re.fullmatch(r"embeddings/\d+", name)]
     extra = 1 + bool(registers) if names is None else len(held) - 1 - len(tables)
@@ -283,13 +282,7 @@ def _spelled(row, names, registers):
     tokens = {0: [], 1: [one]}.get(extra, ["mask", "registers"])
     numbers = {name: f"embeddings/{i}" for i, name in enumerate(["cls", *tokens, *tables])}
     changes = {name: numbers.get(name, "") for name in ("positions", "registers")}
-    others = {}
-    if "mask" in numbers:
-        blank = lambda cls: [np.zeros_like(cls[0] if tables else cls)]
-        others["cls/cls"] = [numbers["mask"]], blank
-    if tables:
-        others[POSITIONS] = [numbers["resized"]], lambda positions: [positions]
-    return row.names.replaced(**changes), others
+    return row.names.replaced(**changes), numbers.get("mask", ""), numbers.get("resized", "")
 
 
 def _in_keras(row, link):
@@ -311,7 +304,7 @@ def infer(shapes: dict, config: dict) -> dict:
     second = shapes.get("embeddings/1", ())  # registers, or a mask token of (1, D) or (1, 1, D)
     several = len(second) == 3 and (row is DINOV2 or second[1] > 1)
     registers = fields.get("num_register_tokens", several)
-    names, others = _spelled(row, shapes, registers)
+    names, _, resized = _spelled(row, shapes, registers)
     token = row is not VIT or names.cls in shapes
     arguments = tensor_sizes(names, _in_pytorch(shapes), "token" if token else "gap")
     if not row.names.first:
@@ -320,8 +313,7 @@ def infer(shapes: dict, config: dict) -> dict:
         activation = "silu" if arguments.get("mlp") == "swiglu" else "gelu"
         said = _name(fields.get("hidden_activation", activation))
         check_choice(said, (activation,), "hidden_activation")
-        rope = Rope(base=fields.get("rope_theta", 100.0), centered=True)
-        arguments["rope"] = dataclasses.asdict(rope)
+        arguments["rope"] = Rope(base=fields.get("rope_theta", 100.0), centered=True)
         arguments |= {"num_heads": fields["num_heads"]} if "num_heads" in fields else {}
         arguments |= {} if fields else {"layer_norm_epsilon": DINOV3.epsilon[1]}
     else:
@@ -330,8 +322,8 @@ def infer(shapes: dict, config: dict) -> dict:
         arguments["num_heads"] = shapes[f"{names.of_block(0, names.query)}/0"][1]
         arguments |= {"distillation_token": True} if row is DEIT else {}
         arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
-        (table,) = others.get(POSITIONS, ([names.positions],))[0]
-        arguments |= covered_positions(arguments, shapes[table][-2], None, ("class",))
+        positions = shapes[resized or names.positions][-2]
+        arguments |= covered_positions(arguments, positions, None, ("class",))
     if "predictions/0" in shapes:
         del arguments["classifier"]
         if task:

@@ -9,13 +9,11 @@ import contextlib
 import dataclasses
 import re
 
-import numpy as np
-
 from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choice
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resize_relative_table
-from vit_keras.weights.formats.base import Format, Link, beside, constant, zeros
+from vit_keras.weights.formats.base import Format, Link, constant, unread, zeros
 from vit_keras.weights.formats.huggingface.config import (
     MODEL_TYPES,
     check_sizes,
@@ -85,8 +83,8 @@ def canonical(name: str) -> str:
     return f"{INDEX}.{name}" if name.endswith(f".{INDEX}") else name
 
 
-# Fields of DINOv3's configuration, and the layers whose bias they switch on or off.
-BIASES = {"mlp_bias": ("up_proj", "gate_proj", "down_proj"), "proj_bias": ("o_proj",)}
+# Fields of DINOv3's configuration, and the paths of the biases that they switch on or off.
+BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -96,28 +94,21 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         name = tower.get("model_type")
         return links_to_write(arch, type_for(arch) if name is None else MODEL_TYPES[name])
     row = model_type_of(tower, names)
-    absent = tuple(
-        f".{layer}.bias"
-        for field, layers in BIASES.items()
-        for layer in layers
-        if row.fields.get(field) and tower.get(field) is False
-    )
     result = tensor_links(arch, row.names, names)
-    result = [zeros(*k.ours) if k.theirs[0].endswith(absent) else k for k in result]
+    for field in BIASES.keys() & row.fields:
+        if tower.get(field) is False:
+            result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
     rows, columns = image_size_of(tower) or (1, 1)
     if rows != columns:
         result = [_transposed_table(link, arch, (rows, columns)) for link in result]
-    unused, shapes = _unused(arch, row, names)
-    extra = [np.zeros(shape, "float32") for shape in shapes]
-    first = ("encoderblock_0/LayerNorm_0/gamma",)  # carries the unused tensors
-    return [beside(k, unused, lambda x: extra) if k.ours == first else k for k in result]
+    return [*result, unread(_unused(arch, row, names))]
 
 
 def _unused(arch, row, names):
-    """Returns the tensors that the class of a file holds but does not use, and known shapes."""
-    unused, shapes = [], []
-    if row.names.registers in names and not arch.options.num_registers:
-        unused, shapes = [row.names.registers], [(1, 0, arch.hidden_size)]
+    """Returns the tensors that the class of a file holds but does not use."""
+    unused = []
+    if row.names.registers in names and not arch.options.num_registers:  # (1, 0, D)
+        unused.append(row.names.registers)
     if str(arch.options.boxes).startswith("texts"):
         unused.append("visual_projection.weight")
     if "classifier.weight" in names:
@@ -125,7 +116,7 @@ def _unused(arch, row, names):
         prefixes += [] if arch.classifier == "map" else ["head."]
         prefixes += [] if arch.options.final_norm else ["post_layernorm."]
         unused += [name for name in names if name.startswith(tuple(prefixes))]
-    return unused, shapes
+    return unused
 
 
 def _transposed_table(link, arch, size):
