@@ -18,8 +18,7 @@ from tests.peers import peer
 from tests.weights.builds import arrays_of, assert_equal_weights, build, channels_first
 from vit_keras import weights
 from vit_keras.models import with_image_size
-from vit_keras.weights.formats.timm import license_of
-from vit_keras.weights.formats.timm.reading import architecture_arguments
+from vit_keras.weights.formats.timm.architectures import architecture_arguments, license_of
 
 pytestmark = pytest.mark.on("torch")
 SMALL: dict[str, Any] = {"embed_dim": 16, "num_heads": 2, "depth": 2, "num_classes": 3}

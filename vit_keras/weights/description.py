@@ -11,7 +11,7 @@ from vit_keras.support.files import sha256
 from vit_keras.variants import families
 from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.formats.registry import BESIDE, LEFT_OUT
-from vit_keras.weights.formats.timm.reading import license_of
+from vit_keras.weights.formats.timm.architectures import license_of
 from vit_keras.weights.published import identify
 from vit_keras.weights.recognition import family_name, variant_name
 from vit_keras.weights.strict_copy import license_note

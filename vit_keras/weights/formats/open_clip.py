@@ -17,7 +17,6 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
-from vit_keras.weights.formats import timm
 from vit_keras.weights.formats.base import Format, Link
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
@@ -25,6 +24,7 @@ from vit_keras.weights.formats.tensor_names import (
     tensor_links,
     tensor_sizes,
 )
+from vit_keras.weights.formats.timm import FORMAT as TIMM
 
 CLIP = TensorNames.of(
     "patches=conv1 cls=class_embedding positions=positional_embedding pre_norm=ln_pre "
@@ -195,7 +195,7 @@ BESIDE = "beside."  # the prefix of tensors of other towers
 
 def canonical_timm(name: str) -> str:
     if name.startswith(TRUNK):
-        return timm.canonical(name.removeprefix(TRUNK))
+        return TIMM.canonical(name.removeprefix(TRUNK))
     if name.startswith(PROJECTION):
         return name.replace(PROJECTION, "head.")
     return name if name.startswith("visual.") else f"{BESIDE}{name}"
@@ -212,7 +212,7 @@ def timm_config(config: dict) -> dict:
 
 
 def infer_timm(shapes: dict, config: dict) -> dict:
-    arguments = timm.infer(shapes, timm_config(config))
+    arguments = TIMM.infer(shapes, timm_config(config))
     if arguments["num_classes"] is not None and "head.bias" not in shapes:
         arguments["head_use_bias"] = False
     return arguments
@@ -220,20 +220,20 @@ def infer_timm(shapes: dict, config: dict) -> dict:
 
 def numerics_timm(shapes: dict, config: dict) -> Numerics:
     source = config.get(CONFIG, {}).get("preprocess_cfg", {})
-    theirs = timm.numerics(shapes, timm_config(config))
+    theirs = TIMM.numerics(shapes, timm_config(config))
     return dataclasses.replace(theirs, preprocessing=preprocessing_of(source))
 
 
 TIMM_FORMAT = Format(
     name="open_clip_timm",
     suffixes=(),
-    detect=timm.detect,
+    detect=TIMM.detect,
     infer=infer_timm,
-    links=lambda arch, names=None, config=None: timm.links(arch, names, timm_config(config or {})),
+    links=lambda arch, names=None, config=None: TIMM.links(arch, names, timm_config(config or {})),
     numerics=numerics_timm,
     canonical=canonical_timm,
     head=("head.",),
-    ignored=(*timm.FORMAT.ignored, BESIDE),
+    ignored=(*TIMM.ignored, BESIDE),
 )
 
 

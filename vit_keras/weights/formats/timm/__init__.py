@@ -10,6 +10,7 @@ head with a bias of zero. If positions cover the class token but not the registe
 the class token is added to the token itself, as in timm.
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,15 @@ from vit_keras.models.architectures import (
     VisionTransformerArchitecture,
 )
 from vit_keras.weights.formats.base import Format, Link
-from vit_keras.weights.formats.tensor_names import TensorNames, pairs, tensor_links
-from vit_keras.weights.formats.timm.names import (
-    NAFLEX,
-    PLAIN,
-    is_eva,
-    names_for,
-    rotary_layout,
-    stem_links,
+from vit_keras.weights.formats.tensor_names import (
+    LEAVES,
+    TensorNames,
+    in_pytorch,
+    pairs,
+    tensor_links,
 )
-from vit_keras.weights.formats.timm.reading import (
-    NAFLEX_SIGLIP,
-    architecture_of,
-    infer,
-    license_of,
-    numerics,
-    timm_arguments,
-)
-
-__all__ = ["FORMAT", "license_of"]
+from vit_keras.weights.formats.timm import architectures
+from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP, architecture_of
 
 CLASS_TOKEN, POSITIONS = "cls/cls", "posembed_input/pos_embedding"
 BUFFERS = "buffers."  # tensors computed from sizes
@@ -60,15 +51,15 @@ def detect(names: set[str]) -> bool:
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     """Links a model to the tensors of a file, or to those to write."""
-    row = names_for(arch) if names is None else PLAIN.among(names)
+    row = architectures.names_for(arch) if names is None else architectures.PLAIN.among(names)
     if names is None and architecture_of(config or {}).startswith("naflexvit_"):
         row = row.replaced(**NAFLEX)
     if row.patches == NAFLEX["patches"]:
-        projection = timm_arguments(config or {}).get("embed_proj_type", "linear")
+        projection = architectures.timm_arguments(config or {}).get("embed_proj_type", "linear")
         row = row.replaced(linear_patches=projection == "linear")
     if arch.options.rope is not None:
         reads = names is not None and config is not None and architecture_of(config)
-        theirs = timm_arguments(config) if reads else None
+        theirs = architectures.timm_arguments(config) if reads else None
         layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
         row = row.replaced(rotary=layout)
     others = []  # which come first, so that they fail before others are read
@@ -84,6 +75,49 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     linked = {path for link in others for path in link.ours}
     result = tensor_links(arch, row, names)
     return others + [link for link in result if link.ours[0] not in linked]
+
+
+COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
+
+
+def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
+    """Returns timm's layout of queries and keys in heads, a name in `tensor_names.LAYOUTS`.
+
+    Args:
+        rope: The rotary positions.
+        pre_norm: Whether the model normalizes before the blocks, as PE does.
+        arguments: The arguments of timm's model; by default, those that this package writes.
+    """
+    if rope.mixed:
+        return "interleaved"
+    if arguments is not None:
+        half, indexing = arguments["rope_rotate_half"], arguments["rope_grid_indexing"]
+    else:
+        half = rope.centered
+        indexing = "xy" if not half and (pre_norm or rope.reference is None) else "ij"
+    if half and indexing == "xy":
+        raise ValueError(
+            "Columns come first only in heads whose pairs are neighbors. Received: "
+            "rope_rotate_half=True, rope_grid_indexing='xy'"
+        )
+    return "halves" if half else COLUMNS_FIRST[indexing]
+
+
+def stem_links(arch: HybridArchitecture) -> list[Link]:
+    """Links the ResNet of a hybrid; a root without stages is one level higher."""
+    backbone = architectures.BACKBONE
+    root = f"{backbone}.stem" if arch.resnet_layers else backbone
+    layers, result = {"conv_root": f"{root}.conv", "gn_root": f"{root}.norm"}, []
+    for path in arch.paths:
+        layer, _, leaf = path.rpartition("/")
+        if match := re.fullmatch(r"block(\d+)/unit(\d+)/(conv|gn)(\d|_proj)", layer):
+            block, unit, kind, number = match.groups()
+            kind = {"conv": "conv", "gn": "norm"}[kind]
+            part = f"downsample.{kind}" if number == "_proj" else f"{kind}{number}"
+            layers[layer] = f"{backbone}.stages.{int(block) - 1}.blocks.{int(unit) - 1}.{part}"
+        if layer in layers:
+            result.append(in_pytorch(f"{layers[layer]}.{LEAVES[leaf]}", path))
+    return result
 
 
 def _folds(arch):
@@ -209,7 +243,7 @@ EVAS = {
 
 
 def _eva(arch):
-    options, rope, names = arch.options, arch.options.rope, names_for(arch)
+    options, rope, names = arch.options, arch.options.rope, architectures.names_for(arch)
     has_own_gate = names.gate != names.dense_0 and not options.mlp_norm
     arguments = _sizes(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME_OF_EVA.items()},
@@ -309,7 +343,7 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
         return "ParallelScalingBlock"
     if "dist" in arch.prefix.names:
         return "VisionTransformerDistilled"
-    return "Eva" if is_eva(arch) else "VisionTransformer"
+    return "Eva" if architectures.is_eva(arch) else "VisionTransformer"
 
 
 # The arguments that a class fixes.
@@ -332,9 +366,9 @@ FORMAT = Format(
     name="timm",
     suffixes=(".safetensors", ".pth"),
     detect=detect,
-    infer=infer,
+    infer=architectures.infer,
     links=links,
-    numerics=numerics,
+    numerics=architectures.numerics,
     canonical=canonical,
     head=("head.", "head_dist.", "pre_logits."),
     ignored=(BUFFERS,),

@@ -1,4 +1,7 @@
-"""The sizes, options and numerics of a timm file, from its shapes and timm's arguments."""
+"""timm's names for tensors and architectures, and what a file's shapes and arguments say.
+
+timm has one row of names, with the spellings of its classes.
+"""
 
 import contextlib
 import dataclasses
@@ -10,10 +13,85 @@ from typing import Any
 from vit_keras.layers import Rope
 from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
-from vit_keras.models.architectures import Numerics, grid_of
+from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture, grid_of
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.formats.tensor_names import COVERS, covered_positions, tensor_sizes
-from vit_keras.weights.formats.timm.names import PLAIN, is_packed, stem_sizes
+from vit_keras.weights.formats.tensor_names import (
+    COVERS,
+    TensorNames,
+    covered_positions,
+    pairs,
+    resnet_sizes,
+    tensor_sizes,
+)
+
+# What other classes and files call some tensors. DeiT's class has two tokens.
+DISTILLED = pairs("registers= gate=")
+# The block ParallelScalingBlock, of ViT-22B.
+PARALLEL = pairs(
+    "norm_0=in_norm qkv=in_proj. norm_2= parallel_bias=mlp_bias query_norm=q_norm key_norm=k_norm "
+    "attention_norm= out=attn_out_proj gate= mlp_norm= dense_0=in_proj dense_1=mlp_out_proj "
+    "scale_0=ls.gamma scale_1="
+)
+# Classes Eva and Beit: another LayerScale, and separate biases for queries and values.
+EVA = {**pairs("scale_0=gamma_1 scale_1=gamma_2 dist="), "rms": False}
+BEIT = pairs("registers= pre_norm= query_norm= key_norm= attention_norm= pool_probe=")
+QV_BIAS = pairs("query_bias=attn.q_bias value_bias=attn.v_bias")
+SEPARATE = pairs("qkv= query=attn.q_proj key=attn.k_proj value=attn.v_proj")
+GATE = pairs("gate=mlp.fc1_g dense_0=mlp.fc1_x")
+# Class NaFlexVit: these names replace those before the blocks.
+NAFLEX = {
+    **pairs("patches=embeds.proj cls=embeds.cls_token registers=embeds.reg_token"),
+    **pairs("positions=embeds.pos_embed"),
+    "position_axes": 4,
+}
+PLAIN = TensorNames.of(
+    "patches=patch_embed.proj cls=cls_token dist=dist_token registers=reg_token "
+    "positions=pos_embed pre_norm=norm_pre block=blocks.{}. norm_0=norm1 qkv=attn.qkv. "
+    "query_norm=attn.q_norm key_norm=attn.k_norm attention_norm=attn.norm out=attn.proj "
+    "scale_0=ls1.gamma norm_2=norm2 gate=mlp.fc1 dense_0=mlp.fc1 mlp_norm=mlp.norm "
+    "dense_1=mlp.fc2 scale_1=ls2.gamma norm=norm pooled_norm=fc_norm pre_logits=pre_logits "
+    "head_dist=head_dist head=head pool_probe=attn_pool.latent pool_query=attn_pool.q "
+    "pool_kv=attn_pool.kv pool_out=attn_pool.proj pool_norm=attn_pool.norm "
+    "pool_dense_0=attn_pool.mlp.fc1 pool_dense_1=attn_pool.mlp.fc2 frequencies=rope.freqs "
+    "relative=attn.relative_position_bias_table",
+    rms=True,
+    spellings=[PARALLEL, EVA, QV_BIAS, SEPARATE, GATE, NAFLEX],
+)
+
+
+def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Whether the first layer of the MLPs contains the gate and the values of SwiGLU."""
+    first, last = (shapes.get(f"blocks.0.mlp.{name}.weight") for name in ("fc1", "fc2"))
+    return first is not None and last is not None and first[0] == 2 * last[1]
+
+
+def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
+    """Returns the row of the class to write a model for."""
+    options, is_beit = arch.options, arch.position_embedding == "relative_2d"
+    if options.parallel or not is_eva(arch):
+        plain = DISTILLED if "dist" in arch.prefix.names else {}
+        return PLAIN.replaced("pre_logits=", **(PARALLEL if options.parallel else plain))
+    changes = {**EVA, **(BEIT if is_beit else {})}
+    gated, normed = options.mlp == "swiglu", options.mlp_norm
+    if gated and (normed or is_beit or (options.rope is not None and options.rope.centered)):
+        changes |= GATE
+    if gated and normed and not is_beit:  # as in EVA-02
+        changes |= SEPARATE
+    elif options.qkv_bias != "all" or is_beit:
+        changes |= QV_BIAS
+    return PLAIN.replaced("pre_logits=", **changes)
+
+
+def is_eva(arch: VisionTransformerArchitecture) -> bool:
+    """Whether a model belongs to timm's classes Eva or Beit."""
+    options = arch.options
+    gated_norm = options.mlp == "swiglu" and options.mlp_norm
+    other = options.qkv_bias == "qv" or options.rope is not None or gated_norm
+    if arch.classifier == "map":  # with a pool unlike that of class VisionTransformer
+        other = other or options.mlp == "swiglu" or options.map_heads is not None
+        other = other or options.map_mlp_dim is not None
+    return arch.position_embedding == "relative_2d" or other
+
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
 # The tensors of a file determine most of a model. The rest are the values of an architecture's
@@ -77,7 +155,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
 )
-EVA = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # its attention pool reads all tokens
+POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # its attention pool reads all tokens
 # The number of heads; the first matching pattern counts.
 HEADS: tuple[tuple[str, int], ...] = (
     (r"^test_vit[34]$", 3),
@@ -243,7 +321,7 @@ def infer(shapes: dict, config: dict) -> dict:
     has_cls = names.cls in shapes
     if has_cls and kind in ("gap", "gap_norm", "map"):
         sizes["class_token"] = True
-    pools_all = theirs["pool_include_prefix"] or EVA.search(theirs["architecture"])
+    pools_all = theirs["pool_include_prefix"] or POOLS_ALL.search(theirs["architecture"])
     if kind == "map" and pools_all and (has_cls or names.registers in shapes):
         sizes["pool_all_tokens"] = True
     heads = theirs.get("attn_pool_num_heads")
@@ -260,6 +338,17 @@ def infer(shapes: dict, config: dict) -> dict:
     if "rope" in sizes and theirs.get("ref_feat_shape", ()) is None and "image_size" in sizes:
         sizes["rope"] = dataclasses.replace(sizes["rope"], reference=grid_of(sizes))
     return sizes
+
+
+BACKBONE = "patch_embed.backbone"
+
+
+def stem_sizes(shapes: dict) -> dict:
+    """Returns the arguments of `HybridViT` from the shapes of a stem; empty without a stem."""
+    units = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."
+    roots = [f"{BACKBONE}.{name}.weight" for name in ("conv", "stem.conv")]
+    held = [root for root in roots if root in shapes]
+    return resnet_sizes(shapes, held[0], units, (1, 0)) if held else {}
 
 
 def classifier(shapes: dict, theirs: dict) -> str:
