@@ -112,13 +112,26 @@ def same(theirs: str, ours: str) -> Link:
 
 
 def zeros(ours: str) -> Link:
-    """Sets a variable that the file leaves out to zero."""
-    return Link((), (ours,), lambda: (np.zeros((), "float32"),), lambda x: ())
+    """Sets a variable that files leave out to zero, and refuses to write another value."""
+
+    def write(x):
+        if x.any():
+            raise ValueError(f"The project has no {ours!r}. Received: a model in which it is not 0")
+        return ()
+
+    return Link((), (ours,), lambda: (np.zeros((), "float32"),), write)
 
 
-def constant(name: str, value) -> Link:
-    """Writes a tensor that the project's code needs but models do not have."""
-    return Link((name,), (), lambda x: (), lambda: (np.asarray(value, "float32"),))
+def constant(name: str, value, rule: str = "") -> Link:
+    """Writes a tensor that models do not have; with a `rule`, reading refuses another value."""
+    value = np.asarray(value, "float32")
+
+    def read(held):
+        if rule and not np.array_equal(held, value):
+            raise ValueError(f"{rule}. Received: {held}")
+        return ()
+
+    return Link((name,), (), read, lambda: (value,))
 
 
 def unread(names: Iterable[str]) -> Link:

@@ -101,40 +101,20 @@ PRETRAINING_SIZE = 224
 
 def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     width, options = arch.hidden_size, arch.options
-    links = tensor_links(arch, NAMES, names)
+    mask, rule = np.repeat([1, 0, 1], width), "must be 1 for queries and values and 0 for keys"
+    masked = range(arch.num_layers if options.qkv_bias == "qv" else 0)
+    masks = (NAMES.of_block(i, BIAS_MASK) for i in masked)  # which are checked first
+    links = [constant(k, mask, f"{k!r} {rule}") for k in masks if names is None or k in names]
+    links += tensor_links(arch, NAMES, names)
     if names is not None:
-        return [_masked(link, names) for link in links]
+        return links
     rope = options.rope or Rope(centered=True)
     periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
     links += [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
-    if options.qkv_bias == "qv":
-        masks = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
-        links += [constant(mask, _mask(width)) for mask in masks]
     if options.qkv_bias == "none":  # the 7B, with a norm for local crops that only training uses
         links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
         links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
     return links
-
-
-def _masked(link, names):
-    """Leaves out the keys' bias, which Meta multiplies by a mask."""
-    mask = f"{link.theirs[0]}_mask"
-    if mask not in names:
-        return link
-
-    def read(bias, held):
-        if not np.array_equal(held, _mask(len(held) // 3)):
-            raise ValueError(
-                f"{mask!r} must be 1 for queries and values and 0 for keys. Received: {held}"
-            )
-        return link.read(bias)
-
-    write = lambda *biases: (*link.write(*biases), _mask(biases[0].size))
-    return Link((*link.theirs, mask), link.ours, read, write)
-
-
-def _mask(size):
-    return np.repeat(np.asarray([1, 0, 1], "float32"), size)
 
 
 def infer_dinov3(shapes: dict, config: dict) -> dict:
@@ -148,7 +128,7 @@ def infer_dinov3(shapes: dict, config: dict) -> dict:
     for rounded in (True, False):  # those of published files are rounded
         rope = Rope(centered=True, rounded=rounded)
         if periods is None or np.allclose(1 / rotary_frequencies(head_size, rope), periods, 1e-5):
-            return {**arguments, "rope": dataclasses.asdict(rope)}
+            return {**arguments, "rope": rope}
     raise ValueError(
         f"The periods of DINOv3's rotary positions, {PERIODS!r}, must be powers of 100. "
         f"Received: {periods}"

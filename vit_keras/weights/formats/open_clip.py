@@ -9,15 +9,13 @@ followed by a projection. Such models are written in the formats of timm or tran
 import dataclasses
 from collections.abc import Collection
 
-import numpy as np
-
 from vit_keras.layers import Rope
 from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
-from vit_keras.weights.formats.base import Format, Link
+from vit_keras.weights.formats.base import Format, Link, zeros
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
@@ -56,24 +54,11 @@ def detect(names: set[str]) -> bool:
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     linked = tensor_links(arch, CLIP)
     if not arch.options.pre_norm:
-        linked = [_no_bias(arch) if "embedding/bias" in link.ours else link for link in linked]
+        linked = [zeros(k.path) if k.path == "embedding/bias" else k for k in linked]
     if names is not None:
         return linked
     named = (tuple(TOWER + name for name in link.theirs) for link in linked)
     return [dataclasses.replace(link, theirs=theirs) for link, theirs in zip(linked, named)]
-
-
-def _no_bias(arch):
-    """Replaces the patches' bias, which OpenCLIP lacks, in models without `pre_norm`."""
-
-    def write(bias):
-        if bias.any():
-            raise ValueError(
-                "OpenCLIP's patches have no bias. Received: a model whose `embedding/bias` is not 0"
-            )
-        return ()
-
-    return Link((), ("embedding/bias",), lambda: (np.zeros(arch.hidden_size, "float32"),), write)
 
 
 def infer(shapes: dict, config: dict) -> dict:

@@ -21,10 +21,9 @@ from vit_keras.models.architectures import (
     Numerics,
     VisionTransformerArchitecture,
 )
-from vit_keras.weights.formats.base import Format, Link
+from vit_keras.weights.formats.base import Format, Link, constant
 from vit_keras.weights.formats.tensor_names import (
     LEAVES,
-    TensorNames,
     in_pytorch,
     pairs,
     tensor_links,
@@ -65,7 +64,10 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     others = []  # which come first, so that they fail before others are read
     has_bias = names is None or f"{row.head}.bias" in names
     if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
-        others.append(_head_without_bias(row, arch.num_classes))
+        name = f"{row.head}.bias"
+        rule = f"A head without bias can be read only from a file whose {name} is zero; build the "
+        rule += "model with head_use_bias=True"
+        others.append(constant(name, np.zeros(arch.num_classes), rule))
     if _folds(arch):  # the class token and its position into their sum
         read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
         write = lambda cls, table: (cls + table[:, :1], table[:, 1:])
@@ -74,7 +76,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         others += stem_links(arch)
     linked = {path for link in others for path in link.ours}
     result = tensor_links(arch, row, names)
-    return others + [link for link in result if link.ours[0] not in linked]
+    return others + [link for link in result if link.path not in linked]
 
 
 COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
@@ -122,25 +124,6 @@ def stem_links(arch: HybridArchitecture) -> list[Link]:
 
 def _folds(arch):
     return arch.options.position_cover == "class" and arch.options.num_registers
-
-
-def _head_without_bias(row: TensorNames, num_classes):
-    """Links a projection to a head with zero bias.
-
-    Raises:
-        ValueError: On reading a file whose bias is not zero.
-    """
-
-    def read(kernel, offset):
-        if offset.any():
-            raise ValueError(
-                f"A head without bias can be read only from a file whose {row.head}.bias is zero. "
-                "Received: another bias; build the model with head_use_bias=True"
-            )
-        return (kernel.T,)
-
-    write = lambda kernel: (kernel.T, np.zeros(num_classes, kernel.dtype))
-    return Link((f"{row.head}.weight", f"{row.head}.bias"), ("head/kernel",), read, write)
 
 
 POOLS = {"token": "token", "distilled": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
