@@ -14,23 +14,7 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resize_relative_table
 from vit_keras.weights.formats.base import Format, Link, constant, unread, zeros
-from vit_keras.weights.formats.huggingface.config import (
-    MODEL_TYPES,
-    check_sizes,
-    class_names_of,
-    fields_of,
-    gelu_of,
-    image_size_of,
-    is_known,
-    kind_of_head,
-    model_type_of,
-    read_processor,
-    task_of,
-    tower_config,
-    type_for,
-    write_config,
-    write_processor,
-)
+from vit_keras.weights.formats.huggingface import config as configs
 from vit_keras.weights.formats.huggingface.vit import ModelType
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_links, tensor_sizes
 
@@ -89,16 +73,17 @@ BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     """Links all variables of a model to the tensors of a file, or of a transformers class."""
-    tower = tower_config(config or {})
+    tower = configs.tower_config(config or {})
     if names is None:
-        name = tower.get("model_type")
-        return links_to_write(arch, type_for(arch) if name is None else MODEL_TYPES[name])
-    row = model_type_of(tower, names)
+        kind = tower.get("model_type")
+        row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
+        return links_to_write(arch, row)
+    row = configs.model_type_of(tower, names)
     result = tensor_links(arch, row.names, names)
     for field in BIASES.keys() & row.fields:
         if tower.get(field) is False:
             result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
-    rows, columns = image_size_of(tower) or (1, 1)
+    rows, columns = configs.image_size_of(tower) or (1, 1)
     if rows != columns:
         result = [_transposed_table(link, arch, (rows, columns)) for link in result]
     return [*result, unread(_unused(arch, row, names))]
@@ -132,7 +117,7 @@ def _transposed_table(link, arch, size):
 def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[Link]:
     """Links all variables of a model, and the other tensors that its transformers class needs."""
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
-    base = row.base if kind_of_head(arch) else ""
+    base = row.base if configs.kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
@@ -147,9 +132,9 @@ PROCESSOR = "preprocessor_config.json"
 
 def infer(shapes: dict, config: dict) -> dict:
     names = set(shapes)
-    row = model_type_of(config, names)
+    row = configs.model_type_of(config, names)
     tensors, design = row.names, row.design(names)
-    channels = tower_config(config).get("num_channels", 3)
+    channels = configs.tower_config(config).get("num_channels", 3)
     arguments = tensor_sizes(tensors, shapes, design["classifier"], channels=channels)
     arguments |= design
     if tensors.positions and not tensors.relative:  # which only BEiT may lack
@@ -158,9 +143,9 @@ def infer(shapes: dict, config: dict) -> dict:
         arguments["num_classes"] -= 1
     if arguments["num_classes"] is not None:
         arguments["representation_size"] = None  # a pooler beside a classifier has no effect
-    if "model_type" in tower_config(config):
-        check_sizes(config, arguments)
-        fields = fields_of(row, config)
+    if "model_type" in configs.tower_config(config):
+        configs.check_sizes(config, arguments)
+        fields = configs.fields_of(row, config)
         if arguments["representation_size"] is not None:  # `pre_logits` has tanh
             check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
         arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
@@ -175,8 +160,8 @@ def infer(shapes: dict, config: dict) -> dict:
 def _image_size(arguments, tensors, shapes, config, covers):
     """Returns the size of images and the tokens that positions cover."""
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
-    size = image_size_of(config)
-    if size is None and not tensors.linear_patches and "model_type" in tower_config(config):
+    size = configs.image_size_of(config)
+    if size is None and not tensors.linear_patches and "model_type" in configs.tower_config(config):
         with contextlib.suppress(ValueError):
             return covered_positions(arguments, count, LAST_RESORT, covers)
     return covered_positions(arguments, count, size, covers) if count or size else {}
@@ -184,43 +169,43 @@ def _image_size(arguments, tensors, shapes, config, covers):
 
 def numerics(shapes: dict, config: dict) -> Numerics:
     """Takes the model type from the tensors' names if there is no configuration."""
-    named = "model_type" in tower_config(config)
+    named = "model_type" in configs.tower_config(config)
     names = set() if named else set(shapes)
-    row = model_type_of(config, names) if named or names else MODEL_TYPES["vit"]
-    fields = fields_of(row, config)
+    row = configs.model_type_of(config, names) if named or names else configs.MODEL_TYPES["vit"]
+    fields = configs.fields_of(row, config)
     rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
     patches = half_pixel if rule == NAFLEX else "bicubic"
     biases = half_pixel if row.name == "beit" and rule == "bicubic" else None
     return Numerics(
-        gelu=gelu_of(fields),
+        gelu=configs.gelu_of(fields),
         layer_norm_epsilon=fields["layer_norm_eps"],
-        preprocessing=read_processor(config.get(PROCESSOR) or {}, row.processor),
+        preprocessing=configs.read_processor(config.get(PROCESSOR) or {}, row.processor),
         resizing=Resizing(rule, patches, biases=biases, crops=True),
-        class_names=class_names_of(config),
-        task=task_of(config),
+        class_names=configs.class_names_of(config),
+        task=configs.task_of(config),
     )
 
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    row = type_for(arch, numerics.resizing.positions == NAFLEX)
+    row = configs.type_for(arch, numerics.resizing.positions == NAFLEX)
     sizes, pixels = (arch.image_size, arch.channels), numerics.preprocessing
-    processor = write_processor(*sizes, pixels, row.processor)
+    processor = configs.write_processor(*sizes, pixels, row.processor)
     if row.processor == "Siglip2ImageProcessor":
         processor |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
-    return {"config.json": write_config(arch, row, numerics), PROCESSOR: processor}
+    return {"config.json": configs.write_config(arch, row, numerics), PROCESSOR: processor}
 
 
 FORMAT = Format(
     name="huggingface",
     suffixes=(".safetensors", ".bin"),
-    detect=is_known,
+    detect=configs.is_known,
     infer=infer,
     links=links,
     numerics=numerics,
     canonical=canonical,
     head=HEADS,
     ignored=IGNORED,
-    as_read=lambda arch: type_for(arch).as_read(arch),
+    as_read=lambda arch: configs.type_for(arch).as_read(arch),
     wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,
     config_files=config_files,
 )
