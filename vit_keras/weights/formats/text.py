@@ -13,7 +13,7 @@ from vit_keras.layers.common import check_choice
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.huggingface import clip
+from vit_keras.weights.formats.huggingface import vit
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
 from vit_keras.weights.formats.tensor_names import (
     TensorNames,
@@ -22,7 +22,7 @@ from vit_keras.weights.formats.tensor_names import (
     tensor_options,
 )
 
-TRANSFORMERS = clip.CLIP.replaced(
+TRANSFORMERS = vit.CLIP.replaced(
     patches="embeddings.token_embedding",
     norm="final_layer_norm",
     head="head",

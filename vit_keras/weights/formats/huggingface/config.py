@@ -9,13 +9,10 @@ from vit_keras.models.architectures import Numerics
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.sizes import CLIP, HALF, IMAGENET
 from vit_keras.weights.containers.checks import UnreadModel
-from vit_keras.weights.formats.huggingface import clip, vit
-from vit_keras.weights.formats.huggingface.vit import ModelType
+from vit_keras.weights.formats.huggingface.vit import TYPES, ModelType
 
 # Types with more marks come first, so the first type whose marks a file has is the right one.
-MODEL_TYPES: dict[str, ModelType] = {
-    row.name: row for module in (vit, clip) for row in module.TYPES
-}
+MODEL_TYPES: dict[str, ModelType] = {row.name: row for row in TYPES}
 # Configurations with the image tower's as `vision_config`, and other names of the same types.
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},

@@ -1,4 +1,4 @@
-"""One row for each of transformers' model types: ViT, DeiT, BEiT, YOLOS, I-JEPA, DINO and so on."""
+"""One row for each of transformers' model types: ViT, DeiT, BEiT, DINO, CLIP, SigLIP and so on."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -31,22 +31,18 @@ class ModelType:
         name: The value of `model_type` in `config.json`.
         marks: Canonical names that identify its files without a configuration.
         names: The names of its tensors.
-        classes: Maps the classifier's input and kind ("", "classifier" or "projection") to the name
-            of the class for such a model.
-        fields: The defaults of the fields in its configuration; `SWITCHES` and `COUNTS` translate
-            some of them.
+        classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
+        fields: The defaults of its configuration; `SWITCHES` and `COUNTS` translate some of them.
         design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
             that the type or the presence of tensors decides.
-        says: Takes the fields of the configuration; returns the arguments that the other
-            fields determine.
-        covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
-        rule: Takes the fields of the configuration; returns the rule for resizing positions.
         processor: The name of its image processor.
+        says: Takes the fields of a configuration; returns the arguments that other fields say.
+        covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
+        rule: Takes the fields of a configuration; returns the rule for resizing positions.
         base: The prefix of tensors in classes with a head.
         square: Whether its configuration has one side for images and one for patches.
         write: Takes an architecture; returns the type's other fields of the configuration.
-        fillers: Takes an architecture; returns `{name: array}`, tensors that transformers requires
-            although they have no effect.
+        fillers: Takes an architecture; returns `{name: array}`, tensors without an effect.
         as_read: As in `Format`.
     """
 
@@ -116,6 +112,7 @@ DEIT = NAMES.replaced(
     spellings=[pairs("head=cls_classifier head_dist=distillation_classifier")],
 )
 TABLE = "relative_position_bias.relative_position_bias_table"
+ABSOLUTE = "use_absolute_position_embeddings"  # a field of BEiT's configuration
 BEIT = NAMES.replaced(
     scale_0="lambda_1",
     scale_1="lambda_2",
@@ -173,7 +170,7 @@ def _beit(names):
 
 def _beit_says(fields):
     relative = fields["use_relative_position_bias"] or fields["use_shared_relative_position_bias"]
-    kinds = ["learned"] if fields["use_absolute_position_embeddings"] else []
+    kinds = ["learned"] if fields[ABSOLUTE] else []
     kinds += ["relative_2d"] if relative else []
     return {
         "qkv_bias": "qv",
@@ -185,7 +182,7 @@ def _beit_says(fields):
 def _write_beit(arch):
     return {
         "use_relative_position_bias": arch.position_embedding.endswith("relative_2d"),
-        "use_absolute_position_embeddings": arch.position_embedding.startswith("learned"),
+        ABSOLUTE: arch.position_embedding.startswith("learned"),
         "use_mean_pooling": arch.classifier == "gap_norm",
         "layer_scale_init_value": arch.options.layer_scale or 0.0,
         "drop_path_rate": 0.0,
@@ -240,14 +237,12 @@ VIT_TYPES = (
             "layer_norm_eps": 1e-12,
             "use_relative_position_bias": False,
             "use_shared_relative_position_bias": False,
-            "use_absolute_position_embeddings": False,
+            ABSOLUTE: False,
             "layer_scale_init_value": 0.1,
         },
         design=_beit,
         says=_beit_says,
-        rule=lambda f: (
-            "bicubic" if f["use_absolute_position_embeddings"] else "bilinear_half_pixel"
-        ),
+        rule=lambda fields: "bicubic" if fields[ABSOLUTE] else "bilinear_half_pixel",
         processor="BeitImageProcessor",
         base="beit.",
         square=True,
@@ -263,13 +258,9 @@ VIT_TYPES = (
     ),
     dataclasses.replace(VIT, name="vit_mae", classes={}),
     dataclasses.replace(
-        VIT,
-        name="vit_msn",
-        fields={**FIELDS, "layer_norm_eps": 1e-6},
-        classes=_classes("ViTMSN"),
+        VIT, name="vit_msn", fields={**FIELDS, "layer_norm_eps": 1e-6}, classes=_classes("ViTMSN")
     ),
 )
-
 
 DINOV2 = NAMES.replaced(
     "norm_0=norm1 scale_0=layer_scale1.lambda1 norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 "
@@ -300,10 +291,6 @@ def _ratio(arch):
     )
 
 
-def _fillers(arch):
-    return {"embeddings.mask_token": np.zeros((1, arch.hidden_size))}
-
-
 WITHOUT = ModelType(
     name="dinov2",
     marks=DINO_FIRST,
@@ -315,7 +302,7 @@ WITHOUT = ModelType(
     base="dinov2.",
     square=True,
     write=lambda arch: {"mlp_ratio": _ratio(arch)},
-    fillers=_fillers,
+    fillers=lambda arch: {"embeddings.mask_token": np.zeros((1, arch.hidden_size))},
     as_read=lambda arch: {"mlp_dim": _units(arch, _ratio(arch))},
 )
 REGISTERS = dataclasses.replace(
@@ -329,7 +316,6 @@ REGISTERS = dataclasses.replace(
     rule=lambda fields: "bicubic_antialias",
     base="dinov2_with_registers.",
 )
-
 
 PLAIN = TensorNames.of(
     "patches=embeddings.patch_embeddings cls=embeddings.cls_token "
@@ -391,4 +377,124 @@ DINOV3 = ModelType(
     write=_write_dinov3,
     fillers=_fillers_dinov3,
 )
-TYPES = (*VIT_TYPES, REGISTERS, WITHOUT, DINOV3)
+
+
+MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
+CLIP = TensorNames.of(
+    "patches=embeddings.patch_embedding cls=embeddings.class_embedding "
+    "positions=embeddings.position_embedding.weight pre_norm=pre_layrnorm "
+    "block=encoder.layers.{}. norm_0=layer_norm1 query=self_attn.q_proj key=self_attn.k_proj "
+    "value=self_attn.v_proj out=self_attn.out_proj norm_2=layer_norm2 dense_0=mlp.fc1 "
+    "dense_1=mlp.fc2 norm=post_layernorm head=classifier projection=visual_projection.weight",
+    token_axes=1,
+    position_axes=2,
+)
+OWL = CLIP.replaced(
+    pre_norm="pre_layernorm",
+    boxes={
+        "head_norm": "layer_norm",
+        "head": "class_head.dense0",
+        "head_shift": "class_head.logit_shift",
+        "head_scale": "class_head.logit_scale",
+        **{f"head_{part}_mlp_{i}": f"{theirs}.dense{i}" for part, theirs in MLPS for i in range(2)},
+        **{f"head_{part}": f"{theirs}.dense2" for part, theirs in MLPS},
+    },
+    # The heads of boxes do not read the projection to embeddings of texts.
+    spellings=[pairs("head=class_head.dense0 projection=")],
+)
+SIGLIP = CLIP.replaced(
+    "cls= pre_norm= projection= pool_probe=head.probe pool_qkv=head.attention.in_proj_ "
+    "pool_out=head.attention.out_proj pool_norm=head.layernorm pool_dense_0=head.mlp.fc1 "
+    "pool_dense_1=head.mlp.fc2"
+)
+NAFLEX = SIGLIP.replaced(linear_patches=True)
+CLIP_FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.weight")
+
+
+def _clip(names):
+    """Returns a classifier on the mean of the patches, not normalized, or on the class token."""
+    if f"{CLIP.head}.weight" in names:
+        return {"classifier": "gap", "class_token": True, "final_norm": False}
+    return {"classifier": "token"}
+
+
+def _owl(names):
+    if f"{OWL.boxes['head']}.weight" not in names:
+        return {"classifier": "token", "boxes": None}
+    has_objects = f"{OWL.boxes['head_objectness']}.weight" in names
+    return {"classifier": "token", "boxes": "texts_objectness" if has_objects else "texts"}
+
+
+def _siglip(names):
+    """Returns a classifier on the pool or, with a head, on the mean of the normalized patches."""
+    pools = SIGLIP.pool_probe in names and f"{SIGLIP.head}.weight" not in names
+    return {"classifier": "map" if pools else "gap"}
+
+
+def _clip_fillers(arch):
+    if arch.options.final_norm:
+        return {}
+    width = arch.hidden_size
+    return {f"{CLIP.norm}.weight": np.ones(width), f"{CLIP.norm}.bias": np.zeros(width)}
+
+
+def _write_clip(arch):
+    projects = arch.num_classes is not None and not arch.options.head_use_bias
+    return {"projection_dim": arch.num_classes} if projects else {}
+
+
+SIGLIP_TYPE = ModelType(
+    name="siglip_vision_model",
+    marks=CLIP_FIRST,
+    names=SIGLIP,
+    classes={("map", ""): "SiglipVisionModel"},
+    fields={**COMMON, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
+    design=_siglip,
+    says=lambda fields: {"qkv_bias": "all", "map_mlp_dim": None},
+    processor="SiglipImageProcessor",
+    base="vision_model.",
+    square=True,
+)
+CLIP_TYPE = ModelType(
+    name="clip_vision_model",
+    marks=(*CLIP_FIRST, CLIP.cls),
+    names=CLIP,
+    classes={
+        ("token", ""): "CLIPVisionModel",
+        ("token", "projection"): "CLIPVisionModelWithProjection",
+        ("gap", "classifier"): "CLIPForImageClassification",
+    },
+    fields={**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
+    design=_clip,
+    says=lambda fields: {"qkv_bias": "all", "pre_norm": True},
+    processor="CLIPImageProcessor",
+    base="vision_model.",
+    square=True,
+    write=_write_clip,
+    fillers=_clip_fillers,
+)
+OWL_TYPE = dataclasses.replace(
+    CLIP_TYPE,
+    name="owlvit_vision_model",
+    marks=(*CLIP_TYPE.marks, f"{OWL.pre_norm}.weight"),
+    names=OWL,
+    classes={},  # they need a text tower; a model without boxes is written as a CLIP
+    design=_owl,
+    processor="OwlViTImageProcessor",
+)
+TYPES = (
+    *(*VIT_TYPES, REGISTERS, WITHOUT, DINOV3),
+    OWL_TYPE,
+    dataclasses.replace(OWL_TYPE, name="owlv2_vision_model", processor="Owlv2ImageProcessor"),
+    CLIP_TYPE,
+    SIGLIP_TYPE,
+    dataclasses.replace(
+        SIGLIP_TYPE,
+        name="siglip2_vision_model",
+        names=NAFLEX,
+        classes={("map", ""): "Siglip2VisionModel"},
+        rule=lambda fields: "bilinear_antialias",
+        processor="Siglip2ImageProcessor",
+        write=lambda arch: {"num_patches": arch.num_positions},
+    ),
+)
