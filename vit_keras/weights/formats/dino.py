@@ -15,13 +15,7 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.formats.base import Format, Link, constant
-from vit_keras.weights.formats.tensor_names import (
-    TensorNames,
-    covered_positions,
-    pairs,
-    tensor_links,
-    tensor_sizes,
-)
+from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, pairs
 
 DINO = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token registers=register_tokens positions=pos_embed "
@@ -49,14 +43,14 @@ def detect(names: set[str]) -> bool:
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    result = tensor_links(arch, DINO, names)
+    result = DINO.links(arch, names)
     if names is None and arch.options.layer_scale is not None:  # DINO has none
         result.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
     return result
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    arguments = tensor_sizes(DINO, shapes, "token")
+    arguments = DINO.sizes(shapes, "token")
     if (width := arguments["hidden_size"]) in HEADS:
         arguments["num_heads"] = HEADS[width]
     return arguments | covered_positions(arguments, shapes[DINO.positions][1])
@@ -105,7 +99,7 @@ def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -
     masked = range(arch.num_layers if options.qkv_bias == "qv" else 0)
     masks = (NAMES.of_block(i, BIAS_MASK) for i in masked)  # which are checked first
     links = [constant(k, mask, f"{k!r} {rule}") for k in masks if names is None or k in names]
-    links += tensor_links(arch, NAMES, names)
+    links += NAMES.links(arch, names)
     if names is not None:
         return links
     rope = options.rope or Rope(centered=True)
@@ -118,7 +112,7 @@ def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -
 
 
 def infer_dinov3(shapes: dict, config: dict) -> dict:
-    arguments = tensor_sizes(NAMES, shapes, "token")
+    arguments = NAMES.sizes(shapes, "token")
     if NAMES.of_block(0, BIAS_MASK) in shapes:
         arguments["qkv_bias"] = "qv"
     head_size, patch_size = 4 * shapes[PERIODS][0], arguments["patch_size"]

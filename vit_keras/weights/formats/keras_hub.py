@@ -26,8 +26,6 @@ from vit_keras.weights.formats.tensor_names import (
     TensorNames,
     covered_positions,
     pairs,
-    tensor_links,
-    tensor_sizes,
 )
 
 READ = (
@@ -254,7 +252,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         _check_reads("classifier", arch.classifier, token)
     registers = fields.get("num_register_tokens", arch.options.num_registers)
     spelled, mask, table = _spelled(row, names, registers)
-    result = [_in_keras(row, link) for link in tensor_links(arch, spelled, names)]
+    result = [_in_keras(row, link) for link in spelled.links(arch, names)]
     if names is None:
         twice = lambda k: Link((table, *k.theirs), k.ours, k.read, lambda x: 2 * k.write(x))
         blank = np.zeros((1, arch.hidden_size) if table else (1, 1, arch.hidden_size))
@@ -306,7 +304,7 @@ def infer(shapes: dict, config: dict) -> dict:
     registers = fields.get("num_register_tokens", several)
     names, _, resized = _spelled(row, shapes, registers)
     token = row is not VIT or names.cls in shapes
-    arguments = tensor_sizes(names, _in_pytorch(shapes), "token" if token else "gap")
+    arguments = names.sizes(_in_pytorch(shapes), "token" if token else "gap")
     if not row.names.first:
         arguments["layer_scale"] = fields.get("layer_scale_init_value", LAYER_SCALE)
     if row is DINOV3:

@@ -16,12 +16,7 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import sizes
 from vit_keras.weights.formats.base import Format, Link, zeros
-from vit_keras.weights.formats.tensor_names import (
-    TensorNames,
-    covered_positions,
-    tensor_links,
-    tensor_sizes,
-)
+from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
 from vit_keras.weights.formats.timm import FORMAT as TIMM
 
 CLIP = TensorNames.of(
@@ -52,7 +47,7 @@ def detect(names: set[str]) -> bool:
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    linked = tensor_links(arch, CLIP)
+    linked = CLIP.links(arch)
     if not arch.options.pre_norm:
         linked = [zeros(k.path) if k.path == "embedding/bias" else k for k in linked]
     if names is not None:
@@ -66,7 +61,7 @@ def infer(shapes: dict, config: dict) -> dict:
     check_choice(pool := vision.get("pool_type", "tok"), ("tok", "avg"), "pool_type")
     after_pool = pool == "avg" and bool(vision.get("final_ln_after_pool"))
     classifier = CLASSIFIERS[pool, after_pool]
-    arguments = tensor_sizes(CLIP, shapes, classifier)
+    arguments = CLIP.sizes(shapes, classifier)
     arguments["class_token"] = classifier != "token"
     arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa has it after its pool
     width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
@@ -246,7 +241,7 @@ def detect_pe(names: set[str]) -> bool:
 def infer_pe(shapes: dict, config: dict) -> dict:
     has_class_token, pools = CLIP.cls in shapes, "attn_pool.probe" in shapes
     classifier = "map" if pools else "token" if has_class_token else "gap"
-    arguments = tensor_sizes(PE, shapes, classifier)
+    arguments = PE.sizes(shapes, classifier)
     arguments["rope"] = dataclasses.asdict(Rope(base=10000.0, offset=float(has_class_token)))
     heads = config.get("heads", PE_HEADS.get(arguments["hidden_size"]))
     arguments |= {} if heads is None else {"num_heads": heads}
@@ -263,7 +258,7 @@ PE_FORMAT = Format(
     suffixes=(".pt", ".safetensors"),
     detect=detect_pe,
     infer=infer_pe,
-    links=lambda arch, names=None, config=None: tensor_links(arch, PE),
+    links=lambda arch, names=None, config=None: PE.links(arch),
     numerics=lambda shapes, config: PE_NUMERICS,
     head=("proj",),
     as_read=lambda arch: {**FIXED, "pre_norm": True, "map_heads": arch.options.map_heads},

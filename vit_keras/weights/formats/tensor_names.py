@@ -1,8 +1,8 @@
 """PyTorch projects' names for the tensors of a plain Vision Transformer.
 
-A `TensorNames` is one row of such a table. `tensor_links` turns a row into links, and
-`tensor_sizes` reads a model's sizes and options from the shapes in a file. PyTorch's layouts are
-`(out, in)` matrices, `(out, in, h, w)` convolutions and fused projections.
+A `TensorNames` is one row of such a table. It gives links, and a model's sizes and options from the
+shapes in a file. PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and
+fused projections.
 """
 
 import collections
@@ -85,6 +85,8 @@ DEFAULTS: dict[str, Any] = {  # of all fields
 }
 
 
+Shapes = dict[str, tuple[int, ...]]
+LAYER_SCALE = 1e-5  # the initial value, which files do not give
 ENDS = ("", "weight", ".weight", "/0")  # of tensors' names behind those in a row
 
 
@@ -163,6 +165,102 @@ class TensorNames(types.SimpleNamespace):
                 changes |= spelling
         return self.replaced(**changes)
 
+    def links(self, arch: Any, held: Collection[str] | None = None) -> list[Link]:
+        """Links the variables of an image or a text tower to the project's tensors.
+
+        Variables without a name get no link.
+
+        Args:
+            arch: The architecture of the model.
+            held: The names of the tensors in a file to read; None to write.
+        """
+        to_write = {
+            self.of_block(0, self.gate): arch.options.mlp == "swiglu",
+            self.head_dist: arch.classifier == "distilled",
+        }
+        names = self.among([k for k, v in to_write.items() if v] if held is None else held)
+        named, links = _names(arch, names), []
+        tensors: dict[str, list[str]] = {}
+        for path in arch.paths:
+            block = re.match(r"encoderblock_(\d+)/", path)
+            ours = path.removeprefix(block[0]) if block else path
+            prefix = names.of_block(int(block[1]), "") if block and ours != FREQUENCIES else ""
+            layer, _, leaf = ours.rpartition("/")
+            theirs = named.get(ours, "")
+            if ours not in named and named.get(layer) and leaf in LEAVES:
+                theirs = f"{named[layer]}.{LEAVES[leaf]}"
+            if ours == RELATIVE and names.relative:
+                tables = [f"{prefix}{names.relative}", *filter(None, [names.shared_relative])]
+                kept = tables[:1] if held is None else [name for name in tables if name in held]
+                links.append(_sum(tuple(kept or tables), path))
+            elif theirs:
+                tensors.setdefault(f"{prefix}{theirs}", []).append(path)
+        return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
+
+    def sizes(self, shapes: Shapes, classifier: str, patch_size=None, channels: int = 3) -> dict:
+        """Returns the arguments of `VisionTransformer` that follow from names and shapes.
+
+        Args:
+            shapes: `{name: shape}`.
+            classifier: The input of the model's classifier.
+            patch_size: The side of a patch, or its height and width, if the projection of patches
+                is a matrix; None for a square.
+            channels: The channels of the images, in the same case.
+
+        Returns:
+            Everything but the number of heads, the numerics, `rope` and `image_size`.
+        """
+        names = self.among(shapes)
+        kernel = shapes[f"{names.patches}.weight"]
+        if len(kernel) == 4:
+            _, channels, *patch_size = kernel
+        elif patch_size is None:
+            patch_size = math.isqrt(kernel[1] // channels)
+        num_classes = shapes.get(f"{names.head}.weight", (None,))[0]
+        if names.projection in shapes:
+            num_classes = shapes[names.projection][1 if names.projection_is_ours else 0]
+        tables = {names.of_block(0, names.relative), names.shared_relative}
+        kinds = ["learned"] if names.positions in shapes else []
+        kinds += ["relative_2d"] if tables & shapes.keys() else []
+        return {
+            "patch_size": pair(patch_size, "patch_size"),
+            "channels": channels,
+            "hidden_size": kernel[0],
+            "num_layers": count_blocks(shapes, names.block.split("{}")[0]),
+            "mlp_dim": shapes[names.of_block(0, f"{names.dense_1}.weight")][1],
+            "num_classes": num_classes,
+            "classifier": classifier,
+            "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
+            **({"position_embedding": "_".join(kinds) or "none"} if kinds != ["learned"] else {}),
+            **names.options(shapes),
+        }
+
+    def options(self, shapes: Shapes) -> dict:
+        """Returns the fields of `ViTOptions` that follow from tensors and are not the defaults."""
+        has = lambda name, end="": bool(name) and self.of_block(0, f"{name}{end}") in shapes
+        rows = lambda name: shapes.get(f"{name}.weight", (None,))[0]
+        mlp_dim = shapes[self.of_block(0, f"{self.dense_1}.weight")][1]
+        is_gated = has(self.gate, ".weight")
+        if self.gate == self.dense_0:
+            is_gated = rows(self.of_block(0, self.gate)) == 2 * mlp_dim
+        query_bias = self.query_bias or (f"{self.query}.bias" if self.query else f"{self.qkv}bias")
+        without_key = bool(self.query_bias or (self.query and not has(self.key, ".bias")))
+        options: dict[str, Any] = {
+            "qkv_bias": "none" if not has(query_bias) else "qv" if without_key else "all",
+            "qk_norm": has(self.query_norm, ".weight"),
+            "attention_norm": has(self.attention_norm, ".weight"),
+            "mlp": "swiglu" if is_gated else "gelu",
+            "mlp_norm": has(self.mlp_norm, ".weight"),
+            "norm": "rms" if self.rms and not has(self.norm_0, ".bias") else "layer",
+            "layer_scale": LAYER_SCALE if has(self.scale_0) else None,
+            "parallel": bool(self.parallel_bias),
+            "num_registers": shapes[self.registers][1] if self.registers in shapes else 0,
+            "pre_norm": f"{self.pre_norm}.weight" in shapes,
+            "map_mlp_dim": units if (units := rows(self.pool_dense_0)) != mlp_dim else None,
+            "head_use_bias": self.projection not in shapes,
+        }
+        return ViTOptions(**options).changed()
+
 
 # PyTorch's axes and ours, by the ends of paths; the first one counts. Other variables are the same.
 PATTERNS = {
@@ -208,38 +306,6 @@ def _names(arch, names: TensorNames) -> dict[str, str]:
         return held
     first, *later = [path for path in arch.paths if path.endswith("/pos_embedding")]
     return {**held, first: names.positions, **dict.fromkeys(later, names.positions_of_blocks)}
-
-
-def tensor_links(arch: Any, names: TensorNames, held: Collection[str] | None = None) -> list[Link]:
-    """Links the variables of an image or a text tower to the tensors that a project has for them.
-
-    Args:
-        arch: The architecture of the model.
-        names: The names of the project. Variables without a name get no link.
-        held: The names of the tensors in a file to read; None to write.
-    """
-    to_write = {
-        names.of_block(0, names.gate): arch.options.mlp == "swiglu",
-        names.head_dist: arch.classifier == "distilled",
-    }
-    names = names.among([k for k, v in to_write.items() if v] if held is None else held)
-    named, links = _names(arch, names), []
-    tensors: dict[str, list[str]] = {}
-    for path in arch.paths:
-        block = re.match(r"encoderblock_(\d+)/", path)
-        ours = path.removeprefix(block[0]) if block else path
-        prefix = names.of_block(int(block[1]), "") if block and ours != FREQUENCIES else ""
-        layer, _, leaf = ours.rpartition("/")
-        theirs = named.get(ours, "")
-        if ours not in named and named.get(layer) and leaf in LEAVES:
-            theirs = f"{named[layer]}.{LEAVES[leaf]}"
-        if ours == RELATIVE and names.relative:  # in the block's table, a shared one, or their sum
-            tables = [f"{prefix}{names.relative}", *filter(None, [names.shared_relative])]
-            kept = tables[:1] if held is None else [name for name in tables if name in held]
-            links.append(_sum(tuple(kept or tables), path))
-        elif theirs:
-            tensors.setdefault(f"{prefix}{theirs}", []).append(path)
-    return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
 
 
 def _sum(theirs, path):
@@ -309,88 +375,12 @@ def _tokens(theirs, path, shape):
 def _reordered(arch, link):
     """Links positions of a file in which registers come after patches, not before them."""
     start, count = len(arch.prefix.names), arch.prefix.num_registers
-    join = lambda x, *places: np.concatenate([x[:, place] for place in places], axis=1)
-    single, end = slice(start), start + count
-    ours = lambda x: join(x, single, slice(-count, None), slice(start, -count))
-    theirs = lambda x: join(x, single, slice(end, None), slice(start, end))
+    roll = lambda x, by: np.concatenate([x[:, :start], np.roll(x[:, start:], by, axis=1)], axis=1)
     return dataclasses.replace(
         link,
-        read=lambda x: (ours(*link.read(x)),),
-        write=lambda x: link.write(theirs(x)),
+        read=lambda x: (roll(*link.read(x), count),),
+        write=lambda x: link.write(roll(x, -count)),
     )
-
-
-Shapes = dict[str, tuple[int, ...]]
-LAYER_SCALE = 1e-5  # the initial value, which files do not give
-
-
-def tensor_sizes(
-    names: TensorNames, shapes: Shapes, classifier: str, patch_size=None, channels: int = 3
-) -> dict:
-    """Returns the arguments of `VisionTransformer` that follow from names and shapes.
-
-    Args:
-        names: The project's names for the tensors.
-        shapes: `{name: shape}`.
-        classifier: The input of the model's classifier.
-        patch_size: The side of a patch, or its height and width, if the projection of patches is a
-            matrix; None for a square.
-        channels: The channels of the images, in the same case.
-
-    Returns:
-        Everything but the number of heads, the numerics, `rope` and `image_size`.
-    """
-    names = names.among(shapes)
-    kernel = shapes[f"{names.patches}.weight"]
-    if len(kernel) == 4:
-        _, channels, *patch_size = kernel
-    elif patch_size is None:
-        patch_size = math.isqrt(kernel[1] // channels)
-    num_classes = shapes.get(f"{names.head}.weight", (None,))[0]
-    if names.projection in shapes:
-        num_classes = shapes[names.projection][1 if names.projection_is_ours else 0]
-    tables = {names.of_block(0, names.relative), names.shared_relative}
-    kinds = ["learned"] if names.positions in shapes else []
-    kinds += ["relative_2d"] if tables & shapes.keys() else []
-    return {
-        "patch_size": pair(patch_size, "patch_size"),
-        "channels": channels,
-        "hidden_size": kernel[0],
-        "num_layers": count_blocks(shapes, names.block.split("{}")[0]),
-        "mlp_dim": shapes[names.of_block(0, f"{names.dense_1}.weight")][1],
-        "num_classes": num_classes,
-        "classifier": classifier,
-        "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
-        **({"position_embedding": "_".join(kinds) or "none"} if kinds != ["learned"] else {}),
-        **tensor_options(names, shapes),
-    }
-
-
-def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
-    """Returns the fields of `ViTOptions` that follow from tensors and are not the defaults."""
-    has = lambda name, end="": bool(name) and names.of_block(0, f"{name}{end}") in shapes
-    rows = lambda name: shapes.get(f"{name}.weight", (None,))[0]
-    mlp_dim = shapes[names.of_block(0, f"{names.dense_1}.weight")][1]
-    is_gated = has(names.gate, ".weight")
-    if names.gate == names.dense_0:
-        is_gated = rows(names.of_block(0, names.gate)) == 2 * mlp_dim
-    query_bias = names.query_bias or (f"{names.query}.bias" if names.query else f"{names.qkv}bias")
-    without_key = bool(names.query_bias or (names.query and not has(names.key, ".bias")))
-    options: dict[str, Any] = {
-        "qkv_bias": "none" if not has(query_bias) else "qv" if without_key else "all",
-        "qk_norm": has(names.query_norm, ".weight"),
-        "attention_norm": has(names.attention_norm, ".weight"),
-        "mlp": "swiglu" if is_gated else "gelu",
-        "mlp_norm": has(names.mlp_norm, ".weight"),
-        "norm": "rms" if names.rms and not has(names.norm_0, ".bias") else "layer",
-        "layer_scale": LAYER_SCALE if has(names.scale_0) else None,
-        "parallel": bool(names.parallel_bias),
-        "num_registers": shapes[names.registers][1] if names.registers in shapes else 0,
-        "pre_norm": f"{names.pre_norm}.weight" in shapes,
-        "map_mlp_dim": units if (units := rows(names.pool_dense_0)) != mlp_dim else None,
-        "head_use_bias": names.projection not in shapes,
-    }
-    return ViTOptions(**options).changed()
 
 
 COVERS = ("class", "all", "patches")  # of positions, the likeliest first

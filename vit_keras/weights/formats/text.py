@@ -15,12 +15,7 @@ from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import vit
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
-from vit_keras.weights.formats.tensor_names import (
-    TensorNames,
-    count_blocks,
-    tensor_links,
-    tensor_options,
-)
+from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks
 
 TRANSFORMERS = vit.CLIP.replaced(
     patches="embeddings.token_embedding",
@@ -204,7 +199,7 @@ def infer_open_clip(shapes: dict, config: dict) -> dict:
     known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
     check_choice(pooling, POOLINGS, "pool_type")
     return sizes | {
-        **{name: x for name, x in tensor_options(OPEN_CLIP, shapes).items() if name in known},
+        **{name: x for name, x in OPEN_CLIP.options(shapes).items() if name in known},
         **open_clip.computation_of(config, text),
         "num_heads": text.get("heads", 8 if content else sizes["hidden_size"] // 64),
         "causal": not text.get("no_causal_mask", False),
@@ -219,7 +214,7 @@ def _row(names: TensorNames, project: str, infer, ignored: str) -> Format:
         suffixes=(),
         detect=lambda held: f"{names.patches}.weight" in held,
         infer=infer,
-        links=lambda arch, held=None, config=None: tensor_links(arch, names),
+        links=lambda arch, held=None, config=None: names.links(arch),
         numerics=lambda shapes, config: None,
         ignored=("logit_scale", "logit_bias", *ignored.split()),
         architecture=TextArchitecture,

@@ -5,12 +5,7 @@ from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants.sizes import IMAGENET
 from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_names import (
-    TensorNames,
-    covered_positions,
-    tensor_links,
-    tensor_sizes,
-)
+from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
 
 NAMES = TensorNames.of(
     "patches=conv_proj cls=class_token positions=encoder.pos_embedding "
@@ -29,7 +24,7 @@ def canonical(name: str) -> str:
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    arguments = tensor_sizes(NAMES, shapes, "token")
+    arguments = NAMES.sizes(shapes, "token")
     return arguments | covered_positions(arguments, shapes[NAMES.positions][1], covers=("all",))
 
 
@@ -38,7 +33,7 @@ FORMAT = Format(
     suffixes=(".pth", ".safetensors"),
     detect=lambda names: {"conv_proj.weight", NAMES.positions} <= names,
     infer=infer,
-    links=lambda arch, names=None, config=None: tensor_links(arch, NAMES),
+    links=lambda arch, names=None, config=None: NAMES.links(arch),
     numerics=lambda shapes, config: Numerics(
         preprocessing=PREPROCESSING, resizing=Resizing("bicubic_aligned", "bicubic")
     ),

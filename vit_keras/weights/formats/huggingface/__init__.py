@@ -16,7 +16,7 @@ from vit_keras.support.resizing import resize_relative_table
 from vit_keras.weights.formats.base import Format, Link, constant, unread, zeros
 from vit_keras.weights.formats.huggingface import config as configs
 from vit_keras.weights.formats.huggingface.vit import ModelType
-from vit_keras.weights.formats.tensor_names import covered_positions, tensor_links, tensor_sizes
+from vit_keras.weights.formats.tensor_names import covered_positions
 
 # The prefixes of backbones in classes with a head.
 PREFIX = re.compile(
@@ -79,7 +79,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
         return links_to_write(arch, row)
     row = configs.model_type_of(tower, names)
-    result = tensor_links(arch, row.names, names)
+    result = row.names.links(arch, names)
     for field in BIASES.keys() & row.fields:
         if tower.get(field) is False:
             result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
@@ -121,7 +121,7 @@ def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
-        for link in [*tensor_links(arch, row.names), *fillers]
+        for link in [*row.names.links(arch), *fillers]
     ]
 
 
@@ -135,7 +135,7 @@ def infer(shapes: dict, config: dict) -> dict:
     row = configs.model_type_of(config, names)
     tensors, design = row.names, row.design(names)
     channels = configs.tower_config(config).get("num_channels", 3)
-    arguments = tensor_sizes(tensors, shapes, design["classifier"], channels=channels)
+    arguments = tensors.sizes(shapes, design["classifier"], channels=channels)
     arguments |= design
     if tensors.positions and not tensors.relative:  # which only BEiT may lack
         arguments["position_embedding"] = "learned"

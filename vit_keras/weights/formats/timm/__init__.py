@@ -22,12 +22,7 @@ from vit_keras.models.architectures import (
     VisionTransformerArchitecture,
 )
 from vit_keras.weights.formats.base import Format, Link, constant
-from vit_keras.weights.formats.tensor_names import (
-    LEAVES,
-    in_pytorch,
-    pairs,
-    tensor_links,
-)
+from vit_keras.weights.formats.tensor_names import LEAVES, in_pytorch, pairs
 from vit_keras.weights.formats.timm import architectures
 from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP, architecture_of
 
@@ -75,7 +70,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     if isinstance(arch, HybridArchitecture):
         others += stem_links(arch)
     linked = {path for link in others for path in link.ours}
-    result = tensor_links(arch, row, names)
+    result = row.links(arch, names)
     return others + [link for link in result if link.path not in linked]
 
 

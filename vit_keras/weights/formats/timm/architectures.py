@@ -21,7 +21,6 @@ from vit_keras.weights.formats.tensor_names import (
     covered_positions,
     pairs,
     resnet_sizes,
-    tensor_sizes,
 )
 
 # What other classes and files call some tensors. DeiT's class has two tokens.
@@ -317,7 +316,7 @@ def infer(shapes: dict, config: dict) -> dict:
     """Returns the arguments of the model from shapes and configuration."""
     names, theirs = PLAIN.among(shapes), arguments_of(config, shapes)
     kind, flat = classifier(shapes, theirs), (theirs.get("patch_size"), theirs.get("in_chans", 3))
-    sizes = tensor_sizes(names, shapes, kind, *flat) | stem_sizes(shapes)
+    sizes = names.sizes(shapes, kind, *flat) | stem_sizes(shapes)
     has_cls = names.cls in shapes
     if has_cls and kind in ("gap", "gap_norm", "map"):
         sizes["class_token"] = True
