@@ -6,12 +6,11 @@ records how the model computes. A `.weights.h5` does not, and loading it keeps t
 
 import dataclasses
 import re
-from typing import Any
 
 import keras
 
 from vit_keras.layers import PatchEmbedding
-from vit_keras.models.architectures import Numerics
+from vit_keras.models.architectures import Numerics, class_for
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, same
@@ -96,22 +95,14 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def numerics(shapes: dict, config: dict) -> Numerics | None:
-    """Reads the numerics in a `.keras` file's configuration; None for a `.weights.h5`."""
+    """Reads the numerics in a `.keras` file's configuration; None without a known architecture."""
     model = config.get(KERAS_CONFIG, {})
-    if "preprocessing" not in model:
+    known = model.get("architecture")
+    if not isinstance(known, dict) or "preprocessing" not in model:
         return None
-    by_name = {layer["name"]: layer["config"] for layer in model["layers"]}
-    blocks = (x for x in model["layers"] if x["class_name"] in ("EncoderBlock", "MAPHead"))
-    block: dict[str, Any] = next(blocks, {"config": {}})["config"]
-    computation = {
-        "gelu": block.get("gelu"),
-        "layer_norm_epsilon": block.get("layer_norm_epsilon"),
-        "standardization": by_name.get("conv_root", {}).get("standardization"),
-        "group_norm_epsilon": by_name.get("gn_root", {}).get("epsilon"),
-    }
     return Numerics.from_json(
         {
-            **{key: value for key, value in computation.items() if value is not None},
+            **{name: known[name] for name in class_for(known).numerics_fields if name in known},
             "preprocessing": model["preprocessing"],
             "class_names": model["class_names"],
             "resizing": model.get("resizing", {}),
