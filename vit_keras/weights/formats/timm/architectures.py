@@ -177,14 +177,9 @@ HEADS: tuple[tuple[str, int], ...] = (
 )
 # Architectures whose tensors have the names of another computation, or that no option covers.
 OTHERS: tuple[tuple[str, str], ...] = (
-    (r"_rpn_", "it normalizes after attention and after the MLP"),
-    (r"^eva02_enormous_", "it normalizes after attention and after the MLP"),
-    (r"_\d+x2_", "its blocks have two attentions and two MLPs side by side"),
-    (r"_d(little_|pwee_|wee_)", "it has differential attention"),
-    (r"^aimv2_", "it normalizes the patches before adding positions, and has no biases"),
-    (r"_sapiens2$", "several queries share a key, and attention alone has LayerScale"),
-    (r"_parfac_", "its positions are a sum for rows and for columns"),
-    (r"^naflexvit_.*(_par_|_radio_)", "it resizes positions to a square and crops them"),
+    (r"_rpn_|^eva02_enormous_", "it normalizes after attention and after the MLP"),
+    (r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "its blocks compute something else"),
+    (r"_parfac_|^naflexvit_.*(_par_|_radio_)", "it makes or resizes positions in another way"),
 )
 # Arguments with values that no option of the model covers.
 UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
