@@ -63,28 +63,28 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     ]
 
 
-def sizes(shapes: dict, num_layers: int, block: str) -> dict:
-    """Returns the arguments from names and shapes; `block` is the prefix of one block."""
+def sizes(shapes: dict, blocks: str = "Transformer/encoderblock") -> dict:
+    """Returns the arguments from names and shapes; `blocks` begins the names of scanned blocks."""
     height, width, channels, hidden_size = shapes["embedding/kernel"]
     token, pooled = "cls" in shapes, "MAPHead_0/probe" in shapes
-    heads = shapes[f"{block}/MultiHeadDotProductAttention_1/query/kernel"][-2]
+    scanned = shapes.get(f"{blocks}/LayerNorm_0/scale", (0,))[0]
+    block = blocks if scanned else f"{blocks}_0"
     return {
         "patch_size": (height, width),
         "channels": channels,
         "hidden_size": hidden_size,
-        "num_layers": num_layers,
-        "num_heads": heads,
+        "num_layers": scanned or count_blocks(shapes, f"{blocks}_"),
+        "num_heads": shapes[f"{block}/MultiHeadDotProductAttention_1/query/kernel"][-2],
         "mlp_dim": shapes[f"{block}/MlpBlock_3/Dense_0/kernel"][-1],
-        "num_classes": shapes["head/kernel"][-1] if "head/kernel" in shapes else None,
-        "classifier": "token" if token else "map" if pooled else "gap",
+        "num_classes": shapes.get("head/kernel", (None,))[-1],
+        "classifier": "map" if pooled else "token" if token else "gap",
         "representation_size": shapes.get("pre_logits/kernel", (None,))[-1],
+        **(resnet_sizes(shapes, STEM, UNITS, (2, 3)) if STEM in shapes else {}),
     }
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    num_layers = count_blocks(shapes, "Transformer/encoderblock_")
-    arguments = sizes(shapes, num_layers, "Transformer/encoderblock_0")
-    arguments |= resnet_sizes(shapes, STEM, UNITS, (2, 3)) if STEM in shapes else {}
+    arguments = sizes(shapes)
     return arguments | covered_positions(arguments, shapes[POSITIONS][1], covers=("all",))
 
 
@@ -185,12 +185,7 @@ def _positions(arch, names, theirs):
 def infer_big_vision(shapes: dict, config: dict) -> dict:
     shapes = {canonical(name): shape for name, shape in shapes.items()}
     shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
-    first = f"{SCANNED}/LayerNorm_0/scale"
-    if first in shapes:
-        arguments = sizes(shapes, shapes[first][0], SCANNED)
-    else:
-        num_layers = count_blocks(shapes, f"{SCANNED}_")
-        arguments = sizes(shapes, num_layers, f"{SCANNED}_0")
+    arguments = sizes(shapes)
     table, patch_size = shapes.get(TOP_POSITIONS, (1, 0)), arguments["patch_size"]
     if (grid := _grid_of_positions(table)) is not None:
         image_size = tuple(side * patch for side, patch in zip(grid, patch_size))

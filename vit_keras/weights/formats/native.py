@@ -14,8 +14,8 @@ from vit_keras.models.architectures import Numerics, class_for
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, same
-from vit_keras.weights.formats.google import UNITS, sizes
-from vit_keras.weights.formats.tensor_names import count_blocks, covered_positions, resnet_sizes
+from vit_keras.weights.formats.google import OUR_ROOT, infer_bit, sizes
+from vit_keras.weights.formats.tensor_names import covered_positions
 
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 
@@ -71,26 +71,22 @@ def infer(shapes: dict, config: dict) -> dict:
         if not isinstance(model.get("architecture"), dict):
             raise ValueError("Its model was not built by a constructor of this package")
         return {**LEARNED, **with_tuples(model["architecture"])}
-    if "root_block/conv_root/0" in shapes:
-        num_classes = shapes.get("head/0", (None,))[-1]
-        stem = resnet_sizes(shapes, "root_block/conv_root/0", UNITS, (2, 3))
-        return {**stem, "num_classes": num_classes}
-    named = {re.sub("/0$", "/kernel", name): shape for name, shape in shapes.items()}
-    arguments = sizes(named, count_blocks(shapes, "encoderblock_"), "encoderblock_0")
-    del arguments["classifier"]
-    if "conv_root/0" in shapes:
-        arguments |= resnet_sizes(shapes, "conv_root/0", UNITS, (2, 3))
-    if "MAPHead_0/0" in shapes:
-        arguments["classifier"] = "map"
-    elif "cls/0" in shapes:
-        arguments["classifier"] = "distilled" if "dist/0" in shapes else "token"
+    renamed = {"cls/0": "cls", "MAPHead_0/0": "MAPHead_0/probe"}
+    named = {renamed.get(k, re.sub("/0$", "/kernel", k)): shape for k, shape in shapes.items()}
+    if OUR_ROOT in named:
+        return infer_bit(named, {})
+    arguments = sizes(named, "encoderblock")
+    if "dist/0" in shapes:
+        arguments["classifier"] = "distilled"
+    elif arguments["classifier"] == "gap":  # or "gap_norm"
+        del arguments["classifier"]
     if len(positions := shapes.get("posembed_input/0", ())) != 3:
         raise ValueError(
             "A .weights.h5 file does not state which position embeddings its model has, other than "
             "learned ones that are added once. Build the model and load the file into it with "
             "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
         )
-    known = {"classifier": "gap", **arguments}  # or "gap_norm"
+    known = {"classifier": "gap", **arguments}
     return arguments | covered_positions(known, positions[1], None, ("all",))
 
 
