@@ -435,9 +435,8 @@ def as_read(arch: VisionTransformerArchitecture) -> dict:
         theirs["patch_size"] = (arch.patch_size[0],) * 2
     if row is DINOV2:
         theirs["image_size"] = (arch.image_size[0],) * 2
-        theirs["mlp_dim"] = (
-            arch.mlp_dim if arch.options.mlp == "gelu" else -(-arch.mlp_dim // 8) * 8
-        )
+        unit = 1 if arch.options.mlp == "gelu" else 8
+        theirs["mlp_dim"] = -(-arch.mlp_dim // unit) * unit
     return theirs
 
 

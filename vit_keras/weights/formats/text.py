@@ -18,16 +18,11 @@ from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of
 from vit_keras.weights.formats.tensor_names import TensorNames, count_blocks
 
 TRANSFORMERS = vit.CLIP.replaced(
-    patches="embeddings.token_embedding",
-    norm="final_layer_norm",
-    head="head",
-    projection="text_projection.weight",
+    "patches=embeddings.token_embedding norm=final_layer_norm head=head "
+    "projection=text_projection.weight"
 )
 OPEN_CLIP = open_clip.CLIP.replaced(
-    patches="token_embedding",
-    norm="ln_final",
-    head="text_projection",
-    projection="text_projection",
+    "patches=token_embedding norm=ln_final head=text_projection projection=text_projection"
 )
 
 

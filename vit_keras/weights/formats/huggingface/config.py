@@ -198,9 +198,8 @@ def class_names_of(config: dict) -> tuple[str, ...] | None:
 
 def task_of(config: dict) -> Task:
     """Returns the task that a configuration describes."""
-    problem = config.get("problem_type")
-    kinds = [kind for kind, named in PROBLEMS.items() if named == problem]
-    return Task(kinds[0]) if kinds else CLASSES
+    kinds = {problem: kind for kind, problem in PROBLEMS.items()}
+    return Task(kinds.get(config.get("problem_type"), CLASSES.kind))
 
 
 def kind_of_head(arch) -> str:

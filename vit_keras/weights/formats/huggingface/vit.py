@@ -114,24 +114,18 @@ DEIT = NAMES.replaced(
 TABLE = "relative_position_bias.relative_position_bias_table"
 ABSOLUTE = "use_absolute_position_embeddings"  # a field of BEiT's configuration
 BEIT = NAMES.replaced(
-    scale_0="lambda_1",
-    scale_1="lambda_2",
-    relative=f"attention.attention.{TABLE}",
-    shared_relative=f"encoder.{TABLE}",
-    pooled_norm="pooler.layernorm",
-    pre_logits="",
+    f"scale_0=lambda_1 scale_1=lambda_2 relative=attention.attention.{TABLE} "
+    f"shared_relative=encoder.{TABLE} pooled_norm=pooler.layernorm pre_logits="
 )
-BOXES = {"head_mlp_{}": "class_labels_classifier", "head_boxes_mlp_{}": "bbox_predictor"}
 YOLOS = NAMES.replaced(
-    registers="embeddings.detection_tokens",
-    positions_of_blocks="encoder.mid_position_embeddings",
+    "registers=embeddings.detection_tokens head=class_labels_classifier.layers.2 "
+    "positions_of_blocks=encoder.mid_position_embeddings",
     registers_last=True,
-    head="class_labels_classifier.layers.2",
-    boxes={
-        (ours.removesuffix("_mlp_{}") if i == 2 else ours.format(i)): f"{theirs}.layers.{i}"
-        for ours, theirs in BOXES.items()
-        for i in range(3)
-    },
+    boxes=pairs(
+        "head_mlp_0=class_labels_classifier.layers.0 head_mlp_1=class_labels_classifier.layers.1 "
+        "head=class_labels_classifier.layers.2 head_boxes_mlp_0=bbox_predictor.layers.0 "
+        "head_boxes_mlp_1=bbox_predictor.layers.1 head_boxes=bbox_predictor.layers.2"
+    ),
 )
 FIRST = ("encoder.layer.0.layernorm_before.weight",)
 FIELDS = {**COMMON, "qkv_bias": True, "layer_norm_eps": 1e-12}
@@ -379,7 +373,6 @@ DINOV3 = ModelType(
 )
 
 
-MLPS = (("boxes", "box_head"), ("objectness", "objectness_head"))  # of OWL-ViT
 CLIP = TensorNames.of(
     "patches=embeddings.patch_embedding cls=embeddings.class_embedding "
     "positions=embeddings.position_embedding.weight pre_norm=pre_layrnorm "
@@ -390,15 +383,14 @@ CLIP = TensorNames.of(
     position_axes=2,
 )
 OWL = CLIP.replaced(
-    pre_norm="pre_layernorm",
-    boxes={
-        "head_norm": "layer_norm",
-        "head": "class_head.dense0",
-        "head_shift": "class_head.logit_shift",
-        "head_scale": "class_head.logit_scale",
-        **{f"head_{part}_mlp_{i}": f"{theirs}.dense{i}" for part, theirs in MLPS for i in range(2)},
-        **{f"head_{part}": f"{theirs}.dense2" for part, theirs in MLPS},
-    },
+    "pre_norm=pre_layernorm",
+    boxes=pairs(
+        "head_norm=layer_norm head=class_head.dense0 head_shift=class_head.logit_shift "
+        "head_scale=class_head.logit_scale head_boxes_mlp_0=box_head.dense0 "
+        "head_boxes_mlp_1=box_head.dense1 head_boxes=box_head.dense2 "
+        "head_objectness_mlp_0=objectness_head.dense0 head_objectness_mlp_1=objectness_head.dense1 "
+        "head_objectness=objectness_head.dense2"
+    ),
     # The heads of boxes do not read the projection to embeddings of texts.
     spellings=[pairs("head=class_head.dense0 projection=")],
 )

@@ -5,7 +5,6 @@ timm has one row of names, with the spellings of its classes.
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import re
 from typing import Any
@@ -58,10 +57,9 @@ PLAIN = TensorNames.of(
 )
 
 
-def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
-    """Whether the first layer of the MLPs contains the gate and the values of SwiGLU."""
-    first, last = (shapes.get(f"blocks.0.mlp.{name}.weight") for name in ("fc1", "fc2"))
-    return first is not None and last is not None and first[0] == 2 * last[1]
+def is_gated(shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Whether the MLPs in a file are SwiGLU's."""
+    return bool(shapes) and PLAIN.among(shapes).options(shapes).get("mlp") == "swiglu"
 
 
 def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
@@ -258,7 +256,7 @@ def pretrained_of(config: dict) -> dict[str, Any]:
     return source if isinstance(source, dict) else {}
 
 
-GATED = "SwiGLU"  # among the names, marks a packed gate
+GATED = "SwiGLU"  # among the names, marks a gate
 NAFLEX_SIGLIP = "naflexvit_base_patch16_siglip"
 # The architecture of files without a configuration, by names that they have and lack.
 ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
@@ -292,7 +290,7 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
     """
     if architecture_of(config):
         return timm_arguments(config)
-    tensors = {*shapes, GATED} if is_packed(shapes) else {*shapes}
+    tensors = {*shapes, GATED} if is_gated(shapes) else {*shapes}
     for held, absent, name in ASSUMED:
         if tensors.issuperset(held) and tensors.isdisjoint(absent):
             assumed = timm_arguments({**config, "architecture": name})
@@ -392,15 +390,13 @@ def _image_size(sizes, names, shapes, theirs, config):
             offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
             said = tuple((offsets + 1) // 2 * side for side in patch_size)
         return covered_positions(sizes, 0, said) if said is not None else {}
-    choices: list[tuple[str, ...]] = [COVERS]
+    covers: tuple[str, ...] = COVERS
     if "no_embed_class" in theirs:
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
-        choices = [("patches",) if patches_only else ("all",), COVERS]
-    for known, covers in itertools.product((said, None), choices):
-        with contextlib.suppress(ValueError):
-            if size := covered_positions(sizes, table[1], known, covers):
-                return size
-    return {}
+        covers = ("patches" if patches_only else "all", *COVERS)
+    with contextlib.suppress(ValueError):  # as of a configuration for another size
+        return covered_positions(sizes, table[1], said, covers)
+    return covered_positions(sizes, table[1], None, covers)
 
 
 # timm's names of activations. Gated MLPs have SiLU in every architecture.
@@ -415,8 +411,7 @@ def numerics(shapes: dict, config: dict) -> Numerics:
     """
     theirs, source = arguments_of(config, shapes), pretrained_of(config)
     act = theirs["act_layer"]
-    is_gated = "blocks.0.mlp.fc1_g.weight" in shapes or is_packed(shapes)
-    if not is_gated:
+    if not is_gated(shapes):
         check_choice(act, GELUS, "act_layer")
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
