@@ -18,6 +18,7 @@ from vit_keras.variants import sizes
 from vit_keras.weights.formats.base import Format, Link, zeros
 from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
 from vit_keras.weights.formats.timm import FORMAT as TIMM
+from vit_keras.weights.formats.timm import architectures
 
 CLIP = TensorNames.of(
     "patches=conv1 cls=class_embedding positions=positional_embedding pre_norm=ln_pre "
@@ -200,7 +201,7 @@ def infer_timm(shapes: dict, config: dict) -> dict:
 
 def numerics_timm(shapes: dict, config: dict) -> Numerics:
     source = config.get(CONFIG, {}).get("preprocess_cfg", {})
-    theirs = TIMM.numerics(shapes, timm_config(config))
+    theirs = architectures.numerics(shapes, timm_config(config))
     return dataclasses.replace(theirs, preprocessing=preprocessing_of(source))
 
 

@@ -378,7 +378,7 @@ def _reordered(arch, link):
     roll = lambda x, by: np.concatenate([x[:, :start], np.roll(x[:, start:], by, axis=1)], axis=1)
     return dataclasses.replace(
         link,
-        read=lambda x: (roll(*link.read(x), count),),
+        read=lambda x: (roll(link.read(x)[0], count),),
         write=lambda x: link.write(roll(x, -count)),
     )
 

@@ -198,8 +198,8 @@ def class_names_of(config: dict) -> tuple[str, ...] | None:
 
 def task_of(config: dict) -> Task:
     """Returns the task that a configuration describes."""
-    kinds = {problem: kind for kind, problem in PROBLEMS.items()}
-    return Task(kinds.get(config.get("problem_type"), CLASSES.kind))
+    said = config.get("problem_type")
+    return next((Task(kind) for kind, problem in PROBLEMS.items() if problem == said), CLASSES)
 
 
 def kind_of_head(arch) -> str:
