@@ -73,17 +73,16 @@ BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     """Links all variables of a model to the tensors of a file, or of a transformers class."""
-    tower = configs.tower_config(config or {})
     if names is None:
-        kind = tower.get("model_type")
+        kind = configs.tower_config(config or {}).get("model_type")
         row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
         return links_to_write(arch, row)
-    row = configs.model_type_of(tower, names)
+    row, fields = configs.read_config(config or {}, names)
     result = row.names.links(arch, names)
     for field in BIASES.keys() & row.fields:
-        if tower.get(field) is False:
+        if not fields[field]:
             result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
-    rows, columns = configs.image_size_of(tower) or (1, 1)
+    rows, columns = configs.image_size_of(fields) or (1, 1)
     if rows != columns:
         result = [_transposed_table(link, arch, (rows, columns)) for link in result]
     return [*result, unread(_unused(arch, row, names))]
@@ -131,48 +130,41 @@ PROCESSOR = "preprocessor_config.json"
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    names = set(shapes)
-    row = configs.model_type_of(config, names)
-    tensors, design = row.names, row.design(names)
-    channels = configs.tower_config(config).get("num_channels", 3)
-    arguments = tensors.sizes(shapes, design["classifier"], channels=channels)
-    arguments |= design
+    row, fields = configs.read_config(config, set(shapes))
+    tensors, design = row.names, row.design(set(shapes))
+    channels = fields.get("num_channels", 3)
+    arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
     if tensors.positions and not tensors.relative:  # which only BEiT may lack
         arguments["position_embedding"] = "learned"
     if arguments.get("boxes") in WITH_NO_OBJECT:
         arguments["num_classes"] -= 1
     if arguments["num_classes"] is not None:
         arguments["representation_size"] = None  # a pooler beside a classifier has no effect
-    if "model_type" in configs.tower_config(config):
-        configs.check_sizes(config, arguments)
-        fields = configs.fields_of(row, config)
+    if "model_type" in fields:
+        configs.check_sizes(fields, arguments)
         if arguments["representation_size"] is not None:  # `pre_logits` has tanh
             check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
         arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
-    arguments |= _image_size(arguments, tensors, shapes, config, row.covers)
+    arguments |= _image_size(arguments, tensors, shapes, fields, row.covers)
     defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
     arguments = {k: v for k, v in arguments.items() if v != defaults.get(k, ...)}
     return changed_options(arguments)
 
 
-def _image_size(arguments, tensors, shapes, config, covers):
+def _image_size(arguments, tensors, shapes, fields, covers):
     """Returns the size of images and the tokens that positions cover."""
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
-    size = configs.image_size_of(config)
-    if size is None and not tensors.linear_patches and "model_type" in configs.tower_config(config):
+    size = configs.image_size_of(fields)
+    if size is None and not tensors.linear_patches and "model_type" in fields:
         with contextlib.suppress(ValueError):
             return covered_positions(arguments, count, LAST_RESORT, covers)
     return covered_positions(arguments, count, size, covers) if count or size else {}
 
 
 def numerics(shapes: dict, config: dict) -> Numerics:
-    """Takes the model type from the tensors' names if there is no configuration."""
-    named = "model_type" in configs.tower_config(config)
-    names = set() if named else set(shapes)
-    row = configs.model_type_of(config, names) if named or names else configs.MODEL_TYPES["vit"]
-    fields = configs.fields_of(row, config)
+    row, fields = configs.read_config(config, set(shapes))
     rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
     patches = half_pixel if rule == NAFLEX else "bicubic"
     biases = half_pixel if row.name == "beit" and rule == "bicubic" else None
@@ -181,8 +173,8 @@ def numerics(shapes: dict, config: dict) -> Numerics:
         layer_norm_epsilon=fields["layer_norm_eps"],
         preprocessing=configs.read_processor(config.get(PROCESSOR) or {}, row.processor),
         resizing=Resizing(rule, patches, biases=biases, crops=True),
-        class_names=configs.class_names_of(config),
-        task=configs.task_of(config),
+        class_names=configs.class_names_of(fields),
+        task=configs.task_of(fields),
     )
 
 

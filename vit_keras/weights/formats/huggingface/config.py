@@ -35,11 +35,11 @@ def is_part(config: dict) -> bool:
 
 
 def tower_config(config: dict) -> dict:
-    """Returns the configuration of the image tower, with the labels from the outer one."""
+    """Returns the configuration of the image tower, with the labels and task of the outer one."""
     tower = config.get("vision_config")
     if not isinstance(tower, dict):
         return config
-    labels = {key: config[key] for key in ("id2label",) if key in config}
+    labels = {key: config[key] for key in ("id2label", "problem_type") if key in config}
     whole = TOWERS.get(config.get("model_type", ""), config.get("model_type"))
     if is_part(config) and TOWERS.get(part := tower.get("model_type", ""), part) in MODEL_TYPES:
         whole = part
@@ -48,15 +48,22 @@ def tower_config(config: dict) -> dict:
     return {**kept, **inner, **labels, "model_type": whole}
 
 
-def model_type_of(config: dict, names: set[str]) -> ModelType:
-    """Returns the type that a configuration names, or else the type of a file's tensors.
+def read_config(config: dict, names: set[str]) -> tuple[ModelType, dict[str, Any]]:
+    """Returns the model type, and the fields of its configuration with defaults for absent ones.
+
+    Args:
+        config: The configuration of an image tower, alone or in a larger model.
+        names: The names of the file's tensors, which say the type if the configuration does not.
 
     Raises:
         ValueError: If there is no such type, or if the file's tensors belong to another type.
     """
-    name = tower_config(config).get("model_type")
-    if name is None:
-        return by_names(names)
+    tower = tower_config(config)
+    row = by_names(names) if tower.get("model_type") is None else _named(tower["model_type"], names)
+    return row, {**row.fields, **{k: value for k, value in tower.items() if value is not None}}
+
+
+def _named(name, names):
     name = TOWERS.get(name, name)
     if name not in MODEL_TYPES:
         raise UnreadModel(
@@ -85,13 +92,7 @@ def by_names(names: set[str]) -> ModelType:
     marked = [row for row in rows if names.issuperset(row.marks)]
     # I-JEPA has the names of a ViT, but no class token.
     whole = [row for row in marked if row.name == "ijepa" or row.names.cls in {"", *names}]
-    return (whole or marked or rows)[0]
-
-
-def fields_of(row: ModelType, config: dict) -> dict[str, Any]:
-    """Returns the fields of a configuration, with the type's defaults for absent ones."""
-    tower = tower_config(config)
-    return {**row.fields, **{key: value for key, value in tower.items() if value is not None}}
+    return (whole or marked or rows or [MODEL_TYPES["vit"]])[0]
 
 
 def type_for(arch, naflex: bool = False) -> ModelType:
@@ -151,10 +152,9 @@ def gelu_of(fields: dict) -> str:
     return GELU.get(activation, "exact")
 
 
-def image_size_of(config: dict) -> tuple[int, int] | None:
+def image_size_of(fields: dict) -> tuple[int, int] | None:
     """Returns the height and width in a configuration, or None."""
-    size = tower_config(config).get("image_size")
-    return None if size is None else pair(size, "image_size")
+    return pair(fields["image_size"], "image_size") if "image_size" in fields else None
 
 
 def faults_of(fields: dict, names: dict[str, str], arguments: dict) -> list[str]:
@@ -172,12 +172,11 @@ def faults_of(fields: dict, names: dict[str, str], arguments: dict) -> list[str]
     ]
 
 
-def check_sizes(config: dict, arguments: dict) -> None:
+def check_sizes(fields: dict, arguments: dict) -> None:
     """Raises ValueError with a line for each number of a configuration that tensors contradict."""
-    tower = tower_config(config)
-    patch = {k: pair(tower[k], k) for k in ("patch_size",) if tower.get(k) is not None}
-    faults = faults_of({**tower, **patch}, SIZES, arguments)
-    labels = len(tower.get("id2label") or ())
+    patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
+    faults = faults_of({**fields, **patch}, SIZES, arguments)
+    labels = len(fields.get("id2label", ()))
     of_texts = str(arguments.get("boxes")).startswith("texts")
     has_classes = arguments.get("head_use_bias", True) and not of_texts
     classes = arguments["num_classes"] if has_classes else None
@@ -189,16 +188,16 @@ def check_sizes(config: dict, arguments: dict) -> None:
         )
 
 
-def class_names_of(config: dict) -> tuple[str, ...] | None:
+def class_names_of(fields: dict) -> tuple[str, ...] | None:
     """Returns the names of the classes, or None if they are `LABEL_0` and so on."""
-    labels = {int(i): name for i, name in (tower_config(config).get("id2label") or {}).items()}
+    labels = {int(i): name for i, name in fields.get("id2label", {}).items()}
     names = tuple(labels[i] for i in sorted(labels))
     return None if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else names
 
 
-def task_of(config: dict) -> Task:
+def task_of(fields: dict) -> Task:
     """Returns the task that a configuration describes."""
-    said = config.get("problem_type")
+    said = fields.get("problem_type")
     return next((Task(kind) for kind, problem in PROBLEMS.items() if problem == said), CLASSES)
 
 
