@@ -13,14 +13,15 @@ from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames, pai
 
 # Defaults that most of the configuration classes share.
 COMMON = {"num_attention_heads": 12, "hidden_act": "gelu"}
-# Fields that are true or false: the argument of `VisionTransformer`, and its value for each.
-SWITCHES = {
+# Fields, the arguments of `VisionTransformer`, and their values if a field is false or true.
+TRANSLATED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qkv_bias": ("qkv_bias", ("none", "all")),
     "use_swiglu_ffn": ("mlp", ("gelu", "swiglu")),
     "use_gated_mlp": ("mlp", ("gelu", "swiglu")),
     "use_mid_position_embeddings": ("position_embedding_at", ("stem", "every")),
+    "num_register_tokens": ("num_registers", ()),
+    "num_detection_tokens": ("num_registers", ()),
 }
-COUNTS = {"num_register_tokens", "num_detection_tokens"}  # both set `num_registers`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ModelType:
         marks: Canonical names that identify its files without a configuration.
         names: The names of its tensors.
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
-        fields: The defaults of its configuration; `SWITCHES` and `COUNTS` translate some of them.
+        fields: The defaults of its configuration; `TRANSLATED` are arguments.
         design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
             that the type or the presence of tensors decides.
         processor: The name of its image processor.
@@ -71,23 +72,20 @@ class ModelType:
     def arguments(self, fields: dict) -> dict[str, Any]:
         """Returns the arguments that the fields of a configuration determine."""
         arguments: dict[str, Any] = {
-            name: values[bool(fields[field])]
-            for field, (name, values) in SWITCHES.items()
+            name: values[bool(fields[field])] if values else fields[field]
+            for field, (name, values) in TRANSLATED.items()
             if field in self.fields
         }
-        for field in self.fields.keys() & COUNTS:
-            arguments["num_registers"] = fields[field]
         return arguments | self.says(fields)
 
     def written(self, arch: VisionTransformerArchitecture) -> dict[str, Any]:
         """Returns the fields of the configuration of a model, besides its sizes."""
         held = {"position_embedding_at": arch.position_embedding_at, **vars(arch.options)}
-        fields: dict[str, Any] = {
-            field: held[name] == values[True]
-            for field, (name, values) in SWITCHES.items()
+        fields = {
+            field: held[name] == values[True] if values else held[name]
+            for field, (name, values) in TRANSLATED.items()
             if field in self.fields
         }
-        fields |= dict.fromkeys(self.fields.keys() & COUNTS, arch.options.num_registers)
         return fields | self.write(arch)
 
 

@@ -116,7 +116,6 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^eva.*_clip_", {"global_pool": "token"}),
     (r"_siglip_\d|_siglip$|_map(_|$)|_pe_core_|^test_vit3", {"global_pool": "map"}),
     (r"^test_vit3|_pe_core_", {"pool_include_prefix": True}),
-    (r"_pe_core_", {"attn_pool_num_heads": 8}),
     # Normalization.
     (r"^vit(_.*)?(_clip_|_pe_|_dinov3|_lingbot)|^beit3_", {"norm_eps": 1e-5}),
     (r"_pe_(lang|spatial)_|_radio_|_intern300m_", {"final_norm": False}),
@@ -136,7 +135,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     # Rotary positions.
     (r"^eva02_(?!enormous)|_rope_reg", {**ROPE, "ref_feat_shape": (16, 16)}),
     (r"_pe_", {**ROPE, "rope_grid_indexing": "xy", "rope_grid_offset": 1.0}),
-    (r"_pe_core_", {"ref_feat_shape": (24, 24)}),
+    (r"_pe_core_", {"attn_pool_num_heads": 8, "ref_feat_shape": (24, 24)}),
     (r"_pe_core_base_", {"ref_feat_shape": (14, 14)}),
     (r"_pe_core_gigantic_|_pe_(lang|spatial)_", {"ref_feat_shape": (32, 32)}),
     (r"_pe_.*gigantic_", {"rope_grid_offset": 0.0}),
@@ -155,23 +154,20 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
 POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # its attention pool reads all tokens
 # The number of heads; the first matching pattern counts.
 HEADS: tuple[tuple[str, int], ...] = (
-    (r"^test_vit[34]$", 3),
+    (r"^test_vit[34]$|_tiny_", 3),
     (r"^test_vit2?$", 2),
     (r"_7b_", 32),
     (r"_huge_plus_", 20),
     (r"_giant_.*(dinov2|tipsv2|radio|lingbot)", 24),
-    (r"_base_patch16_gap_", 16),
-    (r"_base_patch\d+_plus_", 14),
     (r"_so150m2_", 13),
-    (r"_so150m_", 14),
-    (r"_tiny_", 3),
+    (r"_so150m_|_base_patch\d+_plus_", 14),
     (r"_p?wee_|_xsmall_", 4),
     (r"_little_", 5),
     (r"_small(_|$)", 6),
     (r"_mediumd?_", 8),
     (r"_betwixt_", 10),
+    (r"_base_patch16_gap_|_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)", 16),
     (r"_base(_|$)", 12),
-    (r"_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)", 16),
 )
 # Architectures whose tensors have the names of another computation, or that no option covers.
 OTHERS: tuple[tuple[str, str], ...] = (
