@@ -62,7 +62,10 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         name = f"{row.head}.bias"
         rule = f"A head without bias can be read only from a file whose {name} is zero; build the "
         rule += "model with head_use_bias=True"
-        others.append(constant(name, np.zeros(arch.num_classes), rule))
+        bias = constant(name, np.zeros(arch.num_classes), rule)
+        read = lambda kernel, offset: (kernel.T, *bias.read(offset))
+        write = lambda kernel: (kernel.T, *bias.write())
+        others.append(Link((f"{row.head}.weight", name), ("head/kernel",), read, write))
     if _folds(arch):  # the class token and its position into their sum
         read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
         write = lambda cls, table: (cls + table[:, :1], table[:, 1:])

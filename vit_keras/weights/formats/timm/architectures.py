@@ -179,9 +179,7 @@ OTHERS: tuple[tuple[str, str], ...] = (
 UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
     ("use_post_norm", (True,), "normalization after attention and after the MLP"),
     ("global_pool", ("max", "avgmax", "prr"), "this pooling"),
-    ("rope_type", ("mrope",), "these rotary positions"),
     ("patchify_channels_last", (False,), "patches whose channels come first"),
-    ("pos_embed", ("factorized",), "positions that are a sum for rows and for columns"),
     ("pos_embed_ar_preserving", (True,), "positions that are resized to a square and cropped"),
     ("pos_embed_align_corners", (True,), "positions that are resized with aligned corners"),
     ("block_fn", ("ResPostBlock",), "normalization after attention and after the MLP"),
