@@ -45,16 +45,15 @@ def detect(names: set[str]) -> bool:
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     """Links a model to the tensors of a file, or to those to write."""
+    config = config or {}
+    architecture, theirs = architecture_of(config), architectures.timm_arguments(config)
     row = architectures.names_for(arch) if names is None else architectures.PLAIN.among(names)
-    if names is None and architecture_of(config or {}).startswith("naflexvit_"):
+    if names is None and architecture.startswith("naflexvit_"):
         row = row.replaced(**NAFLEX)
     if row.patches == NAFLEX["patches"]:
-        projection = architectures.timm_arguments(config or {}).get("embed_proj_type", "linear")
-        row = row.replaced(linear_patches=projection == "linear")
-    if arch.options.rope is not None:
-        reads = names is not None and config is not None and architecture_of(config)
-        theirs = architectures.timm_arguments(config) if reads else None
-        layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
+        row = row.replaced(linear_patches=theirs.get("embed_proj_type", "linear") == "linear")
+    if (rope := arch.options.rope) is not None:
+        layout = rotary_layout(rope, arch.options.pre_norm, theirs if architecture else None)
         row = row.replaced(rotary=layout)
     others = []  # which come first, so that they fail before others are read
     has_bias = names is None or f"{row.head}.bias" in names
