@@ -59,7 +59,7 @@ def main():
             write_litert(variation, fp32, options.batch)
             quantization.litert_int8(fp32, int8)
             for label, file in ((name, fp32), (f"{name}, int8", int8)):
-                tflite_file.attach(file, options.variant, None, 3)
+                tflite_file.attach(file, model, "logits", raw=True)
                 run = runtimes.open(file, options.threads)
                 runs[label] = lambda run=run: run(images)
                 print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")

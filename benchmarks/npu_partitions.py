@@ -10,6 +10,7 @@ left out runs on the processor, and what is before it and after it become progra
 """
 
 import argparse
+import collections
 import os
 import pathlib
 import subprocess
@@ -54,7 +55,9 @@ def partition(file, openvino) -> tuple[int, dict[str, int]]:
         )
         if process.returncode:
             sys.exit(f"The compiler failed on {file}:\n{process.stdout}{process.stderr}")
-        counts = tflite_file.operations(result.name, graphs=1)
+        model = tflite_file.read(result.name)
+    del model.subgraphs[1:]  # the programs
+    counts = collections.Counter(name for name, _ in tflite_file.operations(model))
     return counts.pop("CUSTOM", 0), counts
 
 

@@ -146,8 +146,6 @@ def test_files_merge_as_keras_does(rng, tmp_path):
         outputs = runtimes.open(tmp_path / row["file"])(images)
         assert_close(outputs, expected, rtol=1e-5, name=row["file"])
     check_graph(tmp_path / "model.tflite")
-    (row,) = [row for row in rows if row["format"] == "litert"]
-    assert row["left_out"]["intel"] == row["left_out"]["qualcomm"] == {}
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
     reference = json.loads((tmp_path / "manifest.json").read_text())["reference"]

@@ -285,7 +285,8 @@ def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
     quantization.litert_int8(whole, small)
     images = rng.integers(0, 256, (2, 224, 224, 3), dtype="uint8")
     expected, before = runtimes.open(small)(images), small.stat().st_size
-    tflite_file.attach(small, "Ti/16", [f"class number {i}" for i in range(1000)], 3)
+    model.class_names = [f"class number {i}" for i in range(1000)]
+    tflite_file.attach(small, model, "logits")
     assert os.path.getsize(small) <= 6.15e6 < before  # 5.93 MB of them are numbers
     np.testing.assert_array_equal(runtimes.open(small)(images), expected)
     graph = tflite_file.read(small).subgraphs[0]

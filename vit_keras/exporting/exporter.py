@@ -400,31 +400,21 @@ def _finish(file, job):
     file.row = row
 
 
-def _describe(file, job) -> dict:
-    """Writes the meaning of outputs and pixels into a file; returns what runs a TFLite file."""
-    output, model, pixels = job.plan.graph_output, job.model, preprocessing_of(job.model)
-    about: dict[str, Any] = {}
-    names = None if output == "features" else class_names_of(model)
+def _describe(file, job) -> dict[str, Any]:
+    """Writes the meaning of outputs and pixels into a file; returns what stayed in float32."""
+    plan, model, pixels = job.plan, job.model, preprocessing_of(job.model)
+    about = {}
     if file.format == "litert":
         from vit_keras.exporting import tflite_file  # which needs flatbuffers
 
-        normalization = None
-        if job.plan.raw:
-            normalization = [[255 * x for x in values] for values in (pixels.mean, pixels.std)]
-        elif pixels.levels != 255:  # for clients that pass floats up to 255
-            normalization = [[0.0], [255 / pixels.levels]]
-        described = (model.name, names, model.input_shape[-1], normalization)
-        outputs = manifest.BOX_OUTPUTS if output == "boxes" else None
-        text = manifest.output_text(model, output)
-        tflite_file.attach(file.path, *described, text, outputs)
-        about["delegate_partitions"] = runtimes.delegate_partitions(file.path)
-        about["left_out"] = tflite_file.left_out(file.path)
+        tflite_file.attach(file.path, model, plan.graph_output, plan.raw)
         if file.precision.startswith("int8-static"):
             about["float_operations"] = tflite_file.float_operations(file.path)
-    if names is not None:
-        is_deep = not job.plan.raw and (pixels.levels != 255 or pixels.bands)
+    if plan.graph_output != "features":
+        is_deep = not plan.raw and (pixels.levels != 255 or pixels.bands)
         depth = {"levels": pixels.levels, "bands": list(pixels.bands)} if is_deep else {}
-        write_task(file.path, task_of(model), names, output, **depth)
+        names = class_names_of(model)
+        write_task(file.path, task_of(model), names, plan.graph_output, **depth)
     return about
 
 

@@ -38,10 +38,10 @@ def layers(source) -> list[str]:
         sizes = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
         nodes = (node for node in graph.node if node.op_type in PRODUCTS[suffix])
         return [node.name for node in nodes if sizes.get(node.input[1], 0) >= 2]
-    interpreter = litert_interpreter(source, allocate=False)
-    names = {tensor["index"]: tensor["name"] for tensor in interpreter.get_tensor_details()}
-    operations = interpreter._get_ops_details()
-    return [names[op["outputs"][0]] for op in operations if op["op_name"] in PRODUCTS[suffix]]
+    from vit_keras.exporting import tflite_file  # which needs flatbuffers
+
+    operations = tflite_file.operations(tflite_file.read(source))
+    return [x.name.decode() for name, x in operations if name in PRODUCTS[suffix]]
 
 
 def _litert(

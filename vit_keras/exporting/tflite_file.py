@@ -6,46 +6,21 @@ that conflict with a current TensorFlow.
 """
 
 import collections
-import io
 import os
+import pathlib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import flatbuffers
+import keras
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
+from vit_keras.exporting import manifest
+from vit_keras.models import class_names_of, preprocessing_of
 
-# The operations that LiteRT's GPU delegate and its compilers for four NPUs leave to the processor,
-# according to its sources (google-ai-edge/LiteRT at f674577: `gpu_compatibility.cc` and
-# litert/vendors). The GPU delegate cannot cast uint8, the type of the images, so it leaves CAST.
-# Operations that are not listed, which image models rarely have, count as left by all.
-DELEGATES = ("gpu", "qualcomm", "mediatek", "samsung", "intel")
-LEFT_BY = {
-    "": (
-        "ABS, ADD, AVERAGE_POOL_2D, BATCH_MATMUL, CONCATENATION, CONV_2D, DEPTHWISE_CONV_2D, "
-        "DEQUANTIZE, DIV, FULLY_CONNECTED, GELU, GREATER, HARD_SWISH, LEAKY_RELU, LESS, LOGISTIC, "
-        "MAXIMUM, MAX_POOL_2D, MEAN, MINIMUM, MUL, PAD, PADV2, QUANTIZE, REDUCE_MAX, RELU, "
-        "RESHAPE, RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR, RSQRT, SLICE, SOFTMAX, SPLIT, SQRT, "
-        "SQUARED_DIFFERENCE, STRIDED_SLICE, SUB, SUM, TANH, TRANSPOSE, TRANSPOSE_CONV"
-    ),
-    "gpu": "CAST, L2_NORMALIZATION",
-    "mediatek": (
-        "COS, CUMSUM, EMBEDDING_LOOKUP, EQUAL, EXP, FLOOR_DIV, GATHER, GREATER_EQUAL, LOG, "
-        "LOGICAL_AND, MIRROR_PAD, NOT_EQUAL, POW, REVERSE_V2, SELECT, SELECT_V2, SIN"
-    ),
-    "samsung": "PRELU",
-    "gpu mediatek": "ARG_MAX, BROADCAST_TO, CONV_3D, GATHER_ND, RELU_0_TO_1",
-    "mediatek intel": "CEIL, FLOOR, REDUCE_MIN, RELU6, RELU_N1_TO_1, SPACE_TO_DEPTH",
-    "mediatek samsung": (
-        "DEPTH_TO_SPACE, FLOOR_MOD, LESS_EQUAL, LOGICAL_NOT, LOGICAL_OR, ONE_HOT, PACK, "
-        "REDUCE_ALL, SIGN, SQUARE, TILE, TOPK_V2"
-    ),
-    "gpu mediatek samsung": "UNPACK",
-    "mediatek samsung intel": "DYNAMIC_UPDATE_SLICE, ELU, NEG, REDUCE_ANY, ROUND, SPLIT_V",
-}
+ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
 
 
 class Builder(flatbuffers.Builder):
@@ -91,51 +66,19 @@ def pack(model: schema.ModelT) -> bytes:
     return bytes(builder.Output())
 
 
-def operations(
-    path: str | os.PathLike, type: int | None = None, graphs: int | None = None
-) -> dict[str, int]:
-    """Counts the operations of a TFLite file by name.
-
-    Args:
-        path: The file.
-        type: The `TensorType` that the counted ones return; None for any.
-        graphs: How many of the file's graphs to read; None for all.
-    """
-    model, counts = read(path), collections.Counter[str]()
+def operations(model: schema.ModelT) -> Iterator[tuple[str, schema.TensorT]]:
+    """Yields the name of each operation in the tables of a file, and the tensor that it returns."""
     names = {code: name for name, code in vars(schema.BuiltinOperator).items()}
     codes = [max(c.builtinCode, c.deprecatedBuiltinCode) for c in model.operatorCodes]
-    for graph in model.subgraphs[:graphs]:
+    for graph in model.subgraphs:
         for node in graph.operators:
-            if type is None or graph.tensors[node.outputs[0]].type == type:
-                counts[names[codes[node.opcodeIndex]]] += 1
-    return dict(counts)
+            yield names[codes[node.opcodeIndex]], graph.tensors[node.outputs[0]]
 
 
 def float_operations(path: str | os.PathLike) -> dict[str, int]:
-    """Counts the operations of a TFLite file that return float32, except DEQUANTIZE."""
-    counts = operations(path, schema.TensorType.FLOAT32)
-    return {name: count for name, count in counts.items() if name != "DEQUANTIZE"}
-
-
-def left_out(path: str | os.PathLike) -> dict[str, dict[str, int]]:
-    """Counts the operations that each delegate leaves to the processor, by name.
-
-    A delegate runs what lies between two of them as one program, so that one in each block makes
-    the others slow too.
-
-    Returns:
-        The counts for each delegate of `DELEGATES`, such as `{"gpu": {"CAST": 1}, "mediatek": {}}`.
-    """
-    counts = operations(path)
-    left_by = {name: who.split() for who, names in LEFT_BY.items() for name in names.split(", ")}
-    return {
-        delegate: {
-            name: counts[name]
-            for name in sorted(counts)
-            if delegate in left_by.get(name, DELEGATES)
-        }
-        for delegate in DELEGATES
-    }
+    """Counts the operations of a TFLite file that return float32, by name, except DEQUANTIZE."""
+    floats = (name for name, x in operations(read(path)) if x.type == schema.TensorType.FLOAT32)
+    return dict(collections.Counter(name for name in floats if name != "DEQUANTIZE"))
 
 
 LABELS = "labels.txt"
@@ -144,46 +87,42 @@ NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES = map(np.uint8, (1, 2, 1))
 RGB, GRAYSCALE, AXIS_LABELS = map(np.int8, (1, 2, 2))
 
 
-def attach(
-    path, name: str, class_names, channels: int, normalization=None, description="", outputs=None
-):
+def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     """Adds metadata and class names to a TFLite file.
 
     Args:
         path: The file; changed in place.
-        name: The model's name.
-        class_names: The classes in the order of the outputs; None for a model of features. An
-            output that is neither `(B, K)` nor `(B, H, W, K)` is described as attention, unless
-            `outputs` describes it.
-        channels: 3 for RGB images, 1 for grayscale.
-        normalization: For a model of float images, the mean and std of pixels in [0, 255]: two
-            lists of one value, or of one value for each channel.
-        description: A description of the output.
-        outputs: The descriptions of several outputs by their names in the file's signature; the
-            classes belong to the last one.
+        model: The Keras model in the file.
+        output: A name in `manifest.OUTPUTS`, or "boxes". An output that is neither `(B, K)` nor
+            `(B, H, W, K)` is described as attention, unless it belongs to boxes.
+        raw: Whether the file takes prepared images.
     """
-    model = read(path)
-    graph = model.subgraphs[0]
-    if outputs:
-        names = {o.tensorIndex: o.name.decode() for o in model.signatureDefs[0].outputs}
+    pixels, normalization = preprocessing_of(model), None
+    if raw:
+        normalization = [[255 * x for x in values] for values in (pixels.mean, pixels.std)]
+    elif pixels.levels != 255:  # for clients that pass floats up to 255
+        normalization = [[0.0], [255 / pixels.levels]]
+    class_names = None if output == "features" else class_names_of(model)
+    tables = read(path)
+    graph = tables.subgraphs[0]
+    if output == "boxes":
+        names = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
         called = [names[i] for i in graph.outputs]
-        answers = [(n, outputs[n], n == [*outputs][-1]) for n in called]
+        answers = [(name, manifest.BOX_OUTPUTS[name], name == "scores") for name in called]
     else:
         is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
-        rows = ("attention", None, False), ("output", description, class_names is not None)
-        answers = [rows[answer] for answer in is_answer]
+        answer = ("output", manifest.output_text(model, output), class_names is not None)
+        answers = [answer if each else ("attention", None, False) for each in is_answer]
+    packed = _metadata(model.name, model.input_shape[-1], normalization, answers)
     buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = np.frombuffer(_metadata(name, channels, normalization, answers), "uint8")
-    model.buffers.append(buffer)
-    entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
-    model.metadata = [*(model.metadata or []), entry]
-    packed = io.BytesIO(pack(model))
+    buffer.data = np.frombuffer(packed, "uint8")
+    tables.buffers.append(buffer)
+    entry.name, entry.buffer = "TFLITE_METADATA", len(tables.buffers) - 1
+    tables.metadata = [*(tables.metadata or []), entry]
+    pathlib.Path(path).write_bytes(pack(tables))
     if class_names is not None:
-        packed.seek(0, io.SEEK_END)
-        with zipfile.ZipFile(packed, "a", zipfile.ZIP_STORED) as archive:
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
             archive.writestr(zipfile.ZipInfo(LABELS), "\n".join(class_names))
-    with open(path, "wb") as file:
-        file.write(packed.getvalue())
 
 
 def _metadata(name, channels, normalization, answers) -> bytes:

@@ -141,22 +141,12 @@ def litert(path, threads=None) -> ExportedModel:
     return _exported_model(run, dtype, source["shape_signature"], shapes)
 
 
-def litert_interpreter(path, threads=None, allocate=True):
-    """Opens a TFLite file in LiteRT's interpreter.
-
-    Allocation passes the graph to XNNPACK. Without it, the graph stays as in the file.
-    """
+def litert_interpreter(path, threads=None):
+    """Opens a TFLite file in LiteRT's interpreter, which passes the graph to XNNPACK."""
     runtime = _require("ai_edge_litert.interpreter", "runtimes", path)
     interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
-    if allocate:
-        interpreter.allocate_tensors()
+    interpreter.allocate_tensors()
     return interpreter
-
-
-def delegate_partitions(path) -> int:
-    """The number of subgraphs of a TFLite file that XNNPACK runs: 1 if nothing interrupts it."""
-    names = [op["op_name"] for op in litert_interpreter(path)._get_ops_details()]
-    return names.count("DELEGATE")
 
 
 def onnx(path, threads=None) -> ExportedModel:
