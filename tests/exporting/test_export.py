@@ -22,7 +22,7 @@ from vit_keras.commands import main
 from vit_keras.evaluation import open_predictor
 from vit_keras.exporting import exporter, tflite_file
 from vit_keras.exporting.manifest import card
-from vit_keras.exporting.serving import serving_model
+from vit_keras.exporting.serving import in_float32, serving_model
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.exporting.verification import MEASURES
 from vit_keras.models import (
@@ -181,9 +181,9 @@ def test_an_application_gets_no_second_softmax(rng):
     randomize(model, rng, scale=0.1)
     pixels = rng.integers(0, 256, (2, 16, 16, 3), dtype="uint8")
     expected = to_numpy(model(applications.preprocess_input(pixels.astype("float32"))))
-    probabilities = to_numpy(serving_model(model)(pixels))
+    probabilities = to_numpy(serving_model(in_float32(model))(pixels))
     assert_close(probabilities, expected)
-    logits = to_numpy(serving_model(model, "logits")(pixels))
+    logits = to_numpy(serving_model(in_float32(model), "logits")(pixels))
     assert_close(softmax(logits), expected)
 
 

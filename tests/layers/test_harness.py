@@ -14,7 +14,7 @@ from keras.src import testing
 
 import vit_keras
 from vit_keras import inspection, layers
-from vit_keras.exporting import inference_model, serving, token_merging
+from vit_keras.exporting import inference_model, token_merging
 from vit_keras.layers import common
 from vit_keras.models import text
 
@@ -139,19 +139,11 @@ OTHERS = {
     common.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
     common.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
     inference_model.ClassTokenBlock: Case(BLOCK, TOKENS, (2, 1, 12), 16),
-    serving.Rollout: Case({"grid": GRID}, [(2, 7, 7), (2, 1, 7)], (2, 2, 3), trains=False),
-    serving.BoxesAndScores: Case(
-        {}, (2, 5, 9), {"boxes": (2, 5, 4), "scores": (2, 5, 4)}, trains=False
-    ),
-    serving.MostLikelyClass: Case({}, (2, 4, 6, 5), (2, 4, 6), trains=False),
     token_merging.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
     text.PairLogits: Case(
         {"logit_scale": 1.0, "logit_bias": 0.5},
         *({"x_shape": (2, 6), "texts_shape": (2, 6)}, (2, 2), 2),
         trains=False,
-    ),
-    token_merging.WeightedMean: Case(
-        {}, {"x_shape": TOKENS, "size_shape": (2, 6, 1)}, (2, 12), trains=False
     ),
 }
 # Its first argument is a model, and views of two sizes are its inputs; runs train it.

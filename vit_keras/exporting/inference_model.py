@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from vit_keras import models
-from vit_keras.exporting.serving import check_attention, with_rollout
-from vit_keras.exporting.token_merging import MergingBlock, WeightedMean, schedule, size_bias
+from vit_keras.exporting.serving import check_attention, clone_in_float32, with_rollout
+from vit_keras.exporting.token_merging import MergingBlock, schedule, size_bias
 from vit_keras.layers import (
     DropClassToken,
     EncoderBlock,
@@ -33,11 +33,8 @@ class ClassTokenBlock(EncoderBlock):
         x = x + self._scaled(y, self.layer_scale_0)
         return x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], 1, input_shape[-1])
-
     def compute_output_spec(self, inputs, **_):  # type: ignore[override]  # no flags
-        return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)
+        return keras.KerasTensor((inputs.shape[0], 1, inputs.shape[-1]), self.compute_dtype)
 
 
 def for_inference(
@@ -89,14 +86,14 @@ def for_inference(
             return x
         if sizes and isinstance(layer, (ClassTokenBlock, MAPHead)):
             return layer(args[0], attention_mask=size_bias(sizes[0]))
-        if sizes and isinstance(layer, WeightedMean):
-            return layer(args[0], *sizes)
+        if sizes and isinstance(layer, keras.layers.GlobalAveragePooling1D):
+            return ops.sum(args[0] * sizes[0], axis=1) / ops.sum(sizes[0], axis=1)
         if sizes and isinstance(layer, DropClassToken):
             sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
 
     options = {"merged": merged, "prefix": count_prefix(model), "last": last}
-    clone = functools.partial(_clone, with_attention=with_attention, **options)
+    clone = functools.partial(_clone, model, with_attention=with_attention, **options)
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         new.set_weights(model.get_layer(new.name).get_weights())
@@ -145,19 +142,14 @@ def _block_read_for_its_class_token(model):
     return None
 
 
-def _clone(layer, merged, prefix, last, with_attention):
-    config = {**layer.get_config(), "dtype": "float32"}
-    common = {"name": layer.name, "dtype": "float32"}
-    if isinstance(layer, EncoderBlock):
-        if with_attention:
-            return WithAttentionWeights(type(layer).from_config(config), **common)
-        if layer.name == last:
-            return ClassTokenBlock.from_config(config)
-        if any(merged.values()):
-            return MergingBlock(merged=merged[layer.name], prefix=prefix, **config)
-        return type(layer).from_config(config)
-    if isinstance(layer, keras.layers.GlobalAveragePooling1D) and any(merged.values()):
-        return WeightedMean(**common)
-    if config.get("activation") == "softmax":
-        config["activation"] = "linear"
-    return layer.__class__.from_config(config)
+def _clone(model, layer, merged, prefix, last, with_attention):
+    new = clone_in_float32(model, layer)
+    if not isinstance(layer, EncoderBlock):
+        return new
+    if with_attention:
+        return WithAttentionWeights(new, name=layer.name, dtype="float32")
+    if layer.name == last:
+        return ClassTokenBlock.from_config(new.get_config())
+    if any(merged.values()):
+        return MergingBlock(merged=merged[layer.name], prefix=prefix, **new.get_config())
+    return new

@@ -1,5 +1,7 @@
 """Prepares a model for servers and phones: pixels -> probabilities and rollout, in float32."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,7 +9,6 @@ from keras import ops
 from vit_keras.models import ImageModel, ends_in_softmax, patch_grid, preprocessing_of
 from vit_keras.models.description import copy_description, has_class_token, with_outputs
 from vit_keras.models.surgery import refuse_windows
-from vit_keras.support.keras_internals import operation_of
 
 FLOAT32 = {"dtype": "float32", "name": "probabilities"}
 ACTIVATIONS = {
@@ -16,48 +17,43 @@ ACTIVATIONS = {
 }
 
 
-@keras.saving.register_keras_serializable(package="vit_keras")
-class MostLikelyClass(keras.layers.Layer):
+def _most_likely_class(x):
     """The index of the first of the largest logits: `(B, H, W, K)` -> `(B, H, W)` int32.
 
     On TensorFlow, Keras' argmax distinguishes 0 from -0 by their bits, which TFLite cannot do.
     """
-
-    def call(self, x):
-        last = x.shape[-1] - 1
-        is_largest = ops.cast(ops.equal(x, ops.max(x, axis=-1, keepdims=True)), "float32")
-        from_last = ops.arange(last, -1, -1, dtype="float32")  # last, ..., 1, 0
-        return ops.cast(last - ops.max(is_largest * from_last, axis=-1), "int32")
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape[:-1], "int32")
+    last = x.shape[-1] - 1
+    is_largest = ops.cast(ops.equal(x, ops.max(x, axis=-1, keepdims=True)), "float32")
+    from_last = np.arange(last, -1, -1, dtype="float32")  # last, ..., 1, 0
+    return ops.cast(last - ops.max(is_largest * from_last, axis=-1), "int32")
 
 
-@keras.saving.register_keras_serializable(package="vit_keras")
-class BoxesAndScores(keras.layers.Layer):
+def _boxes_and_scores(x):
     """Splits a detector's joined outputs `(B, T, K + 1 + 4)` into a dictionary.
 
     "boxes" `(B, T, 4)` are left, top, right and bottom as fractions of the image's sides, in 0..1,
     and "scores" `(B, T, K)` the probability of each class.
     """
+    center, half = x[..., -4:-2], x[..., -2:] / 2
+    corners = ops.concatenate([center - half, center + half], axis=-1)
+    scores = ops.softmax(x[..., :-4], axis=-1)[..., :-1]
+    return {"boxes": ops.clip(corners, 0.0, 1.0), "scores": scores}
 
-    def call(self, x):
-        center, half = x[..., -4:-2], x[..., -2:] / 2
-        corners = ops.concatenate([center - half, center + half], axis=-1)
-        scores = ops.softmax(x[..., :-4], axis=-1)[..., :-1]
-        return {"boxes": ops.clip(corners, 0.0, 1.0), "scores": scores}
 
-    def compute_output_spec(self, x):
-        spec = lambda numbers: keras.KerasTensor((*x.shape[:-1], numbers), x.dtype)
-        return {"boxes": spec(4), "scores": spec(x.shape[-1] - 5)}
+def clone_in_float32(model: keras.Model, layer: keras.layers.Layer) -> keras.layers.Layer:
+    """Copies a layer of `model` in float32, without the softmax that the model may end in."""
+    config = {**layer.get_config(), "dtype": "float32"}
+    if layer is model.layers[-1] and ends_in_softmax(model):
+        config["activation"] = "linear"
+    return layer.__class__.from_config(config)
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Copies `model` with every layer in float32, since runtimes have no mixed precision."""
+    """Copies `model` with every layer in float32, since runtimes have no mixed precision.
 
-    def clone(layer):
-        return layer.__class__.from_config({**layer.get_config(), "dtype": "float32"})
-
+    The copy returns logits.
+    """
+    clone = functools.partial(clone_in_float32, model)
     copy = keras.models.clone_model(model, clone_function=clone)
     copy.set_weights(model.get_weights())
     return copy_description(copy, model)
@@ -69,8 +65,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     8-bit pixels are uint8; pixels of other depths are float32 up to `Preprocessing.levels`.
 
     Args:
-        model: A model in float32. A second output is kept.
-        output: A name in `manifest.OUTPUTS`, or "boxes", the dictionary of `BoxesAndScores`. "mask"
+        model: A model in float32 that returns logits. A second output is kept.
+        output: A name in `manifest.OUTPUTS`, or "boxes", a dictionary of boxes and scores. "mask"
             is the most likely class of each pixel, `(B, H, W)` int32. "values" are the model's
             unchanged outputs, and "features" the input of the head.
         raw: Whether images are float32 and already preprocessed.
@@ -82,10 +78,10 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
         x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
     x, *others = keras.tree.flatten(_with_output(model, output)(x))
     if output == "mask":
-        x = MostLikelyClass(name="mask")(x)
+        x = _most_likely_class(x)
     if output == "boxes":
-        return keras.Model(images, BoxesAndScores(dtype="float32")(x), name=model.name)
-    if output in ACTIVATIONS and not ends_in_softmax(model):
+        return keras.Model(images, _boxes_and_scores(x), name=model.name)
+    if output in ACTIVATIONS:
         x = ACTIVATIONS[output](x)
     return keras.Model(images, [x, *others] if others else x, name=model.name)
 
@@ -129,59 +125,13 @@ def transformers_model(model: keras.Model, output: str, raw: bool = True) -> ker
 
 
 def _with_output(model, output):
+    """The model, up to the input of its head for "features"."""
+    if output != "features":
+        return model
     answer, *others = model.outputs
-    last = operation_of(answer)
-    if output == "features":
-        heads = [layer for layer in model.layers if layer.name == "head"]
-        features = heads[0].input if heads else answer
-        return keras.Model(
-            model.input, [features, *others] if others else features, name=model.name
-        )
-    if output == "logits" and ends_in_softmax(model):
-        logits = keras.layers.Dense.from_config({**last.get_config(), "activation": "linear"})
-        with_logits = keras.Model(model.input, logits(last.input), name=model.name)
-        logits.set_weights(last.get_weights())
-        return with_logits
-    return model
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
-class Rollout(keras.layers.Layer):
-    """Attention rollout (arXiv 2005.00928) from the classifier to the image: `(B, h, w)`.
-
-    The inputs are the attention `(B, N, N)` of every block in order, averaged over heads. For the
-    last block, the class token's row `(B, 1, N)` is enough. As in `inspection.attention_rollout`,
-    the layer multiplies the means of attention and identity. It follows the class token's row, or
-    the mean of the patches' rows in a model without a class token.
-
-    Args:
-        grid: The numbers of patches along both sides of an image, (h, w).
-        class_token: Whether the first token is a class token.
-    """
-
-    def __init__(self, grid, class_token: bool = True, **kwargs):
-        super().__init__(**kwargs)
-        self.grid, self.class_token = tuple(grid), class_token
-
-    def call(self, maps):
-        tokens, patches = maps[-1].shape[-1], self.grid[0] * self.grid[1]
-        reads = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
-        if self.class_token:
-            reads[..., 0], first = 1, maps[-1][:, :1]
-        else:
-            reads[..., -patches:] = 1 / patches
-            first = ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True)
-        row = 0.5 * (ops.convert_to_tensor(reads, dtype=first.dtype) + first)
-        for attention in reversed(maps[:-1]):
-            row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)
-        return ops.reshape(row[:, 0, tokens - patches :], (-1, *self.grid))
-
-    def compute_output_shape(self, map_shapes):
-        return (map_shapes[0][0], *self.grid)
-
-    def get_config(self):
-        config = {"grid": self.grid, "class_token": self.class_token}
-        return {**super().get_config(), **config}
+    heads = [layer for layer in model.layers if layer.name == "head"]
+    features = heads[0].input if heads else answer
+    return keras.Model(model.input, [features, *others] if others else features, name=model.name)
 
 
 def check_attention(model: keras.Model, token_merging: int = 0) -> None:
@@ -201,7 +151,26 @@ def check_attention(model: keras.Model, token_merging: int = 0) -> None:
 
 
 def with_rollout(model: ImageModel, maps: list) -> ImageModel:
-    """Returns a model with two outputs: the output of `model` and the rollout of `maps`."""
-    place = patch_grid(model), has_class_token(model)
-    rollout = Rollout(*place, dtype="float32", name="attention")(maps)
+    """Returns a model with the output of `model` and its attention rollout `(B, h, w)`.
+
+    The rollout (arXiv 2005.00928) leads from the classifier to the image: it multiplies the means
+    of attention and identity, as `inspection.attention_rollout` does, and follows the class token's
+    row, or the mean of the patches' rows in a model without a class token.
+
+    Args:
+        model: A model with one output.
+        maps: The attention `(B, N, N)` of every block in order, averaged over heads.
+    """
+    grid, tokens = patch_grid(model), maps[-1].shape[-1]
+    patches = grid[0] * grid[1]
+    reads = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
+    if has_class_token(model):
+        reads[..., 0], first = 1, maps[-1][:, :1]
+    else:
+        reads[..., -patches:] = 1 / patches
+        first = ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True)
+    row = 0.5 * (first + reads)
+    for attention in reversed(maps[:-1]):
+        row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)
+    rollout = ops.reshape(row[:, 0, tokens - patches :], (-1, *grid))
     return with_outputs(model, [model.output, rollout])

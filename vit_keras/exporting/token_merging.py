@@ -171,17 +171,3 @@ class MergingBlock(EncoderBlock):
 
     def get_config(self):
         return {**super().get_config(), "merged": self.merged, "prefix": self.prefix}
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
-class WeightedMean(keras.layers.Layer):
-    """The mean over all patches, from tokens `(B, N, D)` and their sizes `(B, N, 1)`: `(B, D)`."""
-
-    def build(self, x_shape, size_shape):
-        pass  # Keras' default takes the shape of only one input
-
-    def call(self, x, size):
-        return ops.sum(x * size, axis=1) / ops.sum(size, axis=1)
-
-    def compute_output_shape(self, x_shape, size_shape):
-        return (x_shape[0], x_shape[-1])
