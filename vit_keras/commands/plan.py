@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 from typing import Any
 
 from vit_keras.commands import options as shared
@@ -91,25 +92,22 @@ def _assumptions(plan) -> dict[str, Any]:
     return assumed | ({"utilization": plan.utilization} if plan.device.flops else {})
 
 
-TEXTS = {  # of the numbers whose printed description is not their name
-    "images_at_a_time": "images at a time",
-    "weights_gb": "weights, GB",
-    "moments_gb": "moments, GB",
+TEXTS = {  # of the numbers that their names do not describe
     "average_gb": "average of the weights, GB",
     "sums_gb": "sums of gradients, GB",
     "batch_gb": "images and targets, GB",
-    "activations_gb": "activations, GB",
-    "gradients_gb": "gradients, GB",
     "copies_gb": "rounded or gathered kernels, GB",
     "memory_gb": "memory on each device at most, GB",
     "sent_gb": "sent by each device in an update, GB",
     "tflop": "computed by each device in an update, TFLOP",
-    "products_s": "products, s",
-    "memory_s": "memory, s",
-    "messages_s": "messages, s",
-    "update_s": "an update, s",
     "images_per_second": "images/s that the input delivers",
 }
+
+
+def _description(name):
+    """The printed description of a number: `weights_gb` is "weights, GB"."""
+    words = re.sub("_gb$", ", GB", re.sub("_s$", ", s", name)).replace("_", " ")
+    return TEXTS.get(name, words)
 
 
 def _lines(plan, columns):
@@ -129,7 +127,7 @@ def _lines(plan, columns):
         values = [column[name] for column in columns]
         if any(value not in (None, 0) for value in values) or name == "fits":
             shown = "  ".join(f"{_text(value):>14}" for value in values)
-            yield f"{TEXTS.get(name, name):{width}}  {shown}"
+            yield f"{_description(name):{width}}  {shown}"
 
 
 def _text(value):

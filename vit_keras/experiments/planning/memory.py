@@ -11,7 +11,7 @@ differently, and reports its own memory (`compiled_memory`).
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import keras
 
@@ -80,42 +80,10 @@ def _block(layer, shape, images, itemsize) -> Kept:
     return Kept(total, workspace=gradients, input=dropped)
 
 
-def _patches(layer, shape, images, itemsize) -> Kept:
-    """Bytes of the patches, the rows of the matrix that the kernel multiplies."""
-    patches = math.prod(layer.grid(shape[1:3]))
-    return Kept(images * patches * math.prod(layer.kernel.shape[:-1]) * itemsize)
-
-
-def _norm(layer, shape, images, itemsize) -> Kept:
-    """Bytes of a normalization of `(B, ..., D)`, and of its input."""
-    inputs = images * math.prod(shape[1:])
-    return Kept(inputs * (itemsize + FLOAT32), workspace=2 * inputs * itemsize)
-
-
-def _product(layer, shape, images, itemsize) -> Kept:
-    """Bytes of a product's input and result."""
-    positions = images * math.prod(shape[1:-1])
-    return Kept(positions * (shape[-1] + layer.kernel.shape[-1]) * itemsize)
-
-
-def _pooling(layer, shape, images, itemsize) -> Kept:
-    """Bytes of the keys, the values and the weights of attention with one query."""
-    tokens, width = shape[1:]
-    return Kept(images * tokens * (2 * width + 2 * layer.num_heads) * itemsize)
-
-
-RULES: dict[type, Callable[..., Kept]] = {
-    layers.EncoderBlock: _block,
-    layers.PatchEmbedding: _patches,
-    keras.layers.LayerNormalization: _norm,
-    keras.layers.RMSNormalization: _norm,
-    keras.layers.Dense: _product,
-    layers.MAPHead: _pooling,
-}
-
-
 def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
     """Yields what each layer of a model keeps, in the order of computation.
+
+    Outside of blocks, a layer that normalizes or multiplies by weights keeps its input and results.
 
     Args:
         model: A functional model, even one without values.
@@ -123,25 +91,26 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
         itemsize: Bytes of an activation.
 
     Raises:
-        ValueError: A layer that multiplies by weights has no rule, as in a ResNet.
+        ValueError: The model has layers of a ResNet, for which there is no rule.
     """
     for layer, shapes in layer_calls(model):
-        rule = next((RULES[kind] for kind in type(layer).__mro__ if kind in RULES), None)
+        if isinstance(layer, (layers.StdConv, layers.RootBlock, layers.ResNetStage)):
+            raise ValueError(
+                "A plan covers what the layers of a Vision Transformer keep for the backward "
+                f"pass. Received: layer {layer.name!r}, a {type(layer).__name__}. Measure one "
+                "update of this model instead"
+            )
         weights = layer.trainable_variables
         gradients = FLOAT32 * sum(math.prod(variable.shape) for variable in weights)
         for number, shape in enumerate(shapes):
-            added = 0 if number else gradients  # one array, no matter how often the layer is called
-            if rule is not None:
-                row = rule(layer, shape, images, itemsize)
-                yield dataclasses.replace(row, gradients=added)
-            elif not any(elements for _, elements in count(layer, shape, Convention())):
-                yield Kept(0, gradients=added)
+            products = list(count(layer, shape, Convention(norms=True)))
+            if isinstance(layer, EncoderBlock):
+                row = _block(layer, shape, images, itemsize)
             else:
-                raise ValueError(
-                    "A plan covers what the layers of a Vision Transformer keep for the backward "
-                    f"pass. Received: layer {layer.name!r}, a {type(layer).__name__}. Measure one "
-                    "update of this model instead"
-                )
+                results = sum(elements for _, elements in products)
+                row = Kept(images * itemsize * (math.prod(shape[1:]) + results) if products else 0)
+            # The gradients are one array, no matter how often the layer is called.
+            yield dataclasses.replace(row, gradients=0 if number else gradients)
 
 
 @dataclasses.dataclass(frozen=True)
