@@ -13,6 +13,7 @@ import keras
 
 from vit_keras import layers
 from vit_keras.layers.windows import count_pairs
+from vit_keras.support.keras_internals import sublayers
 
 WEIGHTLESS: tuple[type, ...] = (
     keras.layers.Activation,
@@ -207,20 +208,11 @@ def _map_head(layer, shape, convention) -> Products:
     yield from count(layer.mlp, pooled, convention)
 
 
-UNIT_SUBLAYERS = ("conv1", "conv2", "conv3", "conv_proj", "gn1", "gn2", "gn3", "gn_proj")
-
-
-def _unit(layer, shape, convention) -> Products:
-    """Counts each sublayer with the input shape for which the unit built it."""
-    for sublayer in (getattr(layer, name, None) for name in UNIT_SUBLAYERS):
-        if sublayer is not None:
+def _residual(layer, shape, convention) -> Products:
+    """Counts each convolution and normalization in a layer with the input that it was built for."""
+    for sublayer in sublayers(layer):
+        if isinstance(sublayer, (layers.StdConv, layers.GroupNorm)):
             yield from count(sublayer, sublayer.get_build_config()["input_shape"], convention)
-
-
-def _stage(layer, shape, convention) -> Products:
-    for unit in layer.units:
-        yield from count(unit, shape, convention)
-        shape = unit.compute_output_shape(shape)
 
 
 def _prototype_head(layer, shape, convention) -> Products:
@@ -252,10 +244,8 @@ RULES: dict[type, Rule] = {
     layers.MAPHead: _map_head,
     layers.PrototypeHead: _prototype_head,
     layers.StdConv: _convolution,
-    layers.RootBlock: lambda layer, *rest: count(layer.conv_root, *rest),
-    layers.BottleneckUnit: _unit,
-    layers.PreActivationUnit: _unit,
-    layers.ResNetStage: _stage,
+    **dict.fromkeys((layers.RootBlock, layers.ResNetStage), _residual),
+    **dict.fromkeys((layers.BottleneckUnit, layers.PreActivationUnit), _residual),
     **dict.fromkeys(WEIGHTLESS, _nothing),
 }
 # The other public layers multiply nothing by weights, as a test of each one counts.
