@@ -8,10 +8,8 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
-from vit_keras.support.checks import read_json
 from vit_keras.support.command_line import visible
 
-LARGEST_REPORT = 2**30  # bytes: its confusion matrix takes 5 bytes or more per entry
 EXAMPLES = (
     "vit-keras info runs/digits",
     "vit-keras info ViT-B_16.npz",
@@ -140,8 +138,6 @@ def _weights(source, size):
 
 
 def _run(trained):
-    report, remedy = trained.folder / "report.json", "`vit-keras evaluate` writes it again"
-    result = read_json(report, dict, remedy, LARGEST_REPORT) if report.exists() else {}
     return {
         "folder": str(trained.folder),
         "dataset": trained.config.dataset,
@@ -149,7 +145,7 @@ def _run(trained):
         "seed": trained.config.seed,
         "backend": trained.environment["backend"],
         "keras": trained.environment.get("keras"),
-        "accuracy": result.get("accuracy"),
+        "accuracy": trained.report.get("accuracy"),
     }
 
 

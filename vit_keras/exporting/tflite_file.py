@@ -104,7 +104,7 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
         normalization = [[0.0], [255 / pixels.levels]]
     class_names = None if output == "features" else class_names_of(model)
     tables = read(path)
-    graph = tables.subgraphs[0]
+    graph, answers = tables.subgraphs[0], list[tuple]()
     if output == "boxes":
         names = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
         called = [names[i] for i in graph.outputs]

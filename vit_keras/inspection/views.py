@@ -184,8 +184,9 @@ def _class_relevance(subject) -> Drawn:
     return rollout_figure(subject, relevance, "relevance"), {"relevance": relevance}
 
 
-def _last_layer(subject, weights, name) -> Drawn:
+def _last_layer(field, name, subject) -> Drawn:
     """Draws each picture in a row, followed by attention `(B, K, h, w)` of heads or registers."""
+    weights = getattr(subject.attention, field)
     figure, axes = _rows_of_pictures(subject, weights.shape[1], right=0.7)
     for row, maps in zip(axes, weights):
         for axis, one in zip(row[1:], maps):
@@ -196,12 +197,8 @@ def _last_layer(subject, weights, name) -> Drawn:
     return figure, {"weights": weights}
 
 
-def _attention_last_layer(subject) -> Drawn:
-    return _last_layer(subject, subject.attention.last_layer, "head")
-
-
-def _registers(subject) -> Drawn:
-    return _last_layer(subject, subject.attention.registers, "register")
+_heads = functools.partial(_last_layer, "last_layer", "head")
+_registers = functools.partial(_last_layer, "registers", "register")
 
 
 def _features(subject) -> Drawn:
@@ -295,7 +292,7 @@ VIEWS = {
     "attention_entropy": View(_attention_entropy, EncoderBlock),
     "attention_rollout": View(_attention_rollout, EncoderBlock),
     "class_relevance": View(_class_relevance, EncoderBlock),
-    "attention_last_layer": View(_attention_last_layer, EncoderBlock),
+    "attention_last_layer": View(_heads, EncoderBlock),
     "registers": View(_registers, RegisterTokens),
     "features": View(_features, keras.layers.Layer),
 }

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shlex
+from typing import Any
 
 import keras
 
@@ -17,7 +18,7 @@ from vit_keras.config.parsing import flat_fields
 from vit_keras.config.recipes import read_yaml
 from vit_keras.config.run import change_addresses
 from vit_keras.layers import backends
-from vit_keras.support.checks import differences, with_checksums
+from vit_keras.support.checks import differences, read_json, with_checksums
 from vit_keras.support.files import LOCK, PARTIAL, claimed, without_commit, write_text
 from vit_keras.support.machine import Environment, describe_environment, read_environment
 from vit_keras.weights import local_path, resolve
@@ -25,6 +26,7 @@ from vit_keras.weights import local_path, resolve
 REMEDY = "Wait until it ends, or give another --workdir"  # if another process uses a folder
 RESTORE = "Restore it, or begin another run with another --workdir"
 _measure = functools.cache(backends.measure)  # once in a process, so that its runs compute alike
+LARGEST_REPORT = 2**30  # bytes: its confusion matrix takes 5 bytes or more per entry
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
 
 
@@ -51,6 +53,12 @@ class Run:
     @property
     def adapters_file(self) -> pathlib.Path:
         return self.folder / "adapters.safetensors"
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The content of `report.json`; empty without one."""
+        file, remedy = self.folder / "report.json", "`vit-keras evaluate` writes it again"
+        return read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
 
     @property
     def environment(self) -> Environment:
