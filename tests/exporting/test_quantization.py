@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.exporting.builds import small_model
 from tests.helpers import randomize
 from vit_keras import exporting, runtimes
-from vit_keras.exporting import for_inference, onnx_files, quantization, tflite_file
+from vit_keras.exporting import for_inference, quantization, tflite_file
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import (
     write_litert,
@@ -246,13 +246,13 @@ def test_sensitive_layers_are_left_out_until_the_file_is_good_enough(source, ima
 
 def test_large_weights_are_stored_in_float16(source, images, tmp_path):
     path, weights = str(tmp_path / "half.onnx"), arrays(source)
-    onnx_files.store_in_half(source, path)
+    quantization.store_in_half(source, path)
     types = {name: array.dtype for name, array in arrays(path).items()}
     assert types == {"hard/half": "float16", "easy/half": "float16", "small": "float32"}
     hard, easy = (weights[name].astype("float16").astype("float32") for name in ("hard", "easy"))
     expected = np.maximum(images @ hard, 0) @ easy
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-2)
-    onnx_files.store_in_half(source, path, ["hard/MatMul"])
+    quantization.store_in_half(source, path, ["hard/MatMul"])
     expected = np.maximum(images @ weights["hard"], 0) @ easy
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-2)
     np.testing.assert_array_equal(arrays(path)["hard"], weights["hard"])
@@ -261,7 +261,7 @@ def test_large_weights_are_stored_in_float16(source, images, tmp_path):
 def test_products_compute_in_float16(source, images, tmp_path):
     """By ONNX's own evaluator, since ONNX Runtime computes it in float32 on a CPU."""
     path, weights = str(tmp_path / "half.onnx"), arrays(source)
-    onnx_files.compute_in_half(source, path)
+    quantization.compute_in_half(source, path)
     half = lambda x: x.astype("float16")
     inner = np.maximum(half(images) @ half(weights["hard"]), 0)
     expected = (inner @ half(weights["easy"])).astype("float32")
@@ -269,7 +269,7 @@ def test_products_compute_in_float16(source, images, tmp_path):
     outputs = run(images)
     assert outputs.dtype == "float32" and np.array_equal(outputs, expected)
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=2e-2, atol=0.1)
-    onnx_files.compute_in_half(source, path, ["hard/MatMul"])
+    quantization.compute_in_half(source, path, ["hard/MatMul"])
     kept = arrays(path)
     assert np.array_equal(kept["hard"], weights["hard"]) and kept["easy"].dtype == "float16"
     rounded = half(images).astype("float32")

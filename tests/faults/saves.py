@@ -19,7 +19,7 @@ from tests.training.halves import save_halves
 from tests.training.small import small_config, small_model
 from vit_keras import evaluation, retrieval, runs, weights
 from vit_keras.exporting import manifest
-from vit_keras.exporting.plan import Plan
+from vit_keras.exporting.targets import Plan
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
 from vit_keras.support import files

@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import models, runs, weights
     from vit_keras.exporting import export, export_patch_sizes, manifest, patch_sizes, samples
-    from vit_keras.exporting.plan import Plan
+    from vit_keras.exporting.targets import Plan
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
     trained, model = runs.run_of(options.model), weights.open(options.model)

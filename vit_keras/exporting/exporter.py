@@ -23,8 +23,7 @@ from vit_keras import runtimes, weights
 from vit_keras.data.depth import to_levels
 from vit_keras.exporting import manifest, quantization, samples, serving, verification
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.exporting.plan import Plan, plan_for
-from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Target
+from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, Target, plan_for
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.models import (
@@ -75,7 +74,7 @@ def export(
             Position embeddings are interpolated to it.
         threads: Numbers of threads; each file is timed once with each of them.
         sensitivity: Whether to report the loss from quantizing each layer alone.
-        **options: The fields of `plan.Plan`: `formats`, `precisions`, `output`, `batch`, ….
+        **options: The fields of `targets.Plan`: `formats`, `precisions`, `output`, `batch`, ….
 
     Returns:
         The manifest's rows, one dictionary for each file.

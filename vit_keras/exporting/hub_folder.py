@@ -12,7 +12,7 @@ from vit_keras.exporting.manifest import thresholds_text
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
-from vit_keras.support.files import MAIN, HubAddress, parse_hf, replacing_folder
+from vit_keras.support.files import MAIN, HubAddress, check_new, parse_hf, replacing_folder
 from vit_keras.weights import save
 from vit_keras.weights.hub import reason_of
 
@@ -44,7 +44,7 @@ def write_hub_folder(
 
     Args:
         trained: A complete run.
-        folder: The folder to write, which must not exist.
+        folder: The folder to write, new or empty.
         repository: `USER/NAME` on the Hub, for the card.
         license: The Hub's name for the license, such as "apache-2.0"; None states no license.
 
@@ -52,7 +52,7 @@ def write_hub_folder(
         The names of the files.
 
     Raises:
-        ValueError: The folder exists, or transformers cannot represent the model.
+        ValueError: The folder holds something, or transformers cannot represent the model.
 
     Example:
         ```python
@@ -60,8 +60,7 @@ def write_hub_folder(
         ```
     """
     folder = pathlib.Path(folder)
-    if folder.exists():
-        raise ValueError(f"The folder to write must not exist. Received: {str(folder)!r}")
+    check_new(folder)
     model = weights.open(trained.model_file)
     with replacing_folder(folder) as new:
         save(model, new, format="huggingface")

@@ -21,12 +21,13 @@ from collections.abc import Callable
 import numpy as np
 
 from vit_keras import runtimes
-from vit_keras.exporting import onnx_files
 from vit_keras.runtimes import litert_interpreter
 
+LARGE = 1024  # values; smaller weights stay in float32
+KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs, in ONNX
 PRODUCTS = {
     ".tflite": ("FULLY_CONNECTED", "CONV_2D"),
-    ".onnx": ("MatMul", "Gemm", *onnx_files.KERNEL_AXES),
+    ".onnx": ("MatMul", "Gemm", *KERNEL_AXES),
 }
 
 
@@ -34,7 +35,7 @@ def layers(source) -> list[str]:
     """Returns the names of the operations with weights in a TFLite or ONNX file."""
     suffix = os.path.splitext(source)[1]
     if suffix == ".onnx":
-        graph = onnx_files.read_named(source).graph
+        graph = read_named(source).graph
         sizes = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
         nodes = (node for node in graph.node if node.op_type in PRODUCTS[suffix])
         return [node.name for node in nodes if sizes.get(node.input[1], 0) >= 2]
@@ -125,6 +126,40 @@ def _ranges(source, images, recipe):
     return {name: {end: 1.01 * value for end, value in range.items()} for name, range in ends}
 
 
+def read_named(source):
+    """Reads a file, and gives a name to each node that has none."""
+    import onnx
+
+    model = onnx.load(source)
+    for number, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{number}"
+    return model
+
+
+def store_kernels_in_int8(model, names) -> None:
+    """Stores kernels of convolutions in int8, one scale per output; computes in float32.
+
+    Args:
+        model: An ONNX model; changed in place.
+        names: The names of the convolutions; other nodes are unchanged.
+    """
+    import onnx
+
+    graph = model.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for node in [n for n in graph.node if n.name in names and n.op_type in KERNEL_AXES]:
+        axis, kernel = KERNEL_AXES[node.op_type], onnx.numpy_helper.to_array(weights[node.input[1]])
+        others = tuple(i for i in range(kernel.ndim) if i != axis)
+        scale = np.maximum(np.abs(kernel).max(axis=others, keepdims=True), 1e-30) / 127
+        arrays = np.rint(kernel / scale).astype("int8"), scale.ravel().astype("float32")
+        stored = [f"{node.name}/int8", f"{node.name}/scale"]
+        graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, stored))
+        node.input[1] = f"{node.name}/kernel"
+        back = onnx.helper.make_node("DequantizeLinear", stored, [node.input[1]], axis=axis)
+        back.name = f"{node.name}/dequantize"
+        graph.node.insert(0, back)
+
+
 def onnx_int8(source, path, excluded=(), calibration=None):
     """Quantizes weights of products to 8 bits, one scale per channel, and activations at run time.
 
@@ -139,8 +174,8 @@ def onnx_int8(source, path, excluded=(), calibration=None):
     """
     from onnxruntime import quantization
 
-    chosen, model = {*layers(source)} - {*excluded}, onnx_files.read_named(source)
-    onnx_files.store_kernels_in_int8(model, chosen)
+    chosen, model = {*layers(source)} - {*excluded}, read_named(source)
+    store_kernels_in_int8(model, chosen)
     others = [node.name for node in model.graph.node if node.name not in chosen]
     with _silence():
         quantization.quantize_dynamic(
@@ -157,7 +192,7 @@ def onnx_int4(source, path, excluded=(), calibration=None):
     """Stores the weights of products in 4 bits, one scale per 32 weights; computes in floats."""
     from onnxruntime.quantization import matmul_nbits_quantizer, onnx_model
 
-    chosen, model = {*layers(source)} - {*excluded}, onnx_files.read_named(source)
+    chosen, model = {*layers(source)} - {*excluded}, read_named(source)
     onnx_model.ONNXModel(model).replace_gemm_with_matmul()
     names = [node.name for node in model.graph.node]
     others = [name for name in names if name.removesuffix("_MatMul") not in chosen]
@@ -177,7 +212,7 @@ def onnx_int8_static(source, path, excluded=(), calibration=None):
     """
     from onnxruntime import quantization
 
-    chosen, model = {*layers(source)} - {*excluded}, onnx_files.read_named(source)
+    chosen, model = {*layers(source)} - {*excluded}, read_named(source)
     images = model.graph.input[0]
     batch = images.type.tensor_type.shape.dim[0].dim_value or 1
     starts = range(0, len(calibration) - batch + 1, batch)
@@ -194,7 +229,75 @@ def onnx_int8_static(source, path, excluded=(), calibration=None):
                 "OpTypesToExcludeOutputQuantization": PRODUCTS[".onnx"],
             },
         )
-    onnx_files.read_floats(path, chosen)
+    read_floats(path, chosen)
+
+
+def read_floats(path, chosen) -> None:
+    """Lets only the nodes in `chosen` read quantized activations, in a file with QuantizeLinear.
+
+    The quantizer connects them to every node that reads the tensor. That rounds what should stay
+    in float32, and after a Slice, ONNX Runtime 1.31 quantizes again and mixes int8 with uint8.
+    """
+    import onnx
+
+    model = onnx.load(path)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input if node.name not in chosen else ()):
+            back = makers.get(name)
+            if back and back.op_type == "DequantizeLinear" and back.input[0] in makers:
+                node.input[place] = makers[back.input[0]].input[0]
+    onnx.save(model, path)
+
+
+def store_in_half(source, path, excluded=(), calibration=None) -> None:
+    """Stores weights as float16 and casts them back: half the bytes, float32 arithmetic.
+
+    Args:
+        source: A float32 ONNX file.
+        path: The file to write.
+        excluded: Names of nodes whose weights stay in float32.
+        calibration: Ignored; all writers have the same arguments.
+    """
+    import onnx
+
+    model = read_named(source)
+    kept = {name for node in model.graph.node if node.name in excluded for name in node.input}
+    casts, stored = [], []
+    for tensor in model.graph.initializer:
+        is_float = tensor.data_type == onnx.TensorProto.FLOAT
+        if not is_float or np.prod(tensor.dims) < LARGE or tensor.name in kept:
+            stored.append(tensor)
+            continue
+        value = onnx.numpy_helper.to_array(tensor)
+        half = f"{tensor.name}/half"
+        stored.append(onnx.numpy_helper.from_array(value.astype("float16"), half))
+        to = {"to": onnx.TensorProto.FLOAT}
+        casts.append(onnx.helper.make_node("Cast", [half], [tensor.name], f"{half}/cast", **to))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(stored)
+    model.graph.node.extend(nodes)
+    onnx.save(model, path)
+
+
+def compute_in_half(source, path, excluded=(), calibration=None) -> None:
+    """Stores weights as float16 and computes in float16; a CPU casts them back at each operation.
+
+    Args:
+        source: A float32 ONNX file.
+        path: The file to write. Its inputs and outputs keep their types.
+        excluded: Names of nodes that compute in float32.
+        calibration: Ignored; all writers have the same arguments.
+    """
+    import onnx
+    from onnxruntime.transformers import float16, onnx_model
+
+    half = float16.convert_float_to_float16(
+        read_named(source), keep_io_types=True, node_block_list=[*excluded]
+    )
+    onnx_model.OnnxModel(half).topological_sort()
+    onnx.save(half, path)
 
 
 # Bits per weight, by the formats' names of types. Wider integers are not weights.

@@ -1,4 +1,4 @@
-"""The formats of exported files: a function for each file, and the table `TARGETS`.
+"""The formats of exported files: a function for each file, the table `TARGETS`, and the `Plan`.
 
 Functions that start from the model take (model, path, batch); a batch of None means any number of
 images. They run in a process of the target's `backend`. Functions that start from another file take
@@ -9,14 +9,25 @@ import dataclasses
 import functools
 import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
+import numpy as np
 
-from vit_keras.exporting import onnx_files, quantization
-from vit_keras.exporting.serving import serving_model, transformers_model
+from vit_keras.exporting import quantization
+from vit_keras.exporting.serving import (
+    ACTIVATIONS,
+    check_attention,
+    serving_model,
+    transformers_model,
+)
+from vit_keras.models import task_of
+from vit_keras.models.resized import check_any_size
+from vit_keras.support import extras
+from vit_keras.support.checks import ONE_OF_TWO, Rule, check_choice, check_rules, is_int
 from vit_keras.support.keras_internals import store_variables_once
 
+AXES = ("batch", "height", "width", "channels")
 OUTPUTS = ("output", "attention")  # of ONNX files
 OPSETS = range(20, 24)  # of ONNX files; 20 is written by default
 EXAMPLE = {"batch": 2, "height": 192, "width": 240}  # of sizes that a file leaves open
@@ -116,7 +127,7 @@ def _torch_program(model, batch):
                 return model(images)
 
     dtype = getattr(torch, str(model.input.dtype))
-    named = dict(zip(onnx_files.AXES, (batch, *model.input_shape[1:])))
+    named = dict(zip(AXES, (batch, *model.input_shape[1:])))
     free = {axis for axis in named if named[axis] is None}
     example = torch.zeros([EXAMPLE.get(a) if a in free else named[a] for a in named], dtype=dtype)
     shapes = ({place: torch.export.Dim.DYNAMIC for place, a in enumerate(named) if a in free},)
@@ -184,7 +195,34 @@ def write_onnx(model, path, batch, opset=OPSETS[0]):
     )
     optimizer.optimize(program.model, input_size_limit=LARGEST, output_size_limit=LARGEST)
     program.save(path)
-    onnx_files.finish(path)
+    finish_onnx(path)
+
+
+def finish_onnx(path) -> None:
+    """Makes a file of torch's exporter run everywhere; drops what it reveals of this machine."""
+    import onnx
+
+    model = onnx.load(path)
+    graph = model.graph
+    for place, node in reversed([*enumerate(graph.node)]):
+        if node.op_type == "MaxPool":
+            # ONNX Runtime 1.31 would join the pool with an earlier Pad, also across a Transpose,
+            # and pad with the lowest number instead of zeros. A Max, which changes nothing, lies
+            # between them.
+            name = node.input[0]
+            lowest = onnx.numpy_helper.from_array(np.array(-3e38, "float32"), f"{name}/lowest")
+            graph.initializer.append(lowest)
+            node.input[0] = f"{name}/kept"
+            kept = onnx.helper.make_node("Max", [name, lowest.name], [node.input[0]])
+            graph.node.insert(place, kept)
+    for value in (*graph.input, *graph.output):
+        for axis, name in zip(value.type.tensor_type.shape.dim, AXES):
+            if not axis.dim_value:
+                axis.dim_param = name
+    for described in (graph, *graph.node, *graph.input, *graph.output):
+        del described.metadata_props[:]
+    del graph.value_info[:]  # names axes differently; runtimes infer it again
+    onnx.save(model, path)
 
 
 # NumPy's names for torch's operations, which Keras uses too.
@@ -263,8 +301,8 @@ TARGETS = {
             "fp32": write_onnx,
             "int8": quantization.onnx_int8,
             "int8-static": quantization.onnx_int8_static,
-            "fp16": onnx_files.store_in_half,
-            "fp16-compute": onnx_files.compute_in_half,
+            "fp16": quantization.store_in_half,
+            "fp16-compute": quantization.compute_in_half,
         },
         source="onnx",
         attention=True,
@@ -276,7 +314,7 @@ TARGETS = {
             "fp32": write_onnx,
             "int8": quantization.onnx_int8,
             "int4": quantization.onnx_int4,
-            "fp16": onnx_files.store_in_half,
+            "fp16": quantization.store_in_half,
         },
         source=TRANSFORMERS,
         default=("fp32", "fp16", "int8"),
@@ -322,3 +360,124 @@ TARGETS = {
         is_readable=False,  # only macOS runs them
     ),
 }
+
+# What files may return beside their default, by the kind of label.
+OTHER_OUTPUTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("classes", "labels"), ("logits", "features")),
+    "numbers": ("features",),
+    "masks": ("mask", "logits", "features"),
+    "boxes": (),
+}
+# The options that a kind of label excludes: masks and boxes need the tokens of all patches.
+IMPOSSIBLE = {"masks": ("token_merging",), "boxes": ("token_merging", "attention")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The files that `export` writes, and the graph that they contain.
+
+    Attributes:
+        formats: Names of rows of `TARGETS`.
+        precisions: The precisions of each format; None for each format's default.
+        output: "softmax" for classes and masks, "sigmoid" for labels, "values" for numbers, "mask"
+            for the most likely class of each pixel, "boxes" with their scores, "logits", or
+            "features", the input of the head.
+        raw: Whether the graph takes preprocessed float32 images and returns logits.
+        batch: Images per call; None for each format's default, which is usually any number.
+        dynamic_batch: Whether every format takes any number of images.
+        dynamic_size: Whether the files take images of any size, and interpolate their positions.
+        token_merging: Pairs of tokens that each block merges.
+        merging_schedule: "constant" or "decreasing".
+        opset: The opset of ONNX files, and of the files made from them; None for 20.
+        attention: Whether the attention rollout `(B, h, w)` over the patches is a second output.
+
+    Raises:
+        ValueError: If a field has an invalid value, or a format does not support the plan.
+        ImportError: If a format or precision needs a package that is not installed.
+    """
+
+    formats: Sequence[str] = ("savedmodel", "litert")
+    precisions: Sequence[str] | None = None
+    output: str = "softmax"
+    raw: bool = False
+    batch: int | None = None
+    dynamic_batch: bool = False
+    dynamic_size: bool = False
+    token_merging: int = 0
+    merging_schedule: str = "constant"
+    opset: int | None = None
+    attention: bool = False
+
+    def __post_init__(self):
+        check_rules(self, None, RULES)
+        for format in self.formats:
+            check_choice(format, TARGETS, "format")
+            target = TARGETS[format]
+            for precision in self.precisions or ():
+                check_choice(precision, target.precisions, f"precision of {format}")
+            for option in ("attention", "dynamic_size", "dynamic_batch"):
+                if getattr(self, option) and not getattr(target, option):
+                    able = [name for name, row in TARGETS.items() if getattr(row, option)]
+                    raise ValueError(
+                        f"`{option}` needs one of the formats {', '.join(able)}. Received: "
+                        f"{format!r}"
+                    )
+            extras.check(*target.packages, extra=target.extra, purpose=f"Exporting to {format}")
+
+    @property
+    def graph_output(self) -> str:
+        """The output of the graph: `raw` turns probabilities into "logits"."""
+        return "logits" if self.raw and self.output in ACTIVATIONS else self.output
+
+
+RULES: list[Rule] = [
+    (
+        ("formats", "output"),
+        lambda names, output: (
+            TRANSFORMERS not in names or (len({*names}) == 1 and output != "mask")
+        ),
+        f"{TRANSFORMERS} must be the only format, and `output` logits, boxes or features",
+    ),
+    ("batch", lambda images: is_int(images) and images > 0, "a positive int"),
+    (("batch", "dynamic_batch"), *ONE_OF_TWO),
+    (("dynamic_size", "attention"), *ONE_OF_TWO),
+    (("dynamic_size", "token_merging"), *ONE_OF_TWO),
+    (
+        ("opset", "formats"),
+        lambda opset, formats: opset is None or ("onnx" in formats and opset in OPSETS),
+        f"an opset must be from {OPSETS[0]} to {OPSETS[-1]} and needs the format onnx",
+    ),
+]
+
+
+def plan_for(
+    model: keras.Model, *, output: str | None = None, raw: bool = False, **options
+) -> Plan:
+    """Makes the `Plan` of an export of `model`, whose task decides which options are allowed.
+
+    Args:
+        model: The model.
+        output: As in `Plan`; None for the output of the model's task.
+        raw: As in `Plan`; formats that take prepared images set it.
+        **options: The other fields of `Plan`.
+
+    Raises:
+        ValueError, ImportError: As in `Plan`; and ValueError if the model does not suit an
+            option.
+    """
+    task = task_of(model)
+    output, allowed = output or task.row.output, (task.row.output, *OTHER_OUTPUTS[task.kind])
+    check_choice(output, allowed, f"output of a model of {task.kind}")
+    raw = raw or TRANSFORMERS in options.get("formats", ())
+    plan = Plan(output=output, raw=raw, **options)
+    for option in IMPOSSIBLE.get(task.kind, ()):
+        if value := getattr(plan, option):
+            raise ValueError(
+                f"Models of {task.kind} cannot be exported with `{option}`. Received: "
+                f"{option}={value!r}"
+            )
+    if plan.attention:
+        check_attention(model, plan.token_merging)
+    if plan.dynamic_size:
+        check_any_size(model)
+    return plan
