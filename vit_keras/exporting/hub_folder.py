@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+from typing import Any
 
 import keras
 
@@ -17,14 +18,14 @@ from vit_keras.weights import save
 from vit_keras.weights.hub import reason_of
 
 MODEL, CARD = "model.keras", "README.md"
-# Metrics on the card: the report's field, the Hub's name for it, and its form.
+# Metrics on the card: the report's field, the Hub's name for it, and a factor.
 FIGURES = {
-    "accuracy": ("accuracy", "{:.2%}"),
-    "ece": ("calibration error", "{:.2%}"),
-    "average_precision": ("mean average precision", "{:.2%}"),
-    "r2": ("R²", "{:.2f}"),
-    "mae": ("mean absolute error", "{:.2f}"),
-    "images": ("held-out images", "{:,}"),
+    "accuracy": ("accuracy", 100, " %"),
+    "ece": ("calibration error", 100, " %"),
+    "average_precision": ("mean average precision", 100, " %"),
+    "r2": ("R²", 1, ""),
+    "mae": ("mean absolute error", 1, ""),
+    "images": ("held-out images", 1, ""),
 }
 # The Hub's terms for each kind of task: its category, if any, and a tag; and a name.
 MULTI_LABEL = "multi-label-image-classification"
@@ -73,8 +74,12 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     """Returns the page of a model on the Hub: how to load it, and the run's metrics."""
     report = trained.report
     figures = {key: report[key] for key in FIGURES if isinstance(report.get(key), (int, float))}
-    shown = {FIGURES[key][0]: FIGURES[key][1].format(value) for key, value in figures.items()}
-    chosen = {"chosen by these images": report.get("images_chose")}
+    shown: dict[str, Any] = {}
+    for key, value in figures.items():
+        name, factor, unit = FIGURES[key]
+        is_count = isinstance(value, int)
+        shown[name] = f"{value:,}" if is_count else f"{factor * value:.2f}{unit}"
+    shown["chosen by these images"] = report.get("images_chose")
     task, address = task_of(model), f"hf://{repository}"
     height, width, channels = model.input_shape[1:]
     score = f"\n\nEach score of `classify` is {SCORES[task.kind]}." if task.kind in SCORES else ""
@@ -88,7 +93,7 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
         f"On the command line: `vit-keras predict {address}/{MODEL} photos`. With transformers:\n\n"
         "```python\nfrom transformers import pipeline\n\n"
         f'classify = pipeline("image-classification", model="{repository}")\n```{score}',
-        _table("Held-out numbers", shown | chosen),
+        _table("Held-out numbers", shown),
         _table("Training", _training(trained)),
         _table("Preprocessing", dataclasses.asdict(preprocessing_of(model))),
     ]
