@@ -139,36 +139,36 @@ class Job:
         model: The Keras model.
         plan: Which files to make.
         inputs: Images prepared for the graph, `(N, H, W, C)`.
-        expected: Keras' outputs for `inputs`, `(N, K)`.
-        resized: Images of another size and Keras' outputs for them, if files take any size.
-        labels: The classes of `inputs`, `(N,)`, their labels, `(N, K)`, or None.
+        compared: `inputs`, Keras' outputs for them, `(N, K)`, and their classes, `(N,)`, their
+            labels, `(N, K)`, or None; and the same of images of another size, without labels, if
+            files take any size.
         calibration: Images that set the ranges of static int8, prepared for the graph.
         sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
         reference: The manifest's entry about Keras' outputs.
     """
 
     def __init__(self, model, plan: Plan, images, labels, calibration, sensitivity):
-        self.model, self.plan, self.labels, self.sensitivity = model, plan, labels, sensitivity
+        self.model, self.plan, self.sensitivity = model, plan, sensitivity
         source = "crops of photographs" if images is None else "given images"
         self.inputs = self._prepare(samples.photographs_for(model) if images is None else images)
         first = self.inputs[:CALIBRATION_IMAGES]
         self.calibration = first if calibration is None else self._prepare(calibration)
         exact = serving.in_float32(model)
-        self.expected = whole = self._outputs(exact, self.inputs)
+        expected = whole = self._outputs(exact, self.inputs)
         if plan.token_merging:
             merged = for_inference(model, plan.token_merging, plan.merging_schedule)
-            self.expected = self._outputs(merged, self.inputs)
-        self.reference = {"source": source, **self._compare(self.expected, self.expected, labels)}
+            expected = self._outputs(merged, self.inputs)
+        self.reference = {"source": source, **self._compare(expected, expected, labels)}
         if plan.token_merging:
-            self.reference["without_merging"] = self._compare(whole, self.expected, labels)
-        self.resized = None
+            self.reference["without_merging"] = self._compare(whole, expected, labels)
+        self.compared = [(self.inputs, expected, labels)]
         if plan.dynamic_size:  # one more row and two more columns of patches
             sizes = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
             height, width = next(sizes)
             more = [(0, 0), (0, height), (0, 2 * width), (0, 0)]
             larger = np.pad(self.inputs[:RESIZED_IMAGES], more, mode="wrap")
             resized = with_image_size(exact, larger.shape[1:3])
-            self.resized = larger, self._outputs(resized, larger)
+            self.compared.append((larger, self._outputs(resized, larger), None))
 
     def _prepare(self, images):
         """Prepares the images for the exported graph."""
@@ -189,7 +189,7 @@ class Job:
         is_split = isinstance(answers, dict)
         return runtimes.scores_and_corners(answers) if is_split else np.asarray(answers)
 
-    def _compare(self, outputs, expected, labels=None):
+    def _compare(self, outputs, expected, labels):
         output, task = self.plan.graph_output, task_of(self.model)
         return verification.compare(outputs, expected, output, labels, task)
 
@@ -197,13 +197,10 @@ class Job:
         """Compares the outputs of the file at `path`, in its own runtime, with those of Keras."""
         with command_line.quiet():
             file = runtimes.open(path)
-            row = self._compare(file(self.inputs), self.expected, self.labels)
-            if self.resized is not None:
-                images, expected = self.resized
-                other = self._compare(file(images), expected)
-                largest = max(each["largest_difference"] for each in (row, other))
-                row["largest_difference"] = largest
-                row["image_sizes"] = [list(x.shape[1:3]) for x in (self.inputs, images)]
+            row, *others = (self._compare(file(x), *answers) for x, *answers in self.compared)
+        for other in others:
+            row["largest_difference"] = max(x["largest_difference"] for x in (row, other))
+            row["image_sizes"] = [list(images.shape[1:3]) for images, *_ in self.compared]
         return row
 
     def broken_promise(self, precision, row) -> str | None:

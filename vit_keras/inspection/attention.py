@@ -33,11 +33,7 @@ def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.nd
     Returns:
         Distances in pixels, `(h·w, h·w)`.
     """
-    steps = (size / cells for size, cells in zip(image_size, grid))
-    axes = np.meshgrid(
-        *(np.arange(cells) * step for cells, step in zip(grid, steps)), indexing="ij"
-    )
-    centers = np.stack(axes, axis=-1).reshape(-1, 2)
+    centers = np.indices(grid).reshape(2, -1).T * np.divide(image_size, grid)  # (h·w, 2)
     return np.linalg.norm(centers[:, None] - centers[None], axis=-1)
 
 
