@@ -45,7 +45,6 @@ class Target:
         source: The format from whose float32 file the other files are made; None if all start from
             the model.
         default: The precisions to make by default.
-        backend: The backend of the process that converts the model.
         packages: Modules that making and reading the format need.
         extra: The extra of `vit-keras` that installs these packages.
         batch: Images per call, None for any number; fixed if a dynamic number costs speed.
@@ -61,7 +60,6 @@ class Target:
     precisions: dict[str, Callable]
     source: str | None = None
     default: tuple[str, ...] = ("fp32",)
-    backend: str = "tensorflow"
     packages: tuple[str, ...] = ("tensorflow",)
     extra: str = "export"
     batch: int | None = None
@@ -71,6 +69,11 @@ class Target:
     is_readable: bool = True
     graph: Callable = serving_model
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def backend(self) -> str:
+        """The backend of the process that converts the model."""
+        return "torch" if "torch" in self.packages else "tensorflow"
 
     def name(self, precision: str) -> str:
         """Returns the name of the file or folder for a precision."""
@@ -270,7 +273,7 @@ def coreml_program(model, batch):
 
 
 _onnx = functools.partial(
-    Target, backend="torch", packages=("torch", "onnxscript", "onnx", "onnxruntime"), extra="onnx"
+    Target, packages=("torch", "onnxscript", "onnx", "onnxruntime"), extra="onnx"
 )
 TARGETS = {
     "savedmodel": Target(
@@ -332,14 +335,12 @@ TARGETS = {
     "pt2": Target(
         "model{}.pt2",
         {"fp32": write_pt2},
-        backend="torch",
         packages=("torch",),
         extra="export,torch",
     ),
     "executorch": Target(
         "model{}.pte",
         {"fp32": write_executorch},
-        backend="torch",
         packages=("torch", "executorch"),
         extra="executorch",
         batch=1,
@@ -352,7 +353,6 @@ TARGETS = {
             for name in ("fp32", "fp16", "int8")
         },
         default=("fp16",),
-        backend="torch",
         packages=("torch", "coremltools"),
         extra="coreml",
         batch=1,
