@@ -37,7 +37,8 @@ class Annotated(NamedTuple):
         file: The picture, relative to the folder of the data set.
         source: The annotation file.
         split: The split of the picture.
-        objects: For each object, the name of its class, left, top, right, bottom, and flag.
+        objects: For each object, the name of its class, four numbers, and its flag; what the
+            file holds instead of a name or a number is refused later.
         sides: The height and width in the unit of the objects, (1, 1) for fractions. If they are
             not two numbers of at least 1, those of the picture are taken.
     """
@@ -57,7 +58,7 @@ def with_boxes(
     root: str,
     pictures: Sequence[Annotated],
     names: Sequence[str] = (),
-    is_sure: bool = True,
+    form: str = "corners",
 ) -> Source:
     """Adds the boxes of each picture, and the names of their classes.
 
@@ -71,9 +72,23 @@ def with_boxes(
         root: The folder of the annotation files.
         pictures: What is annotated.
         names: The names of the classes; empty to sort those of the objects.
-        is_sure: Whether boxes end with right and bottom. If not, the last two numbers are taken as
-            width and height, unless more boxes are valid as right and bottom.
+        form: The numbers of a box: left, top, right and bottom for "corners"; left, top, width and
+            height for "sizes"; and center x, center y, width and height for "centers". With
+            "either", they are sizes, unless more boxes are valid as corners.
+
+    Raises:
+        ValueError: If an object has no known class or no finite numbers, or if no box has an area.
     """
+    known = {*names}
+    for picture in pictures:
+        for number, (kind, *box, _) in enumerate(picture.objects, 1):
+            is_known = isinstance(kind, str) and (kind in known if names else kind)
+            if not is_known or len(box) != 4 or not all(map(is_number, box)):
+                raise ValueError(
+                    "An object must have a class and four finite numbers. Received: "
+                    f"{short([kind, *box])} as object {number} of {picture.file!r}"
+                    + (f" in {picture.source!r}" if picture.source else "")
+                )
     names = tuple(names or sorted_names({row[0] for p in pictures for row in p.objects}))
     numbers = {name: number for number, name in enumerate(names)}
     rows = [(numbers[kind], *row) for p in pictures for kind, *row in p.objects]
@@ -81,7 +96,7 @@ def with_boxes(
     owner = np.repeat(np.arange(len(pictures)), [len(p.objects) for p in pictures])
     is_given = lambda sides: all(is_number(side) and side >= 1 for side in sides)
     unit = np.array([p.sides if is_given(p.sides) else (0, 0) for p in pictures], "float64")
-    notes = _scale(table, owner, unit.copy(), source.read, is_sure)
+    notes = _scale(table, owner, unit.copy(), source.read, form)
     table, owner, warnings = _cleaned(table, owner, pictures)
     objects = np.split(table, np.searchsorted(owner, np.arange(1, len(pictures))))
     most = max(1, *map(len, objects))
@@ -106,25 +121,28 @@ def with_boxes(
     )
 
 
-def _scale(rows, owner, unit, read, is_sure) -> list[str]:
+def _scale(rows, owner, unit, read, form) -> list[str]:
     """Makes columns 1 to 4 of rows `(T, 6)` left, top, right and bottom as fractions of the sides.
 
     Returns notes; `unit`, the sides of each picture, `(N, 2)`, is changed too.
     """
     corners, notes = rows[:, 1:5], list[str]()
+    first, last = corners[:, :2], corners[:, 2:]
     if (unit != 1).any() and len(rows) and corners.max() < LARGEST_SHARE:
         unit[:] = 1
         notes.append("boxes are fractions of the sides, since all their numbers are small")
     unknown = np.flatnonzero((unit < 1).any(axis=1))
     unit[unknown] = [*read_ahead(lambda i: _sides(read, i), unknown)] or 0
     limits = np.tile(unit[:, ::-1], 2)[owner]  # (T, 4): width, height, width, height
-    if not is_sure and len(rows):
-        ends = corners[:, :2] + corners[:, 2:]
-        fits = (ends <= limits[:, :2] * (1 + SLACK)).all(axis=1).mean()
-        if are_sizes := fits >= (corners[:, 2:] > corners[:, :2]).all(axis=1).mean():
-            corners[:, 2:] = ends
-        said = "width and height" if are_sizes else "right and bottom"
+    if form == "centers":
+        first -= last / 2
+    elif form == "either" and len(rows):
+        fits = (first + last <= limits[:, :2] * (1 + SLACK)).all(axis=1).mean()
+        form = "sizes" if fits >= (last > first).all(axis=1).mean() else "corners"
+        said = "width and height" if form == "sizes" else "right and bottom"
         notes.append(f"boxes are left, top, {said}, since most lie in their pictures that way")
+    if form != "corners":
+        last += first
     corners /= limits
     return notes
 
@@ -234,23 +252,24 @@ def holds_boxes(path: str) -> bool:
         >>> holds_boxes("photos")  # which has a folder for each class
         False
     """
-    return os.path.isdir(path) and any(next(_files(path, *r[1:]), "") for r in FORMATS.values())
+    return os.path.isdir(path) and any(next(_files(path, *r[2:]), "") for r in FORMATS.values())
 
 
-def read_boxes(path: str) -> Annotations:
+def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
     """Reads the annotations of a folder.
 
     Returns:
-        The pictures, and the names of the classes; no names if they are to be sorted.
+        The pictures, the names of the classes, or none if they are to be sorted, and the form of
+        the boxes, as `with_boxes` takes them.
 
     Raises:
         FileNotFoundError: If a picture or a folder of pictures does not exist.
         ValueError: If there are no annotations, or if they are damaged; the message names the file
             and the place.
     """
-    for row in FORMATS.values():
-        if files := [*_files(path, *row[1:])] if os.path.isdir(path) else []:
-            pictures, names = row[0](path, files)
+    for read, form, *row in FORMATS.values():
+        if files := [*_files(path, *row)] if os.path.isdir(path) else []:
+            pictures, names = read(path, files)
             listed = collections.Counter((picture.split, picture.file) for picture in pictures)
             count = sum(len(picture.objects) for picture in pictures)
             if not count or len({*names}) < len(names) or max(listed.values()) > 1:
@@ -259,7 +278,7 @@ def read_boxes(path: str) -> Annotations:
                     f"once. Received: {files[0]!r} with {count} objects, the classes "
                     f"{short(names)}, and {listed.most_common(1)}"
                 )
-            return pictures, names
+            return pictures, names, form
     forms = ", ".join(FORMATS)
     raise ValueError(f"A folder of boxes needs the files of {forms}. Received: {path!r}")
 
@@ -315,26 +334,15 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
 
 def _yolo_objects(path, names) -> list[tuple]:
     objects = []
-    for number, line in enumerate(read_text(path, REMEDY).split("\n"), 1):
-        if not (cells := line.split()):
-            continue
-        row: list[Any] = [*map(as_number, cells)]
-        kind, *numbers = row
-        is_polygon = len(numbers) >= 6 and len(numbers) % 2 == 0
-        fits = None not in numbers and (len(numbers) == 4 or is_polygon)
-        if not fits or kind not in range(len(names)):
-            raise ValueError(
-                f"Line {number} of {path!r} must hold a class from 0 to {len(names) - 1}, center "
-                "x, center y, width and height as fractions of the sides, or a polygon. Received: "
-                f"{short(line)}"
-            )
-        if is_polygon:
-            xs, ys = numbers[::2], numbers[1::2]
-            corners = min(xs), min(ys), max(xs), max(ys)
-        else:
-            x, y, width, height = numbers
-            corners = x - width / 2, y - height / 2, x + width / 2, y + height / 2
-        objects.append((names[int(kind)], *corners, 0))
+    for line in read_text(path, REMEDY).split("\n"):
+        if cells := [*map(as_number, line.split())]:
+            kind, *box = cells
+            if len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
+                xs, ys = box[::2], box[1::2]
+                (left, right), (top, bottom) = ((min(values), max(values)) for values in (xs, ys))
+                box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+            is_known = kind in range(len(names))
+            objects.append((names[int(kind)] if is_known else kind, *box, 0))
     return objects
 
 
@@ -357,23 +365,16 @@ def _coco(root, files) -> Annotations:
         objects: dict[Any, list[tuple]] = {image["id"]: [] for image in images}
         of_file = tuple(kinds[key] for key in sorted(kinds))
         is_clear = len({*of_file}) == len(categories) and len(objects) == len(images)
-        if not is_clear or (names and names != of_file):
+        lost = {row["image_id"] for row in rows} - objects.keys()
+        if not is_clear or (names and names != of_file) or lost:
             raise ValueError(
-                "Images must have different ids, and categories different ids and names, the same "
-                f"in all files. Received: {file!r} with {short(categories)}"
+                "Images must have different ids, which annotations name, and categories different "
+                f"ids and names, the same in all files. Received: {file!r} with "
+                f"{short(categories)}, and annotations of {short(lost) if lost else 'no others'}"
             )
-        for number, row in enumerate(rows):
-            image, kind, box = (row[key] for key in COCO["annotations"])
-            is_known = image in objects and kind in kinds
-            if not is_known or len(box) != 4 or not all(map(is_number, box)):
-                raise ValueError(
-                    f"annotations[{number}] of {file!r} must have the ids of an image and of a "
-                    "category, and four finite numbers as bbox. Received: "
-                    f"{short([image, kind, box])}"
-                )
-            left, top, width, height = box
-            flag = CROWD if row.get("iscrowd") else 0
-            objects[image].append((kinds[kind], left, top, left + width, top + height, flag))
+        for row in rows:
+            kind, flag = row["category_id"], CROWD if row.get("iscrowd") else 0
+            objects[row["image_id"]].append((kinds.get(kind, kind), *row["bbox"], flag))
         names, source, picture = of_file, os.path.relpath(file, root), ""
         split = split_in(source)
         for image in images:
@@ -428,15 +429,9 @@ def _voc(root, files) -> Annotations:
         if not (split := sets.get(stem, "") if sets else split_in(folder)):
             continue
         tree = _read_xml(file)
-        for number, item in enumerate(tree.iter("object"), 1):
+        for item in tree.iter("object"):
             kind, difficult, *texts = (item.findtext(tag, "").strip() for tag in VOC_TAGS)
-            corners = [*map(as_number, texts)]
-            if not kind or None in corners:
-                raise ValueError(
-                    f"Object {number} of {file!r} must have a name, and numbers xmin, ymin, xmax "
-                    f"and ymax. Received: {short([kind, *texts])}"
-                )
-            objects.append((kind, *corners, DIFFICULT if difficult == "1" else 0))
+            objects.append((kind, *map(as_number, texts), DIFFICULT if difficult == "1" else 0))
         sides = [as_number(tree.findtext(f"size/{side}", "")) for side in ("height", "width")]
         named = tree.findtext("filename", "").strip() or stem
         picture = _picture(place, source, split, (folder,), stem, named)
@@ -454,9 +449,10 @@ def _read_xml(file) -> ElementTree.Element:
         raise ValueError(f"{file!r} cannot be read as XML ({error}). {REMEDY}") from error
 
 
-# The reader, the suffixes of its files, what they hold, and how deep their folders are.
-FORMATS: dict[str, tuple[Callable, tuple[str, ...], bytes, int]] = {
-    "YOLO (data.yaml)": (_yolo, (".yaml", ".yml"), rb"^names\s*:", 0),
-    "COCO (annotations/*.json)": (_coco, (".json",), COCO_FIELDS, 2),
-    "Pascal VOC (Annotations/*.xml)": (_voc, (".xml",), rb"<annotation\b", 2),
+# The reader, the form of its boxes, the suffixes of its files, what they hold, and how deep their
+# folders are.
+FORMATS: dict[str, tuple[Callable, str, tuple[str, ...], bytes, int]] = {
+    "YOLO (data.yaml)": (_yolo, "centers", (".yaml", ".yml"), rb"^names\s*:", 0),
+    "COCO (annotations/*.json)": (_coco, "sizes", (".json",), COCO_FIELDS, 2),
+    "Pascal VOC (Annotations/*.xml)": (_voc, "corners", (".xml",), rb"<annotation\b", 2),
 }

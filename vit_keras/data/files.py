@@ -188,13 +188,13 @@ def _with_masks(path, config) -> Source:
 
 def _with_boxes(path) -> Source:
     """Returns the source of annotated pictures."""
-    pictures, names = read_boxes(path)
+    pictures, names, form = read_boxes(path)
     known = {(picture.file, picture.split): picture for picture in pictures}
     of_split: dict[str, list[str]] = {}
     for file, split in known:
         of_split.setdefault(split, []).append(os.path.join(path, file))
     rows = _in_order(path, of_split)
-    return with_boxes(_source(path, rows), path, [known[row] for row in rows], names)
+    return with_boxes(_source(path, rows), path, [known[row] for row in rows], names, form)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,6 @@ from vit_keras.data.boxes import FLAGGED, Annotated, with_boxes
 from vit_keras.data.dataset import Source, in_sequence, read_file
 from vit_keras.data.labels import no_labels, read_labels, text_of
 from vit_keras.support import extras
-from vit_keras.support.checks import is_number, short
 from vit_keras.support.files import check_arrived
 
 SAVED = ("dataset_dict.json", "state.json")  # files of `save_to_disk`
@@ -70,7 +69,7 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     source = Source(f"hf:{name}", labels, _pictures(rows, image), files=files, **known)
     if boxed:
         pictures, order = _annotated(rows, boxed, source.name_of)
-        source = with_boxes(source, "", pictures, order, is_sure=False)
+        source = with_boxes(source, "", pictures, order, "either")
     return source
 
 
@@ -157,14 +156,9 @@ def _annotated(rows, column, name_of) -> tuple[list[Annotated], Sequence[str]]:
             box, value = item["bbox"] or [], item.get(kind)
             if order and isinstance(value, int):
                 value = order[value] if value in range(len(order)) else None
-            if len(box) != 4 or not all(map(is_number, box)) or value is None:
-                raise ValueError(
-                    "An object must have a class and four numbers in bbox. Received: "
-                    f"{short(item)} in {where}"
-                )
             flat = {key.replace("_", "").lower(): value for key, value in item.items()}
             flags = (flag for flag, names in FLAGGED.items() for name in names if flat.get(name))
-            objects.append((str(text_of(value)), *box, next(flags, 0)))
+            objects.append((text_of(value), *box, next(flags, 0)))
         pictures.append(Annotated(where, "", "", objects, said or (0, 0)))
     return pictures, order
 

@@ -331,13 +331,10 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
     objects = collections.defaultdict[str, list[tuple]](list)
     for row, (file, kind, *texts) in enumerate(zip(paths, *columns)):
         corners, sides = ([as_number(text) for text in part] for part in (texts[:4], texts[4:6]))
-        if bool(kind) != any(texts[:4]) or (kind and None in corners):
-            raise ValueError(
-                f"Each row of {table.path!r} must hold a class and numbers in {edges}, or none of "
-                f"them. Received: {[kind, *texts[:4]]} in row {row + 1}"
-            )
         flags = [flag for flag, text in zip(FLAGGED, texts[6:]) if YES_OR_NO.get(text.casefold())]
-        objects[file] += [(kind, *corners, max(flags, default=0))] if kind else []
+        objects[file] += (
+            [(kind, *corners, max(flags, default=0))] if any((kind, *texts[:4])) else []
+        )
         annotated = Annotated(file, source, splits[row], objects[file], sides)
         if pictures.setdefault(file, (row, annotated))[1].split != splits[row]:
             raise ValueError(f"A picture must be in one split. Received: {file!r} in several")
