@@ -259,15 +259,12 @@ def test_a_note_that_says_wrong_things_is_refused(note, message):
 
 def test_a_damaged_index_is_refused(packed, shard_cache):
     load(packed / "tar", test_percent=0)
-    for name, old, new, message in (
-        ("records.bin", b"\0" * 8, b"\1" * 8, "its SHA-256"),
-        ("index.json", b"[20]", b"[19]", "its `records` was changed"),
-    ):
-        (file,) = shard_cache.rglob(name)
-        file.write_bytes(file.read_bytes().replace(old, new))
-        with pytest.raises(ValueError, match=rf"/{name}' is damaged .{message}.*built anew"):
+    (file,) = shard_cache.glob("*.npz")
+    whole = file.read_bytes()
+    for place in (0, whole.index(b"offset"), whole.index(b"NUMPY", len(whole) // 3) + 140):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=rf"{file.name}' is damaged .*built anew"):
             load(packed / "tar", test_percent=0)
-        file.write_bytes(file.read_bytes().replace(new, old))
 
 
 @pytest.mark.parametrize("labels", [(b"0", b"cat"), (b"cat", b"0")])

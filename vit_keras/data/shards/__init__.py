@@ -12,7 +12,8 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -31,8 +32,8 @@ from vit_keras.data.shards.shard_files import (
     size_and_stamp,
 )
 from vit_keras.support import extras
-from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
-from vit_keras.support.files import exclusive_lock, replacing_folder, sha256
+from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json
+from vit_keras.support.files import exclusive_lock, replacing
 from vit_keras.support.machine import read_ahead
 
 MOST_SHARDS = 10**6
@@ -218,18 +219,8 @@ def _kind(pattern, paths) -> str:
     return str(kinds.pop())
 
 
-VERSION = 3  # of the table and of what is read from shards
-META, TABLE = "index.json", "records.bin"
+VERSION = 4  # of the file and of what is read from shards
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
-REBUILD = "Delete its folder; it is then built anew"
-
-
-class Meta(TypedDict):
-    """The content of `index.json`."""
-
-    records: list[int]  # of each shard
-    classes: list[str]  # names by the numbers in the table; empty if the labels are numbers
-    sha256: str  # of the table
 
 
 class Index(NamedTuple):
@@ -237,14 +228,13 @@ class Index(NamedTuple):
 
     Attributes:
         starts: The number of the first record of each shard, followed by N, `(S + 1,)`.
-        table: The places, `(N,)`, with `offset` and `length` as in `formats.Record`.
-        labels: The number of each record's class, `(N,)`; -1 without one.
+        table: The places, `(N,)`, with `offset` and `length` as in `formats.Record`, and the number
+            of each record's class as `label`; -1 without one.
         classes: The names of the classes, sorted, if the labels in the shards are names.
     """
 
     starts: np.ndarray
     table: np.ndarray
-    labels: np.ndarray
     classes: tuple[str, ...]
 
     def shard_of(self, numbers) -> np.ndarray:
@@ -269,20 +259,20 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
     Raises:
         ValueError: If a shard or the index is damaged. The message names the file.
     """
-    folder = index_folder(files.shards, kind, column)
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(f"{folder}.lock", lambda: None):
-            if not folder.exists():  # another process may have built it meanwhile
+    path = index_path(files.shards, kind, column)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(f"{path}.lock", lambda: None):
+            if not path.exists():  # another process may have built it meanwhile
                 classes: dict[str, int] = {}
-                write_index(folder, _scanned(files, scan, column, classes), classes)
-    return read_index(folder)
+                write_index(path, [*_scanned(files, scan, column, classes)], classes)
+    return read_index(path)
 
 
-def index_folder(shards: Sequence[Shard], kind: str, column: str | None) -> pathlib.Path:
-    """Returns the folder of the index of some shards, which need not exist."""
+def index_path(shards: Sequence[Shard], kind: str, column: str | None) -> pathlib.Path:
+    """Returns the path of the index of some shards, which need not exist."""
     said = json.dumps([VERSION, kind, column, *map(list, shards)])
-    return cache_folder() / hashlib.sha256(said.encode()).hexdigest()[:32]
+    return cache_folder() / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
 
 
 def _scanned(files, scan, column, classes) -> Iterator[np.ndarray]:
@@ -313,34 +303,32 @@ def _number(where, label, classes, kinds):
     return number
 
 
-def write_index(
-    folder: pathlib.Path, tables: Iterable[np.ndarray], classes: Collection[str]
-) -> None:
-    """Writes an index in one step: the places in each shard, and the names of their classes."""
-    with replacing_folder(folder) as partial:
-        with open(partial / TABLE, "wb") as file:
-            counts = [file.write(table.tobytes()) // PLACE.itemsize for table in tables]
-        meta = {"records": counts, "classes": list(classes), "sha256": sha256(partial / TABLE)}
-        (partial / META).write_text(json.dumps(with_checksums(meta)), encoding="utf-8")
+def write_index(path: pathlib.Path, tables: Sequence[np.ndarray], classes: Collection[str]) -> None:
+    """Writes an index: the places in each shard, and the names by the numbers in them, if any."""
+    table, names = np.concatenate(tables), sorted(classes)
+    if names:
+        ranks = {name: rank for rank, name in enumerate(names)}
+        # The last rank means no label.
+        table["label"] = np.array([*map(ranks.get, classes), NO_CLASS], "int32")[table["label"]]
+    starts = np.cumsum([0, *map(len, tables)])
+    with replacing(path) as temporary:
+        np.savez(temporary, starts=starts, table=table, classes=json.dumps(names).encode())
 
 
-def read_index(folder: pathlib.Path) -> Index:
-    """Maps an index into memory.
+def read_index(path: pathlib.Path) -> Index:
+    """Reads an index into memory.
 
     Raises:
         ValueError: If it is damaged. The message names the file.
     """
-    meta = read_json(folder / META, Meta, REBUILD)
-    if sha256(folder / TABLE) != meta["sha256"]:
-        raise ValueError(f"{str(folder / TABLE)!r} is damaged (its SHA-256 differs). {REBUILD}")
-    starts = np.cumsum([0, *meta["records"]])
-    table = np.memmap(folder / TABLE, PLACE, "r") if starts[-1] else np.empty(0, PLACE)
-    labels, classes = np.array(table["label"]), sorted(meta["classes"])
-    if classes:
-        ranks = {name: rank for rank, name in enumerate(classes)}
-        # The last rank means no label.
-        labels = np.array([*map(ranks.get, meta["classes"]), NO_CLASS], "int32")[labels]
-    return Index(starts, table, labels, tuple(classes))
+    try:
+        with np.load(path) as parts:  # compares checksums
+            starts, table, names = (parts[name] for name in ("starts", "table", "classes"))
+    except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged ({error}). Delete it; it is then built anew"
+        ) from error
+    return Index(starts, table, tuple(json.loads(names.item())))
 
 
 def load(pattern: str, config: DataConfig) -> Source:
@@ -387,7 +375,8 @@ def shard_source(
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
     files = ShardFiles(flat, config.shard_cache_gb)
     index = open_index(files, shards.kind, column, form.scan)
-    if not len(index.labels):
+    labels = np.array(index.table["label"])
+    if not len(labels):
         raise ValueError(f"Shards must contain pictures. Received: {name!r} with none")
     files.copy_all()
     if index.classes and shards.classes and index.classes != shards.classes:
@@ -395,10 +384,10 @@ def shard_source(
             f"Names of classes in shards must be those of shards.json. Received: "
             f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
         )
-    names, highest = shards.classes or index.classes, int(index.labels.max())
+    names, highest = shards.classes or index.classes, int(labels.max())
     names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
     if highest >= len(names):
-        shard, _, _ = index.place(int(np.argmax(index.labels)))
+        shard, _, _ = index.place(int(np.argmax(labels)))
         reason = f"it has the class {highest}, and there are names for {len(names)} classes"
         raise flat[shard].damaged(reason)
     read = form.reader(files)
@@ -407,7 +396,7 @@ def shard_source(
     of = index.shard_of
     return Source(
         name,
-        Labels("classes", names, index.labels),
+        Labels("classes", names, labels),
         lambda number: read(number, *index.place(number)),
         {key: np.arange(*edge) for key, edge in zip(shards.splits, itertools.pairwise(edges))},
         name_of=lambda i: f"{flat[of(i)].path} record {i - int(index.starts[of(i)])}",
