@@ -122,7 +122,8 @@ def write_large(folder: pathlib.Path, records: int) -> None:
     table["length"] = len(picture)
     table["label"] = np.random.default_rng(0).integers(0, CLASSES, records)
     tables = np.array_split(table, SHARDS)
-    source.write_index(source.index_path(flat, shards.kind, None), tables, ())
+    files = source.ShardFiles(flat, 0)
+    source.write_index(source.index_path(files, shards.kind, None), tables, ())
 
 
 def open_large(records: int) -> None:

@@ -11,16 +11,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import holds_boxes, read_boxes, with_boxes
-from vit_keras.data.dataset import (
-    HELD_OUT,
-    SPLITS,
-    Dataset,
-    Source,
-    as_labels,
-    count_classes,
-    read_file,
-    split_name,
-)
+from vit_keras.data.dataset import HELD_OUT, SPLITS, Source, as_labels, read_file, split_name
 from vit_keras.data.held_out import path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
@@ -86,32 +77,6 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     texts = [unicodedata.normalize("NFC", match[1] or "") for match in matches if match]
     names = sorted({*texts})
     return Labels("classes", tuple(names), np.searchsorted(names, texts).astype("int32"))
-
-
-def check_classes(dataset: Dataset) -> None:
-    """Checks the classes of a folder or a table.
-
-    Raises:
-        ValueError: If a name is not one line of text, or if there are training images, but none of
-            them has some class or label.
-    """
-    names, kind = dataset.class_names, dataset.kind
-    controls = lambda name: {*map(unicodedata.category, name)} & {"Cc", "Cs", "Zl", "Zp"}
-    if broken := [name for name in names if not name or controls(name)]:
-        raise ValueError(
-            f"The name of a class must be text on one line. Received: {broken[:5]} in "
-            f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
-        )
-    if kind in ("masks", "boxes") or "train" not in dataset.splits:
-        return
-    train, *others = count_classes(dataset, dataset.splits).values()
-    if untrained := [name for name in names if not train[name]]:
-        elsewhere = any(other[name] for other in others for name in untrained)
-        raise ValueError(
-            f"All {kind} must have training images. Received: {dataset.name!r}, which has "
-            f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave it out, or "
-            "add training images"
-        )
 
 
 def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:

@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import re
+import unicodedata
 import warnings
 from collections.abc import Callable
 from typing import Any, NotRequired, TypedDict
@@ -143,7 +144,7 @@ def load(
         source = DATASETS[kind](channels)
     dataset = open_source(source, channels, config, labeled)
     if kind in ("folder", "table"):
-        files.check_classes(dataset)
+        _check_classes(dataset)
     if labeled or dataset.class_names:
         _check_task(dataset, name, task)
     if empty := [key for key, split in dataset.splits.items() if not len(split)]:
@@ -151,6 +152,27 @@ def load(
             f"Every split of a data set needs images. Received: {name!r} with none in {empty[0]!r}"
         )
     return dataset
+
+
+def _check_classes(dataset: Dataset) -> None:
+    """Checks the names of the classes of a folder or a table, and that each is trained."""
+    names, kind = dataset.class_names, dataset.kind
+    controls = lambda name: {*map(unicodedata.category, name)} & {"Cc", "Cs", "Zl", "Zp"}
+    if broken := [name for name in names if not name or controls(name)]:
+        raise ValueError(
+            f"The name of a class must be text on one line. Received: {broken[:5]} in "
+            f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
+        )
+    if kind in ("masks", "boxes") or "train" not in dataset.splits:
+        return
+    train, *others = count_classes(dataset, dataset.splits).values()
+    if untrained := [name for name in names if not train[name]]:
+        elsewhere = any(other[name] for other in others for name in untrained)
+        raise ValueError(
+            f"All {kind} must have training images. Received: {dataset.name!r}, which has "
+            f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave it out, or "
+            "add training images"
+        )
 
 
 def _check_task(dataset, name, task):

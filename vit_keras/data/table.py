@@ -11,20 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
+from vit_keras.data import labels
 from vit_keras.data.boxes import FLAGGED, Annotated, with_boxes
 from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
 from vit_keras.data.dataset import Source, split_name
 from vit_keras.data.files import file_source, labels_in_names
-from vit_keras.data.labels import (
-    EMPTY,
-    YES_OR_NO,
-    Labels,
-    as_number,
-    check_filled,
-    no_labels,
-    read_labels,
-    text_of,
-)
 from vit_keras.data.masks import with_masks
 from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.data.pillow_images import SUFFIXES
@@ -104,15 +95,15 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
     has_boxes = task == "boxes" or (task == "auto" and is_long)
 
-    def source_of(rows, labels):
+    def source_of(rows, known):
         groups = config.group_column and table.column(config.group_column, "group_column")
         return file_source(
             f"table:{path}",
             files.root,
             [paths[i] for i in rows],
-            labels,
+            known,
             splits[rows],
-            groups=[str(text_of(groups[i]) or "") for i in rows] if groups else None,
+            groups=[str(labels.text_of(groups[i]) or "") for i in rows] if groups else None,
             lacks="no row of the split test" if split_column else "no column split",
             notes=tuple(table.notes),
             warnings=tuple(_look_like_groups(table, {*used, *config.label_columns}, groups)),
@@ -120,10 +111,10 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
     if has_boxes:
         rows, pictures = _annotated(table, paths, splits, edges, config)
-        return with_boxes(source_of(rows, no_labels(len(rows))), files.root, pictures)
-    labels = _labels(table, paths, config, task, labeled, used, masks)
-    source = source_of(range(len(paths)), labels)
-    if labels.kind == "masks":
+        return with_boxes(source_of(rows, labels.no_labels(len(rows))), files.root, pictures)
+    known = _labels(table, paths, config, task, labeled, used, masks)
+    source = source_of(range(len(paths)), known)
+    if known.kind == "masks":
         source = with_masks(source, files.root, _paths(files, table, masks[0]), config)
     return source
 
@@ -170,7 +161,7 @@ def _csv(path, config):
         if separator != ",":
             notes.append(f"columns are separated by {SEPARATORS[separator]}")
     header, *lines = _records(path, text, separator)
-    header = [*map(text_of, header)]
+    header = [*map(labels.text_of, header)]
     if any(name.lower().endswith(SUFFIXES) for name in header):
         raise ValueError(
             "A table needs a header, such as path,label. "
@@ -250,8 +241,8 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
     Raises:
         ValueError: If a file does not exist, or if a cell may mean more than one.
     """
-    cells = [*map(text_of, table.columns[column])]
-    check_filled(table.path, column, cells)
+    cells = [*map(labels.text_of, table.columns[column])]
+    labels.check_filled(table.path, column, cells)
     choices = [files.find(cell) for cell in table.columns[column]]
     if wrong := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) != 1]:
         raise ValueError(
@@ -271,11 +262,11 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
 def _splits(table: Table) -> tuple[np.ndarray, str | None]:
     """Returns each row's split, `(N,)` strings, and the column with it; "train" without one."""
     for column in table.named(SPLITS):
-        cells = [text_of(cell) for cell in table.columns[column]]
+        cells = [labels.text_of(cell) for cell in table.columns[column]]
         numbered = next((names for names in NUMBERED if {*map(str, cells)} <= {*names}), {})
         names = [numbered.get(str(cell)) or split_name(str(cell)) for cell in cells]
         if column.casefold() == "split":
-            check_filled(table.path, column, cells)
+            labels.check_filled(table.path, column, cells)
         elif not {*names} <= {*KNOWN_SPLITS}:
             continue
         if numbered or column != "split":
@@ -286,16 +277,16 @@ def _splits(table: Table) -> tuple[np.ndarray, str | None]:
     return np.full(len(next(iter(table.columns.values()))), "train"), None
 
 
-def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
+def _labels(table, paths, config, task, labeled, used, masks) -> labels.Labels:
     """Returns the labels of the rows; for masks, only the kind."""
     if config.label_pattern:
         return labels_in_names(paths, config.label_pattern)
     left = [name for name in table.columns if name not in used]
     named = [*config.label_columns] or table.named(LABELS)[:1]
     if masks and (task == "masks" or (task == "auto" and not named)):
-        return no_labels(len(paths), "masks")
+        return labels.no_labels(len(paths), "masks")
     if not named and not labeled:
-        return no_labels(len(paths))
+        return labels.no_labels(len(paths))
     named = named or (left if len(left) == 1 else [])
     if not named:
         raise ValueError(
@@ -305,7 +296,7 @@ def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
     if not config.label_columns and named != ["label"]:
         table.notes.append(f"column of the labels: {named[0]}")
     columns = {name: table.column(name, "label_columns") for name in named}
-    return read_labels(table.path, columns, config, task)
+    return labels.read_labels(table.path, columns, config, task)
 
 
 def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[list[int], list]:
@@ -321,21 +312,21 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
             f"{list(table.columns)}"
         )
 
-    def texts_of(names):
-        texts = [str(text_of(c) or "") for n in names for c in table.column(n, "label_columns")]
-        return [text * (text.casefold() not in EMPTY) for text in texts] or [""] * len(paths)
+    def texts_of(column):
+        cells = table.column(column, "label_columns") if column else [""] * len(paths)
+        known = (str(labels.text_of(cell) or "") for cell in cells)
+        return ["" if text.casefold() in labels.EMPTY else text for text in known]
 
-    named = [table.named(names)[:1] for names in (*SIDES, *FLAGGED.values())]
-    columns = map(texts_of, ([kinds[0]], *([edge] for edge in edges), *named))
+    others = [next(iter(table.named(names)), "") for names in (*SIDES, *FLAGGED.values())]
     source, pictures = os.path.basename(table.path), dict[str, tuple[int, Annotated]]()
     objects = collections.defaultdict[str, list[tuple]](list)
-    for row, (file, kind, *texts) in enumerate(zip(paths, *columns)):
-        corners, sides = ([as_number(text) for text in part] for part in (texts[:4], texts[4:6]))
-        flags = [flag for flag, text in zip(FLAGGED, texts[6:]) if YES_OR_NO.get(text.casefold())]
-        objects[file] += (
-            [(kind, *corners, max(flags, default=0))] if any((kind, *texts[:4])) else []
-        )
-        annotated = Annotated(file, source, splits[row], objects[file], sides)
+    for row, cells in enumerate(zip(paths, *map(texts_of, (kinds[0], *edges, *others)))):
+        file, kind, *texts = cells
+        *corners, height, width = map(labels.as_number, texts[:6])
+        flags = [f for f, text in zip(FLAGGED, texts[6:]) if labels.YES_OR_NO.get(text.casefold())]
+        if any(cells[1:6]):
+            objects[file].append((kind, *corners, max(flags, default=0)))
+        annotated = Annotated(file, source, splits[row], objects[file], (height, width))
         if pictures.setdefault(file, (row, annotated))[1].split != splits[row]:
             raise ValueError(f"A picture must be in one split. Received: {file!r} in several")
     rows, known = zip(*pictures.values())

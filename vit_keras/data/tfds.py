@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Source, Split, in_sequence
+from vit_keras.data.dataset import Dataset, Source, Split
 from vit_keras.data.depth import as_array
 from vit_keras.data.pillow_images import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
@@ -100,17 +100,14 @@ def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
     names = getattr(builder.info.features[key], "names", ())  # if a feature is the label
     if of and of.label:
         names = map(str, range(of.num_classes))
-    splits = {key: info for key, info in builder.info.splits.items() if info.num_examples}
     of_split = lambda info: zip(map(os.fspath, info.filepaths), info.shard_lengths, strict=True)
     files = {
         key: [Shard(path, *size_and_stamp(path), n) for path, n in of_split(info)]
-        for key, info in splits.items()
+        for key, info in builder.info.splits.items()
+        if info.num_examples
     }
     shards = Shards(files, kind, tuple(names))
     source = shard_source(f"tfds:{name}", shards, form, f"{name} for {vtab}", config)
-    sizes = {key: info.num_examples for key, info in splits.items()}
-    known = in_sequence(f"tfds:{builder.name}", sizes)
-    source = dataclasses.replace(source, lacks="no held-out split", **known)
     if of and of.pixel_scale != 1:
         encoded = source.read
         scaled = lambda i: as_array(decode(encoded(i), None)) * of.pixel_scale

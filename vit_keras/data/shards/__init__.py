@@ -23,14 +23,7 @@ from vit_keras.data.dataset import SPLITS, Source, split_in, split_name
 from vit_keras.data.labels import NO_CLASS, Labels
 from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, Scan, ShardFormat, format_of
-from vit_keras.data.shards.shard_files import (
-    Shard,
-    ShardFiles,
-    ask,
-    cache_folder,
-    is_remote,
-    size_and_stamp,
-)
+from vit_keras.data.shards.shard_files import Shard, ShardFiles, ask, is_remote, size_and_stamp
 from vit_keras.support import extras
 from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json
 from vit_keras.support.files import exclusive_lock, replacing
@@ -259,7 +252,7 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
     Raises:
         ValueError: If a shard or the index is damaged. The message names the file.
     """
-    path = index_path(files.shards, kind, column)
+    path = index_path(files, kind, column)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(f"{path}.lock", lambda: None):
@@ -269,10 +262,10 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
     return read_index(path)
 
 
-def index_path(shards: Sequence[Shard], kind: str, column: str | None) -> pathlib.Path:
+def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path:
     """Returns the path of the index of some shards, which need not exist."""
-    said = json.dumps([VERSION, kind, column, *map(list, shards)])
-    return cache_folder() / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
+    said = json.dumps([VERSION, kind, column, *map(list, files.shards)])
+    return files.folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
 
 
 def _scanned(files, scan, column, classes) -> Iterator[np.ndarray]:
@@ -401,7 +394,6 @@ def shard_source(
         {key: np.arange(*edge) for key, edge in zip(shards.splits, itertools.pairwise(edges))},
         name_of=lambda i: f"{flat[of(i)].path} record {i - int(index.starts[of(i)])}",
         files=lambda numbers: [_name_and_path(flat[k]) for k in np.unique(of(numbers))],
-        lacks="no shard test",
     )
 
 

@@ -165,12 +165,6 @@ def read_range(url: str, offset: int, length: int) -> bytes:
     return ask(url, read)
 
 
-def cache_folder() -> pathlib.Path:
-    """Returns the folder of indexes and copies."""
-    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-    return home / "vit_keras" / "shards"
-
-
 class ShardFiles:
     """The files of a data set. Remote ones are copied as far as there is room.
 
@@ -184,7 +178,8 @@ class ShardFiles:
 
     def __init__(self, shards: Sequence[Shard], cache_gb: float):
         self.shards, self.room = shards, int(cache_gb * GIGABYTE)
-        self.folder = cache_folder() / "copies"
+        home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+        self.folder = home / "vit_keras" / "shards"  # of indexes too
         self.copies: dict[int, pathlib.Path] = {}  # those with room, by the number of a shard
         free = self.room
         for number, shard in enumerate(shards):
@@ -192,7 +187,7 @@ class ShardFiles:
                 free -= shard.size
                 key = hashlib.sha256(repr(shard).encode()).hexdigest()[:32]
                 name = shard.path.rpartition("/")[2][-80:]
-                self.copies[number] = self.folder / f"{key}-{name}"
+                self.copies[number] = self.folder / "copies" / f"{key}-{name}"
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """Reads some bytes of a shard.
@@ -233,8 +228,8 @@ class ShardFiles:
                 "or tfrecord, which can be read where they are"
             )
         if not copy.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with exclusive_lock(f"{self.folder}.lock", lambda: None):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with exclusive_lock(f"{copy.parent}.lock", lambda: None):
                 if not copy.exists():  # another process may have copied it meanwhile
                     self._make_room(shard.size)
                     _copy(shard, copy)
@@ -262,7 +257,7 @@ class ShardFiles:
 
     def _make_room(self, size):
         """Removes copies of other data sets until `size` bytes fit."""
-        files = {path: path.stat() for path in self.folder.iterdir() if path.is_file()}
+        files = {path: path.stat() for path in (self.folder / "copies").iterdir() if path.is_file()}
         total = size + sum(status.st_size for status in files.values())
         others = files.keys() - self.copies.values()
         for path in sorted(others, key=lambda path: files[path].st_mtime):
