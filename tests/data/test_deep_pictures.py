@@ -16,7 +16,7 @@ from tests.helpers import assert_close
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
 from vit_keras.data.augment import Augmentation
-from vit_keras.data.pillow_images import read_encoded
+from vit_keras.data.picture_files import read_encoded
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

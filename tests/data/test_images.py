@@ -14,8 +14,8 @@ from PIL import Image, ImageOps
 from tests.data import crafted_pictures as crafted
 from tests.data.deep_pictures import stored
 from vit_keras import data
-from vit_keras.data import deep_images
-from vit_keras.data.pillow_images import ORIENTATION, read_encoded
+from vit_keras.data import picture_files
+from vit_keras.data.picture_files import ORIENTATION, read_encoded
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:Image size")]
 pillow_heif.register_heif_opener()  # for what the tests write and expect
@@ -194,7 +194,7 @@ def test_a_png_without_all_its_rows_is_refused(rng):
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 5), (17, 30)])
 def test_interlaced_pngs_are_read(rng, height, width):
     picture = rng.integers(0, 256, (height, width, 3), dtype="uint8")
-    passes = [picture[y::dy, x::dx] for x, y, dx, dy in deep_images.ADAM7]
+    passes = [picture[y::dy, x::dx] for x, y, dx, dy in picture_files.ADAM7]
     rows = b"".join(b"\0" + row.tobytes() for part in passes if part.size for row in part)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
     chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}

@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_images
 from tests.data.gray_shards import write
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.pillow_images import ORIENTATION
+from vit_keras.data.picture_files import ORIENTATION
 from vit_keras.data.review import Picture, hashes, near_hashes
 
 pytestmark = pytest.mark.once

@@ -63,9 +63,9 @@ def whole_pictures() -> dict[str, bytes]:
 
 def _open(path):
     """The pixels; gray must be the gray of the colors."""
-    from vit_keras.data import pillow_images
+    from vit_keras.data import picture_files
 
-    pixels, gray = (pillow_images.read_encoded(path.read_bytes(), channels) for channels in (3, 1))
+    pixels, gray = (picture_files.read_encoded(path.read_bytes(), channels) for channels in (3, 1))
     luma = (pixels @ [0.299, 0.587, 0.114])[..., None]
     assert luma.shape == gray.shape and abs(luma - gray).max(initial=0) <= 1
     return [pixels.tobytes(), pixels.shape]

@@ -12,20 +12,12 @@ NOTE = """The pictures are crops of the two photographs that come with scikit-le
 without network. No place of a photograph is in both training and test pictures."""
 
 
-KINDS = {
-    "photos": "a folder for each of six classes",
-    "tables": "labels.csv with six labels, a number, and the place of each picture",
-    "masks": "pictures, and masks of six classes",
-    "boxes": "drawn shapes of four classes on photographs, and their boxes in YOLO's form",
-    "places": "a folder for each place, to pre-train on",
-    "photographs": "the two whole photographs",
-}
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
+    from vit_keras.data import demo
+
     add, _ = shared.adders(parser)
-    text = "; ".join(f"{name}: {holds}" for name, holds in KINDS.items())
-    add("name", "NAME", text, choices=list(KINDS))
+    text = "; ".join(f"{name}: {holds}" for name, (holds, *_) in demo.KINDS.items())
+    add("name", "NAME", text, choices=list(demo.KINDS))
     add("folder", "FOLDER", "the folder to make")
     add("--count", "N", "training pictures (as NAME has)", int)
     add("--test_count", "N", "test pictures (as NAME has)", int)
@@ -37,7 +29,7 @@ def run(options: argparse.Namespace) -> None:
 
     sizes = options.count, options.test_count
     count = demo.make(options.name, options.folder, *sizes, options.seed)
-    print(f"{options.folder}: {count} pictures; {KINDS[options.name]}")
+    print(f"{options.folder}: {count} pictures; {demo.KINDS[options.name][0]}")
 
 
 COMMAND = shared.Command(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from vit_keras.data.held_out import train_and_test, train_dev_test
     from vit_keras.data.labels import captions_of
     from vit_keras.data.masks import holds_masks
+    from vit_keras.data.picture_files import read_image, thumbnail
     from vit_keras.data.picture_paths import expand_pictures
-    from vit_keras.data.pillow_images import read_image, thumbnail
     from vit_keras.data.pipeline import (
         Feed,
         eval_batches,

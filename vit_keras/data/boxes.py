@@ -15,8 +15,8 @@ from vit_keras.config.recipes import read_yaml
 from vit_keras.data.cropping import Window
 from vit_keras.data.dataset import Source, split_in
 from vit_keras.data.labels import Labels, as_number, sorted_names
+from vit_keras.data.picture_files import picture_sides
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
-from vit_keras.data.pillow_images import picture_sides
 from vit_keras.support.checks import is_number, is_text, listed, read_json, short
 from vit_keras.support.files import read_bounded, read_text
 from vit_keras.support.machine import read_ahead

@@ -15,7 +15,7 @@ import numpy as np
 
 from vit_keras.data.cropping import Picture, as_array, sides_of
 from vit_keras.data.labels import LABEL_KINDS, Labels
-from vit_keras.data.pillow_images import decode, unreadable_message
+from vit_keras.data.picture_files import decode, unreadable_message
 from vit_keras.support.files import read_text
 
 

@@ -157,13 +157,14 @@ def _photographs(folder, counts, seed):
         _save(picture, folder / f"{name}.jpg")
 
 
-KINDS = {  # the function that writes them, and the number of pictures in each split
-    "photos": (_photos, (240, 120)),
-    "tables": (_tables, (600, 200)),
-    "masks": (_masks, (400, 100)),
-    "boxes": (_boxes, (400, 100)),
-    "places": (_places, (4000, 0)),
-    "photographs": (_photographs, (0, 0)),
+# What they are, the function that writes them, and the number of pictures in each split.
+KINDS: dict[str, tuple[str, Callable, tuple[int, int]]] = {
+    "photos": ("a folder for each of six classes", _photos, (240, 120)),
+    "tables": ("labels.csv: six labels, a number, a place for each picture", _tables, (600, 200)),
+    "masks": ("pictures, and masks of six classes", _masks, (400, 100)),
+    "boxes": ("drawn shapes of four classes, and their boxes in YOLO's form", _boxes, (400, 100)),
+    "places": ("a folder for each place, to pre-train on", _places, (4000, 0)),
+    "photographs": ("the two whole photographs", _photographs, (0, 0)),
 }
 
 
@@ -180,7 +181,7 @@ def make(kind: str, folder: str, count: int | None, test_count: int | None, seed
     Raises:
         ValueError: The folder is not empty.
     """
-    write, sizes = KINDS[kind]
+    _, write, sizes = KINDS[kind]
     counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]
     files.check_new(folder)
     with files.replacing_folder(folder) as new:

@@ -15,8 +15,8 @@ from vit_keras.data.dataset import HELD_OUT, SPLITS, Source, as_labels, read_fil
 from vit_keras.data.held_out import path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
+from vit_keras.data.picture_files import SUFFIXES
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
-from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
 
 HEIC = (".heic", ".heif")

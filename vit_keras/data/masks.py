@@ -11,8 +11,8 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Source, WholeFault, read_file
 from vit_keras.data.labels import Labels
+from vit_keras.data.picture_files import open_encoded
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
-from vit_keras.data.pillow_images import open_encoded
 from vit_keras.support.checks import listed
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import VOID

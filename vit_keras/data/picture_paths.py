@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.data.picture_files import SUFFIXES
 
 JUNK = {  # what systems and network drives leave among pictures, in lower case
     *("__macosx", "icon\r", "network trash folder", "temporary items", "thevolumesettingsfolder"),

@@ -18,7 +18,7 @@ from vit_keras.data.depth import as_array, as_picture, at_levels, pillow, viewab
 from vit_keras.data.files import Layout
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.labels import LABEL_KINDS
-from vit_keras.data.pillow_images import decode, open_encoded
+from vit_keras.data.picture_files import decode, open_encoded
 from vit_keras.support import extras
 from vit_keras.support.checks import listed
 from vit_keras.support.command_line import on_one_line

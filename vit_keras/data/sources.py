@@ -19,11 +19,10 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data import files, huggingface, shards, table, tfds
 from vit_keras.data.dataset import Dataset, Source, as_labels, count_classes, in_sequence
-from vit_keras.data.deep_images import type_in_header
 from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.held_out import open_source
 from vit_keras.data.labels import LABEL_KINDS, Labels
-from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.data.picture_files import SUFFIXES, type_in_header
 from vit_keras.support import extras
 from vit_keras.support.checks import differences, read_json, short, with_checksums
 from vit_keras.support.files import sha256, write_text

@@ -17,8 +17,8 @@ from vit_keras.data.dataset import SPLITS as KNOWN_SPLITS
 from vit_keras.data.dataset import Source, split_name
 from vit_keras.data.files import file_source, labels_in_names
 from vit_keras.data.masks import with_masks
+from vit_keras.data.picture_files import SUFFIXES
 from vit_keras.data.picture_paths import PictureFiles
-from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.support import extras
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

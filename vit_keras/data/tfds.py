@@ -17,7 +17,7 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Source, Split
 from vit_keras.data.depth import as_array
-from vit_keras.data.pillow_images import decode
+from vit_keras.data.picture_files import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
 from vit_keras.data.shards.formats import FORMATS, Parse
 from vit_keras.support import extras

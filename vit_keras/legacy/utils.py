@@ -10,7 +10,7 @@ import numpy as np
 
 from vit_keras.data import resize, to_uint8
 from vit_keras.data.depth import pillow
-from vit_keras.data.pillow_images import read_encoded, read_image
+from vit_keras.data.picture_files import read_encoded, read_image
 from vit_keras.layers.common import pair
 from vit_keras.legacy.saved_files import AS_OPENCV, downgrade, upgrade
 from vit_keras.weights import load

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.data.picture_files import SUFFIXES
 from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.support import extras
 from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from vit_keras.data import pillow_images
+from vit_keras.data import picture_files
 from vit_keras.data.cropping import sides_of
 from vit_keras.data.dataset import Dataset, Split
-from vit_keras.data.deep_images import NPY
 from vit_keras.data.depth import as_picture, pillow
 from vit_keras.data.shards import FILE, Entry, Manifest
 from vit_keras.data.shards.formats import FORMATS
@@ -113,7 +112,7 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
         suffix = os.path.splitext(name)[1].lower()
         if image_size is not None:
             picture, suffix = _reduced(name, picture, suffix, image_size)
-        if suffix not in pillow_images.SUFFIXES:
+        if suffix not in picture_files.SUFFIXES:
             suffix = _suffix_of(picture)
         return suffix, picture, int(split.labels[i]) if has_classes else None
 
@@ -122,9 +121,9 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
 
 def _suffix_of(picture):
     """Returns the suffix of a picture's format; that of JPEG if it is unreadable."""
-    with contextlib.suppress(ValueError), pillow_images.open_encoded(picture) as opened:
+    with contextlib.suppress(ValueError), picture_files.open_encoded(picture) as opened:
         return f".{opened.format.lower()}"
-    return ".npy" if picture.startswith(NPY) else ".jpg"
+    return ".npy" if picture.startswith(picture_files.NPY) else ".jpg"
 
 
 def _as_file(pixels):
@@ -140,9 +139,9 @@ def _as_file(pixels):
 def _reduced(name, picture, suffix, side):
     """Returns a picture whose shorter side has at most `side` pixels, and its suffix."""
     try:
-        image = pillow_images.decode(picture, None)
+        image = picture_files.decode(picture, None)
     except ValueError as error:
-        raise ValueError(pillow_images.unreadable_message(repr(name), str(error))) from error
+        raise ValueError(picture_files.unreadable_message(repr(name), str(error))) from error
     height, width = sides_of(image)
     scale = side / min(height, width)
     if scale >= 1:
