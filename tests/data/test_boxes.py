@@ -223,7 +223,7 @@ def test_polygons_and_lists_of_files_of_yolo_are_read(tmp_path):
     ("sides", "warning"),
     [
         ((10, 20), None),
-        ((20, 10), "give their sides before they are turned upright: .*a.jpg, so their boxes"),
+        ((20, 10), "differ from those in their annotations: .*a.jpg.* before the pictures were turned"),
         ((40, 80), "whose sides differ from those in their annotations: .*a.jpg. Their boxes are scaled"),
         (None, None),
     ],

@@ -1,7 +1,6 @@
 """Data sets: labeled images by index, their splits by name, and the origin of the pictures."""
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import json
@@ -166,14 +165,13 @@ def in_sequence(name: str, sizes: dict[str, int]) -> dict[str, Any]:
     return {"splits": splits, "name_of": name_of}
 
 
+@dataclasses.dataclass(eq=False)
 class Split:
     """Labeled images in a fixed order.
 
-    Args:
+    Attributes:
         source: All pictures of a data set.
         indices: The indices of the split's pictures among them, `(N,)`.
-
-    Attributes:
         channels: The number of channels of encoded pictures; None keeps all channels of each file.
         levels, bands: As in `read_as`.
         unreadable: Collects the images that cannot be read.
@@ -185,12 +183,12 @@ class Split:
         (360, 3)
     """
 
-    def __init__(self, source: Source, indices: Sequence[int] | np.ndarray):
-        self.source, self.indices = source, np.asarray(indices, "int64")
-        self.channels: int | None = None
-        self.levels: float | None = None
-        self.bands: tuple[int, ...] = ()
-        self.unreadable = UnreadableImages()
+    source: Source
+    indices: np.ndarray
+    channels: int | None = None
+    levels: float | None = None
+    bands: tuple[int, ...] = ()
+    unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
 
     def __len__(self):
         return len(self.indices)
@@ -226,9 +224,7 @@ class Split:
             bands: The channels of a file in the model's order, counted from 1; empty keeps the
                 earlier choice.
         """
-        split = copy.copy(self)
-        split.levels, split.bands = levels, tuple(bands) or self.bands
-        return split
+        return dataclasses.replace(self, levels=levels, bands=tuple(bands) or self.bands)
 
     def reading(self):
         """Returns the context in which to read batches: see `UnreadableImages.reading`."""
@@ -286,10 +282,7 @@ class Split:
 
     def part(self, indices: Sequence[int] | np.ndarray) -> "Split":
         """Returns the images at `indices`, in that order, without copying."""
-        split = copy.copy(self)
-        split.__dict__.pop("labels", None)  # what the cached property keeps
-        split.indices = self.indices[np.asarray(indices, "int64")]
-        return split
+        return dataclasses.replace(self, indices=self.indices[np.asarray(indices, "int64")])
 
     def fault(self, index: int, error: Exception) -> str:
         """Says which image cannot be read, and why."""
@@ -302,9 +295,7 @@ def joined(first: Split, second: Split) -> Split:
     """Joins two splits of one source, one after the other."""
     if first.source is not second.source:
         raise ValueError("Only splits of one data set can be joined. Join the arrays first")
-    split = first.part([])
-    split.indices = np.concatenate([first.indices, second.indices])
-    return split
+    return dataclasses.replace(first, indices=np.concatenate([first.indices, second.indices]))
 
 
 def as_labels(labels) -> np.ndarray:

@@ -204,14 +204,11 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}
-    unreadable, opened = UnreadableImages(config.on_corrupt == "stop"), dict[str, Split]()
-    for name, indices in splits.items():
-        split = opened[name] = Split(source, indices)
-        split.channels, split.unreadable = channels, unreadable
-        split.levels, split.bands = config.white, tuple(config.bands)
+    unreadable = UnreadableImages(config.on_corrupt == "stop")
+    known = channels, config.white, tuple(config.bands), unreadable
     dataset = Dataset(
         source.name,
-        opened,
+        {name: Split(source, indices, *known) for name, indices in splits.items()},
         labels.names,
         unreadable,
         kind=labels.kind,

@@ -357,21 +357,16 @@ class Review:
             self.facts["levels"] = [min(low), max(high)]
             kinds = collections.Counter(p.kind for p in readable)
             self.facts["kinds"] = dict(kinds.most_common())
-        source = next(iter(splits.values())).source
-        said = np.zeros((len(pictures), 2))
-        if source.sides is not None:
-            said = source.sides[np.concatenate([split.indices for split in splits.values()])]
-        other = [
-            (p.name, (p.width, p.height) == (height, width))
-            for p, (height, width) in zip(pictures, said.tolist(), strict=True)
-            if height and not p.error and (p.height, p.width) != (height, width)
-        ]
-        what = "pictures whose annotations give their sides before they are turned upright"
-        advice = ", so their boxes lie elsewhere. Turn the files, or annotate them anew"
-        self.warn([name for name, is_turned in other if is_turned], what, advice)
-        what = "pictures whose sides differ from those in their annotations"
-        advice = ". Their boxes are scaled; look at them with --out sheet.png"
-        self.warn([name for name, is_turned in other if not is_turned], what, advice)
+        sides = next(iter(splits.values())).source.sides
+        if sides is not None:
+            said = sides[np.concatenate([split.indices for split in splits.values()])].tolist()
+            are_other = lambda p, said: said[0] and not p.error and [p.height, p.width] != said
+            other = [p.name for p, of_p in zip(pictures, said, strict=True) if are_other(p, of_p)]
+            advice = (
+                ". Their boxes are scaled, and lie elsewhere if they were annotated before the "
+                "pictures were turned upright: look at them with --out sheet.png"
+            )
+            self.warn(other, "pictures whose sides differ from those in their annotations", advice)
 
     def add_pairs(self, pairs: Sequence[Pair]) -> None:
         """Adds the findings about near-duplicates."""
