@@ -37,9 +37,8 @@ def server(packed, tmp_path):
 def batches(dataset):
     options = {"image_size": (4, 6), "preprocessing": Preprocessing(), "batch": 5, "seed": 2}
     options |= {"augment_config": AugmentConfig(flip=True), "num_classes": 2}
-    with dataset.unreadable.reading():
-        made = data.train_batches(dataset.split("train"), start_step=3, total_steps=9, **options)
-        return [np.concatenate([np.ravel(x) for x in batch]) for batch in made]
+    made = data.train_batches(dataset.split("train"), start_step=3, total_steps=9, **options)
+    return [np.concatenate([np.ravel(x) for x in batch]) for batch in made]
 
 
 def write_tars(folder, count):

@@ -160,8 +160,7 @@ def _answers(path, is_int8, options):
     dataset = data.load(options.dataset, predictor.input_shape[-1], source, predictor.task.kind)
     check_classes(predictor, dataset.class_names, ignore_names=False)
     split = dataset.split(options.split or source.test_split)
-    with split.reading():
-        outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
+    outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
     return predictor.as_probabilities(outputs), labels, predictor.task
 
 

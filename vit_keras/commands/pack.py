@@ -46,7 +46,6 @@ def run(options: argparse.Namespace) -> None:
     choices = {name: getattr(options, name) for name in ("format", "image_size", "shard_mb")}
     with (
         claimed_output(options.out, "a packing"),
-        dataset.unreadable.reading(),
         tqdm(total=total, unit=" pictures", disable=None, leave=False) as bar,
     ):
         manifest = data.pack_shards(dataset, options.out, progress=bar.update, **choices)

@@ -76,9 +76,9 @@ class UnreadableImages:
 
     @contextlib.contextmanager
     def reading(self):
-        """Raises the `UnreadableImageError` itself when batches are read inside the block.
+        """Raises the `UnreadableImageError` itself when `fit` reads batches inside the block.
 
-        On TensorFlow, `fit` would raise its own error, with a traceback in the message.
+        TensorFlow would raise its own error, with a traceback in the message.
         """
         self.error = None
         try:
@@ -225,10 +225,6 @@ class Split:
                 earlier choice.
         """
         return dataclasses.replace(self, levels=levels, bands=tuple(bands) or self.bands)
-
-    def reading(self):
-        """Returns the context in which to read batches: see `UnreadableImages.reading`."""
-        return self.unreadable.reading()
 
     def read(self, index: int) -> np.ndarray:
         """Returns the image at an index, `(H, W, C)`."""

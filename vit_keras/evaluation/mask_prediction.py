@@ -312,9 +312,8 @@ def predict_labeled(
             read.append(split.example(index))
             yield read[-1][0]
 
-    with split.reading():
-        for answer in predict(predictor, pictures(), options):
-            yield *read.pop(0), answer
+    for answer in predict(predictor, pictures(), options):
+        yield *read.pop(0), answer
 
 
 def outputs_of(

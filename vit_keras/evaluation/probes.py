@@ -316,8 +316,7 @@ class FewShotCallback(keras.callbacks.Callback):
 def _features(predictor, dataset, splits, batch, representation):
     """Returns the features and the labels of each split in `splits`."""
     features = feature_model(predictor.keras_model("A probe of features"), representation)
-    with dataset.unreadable.reading():
-        return [predict(features, predictor.batches(split, batch)) for split in splits]
+    return [predict(features, predictor.batches(split, batch)) for split in splits]
 
 
 NEIGHBORS = (10, 20)  # DINO's best are 10 and 20

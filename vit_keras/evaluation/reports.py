@@ -349,8 +349,7 @@ def evaluate(
                 f"a model of {predictor.task.kind}. `vit-keras predict` writes those"
             )
         return judge(predictor, split, class_names, tiles)
-    with split.reading():
-        outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
+    outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
     shares, task = predictor.as_probabilities(outputs), predictor.task
     metrics = report(shares, labels, class_names, task, True)
     if task.kind == "classes":

@@ -403,11 +403,10 @@ def first_training_images(
     one_batch = dataclasses.replace(config, optimizer=whole, pretext=PretextConfig(), **one)
     images_of = (model.input_shape[1:3], model.preprocessing)
     feed = lambda run: data.Feed(dataset, run, *images_of, task=task)
-    with dataset.unreadable.reading():
-        ((images, labels),) = feed(one_batch).training(0)
-        if config.pretext.is_dino:  # the views of the same images
-            one_batch = dataclasses.replace(one_batch, pretext=config.pretext)
-            (((views, _), _),) = feed(one_batch).training(0)
-            images = views[:, 0]
+    ((images, labels),) = feed(one_batch).training(0)
+    if config.pretext.is_dino:  # the views of the same images
+        one_batch = dataclasses.replace(one_batch, pretext=config.pretext)
+        (((views, _), _),) = feed(one_batch).training(0)
+        images = views[:, 0]
     pixels = data.pixels_of(images, model.preprocessing)
     return pixels, labels, dataset.class_names, task

@@ -215,8 +215,7 @@ def development_judge(
         loaded = data.load(name, model.input_shape[-1], config, task.kind)
         images = loaded.split(split) if split else data.train_dev_test(loaded, config)[1]
         predictor = evaluation.make_predictor(model)
-        with loaded.unreadable.reading():
-            outputs, labels, _ = predictor.outputs(predictor.batches(images, batch))
+        outputs, labels, _ = predictor.outputs(predictor.batches(images, batch))
         told = task, predictor.gives_probabilities
         return evaluation.main_figure(evaluation.report(outputs, labels, loaded.class_names, *told))
 

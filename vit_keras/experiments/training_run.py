@@ -100,8 +100,7 @@ def _train_run(config, held):
         model = topology.local(model, lambda: run_model.build_compiled(config, *described)[0])
     if not topology.is_chief:
         return None
-    with dataset.unreadable.reading():
-        return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
+    return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
 
 
 def _check_batch(config, images, topology):

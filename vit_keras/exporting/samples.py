@@ -63,8 +63,7 @@ def from_dataset(name: str, model, count: int, config, train: bool = False):
         preprocessing=preprocessing.unscaled(),
         batch=64,
     )
-    with split.reading():
-        images, labels = map(np.concatenate, zip(*batches))
+    images, labels = map(np.concatenate, zip(*batches))
     return to_levels(images, preprocessing.levels), labels
 
 
