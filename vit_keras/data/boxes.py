@@ -79,16 +79,7 @@ def with_boxes(
     Raises:
         ValueError: If an object has no known class or no finite numbers, or if no box has an area.
     """
-    known = {*names}
-    for picture in pictures:
-        for number, (kind, *box, _) in enumerate(picture.objects, 1):
-            is_known = isinstance(kind, str) and (kind in known if names else kind)
-            if not is_known or len(box) != 4 or not all(map(is_number, box)):
-                raise ValueError(
-                    "An object must have a class and four finite numbers. Received: "
-                    f"{short([kind, *box])} as object {number} of {picture.file!r}"
-                    + (f" in {picture.source!r}" if picture.source else "")
-                )
+    _check_objects(pictures, {*names})
     names = tuple(names or sorted_names({row[0] for p in pictures for row in p.objects}))
     numbers = {name: number for number, name in enumerate(names)}
     rows = [(numbers[kind], *row) for p in pictures for kind, *row in p.objects]
@@ -119,6 +110,18 @@ def with_boxes(
         notes=(*source.notes, *notes),
         warnings=(*source.warnings, *warnings),
     )
+
+
+def _check_objects(pictures, names) -> None:
+    for picture in pictures:
+        for number, (kind, *box, _) in enumerate(picture.objects, 1):
+            is_known = isinstance(kind, str) and (kind in names if names else kind)
+            if not is_known or len(box) != 4 or not all(map(is_number, box)):
+                raise ValueError(
+                    "An object must have a class and four finite numbers. Received: "
+                    f"{short([kind, *box])} as object {number} of {picture.file!r}"
+                    + (f" in {picture.source!r}" if picture.source else "")
+                )
 
 
 def _scale(rows, owner, unit, read, form) -> list[str]:

@@ -287,13 +287,6 @@ class Split:
         return unreadable_message(repr(self.name(index)), str(error) or type(error).__name__)
 
 
-def joined(first: Split, second: Split) -> Split:
-    """Joins two splits of one source, one after the other."""
-    if first.source is not second.source:
-        raise ValueError("Only splits of one data set can be joined. Join the arrays first")
-    return dataclasses.replace(first, indices=np.concatenate([first.indices, second.indices]))
-
-
 def as_labels(labels) -> np.ndarray:
     """Returns classes `(N,)` as int32, and labels or numbers `(N, K)` as float32."""
     labels = np.asarray(labels)
@@ -365,16 +358,16 @@ class Dataset:
             ValueError: If there is no such split, or if a slice contains no images.
         """
         if "+" in name:
-            return functools.reduce(joined, map(self.split, name.split("+")))
+            parts = [*map(self.split, name.split("+"))]
+            indices = np.concatenate([part.indices for part in parts])
+            return dataclasses.replace(parts[0], indices=indices)
         match = SLICE.fullmatch(name)
         base = match and base_split(match[1], self.splits)
         if match and base:
-            split, (start, stop) = self.splits[base], match.groups()[1:]
-            if start is None and stop is None:
-                return split
-            indices = np.arange(len(split))[_bound(start, len(split)) : _bound(stop, len(split))]
-            if len(indices):
-                return split.part(indices)
+            split = self.splits[base]
+            start, stop = (_bound(text, len(split)) for text in match.groups()[1:])
+            if len(part := split.part(np.arange(len(split))[start:stop])):
+                return part
         raise ValueError(
             f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or a "
             f"slice with images, such as train[:90%]. Received: split={name!r}. Held-out pictures "

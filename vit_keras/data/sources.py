@@ -146,10 +146,6 @@ def load(
         _check_classes(dataset)
     if labeled or dataset.class_names:
         _check_task(dataset, name, task)
-    if empty := [key for key, split in dataset.splits.items() if not len(split)]:
-        raise ValueError(
-            f"Every split of a data set needs images. Received: {name!r} with none in {empty[0]!r}"
-        )
     return dataset
 
 

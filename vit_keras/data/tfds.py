@@ -85,11 +85,8 @@ def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
             installed.
     """
     builder = _prepared(name, config)
-    if (kind := builder.info.file_format.value) not in ("tfrecord", "array_record"):
-        raise ValueError(
-            f"Data sets must be prepared as array_record or tfrecord to be read by index. "
-            f"Received: tfds:{builder.name} as {kind}"
-        )
+    kind = builder.info.file_format.value
+    check_choice(kind, ("array_record", "tfrecord"), f"file_format of tfds:{builder.name}")
     of = TASKS[vtab] if vtab else None
     image, label = _features(builder, of and of.label)
     parse = _parser(builder, image, label)

@@ -372,12 +372,7 @@ def shard_source(
     if not len(labels):
         raise ValueError(f"Shards must contain pictures. Received: {name!r} with none")
     files.copy_all()
-    if index.classes and shards.classes and index.classes != shards.classes:
-        raise ValueError(
-            f"Names of classes in shards must be those of shards.json. Received: "
-            f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
-        )
-    names, highest = shards.classes or index.classes, int(labels.max())
+    names, highest = index.classes or shards.classes, int(labels.max())
     names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
     if highest >= len(names):
         shard, _, _ = index.place(int(np.argmax(labels)))
