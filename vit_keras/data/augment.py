@@ -139,6 +139,8 @@ class Augmentation:
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
         self.changes = randaugment.chosen(config)
+        # Each pixel of a mask takes the nearest pixel's class.
+        self.of_mask = dataclasses.replace(preprocessing, interpolation="nearest", antialias=False)
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Augments one example.
@@ -157,10 +159,13 @@ class Augmentation:
                 without 3 channels.
         """
         config = self.config
+        is_mask, are_boxes = (
+            np.ndim(label) == 2 and label.dtype == kind for kind in ("uint8", "float32")
+        )
         scaled, window = self._window(cropping.sides_of(picture), label, rng)
         windows, rows = [cropping.shares(window, scaled)], [(picture, self.preprocessing)]
-        if is_a_mask(label):
-            rows.append((as_picture(label[..., None]), nearest(self.preprocessing)))
+        if is_mask:
+            rows.append((as_picture(label[..., None]), self.of_mask))
         placed = [cropping.place(row, scaled, window, self.size, scaling) for row, scaling in rows]
         if config.flip and rng.random() < 0.5:
             placed = [*map(cropping.mirror, placed)]
@@ -175,7 +180,7 @@ class Augmentation:
             windows.append((*corner.tolist(), *scale.tolist()))
         if masks:
             return pixels, masks[0][..., 0]
-        return pixels, boxes_in(label, *windows) if are_boxes(label) else label
+        return pixels, boxes_in(label, *windows) if are_boxes else label
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
         """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
@@ -212,28 +217,3 @@ class Augmentation:
         for change in self.changes:
             picture = change(picture, rng)
         return picture
-
-
-def is_a_mask(label) -> bool:
-    """Whether a label is a mask `(H, W)` uint8."""
-    return np.ndim(label) == 2 and label.dtype == np.uint8
-
-
-def are_boxes(label) -> bool:
-    """Whether a label is the boxes `(M, 6)` float32 of a picture."""
-    return np.ndim(label) == 2 and label.dtype == np.float32
-
-
-def nearest(preprocessing):
-    """The preprocessing of a mask: each pixel takes the nearest pixel's class."""
-    return dataclasses.replace(preprocessing, interpolation="nearest", antialias=False)
-
-
-def resized_label(label, sides, image_size, preprocessing):
-    """Changes a mask or boxes as `preprocessing` resizes a picture; keeps other labels."""
-    if are_boxes(label):
-        return boxes_in(label, cropping.seen_part(sides, image_size, preprocessing))
-    if not is_a_mask(label):
-        return label
-    mask = as_picture(label[..., None])
-    return np.asarray(cropping.fit(mask, image_size, nearest(preprocessing)))

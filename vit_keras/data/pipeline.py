@@ -5,10 +5,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.config import DataConfig
-from vit_keras.data.augment import Augmentation, mixes, resized_label
+from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.augment import Augmentation, mixes
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
-from vit_keras.data.cropping import fit, normalize_into, sides_of
+from vit_keras.data.cropping import fit
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.data.held_out import train_dev_test
@@ -70,20 +70,14 @@ def train_batches(
     split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard, 2 if mixes(augment_config) else 1)
     change = Augmentation(augment_config, image_size, preprocessing)
-    kind = LABEL_KINDS[task.kind]
     if is_balanced:
-        index_of = balanced(kind.strata(split.labels), seed)
+        index_of = balanced(LABEL_KINDS[task.kind].strata(split.labels), seed)
     else:
         index_of = shuffled(len(split), seed)
 
     def example(number):
-        picture, label = split.picture(index_of(number))
         rng = generator(seed, EXAMPLE, number)
-        if isinstance(masking, Views):
-            return (masking.draw(picture, rng),)
-        pixels, label = change.example(picture, label, rng)
-        target = masking.draw(rng) if masking else kind.target(label, task, num_classes)
-        return (pixels, rng), target
+        return _example(split.picture(index_of(number)), rng, change, masking, task, num_classes)
 
     def make(step, each):
         start = (start_step + step) * batch + first
@@ -175,27 +169,20 @@ def eval_batches(
     """
     split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard)
-    size, target = len(split), LABEL_KINDS[task.kind].target
+    change, size = Augmentation(AugmentConfig(), image_size, preprocessing), len(split)
     total = -(-size // batch) * batch
     weight = total / size
     rows = np.arange(total).reshape(-1, batch)[:, first : first + count]
     rows = rows.reshape(-1) if pad else rows[rows < size]
 
     def example(row):
-        picture, label = split.picture(min(int(row), size - 1))
-        rng = generator(HELD_OUT, int(row))
+        read, rng = split.picture(min(int(row), size - 1)), generator(HELD_OUT, int(row))
         weights = [np.float32(weight * (row < size))] if pad else []
-        if isinstance(masking, Views):
-            return masking.draw(picture, rng), *weights
-        image = as_array(fit(picture, image_size, preprocessing)), preprocessing
-        if masking:
-            return image, masking.draw(rng), *weights
-        label = resized_label(label, sides_of(picture), image_size, preprocessing)
-        return image, label if num_classes is None else target(label, task, num_classes), *weights
+        return *_example(read, rng, change, masking, task, num_classes), *weights
 
     def make(number, each):
         examples = each(example, rows[number * count : (number + 1) * count])
-        return _joined(examples, each, normalize_into, masking)
+        return _joined(examples, each, change.finish, masking)
 
     return Batches(make, -(-len(rows) // count), threads, whole=len(rows) % count == 0)
 
@@ -234,6 +221,19 @@ def sample_images(
     pictures = (split.picture(i)[0] for i in range(min(count, len(split))))
     images = np.stack([as_array(fit(p, shape[:2], preprocessing)) for p in pictures])
     return to_levels(images, preprocessing.levels)
+
+
+def _example(read, rng, change: Augmentation, masking, task, num_classes: int | None) -> tuple:
+    """Returns the views of a picture; or what `change.finish` takes, and the target or label."""
+    picture, label = read
+    if isinstance(masking, Views):
+        return (masking.draw(picture, rng),)
+    pixels, label = change.example(picture, label, rng)
+    if masking:
+        return (pixels, rng), masking.draw(rng)
+    if num_classes is not None:
+        label = LABEL_KINDS[task.kind].target(label, task, num_classes)
+    return (pixels, rng), label
 
 
 def _joined(examples, each, finish, masking):
