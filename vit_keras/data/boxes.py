@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -336,16 +336,15 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
 
 
 def _yolo_objects(path, names) -> list[tuple]:
+    lines = read_text(path, REMEDY).split("\n")
+    rows: Iterator[list[Any]] = ([*map(as_number, line.split())] for line in lines)
     objects = []
-    for line in read_text(path, REMEDY).split("\n"):
-        if cells := [*map(as_number, line.split())]:
-            kind, *box = cells
-            if len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
-                xs, ys = box[::2], box[1::2]
-                (left, right), (top, bottom) = ((min(values), max(values)) for values in (xs, ys))
-                box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-            is_known = kind in range(len(names))
-            objects.append((names[int(kind)] if is_known else kind, *box, 0))
+    for kind, *box in filter(None, rows):
+        if len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
+            (left, right), (top, bottom) = ((min(of), max(of)) for of in (box[::2], box[1::2]))
+            box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+        is_known = kind in range(len(names))
+        objects.append((names[int(kind)] if is_known else kind, *box, 0))
     return objects
 
 
@@ -454,7 +453,7 @@ def _read_xml(file) -> ElementTree.Element:
 
 # The reader, the form of its boxes, the suffixes of its files, what they hold, and how deep their
 # folders are.
-FORMATS: dict[str, tuple[Callable, str, tuple[str, ...], bytes, int]] = {
+FORMATS: dict[str, tuple[Any, ...]] = {
     "YOLO (data.yaml)": (_yolo, "centers", (".yaml", ".yml"), rb"^names\s*:", 0),
     "COCO (annotations/*.json)": (_coco, "sizes", (".json",), COCO_FIELDS, 2),
     "Pascal VOC (Annotations/*.xml)": (_voc, "corners", (".xml",), rb"<annotation\b", 2),

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import re
 from collections.abc import Callable, Sequence
@@ -99,14 +98,6 @@ class UnreadableImages:
 def one_line(name: str) -> str:
     """A name as it is, or as a JSON string if it has line breaks or bytes that are not text."""
     return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
-
-
-def read_file(path: str) -> bytes:
-    """Returns the bytes of a file; refuses pipes and devices, which may never end."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no file at {path!r}")
-    with open(path, "rb") as file:
-        return file.read()
 
 
 @dataclasses.dataclass(frozen=True)

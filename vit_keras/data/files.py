@@ -11,11 +11,11 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import holds_boxes, read_boxes, with_boxes
-from vit_keras.data.dataset import HELD_OUT, SPLITS, Source, as_labels, read_file, split_name
+from vit_keras.data.dataset import HELD_OUT, SPLITS, Source, as_labels, split_name
 from vit_keras.data.held_out import path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
-from vit_keras.data.picture_files import SUFFIXES
+from vit_keras.data.picture_files import SUFFIXES, read_file
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.support import extras
 

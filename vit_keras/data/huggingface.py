@@ -11,8 +11,9 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import FLAGGED, Annotated, with_boxes
-from vit_keras.data.dataset import Source, in_sequence, read_file
+from vit_keras.data.dataset import Source, in_sequence
 from vit_keras.data.labels import no_labels, read_labels, text_of
+from vit_keras.data.picture_files import read_file
 from vit_keras.support import extras
 from vit_keras.support.files import check_arrived
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Source, WholeFault, read_file
+from vit_keras.data.dataset import Source, WholeFault
 from vit_keras.data.labels import Labels
-from vit_keras.data.picture_files import open_encoded
+from vit_keras.data.picture_files import open_encoded, read_file
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
 from vit_keras.support.checks import listed
 from vit_keras.support.machine import read_ahead

@@ -34,6 +34,14 @@ ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or 
 TURNS = (0, 3, 1, 5, 4, 6, 2)  # Pillow's transpositions for orientations 2 to 8
 
 
+def read_file(path: str | os.PathLike) -> bytes:
+    """Returns the bytes of a picture; refuses pipes and devices, which may never end."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no image at {os.fspath(path)!r}.")
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def read_image(
     path: str | os.PathLike,
     channels: int | None,
@@ -71,10 +79,7 @@ def read_image(
         images = data.normalize(pixels, model.preprocessing)[None]  # (1, 224, 224, 3)
         ```
     """
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no image at {os.fspath(path)!r}.")
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_file(path)
     try:
         return read_encoded(data, channels, levels, bands)
     except ValueError as error:

@@ -357,9 +357,9 @@ class Review:
             self.facts["levels"] = [min(low), max(high)]
             kinds = collections.Counter(p.kind for p in readable)
             self.facts["kinds"] = dict(kinds.most_common())
-        sides = next(iter(splits.values())).source.sides
-        if sides is not None:
-            said = sides[np.concatenate([split.indices for split in splits.values()])].tolist()
+        annotated = next(iter(splits.values())).source.sides
+        if annotated is not None:
+            said = annotated[np.concatenate([split.indices for split in splits.values()])].tolist()
             are_other = lambda p, said: said[0] and not p.error and [p.height, p.width] != said
             other = [p.name for p, of_p in zip(pictures, said, strict=True) if are_other(p, of_p)]
             advice = (
