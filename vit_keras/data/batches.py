@@ -147,15 +147,10 @@ class Batches(keras.utils.PyDataset):
             in_order = number == 0 or number - 1 in self._begun
             ahead = range(number, min(number + 1 + AHEAD * in_order, self._count))
             # Keras asks for the first two batches twice on TensorFlow.
-            kept = {
-                n: batch for n, batch in self._begun.items() if n in ahead or max(n, number) < 2
-            }
-            for n in ahead:
-                kept[n] = kept.get(n) or whole.submit(
-                    self._make, n, _in_chunks(examples, self._threads)
-                )
-            self._begun = kept
-            batch = kept[number]
+            kept = {n: b for n, b in self._begun.items() if n in ahead or max(n, number) < 2}
+            begin = lambda n: whole.submit(self._make, n, _in_chunks(examples, self._threads))
+            self._begun = kept | {n: begin(n) for n in ahead if n not in kept}
+            batch = self._begun[number]
         try:
             return batch.result()
         except Exception:
@@ -278,8 +273,7 @@ class StoredFeatures:
         """
         index_of = shuffled(len(self.labels), seed)
         rows_of = lambda first: [index_of(number) for number in range(first, first + batch)]
-        firsts = range(start * batch, stop * batch, batch)
-        return self._batches(firsts, rows_of, **target)
+        return self._batches(range(start * batch, stop * batch, batch), rows_of, **target)
 
     def held_out(self, *, batch: int, **target: Any) -> Batches:
         """Makes batches of all features, once and in order, as `eval_batches` does."""

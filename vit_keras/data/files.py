@@ -105,37 +105,37 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     layout = read_layout(path, trains="train" in config.train_split)
     least = LABEL_KINDS["classes"].least
     classless = layout.problems or layout.loose or len(layout.classes) < least
+    roots = layout.roots.items()
     if config.label_pattern or (classless and not labeled):
-        of_splits = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
-        rows = _in_order(path, of_splits)
-        files, pattern = [file for file, _ in rows], config.label_pattern
-        return _source(path, rows, labels_in_names(files, pattern) if pattern else None)
+        found = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
+        (files, splits), pattern = _in_order(path, found), config.label_pattern
+        return _source(path, files, splits, labels_in_names(files, pattern) if pattern else None)
     if layout.problems:
         raise ValueError(layout.problems[0])
-    folders = {split: _linked(layout, split) for split in layout.roots}
+    rows = [(file, split, of) for split, _ in roots for file, of in _linked(layout, split).items()]
     if task == "auto":
-        several = any(len({*of}) > 1 for of_split in folders.values() for of in of_split.values())
-        task = "labels" if several else "classes"
+        task = "labels" if any(len({*of}) > 1 for *_, of in rows) else "classes"
     if task == "classes":
-        folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
-    rows, names = _in_order(path, folders), layout.classes
-    classes = [folders[split][os.path.join(path, file)] for file, split in rows]
+        rows = [(file, split, [of]) for split, _ in roots for file, of in layout.images(split)]
+    (files, splits, classes), names = _in_order(path, rows), layout.classes
     if task == "classes":
         numbers = {name: k for k, name in enumerate(names)}
         values: list = [numbers[name] for (name,) in classes]
     else:
         task, values = "labels", [np.isin(names, of) for of in classes]
-    return _source(path, rows, Labels(task, tuple(names), as_labels(values)))
+    return _source(path, files, splits, Labels(task, tuple(names), as_labels(values)))
 
 
-def _in_order(path, of_splits) -> list[tuple[str, str]]:
-    """Returns files with their splits in an order that follows from the files' names alone."""
-    order = lambda images: sorted((os.path.relpath(i, path) for i in images), key=path_hash)
-    return [(image, split) for split, images in of_splits.items() for image in order(images)]
+def _in_order(path, rows) -> list[tuple]:
+    """Sorts rows of a file and what belongs to it, and returns the columns.
+
+    Files become relative to the folder; their order follows from their names alone.
+    """
+    relative = [(os.path.relpath(file, path), *known) for file, *known in rows]
+    return [*zip(*sorted(relative, key=lambda row: path_hash(row[0])))]
 
 
-def _source(path, rows, labels=None) -> Source:
-    files, splits = zip(*rows)
+def _source(path, files, splits, labels=None) -> Source:
     labels = labels or no_labels(len(files))
     return file_source(f"folder:{path}", path, files, labels, splits, lacks="no folder test")
 
@@ -144,22 +144,21 @@ def _with_masks(path, config) -> Source:
     """Returns the source of pictures and masks; their splits are folders."""
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
     roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
-    pairs = {split: dict(find_masks(root)) for split, root in roots.items()}
-    rows = _in_order(path, pairs)
-    masks = [pairs[split][os.path.join(path, image)] for image, split in rows]
-    masks = [os.path.relpath(mask, path) for mask in masks]
-    return with_masks(_source(path, rows), path, masks, config)
+    found = (
+        (image, split, os.path.relpath(mask, path))
+        for split, root in roots.items()
+        for image, mask in find_masks(root)
+    )
+    files, splits, masks = _in_order(path, found)
+    return with_masks(_source(path, files, splits), path, masks, config)
 
 
 def _with_boxes(path) -> Source:
     """Returns the source of annotated pictures."""
     pictures, names, form = read_boxes(path)
-    known = {(picture.file, picture.split): picture for picture in pictures}
-    of_split: dict[str, list[str]] = {}
-    for file, split in known:
-        of_split.setdefault(split, []).append(os.path.join(path, file))
-    rows = _in_order(path, of_split)
-    return with_boxes(_source(path, rows), path, [known[row] for row in rows], names, form)
+    pictures = sorted(pictures, key=lambda picture: path_hash(picture.file))
+    files, splits = zip(*((picture.file, picture.split) for picture in pictures))
+    return with_boxes(_source(path, files, splits), path, pictures, names, form)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -300,7 +299,7 @@ class Review:
             unknown = np.isnan(train).mean(axis=0) > UNKNOWN
             what = f"{kind} that are unknown for more than half of the training pictures"
             advice = ". They are learned from the others alone"
-            self.warn(list(compress(names, unknown)), what, advice)
+            self.warn(list(itertools.compress(names, unknown)), what, advice)
         if kind == "numbers":
             known = lambda values: values[~np.isnan(values)].astype("float64")
             self.facts["numbers"] = {
@@ -416,7 +415,7 @@ def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
     for name, split in splits.items() if dataset.kind == "numbers" else ():
         same = [len(np.unique(values[~np.isnan(values)])) < 2 for values in split.labels.T]
         what = f"numbers that are the same in all of {name!r}, which have no R²"
-        review.warn(list(compress(dataset.class_names, same)), what, ". Leave them out")
+        review.warn(list(itertools.compress(dataset.class_names, same)), what, ". Leave them out")
     return review.warnings
 
 
