@@ -257,8 +257,7 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(f"{path}.lock", lambda: None):
             if not path.exists():  # another process may have built it meanwhile
-                classes: dict[str, int] = {}
-                write_index(path, [*_scanned(files, scan, column, classes)], classes)
+                write_index(path, *_scanned(files, scan, column))
     return read_index(path)
 
 
@@ -268,19 +267,20 @@ def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path
     return files.folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
 
 
-def _scanned(files, scan, column, classes) -> Iterator[np.ndarray]:
-    """Yields the places in each shard; numbers new class names in `classes`."""
+def _scanned(files, scan, column) -> tuple[list[np.ndarray], dict[str, int]]:
+    """Returns the places in each shard, and the number in them for each name of a class."""
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    kinds: set[type] = set()  # types of labels
+    tables, classes, kinds = list[np.ndarray](), dict[str, int](), set[type]()  # kinds of labels
     bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
     for number, shard in enumerate(bar):
-        with files.scanning(number) as path, shard.naming(path):
+        with files.scanning(number) as path:
             records = enumerate(scan(path, column))
             places = ((*place, _number(i, label, classes, kinds)) for i, (*place, label) in records)
             table = np.fromiter(places, PLACE)
             if shard.images not in (None, len(table)):
                 raise ValueError(f"it has {len(table)} pictures instead of {shard.images}")
-        yield table
+        tables.append(table)
+    return tables, classes
 
 
 def _number(where, label, classes, kinds):

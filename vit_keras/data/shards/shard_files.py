@@ -62,17 +62,6 @@ class Shard(NamedTuple):
             f"{self.path!r} is not a whole shard ({reason}). Restore it, or leave it out"
         )
 
-    @contextlib.contextmanager
-    def naming(self, path: str) -> Iterator[None]:
-        """Turns errors about the content of the file `path` into one that names the shard."""
-        try:
-            yield
-        except (FileNotFoundError, ImportError, MemoryError, PermissionError):
-            raise
-        except Exception as error:  # file libraries raise their own errors
-            check_arrived(path)
-            raise self.damaged(str(error) or type(error).__name__) from error
-
 
 def is_remote(path: str) -> bool:
     """Whether a path is a URL such as `s3://bucket/name`."""
@@ -244,16 +233,20 @@ class ShardFiles:
 
     @contextlib.contextmanager
     def scanning(self, number: int) -> Iterator[str]:
-        """Yields a file with the content of a shard, for a single pass."""
+        """Yields a file with the content of a shard; an error of its content names the shard."""
         shard = self.shards[number]
-        if not is_remote(shard.path) or number in self.copies:
-            path = self.path(number)
-            check_sha256(shard, path)
-            yield path
-            return
         with tempfile.TemporaryDirectory() as look:
-            _copy(shard, path := os.path.join(look, "shard"))
-            yield path
+            if not is_remote(shard.path) or number in self.copies:
+                check_sha256(shard, path := self.path(number))
+            else:
+                _copy(shard, path := os.path.join(look, "shard"))
+            try:
+                yield path
+            except (FileNotFoundError, ImportError, MemoryError, PermissionError):
+                raise
+            except Exception as error:  # file libraries raise their own errors
+                check_arrived(path)
+                raise shard.damaged(str(error) or type(error).__name__) from error
 
     def _make_room(self, size):
         """Removes copies of other data sets until `size` bytes fit."""
