@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
