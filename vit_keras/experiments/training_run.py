@@ -1,7 +1,6 @@
 """A training run from its configuration to its report; every command and study uses it."""
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from vit_keras.support.command_line import visible
 from vit_keras.support.files import recover, replacing_folder, sha256, write_text
 from vit_keras.training import distribution
 from vit_keras.training.loop import compile_frozen, train
+from vit_keras.weights.containers.checks import digest
 
 MOST_REPEATED = 64  # times that one update may repeat the training images
 
@@ -247,11 +247,9 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
 
 def _features(backbone, feed, run):
     """Returns the features of both splits, computed now unless the run's folder has them."""
-    folder, digest = run.folder / FEATURES, hashlib.sha256()
-    for variable in backbone.weights:
-        digest.update(variable.path.encode())
-        digest.update(keras.ops.convert_to_numpy(variable.value).tobytes())
-    source = {"weights": digest.hexdigest(), "data": sha256(run.folder / "dataset.json")}
+    folder, value = run.folder / FEATURES, lambda weight: keras.ops.convert_to_numpy(weight.value)
+    of_weights = digest((weight.path, value(weight)) for weight in backbone.weights)
+    source = {"weights": of_weights, "data": sha256(run.folder / "dataset.json")}
     recover(run.folder)
     if not folder.exists():
         _compute(folder, source, backbone, feed)

@@ -22,7 +22,9 @@ from vit_keras.models import patch_grid
 from vit_keras.models.description import has_class_token
 from vit_keras.retrieval.tables import Picture
 from vit_keras.support.checks import check_choice
+from vit_keras.support.files import sha256
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
+from vit_keras.weights.containers.checks import digest
 
 
 def embedding_model(
@@ -171,13 +173,13 @@ def open_embedder(
                 f"only `tokens` 'pool'. Received: layer={layer!r}, tokens={tokens!r}. Give the "
                 "run or the checkpoint that the file was made from"
             )
-        run, shape, digest = predictor.run, (predictor.num_classes,), _sha256_of_files(source)
+        run, shape, of_weights = predictor.run, (predictor.num_classes,), _sha256_of_files(source)
     else:
         model = embedding_model(predictor.model, layer, tokens)
-        run, digest = model.predict_on_batch, sha256_of_weights(model)
+        run, of_weights = model.predict_on_batch, sha256_of_weights(model)
         shape = tuple(model.compute_output_shape((1, *predictor.input_shape))[1:])
     description = {
-        "weights": digest,
+        "weights": of_weights,
         "layer": layer,
         "tokens": tokens,
         "normalize": normalize,
@@ -197,12 +199,7 @@ def open_embedder(
 
 def sha256_of_weights(model: keras.Model) -> str:
     """Returns the SHA-256 of a model's weights in order, whatever backend and file hold them."""
-    digest = hashlib.sha256()
-    for weight in model.weights:
-        values = np.asarray(keras.ops.convert_to_numpy(weight.value))
-        digest.update(f"{values.shape} {values.dtype}".encode())
-        digest.update(np.ascontiguousarray(values).tobytes())
-    return digest.hexdigest()
+    return digest(("", keras.ops.convert_to_numpy(weight.value)) for weight in model.weights)
 
 
 def _sha256_of_files(path):
@@ -210,11 +207,8 @@ def _sha256_of_files(path):
     path = pathlib.Path(path)
     beside = [path.with_suffix(".bin"), path.with_name(f"{path.name}.data")]  # weights
     files = sorted(path.rglob("*")) if path.is_dir() else [path, *beside]
-    digest = hashlib.sha256()
-    for file in filter(pathlib.Path.is_file, files):
-        digest.update(os.fsencode(file.name))
-        digest.update(hashlib.file_digest(file.open("rb"), "sha256").digest())
-    return digest.hexdigest()
+    hashes = "".join(map(sha256, filter(pathlib.Path.is_file, files)))
+    return hashlib.sha256(hashes.encode()).hexdigest()
 
 
 def embed_batches(
