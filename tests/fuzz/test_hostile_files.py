@@ -64,7 +64,7 @@ POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
         (TENSORS, "note of brackets", "note in .* is not JSON"),
         (TENSORS, "pointer of git", POINTER),
         (KERAS, "soft link", "holds a link .* elsewhere"),
-        (KERAS, "data in another file", "must be floating-point and in their file"),
+        (KERAS, "data in another file", "must be an array of numbers in this file"),
         (KERAS, "claims 400 GB in chunks", r"that claim \d{12} bytes of tensors"),
         (HUGGING, "config.json is brackets", "config.json' is damaged .it is not JSON"),
         (CLIP, "no model", "has a field of a type that no project writes"),

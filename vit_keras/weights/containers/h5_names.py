@@ -6,10 +6,10 @@ first. This module imports nothing else from the package, since that would impor
 
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 LONGEST_SECONDS = 120  # on a busy machine; reading the names takes less than one
-DEEPEST_GROUPS = 50  # nested; models have up to 10
 DIGEST = "vit_keras_sha256"  # the attribute with the SHA-256 of the variables
 
 
@@ -21,19 +21,49 @@ def names(file: Any) -> dict[str, Any]:
         model and its groups; and `digest`, the SHA-256 in the file, or None.
 
     Raises:
-        ValueError: A group occurs in two places, a link leads elsewhere, or a name is not text.
+        ValueError: As in `datasets`, or the name of a layer is not text.
     """
     members = dict(_members(file))
     layers = members.get("layers", {})
-    variables = dict(_variables_below(layers, (), set(), 0)) if "layers" in members else {}
+    arrays = datasets(layers) if "layers" in members else ()
     groups = [key for key in layers if not key.startswith("input_layer")]
-    name = " ".join(_layer_name(members["vars"])) if "vars" in members else ""
+    name = " ".join(_layer_name(members.get("vars")))
     digest = file.attrs.get(DIGEST)
     return {
-        "variables": variables,
+        "variables": {k: array.name for k, array in arrays if "/seed_generator/" not in array.name},
         "model": f"{name} {str(groups)[:60]}",
         "digest": None if digest is None else str(digest),
     }
+
+
+def datasets(group: Any) -> Iterator[tuple[str, Any]]:
+    """Yields each dataset below a group once for each of its names.
+
+    Yields:
+        The names of its layers and its key, joined by "/", and the `h5py.Dataset`.
+
+    Raises:
+        ValueError: A group occurs in two places, or something is not an array of numbers in this
+            file.
+    """
+    import h5py
+
+    groups: list[tuple[Any, tuple[str, ...]]] = [(group, ())]
+    seen = set()
+    while groups:
+        group, layers = groups.pop()
+        if (place := h5py.h5o.get_info(group.id).addr) in seen:
+            raise ValueError(f"it holds the group {group.name[:60]} in two places")
+        seen.add(place)
+        members = dict(_members(group))
+        layers += _layer_name(members.get("vars"))
+        for key, item in members.items():
+            if isinstance(item, h5py.Group):
+                groups.append((item, layers))
+                continue
+            if not _is_of_numbers(item) or item.external or item.is_virtual:
+                raise ValueError(f"{item.name} must be an array of numbers in this file")
+            yield "/".join((*layers, key)), item
 
 
 def _members(group):
@@ -48,30 +78,15 @@ def _members(group):
         yield key, group[key]
 
 
-def _variables_below(group, prefix, seen, depth):
-    import h5py
-
-    if (place := h5py.h5o.get_info(group.id).addr) in seen or depth > DEEPEST_GROUPS:
-        raise ValueError(
-            f"it holds a group at two places, or more than {DEEPEST_GROUPS} nested groups: "
-            f"{group.name[:60]}"
-        )
-    seen.add(place)
-    for key, item in _members(group):
-        if key in ("vars", "seed_generator") or not isinstance(item, h5py.Group):
-            continue
-        variables = dict(_members(item)).get("vars")
-        here = prefix if variables is None else (*prefix, *_layer_name(variables))
-        for index, dataset in () if variables is None else _members(variables):
-            if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
-                raise ValueError(f"{dataset.name} must be an array")
-            yield "/".join((*here, index)), dataset.name
-        yield from _variables_below(item, here, seen, depth + 1)
+def _is_of_numbers(item):
+    """Whether an item is an array of numbers, which `|V2` may be too, and has a shape."""
+    shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
+    return shape is not None and (dtype.kind in "fiub" or dtype == "V2")
 
 
 def _layer_name(variables):
-    """Returns the name of the layer that variables belong to, as a tuple; empty without one."""
-    if "name" not in variables.attrs:
+    """Returns the name of the layer that variables (or None) belong to, as a tuple."""
+    if variables is None or "name" not in variables.attrs:
         return ()
     name = variables.attrs["name"]
     if not isinstance(name, str) or name.encode("utf-8", "replace").decode() != name:

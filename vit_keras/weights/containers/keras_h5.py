@@ -62,14 +62,6 @@ class KerasTensors(Reader):
             said = h5_names.names(file)
             datasets = {name: file[place] for name, place in said["variables"].items()}
             self.metadata.setdefault("model", said["model"])
-            for dataset in datasets.values():
-                kind = dataset.dtype  # `read` refuses integers
-                is_number = kind.kind in "fiub" or kind == "V2"
-                if dataset.external or dataset.is_virtual or not is_number:
-                    raise DamagedFile(
-                        "Weights must be floating-point and in their file. Received: "
-                        f"{dataset.name} of {kind} in {path!r}"
-                    )
         if said["digest"] is not None:
             self.digests[path] = said["digest"], ""
         self.data |= datasets
