@@ -102,11 +102,11 @@ def open(
 
 def _keras_model(path):
     """Checks all contents of a `.keras` file, and loads its model with Keras."""
+    with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
+        check_tensors(tensors, integers=True)
+        check_described_size(tensors)
     fault = "it is damaged, or needs layers that are not imported"
     with readable(f"{path!r} cannot be read as a Keras model: {fault}"):
-        with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
-            check_tensors(tensors, integers=True)
-            check_described_size(tensors)
         model = keras.saving.load_model(path, compile=False)
     numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
     check_fit(numbers, repr(path))

@@ -22,7 +22,6 @@ from vit_keras.support.tasks import check_class_names
 from vit_keras.weights import strict_copy
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import (
-    UnreadModel,
     fits,
     named_errors,
     read_json,
@@ -66,7 +65,7 @@ class TextFile(WeightFile):
 
 
 def text_file(file: WeightFile) -> TextFile:
-    """Returns the text tower of an open file; raises UnreadModel if there is none."""
+    """Returns the text tower of an open file; raises ValueError if there is none."""
     row, prefix, beside = TEXT_FORMATS.get(file.format.name, (None, "", ""))
     image = next((name for name in file.names.values() if beside in name), "")
     root = image.partition(beside)[0] if beside else ""
@@ -77,7 +76,7 @@ def text_file(file: WeightFile) -> TextFile:
     }
     ends = file.format.name != "huggingface" or IMAGE_ENDS & file.names.keys()
     if row is None or not (ends and row.detect(set(names)) and "logit_scale" in names):
-        raise UnreadModel(
+        raise ValueError(
             f"{file.path!r} must hold both towers of a CLIP or SigLIP, with their projections and "
             "`logit_scale`, in the layout of transformers or OpenCLIP. Received: a file of "
             f"{file.format.name} without all of them"

@@ -27,7 +27,6 @@ from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     NOTE_KEY,
     DamagedFile,
-    UnreadModel,
     named_errors,
     parse_json,
     read_json,
@@ -129,7 +128,7 @@ class WeightFile:
         """
         with named_errors(self.path):
             if self.foreign:
-                raise UnreadModel(self.foreign)
+                raise ValueError(self.foreign)
             arguments = self.format.infer(self.shapes, self.config)
             arguments |= self.note.get("architecture", {})
             for annotated in (constructor_for(arguments), ViTOptions):
@@ -230,7 +229,7 @@ def _refuse_foreign(path, names):
     for name in sorted(names):
         for pattern, what in FOREIGN.items():
             if re.fullmatch(pattern, name):
-                raise UnreadModel(f"{os.path.join(path, name)!r} belongs to {what}")
+                raise ValueError(f"{os.path.join(path, name)!r} belongs to {what}")
 
 
 def locate(path: str) -> tuple[str, str]:

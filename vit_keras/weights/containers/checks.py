@@ -23,10 +23,6 @@ class DamagedFile(ValueError):
     """A file of weights whose content contradicts its name or its header."""
 
 
-class UnreadModel(ValueError):
-    """An intact file of weights with a model that this package cannot read."""
-
-
 def check_claim(path: str, claimed_bytes: int) -> None:
     """Checks that a file's tensors take little more memory than the size of the file.
 
@@ -54,7 +50,7 @@ def readable(fault: str) -> Iterator[None]:
     """
     try:
         yield
-    except (DamagedFile, UnreadModel, ImportError, FileNotFoundError, PermissionError):
+    except (DamagedFile, ImportError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
         raise DamagedFile(f"{fault} ({reason_of(error)})") from error
@@ -131,21 +127,16 @@ FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, Recurs
 
 @contextlib.contextmanager
 def named_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Turns content errors in the `with` statement into `DamagedFile` with the file's name.
-
-    An `UnreadModel` keeps its type, but gets the file's name too.
-    """
+    """Names the file in errors of the `with` statement; those of the content's form damage it."""
     name = os.fspath(path)
     try:
         yield
     except DamagedFile:
         raise
-    except UnreadModel as error:
-        raise UnreadModel(f"{name!r}: {error}") from error
     except ValueError as error:
         if name in str(error) and not isinstance(error, UnicodeError):
             raise
-        raise DamagedFile(f"{name!r}: {error}") from error
+        raise ValueError(f"{name!r}: {error}") from error
     except FORM as error:
         raise DamagedFile(
             f"{name!r} or a file beside it is incomplete, or has a field of a type that no project "

@@ -18,7 +18,6 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.base import Format, Link, constant, same, unread, zeros
 from vit_keras.weights.formats.dino import IMAGENET
 from vit_keras.weights.formats.tensor_names import (
@@ -144,10 +143,10 @@ def family_of(arch: VisionTransformerArchitecture) -> Family:
 
 
 def check_preset(name: str, content: dict[str, Any], path: str) -> None:
-    """Raises UnreadModel if a preset's JSON file names a class that cannot be read."""
+    """Raises ValueError if a preset's JSON file names a class that cannot be read."""
     said = str(content["registered_name"])
     if said.startswith("keras_hub>") and said not in CLASSES.get(name, [said]):
-        raise UnreadModel(f"{READ}. Received: {path!r} of {short(said)}")
+        raise ValueError(f"{READ}. Received: {path!r} of {short(said)}")
 
 
 def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
@@ -351,7 +350,7 @@ def _task(config):
 def _check_reads(name, value, token):
     """Checks that a head reads the class token, or the mean of the patches without one."""
     if value != ("token" if token else "gap"):
-        raise UnreadModel(
+        raise ValueError(
             "A head of KerasHub must read the class token, or the mean of the patches if there is "
             f"no class token. Received: {name}={value!r} with use_class_token={token}. Save the "
             "backbone alone with `classifier.backbone.save_to_preset(folder)`"
@@ -368,7 +367,7 @@ def _activation(activation):
         return {}
     if not hasattr(keras.activations, str(name)):
         message = "The classifier's activation must be one of `keras.activations`. Received: "
-        raise UnreadModel(message + short(activation))
+        raise ValueError(message + short(activation))
     return {"classifier_activation": name}
 
 
@@ -409,7 +408,7 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
         return IMAGENET
     content = (converter or {"config": {"scale": 1 / 127.5, "offset": -1.0}}).get("config", {})
     if content.get("pad_to_aspect_ratio"):
-        raise UnreadModel("`pad_to_aspect_ratio` of the converter must be false. Received: true")
+        raise ValueError("`pad_to_aspect_ratio` of the converter must be false. Received: true")
     absent = {"scale": 1.0, "offset": 0.0, "norm_mean": 0.0, "norm_std": 1.0}
     values = (absent[name] if content.get(name) is None else content[name] for name in absent)
     scale, offset, mean, std = np.broadcast_arrays(*map(np.atleast_1d, values))

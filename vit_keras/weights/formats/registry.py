@@ -13,7 +13,6 @@ from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions, check_
 from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.support.checks import listed
 from vit_keras.support.preprocessing import with_tuples
-from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface.config import is_part
@@ -80,7 +79,7 @@ def choose(
     plain = sorted((WRAPPED.sub("", name), name) for name in names)
     sets = _sets(plain, rows, bool(source), path, apart)
     if not sets:
-        raise UnreadModel(
+        raise ValueError(
             f"{path!r} holds tensors of no known format"
             f"{'' if source is None else f' called {source!r}'}: its names begin "
             f"{', '.join(sorted(names)[:5]) or 'nothing'}"

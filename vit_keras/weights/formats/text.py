@@ -10,7 +10,6 @@ import keras
 
 from vit_keras.layers import BlockOptions, EncoderBlock
 from vit_keras.layers.common import check_choice
-from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.huggingface import vit
@@ -88,9 +87,9 @@ IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2Vi
 
 
 def kind_of(config: dict) -> str:
-    """Returns transformers' model type; raises UnreadModel if its text tower is unknown."""
+    """Returns transformers' model type; raises ValueError if its text tower is unknown."""
     if (kind := config.get("model_type")) not in KINDS:
-        raise UnreadModel(
+        raise ValueError(
             f"Text towers of transformers are read from {', '.join(map(repr, KINDS))}. "
             f"Received: model_type={kind!r} in config.json"
         )
@@ -187,7 +186,7 @@ def open_clip_text(config: dict) -> dict[str, Any] | None:
 def infer_open_clip(shapes: dict, config: dict) -> dict:
     content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
     if text.get("use_pad_mask") and text.get("no_causal_mask"):
-        raise UnreadModel(
+        raise ValueError(
             "Text towers of OpenCLIP must attend to padding. Received: use_pad_mask=true"
         )
     sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)

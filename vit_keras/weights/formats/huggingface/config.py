@@ -8,7 +8,6 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.sizes import CLIP, HALF, IMAGENET
-from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.huggingface.vit import TYPES, ModelType
 
 # Types with more marks come first, so the first type whose marks a file has is the right one.
@@ -66,7 +65,7 @@ def read_config(config: dict, names: set[str]) -> tuple[ModelType, dict[str, Any
 def _named(name, names):
     name = TOWERS.get(name, name)
     if name not in MODEL_TYPES:
-        raise UnreadModel(
+        raise ValueError(
             f"`model_type` in config.json must be one of {', '.join(map(repr, MODEL_TYPES))}. "
             f"Received: {name!r}"
         )
