@@ -5,7 +5,7 @@ Each entry of `DATA` has the fields of `subjects.Subject`.
 
 import contextlib
 import csv
-import json
+import io
 import os
 import shutil
 import socketserver
@@ -146,17 +146,18 @@ def _open_answered_shard(path):
 
 
 def _numbers(rng, folder):
-    return json.dumps({"a": rng.integers(0, 9, 300).tolist()}).encode()
+    np.savez(file := io.BytesIO(), a=rng.integers(0, 9, 300))
+    return file.getvalue()
 
 
 def _open_download(path):
     shutil.rmtree(path.parent / "cache", ignore_errors=True)
     with _answering(path.read_bytes()) as url:
         os.environ[MIRROR] = url
-        row = PublishedFile("B/16", "x", "a/config.json", 224, None)
+        row = PublishedFile("B/16", "x", "a/b.npz", 224, None)
         target = _named(lambda: fetch(row, path.parent / "cache", 2.0, retries=0), path)
-    with open(target) as file:
-        return [json.load(file)]
+    with np.load(target) as file:
+        return [{name: file[name].tolist() for name in file}]
 
 
 DATA = {
@@ -168,5 +169,5 @@ DATA = {
     "features .index": (_make_index, "a.parquet.index", _open_index, True),
     "configuration .yaml": (_make_config, "a.yaml", _open_config),
     "answer with a shard .http": (_make_answer(_tar, "x/tar"), "a.http", _open_answered_shard),
-    "answer with JSON .http": (_make_answer(_numbers, "text/json"), "a.http", _open_download),
+    "answer with arrays .http": (_make_answer(_numbers, "x/zip"), "a.http", _open_download),
 }

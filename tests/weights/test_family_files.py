@@ -7,10 +7,9 @@ import pytest
 
 from tests.helpers import GOLDEN
 from tests.peers import peer
-from tests.weights.server import Server
 from vit_keras import applications, variants, weights
 from vit_keras.variants import families
-from vit_keras.weights import download, published
+from vit_keras.weights import published
 
 pytestmark = pytest.mark.once
 
@@ -22,7 +21,7 @@ def test_rows_are_in_the_table_and_well_formed():
     for row in ROWS:
         assert published.PUBLISHED_FILES[row.variant, row.weights] == row
         assert re.fullmatch(r"https://huggingface\.co/[\w.-]+/[\w.-]+/resolve/main/[\w.]+", row.url)
-        assert "config.json" in row.beside and row.license
+        assert row.license
     assert len({row.path for row in ROWS}) == len(ROWS)
 
 
@@ -47,37 +46,14 @@ def test_rows_are_those_of_timms_table(row):
     assert theirs.mean == ((0.5, 0.5, 0.5) if half else mean)
 
 
-@pytest.fixture
-def serve(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+def test_files_of_the_hub_come_with_their_configuration_and_are_found_by_their_place(serve_hub):
     row = weights.lookup("FlexiViT-S/16", "1200ep_in1k")
-    folder = "/timm/flexivit_small.1200ep_in1k/resolve/main/"
-    files = {folder + "model.safetensors": BODY, folder + "config.json": b"{}"}
-    with Server(files).running() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        yield row, server, folder
-
-
-def test_the_configuration_is_downloaded_with_the_weights(serve):
-    row, server, folder = serve
-    path = weights.resolve(row.variant, row.weights)
-    assert path == download.cached_path(row)
-    asked = [place.removeprefix(folder) for place, _ in server.requests]
+    files = {"model.safetensors": BODY, "config.json": b"{}", "README.md": b"x"}
+    server = serve_hub(files, "timm/flexivit_small.1200ep_in1k")
+    path = pathlib.Path(weights.resolve(row.variant, row.weights))
+    assert path.read_bytes() == BODY and (path.parent / "config.json").read_bytes() == b"{}"
+    asked = [place.rpartition("/")[2] for _, place in server.requests if "/resolve/" in place]
     assert asked == ["config.json", "model.safetensors"]
-    for name in asked:
-        assert (pathlib.Path(path).parent / name).read_bytes() == server.files.pop(folder + name)
-    assert weights.resolve(row.variant, row.weights) == path  # offline
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "fault"),
-    [
-        ("model.safetensors", BODY[:-4], "is not a safetensors file"),
-        ("config.json", b"<html>log in</html>", "is not JSON"),
-    ],
-)
-def test_a_page_or_a_part_in_the_place_of_a_file_is_refused(serve, name, body, fault):
-    row, server, folder = serve
-    server.files[folder + name] = body
-    with pytest.raises(ValueError, match=fault):
-        weights.resolve(row.variant, row.weights)
+    assert published.identify(path, None) == ("path", [row])
+    server.status = {"/": 503}
+    assert weights.resolve(row.variant, row.weights) == str(path)  # offline

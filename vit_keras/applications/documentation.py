@@ -27,7 +27,7 @@ Args:
         output is {features}.
     weights: One of `None` (random initialization), the path of a file or folder of weights, or
         its address on a hub, in any format that `vit_keras.weights.load` reads, or the name of
-        published weights, which are downloaded to the Keras cache.
+        published weights, which are downloaded once, to a cache.
         {published}
     input_tensor: Optional Keras tensor, such as the output of `keras.Input()`, to use as image
         input for the model.

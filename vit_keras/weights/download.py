@@ -1,18 +1,17 @@
-"""Downloads published checkpoints into the Keras cache, from which they also work offline.
+"""Downloads published checkpoints into a cache, from which they also work offline.
 
-Files are stored in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path.
-A file put there by hand is used as if it had been downloaded. `keras.utils.get_file` accepts bodies
-of any size, has no timeout, and writes under the final name, so this module does not use it. Three
+The files of the Hugging Face hub go to its cache, as in `vit_keras.weights.hub`. Google's are
+stored in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path. A file
+put there by hand is used as if it had been downloaded. `keras.utils.get_file` accepts bodies of any
+size, has no timeout, and writes under the final name, so this module does not use it. Two
 environment variables change the download:
 
 - `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
-- `HF_ENDPOINT`: the URL of a copy of huggingface.co, as for Hugging Face's own packages;
 - `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
 """
 
 import contextlib
-import dataclasses
 import http.client
 import os
 import pathlib
@@ -25,19 +24,17 @@ import keras
 
 from vit_keras.support.files import reserved, sha256
 from vit_keras.weights.containers import READERS
-from vit_keras.weights.containers.checks import check_tensors, read_json
+from vit_keras.weights.containers.checks import check_tensors
+from vit_keras.weights.hub import local_path
 from vit_keras.weights.published import BASE_URL, HUGGING_FACE, SIZE_TOLERANCE, fits_size, lookup
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
-MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRIES = 3
 CHUNK_BYTES = 2**20
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError)
-# The limit for a file of unpublished size: twice the largest one in the table, in
-# float32, and far more than any configuration.
-LARGEST_BYTES, LARGEST_JSON_BYTES = 2**34, 2**23
+LARGEST_BYTES = 2**34  # of a file of unpublished size: twice the largest one, in float32
 
 
 def resolve(variant: str, weights: str) -> str:
@@ -48,7 +45,7 @@ def resolve(variant: str, weights: str) -> str:
         weights: The name of published weights, one of `vit_keras.weights.names(variant)`.
 
     Returns:
-        The path in the Keras cache.
+        The path in the cache.
 
     Raises:
         ValueError: If no such weights are published. The message lists the published names.
@@ -63,12 +60,13 @@ def resolve(variant: str, weights: str) -> str:
 
 
 def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
-    """Downloads a published file, and the files that describe it, unless they are in the cache.
+    """Downloads a published file unless it is in the cache.
 
-    The file gets its name only once it is complete and verified. Its SHA-256 must match the row's;
-    without one, its size must match, its checksums must be right, and its numbers must be finite.
-    After a broken connection, the download continues where it stopped. One that exceeds the
-    published size is aborted.
+    A file of the Hugging Face hub is downloaded by `local_path`, with the configurations beside it;
+    the other arguments are for Google's files. A file gets its name only once it is complete and
+    verified. Its SHA-256 must match the row's; without one, its size must match, its checksums must
+    be right, and its numbers must be finite. After a broken connection, the download continues
+    where it stopped. One that exceeds the published size is aborted.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
@@ -84,6 +82,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         ConnectionError: If there is no stable connection.
         OSError: If the cache cannot be written.
         ValueError: If the file is not the published one.
+        ImportError: If the hub's package is not installed.
 
     Example:
         ```python
@@ -91,13 +90,13 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         path = vit_keras.weights.fetch(row, cache_dir="/data/keras")
         ```
     """
-    for name in row.beside:
-        path = f"{row.path.rpartition('/')[0]}/{name}"
-        alone = dataclasses.replace(row, path=path, beside=(), sha256=None, size_mib=None)
-        fetch(alone, cache_dir, timeout, retries)
-    target, url = pathlib.Path(cached_path(row, cache_dir)), row.url
-    if mirror := os.environ.get(MIRRORS[row.host], "").rstrip("/"):
-        url = url.replace(row.host, mirror, 1)
+    if row.host == HUGGING_FACE:
+        return local_path(f"hf://{row.path.replace('/resolve/main/', '/')}")
+    root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
+    root = pathlib.Path(root).expanduser().absolute()
+    target, url = root.joinpath("models", "vit_keras", row.path), row.url
+    if mirror := os.environ.get(MIRROR, "").rstrip("/"):
+        url = url.replace(BASE_URL, mirror, 1)
     waiting = lambda: _say(f"Waiting for the process that downloads {url}")
     if not target.is_file():
         with reserved(target, waiting) as hidden:
@@ -121,18 +120,11 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     return str(target)
 
 
-def cached_path(row, cache_dir=None) -> str:
-    """Returns the path of the file of `row` in the cache, whether or not it exists."""
-    root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
-    root = os.path.abspath(os.path.expanduser(os.fspath(root)))
-    return os.path.join(root, "models", "vit_keras", *row.path.split("/"))
-
-
 def largest(row) -> int:
     """Returns the largest allowed size of a row's download in bytes."""
     if row.size_mib is not None:
         return int(row.size_mib * (1 + SIZE_TOLERANCE) * 2**20)
-    return LARGEST_JSON_BYTES if row.path.endswith(".json") else LARGEST_BYTES
+    return LARGEST_BYTES
 
 
 def _download(url, part, target, timeout, retries, most):
@@ -164,7 +156,7 @@ def _download(url, part, target, timeout, retries, most):
                     headers |= {"Range": f"bytes={done}-", "If-Range": tag}
     raise kind(
         f"{url} cannot be downloaded: {fault}. Check the network and the URL in a browser, set "
-        "VIT_KERAS_MIRROR to the URL of a mirror (HF_ENDPOINT for huggingface.co), or put the file "
+        "VIT_KERAS_MIRROR to the URL of a mirror, or put the file "
         f"at {str(target)!r}, where it will be used."
     )
 
@@ -207,11 +199,8 @@ def _fault(row, path):
 def _fault_in_content(row, path):
     """Reads all of a file; returns what is wrong with it, or None."""
     try:
-        if path.suffix == ".json":
-            read_json(str(path))
-        else:
-            with contextlib.closing(READERS[path.suffix](str(path))) as tensors:
-                check_tensors(tensors, integers=True)
+        with contextlib.closing(READERS[path.suffix](str(path))) as tensors:
+            check_tensors(tensors, integers=True)
     except ValueError as error:
         return f"is damaged ({error})"
     except ImportError:  # it cannot be loaded either
