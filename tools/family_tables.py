@@ -10,8 +10,7 @@ import pathlib
 import re
 
 from vit_keras import list_weights
-from vit_keras.variants.families import FAMILIES
-from vit_keras.variants.sizes import PLAIN
+from vit_keras.variants.families import FAMILIES, PLAIN
 
 PAGES = pathlib.Path(__file__).parents[1] / "docs" / "families"
 WEIGHTS = PAGES.parent / "weights.md"

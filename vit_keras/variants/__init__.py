@@ -14,7 +14,6 @@ from typing import Any
 
 from vit_keras.variants import families
 from vit_keras.variants.sizes import (
-    IMAGE_SIZE,
     ROOT_WIDTH,
     SIZES,
     FamilyVariant,
@@ -83,7 +82,9 @@ def get(name: str) -> Variant | ResNetVariant:
     )
 
 
-WORDS = {"tiny": "ti", "small": "s", "base": "b", "large": "l", "huge": "h", "patch": "", "vit": ""}
+# The words of other projects, as the letters of our sizes.
+WORDS = {"tiny": "ti", "small": "s", "base": "b", "medium": "m", "large": "l", "huge": "h"}
+WORDS |= {"gigantic": "big g", "bigg": "big g", "giant": "g", "gopt": "g opt", "vit": ""}
 
 
 def nearest(name: str) -> list[str]:
@@ -95,12 +96,21 @@ def nearest(name: str) -> list[str]:
         >>> nearest("facebook/dinov2-small")
         ['DINOv2-S/14']
     """
-    plain = lambda text: "".join(re.findall(r"[a-z]+|\d+", text.lower()))
-    written = re.sub(r"[_-](224|384|512)\b.*", "", str(name).lower())
-    for word, letter in WORDS.items():
-        written = written.replace(word, letter)
-    same = families.spelled(name) or [row for row in PAPER if plain(row) == plain(written)]
-    return same or difflib.get_close_matches(str(name), VARIANTS, n=3, cutoff=0.4)
+    family, written = families.family_called(name), _words(str(name))
+    rows = dict(families.FAMILIES[family].variants()) if family else PAPER
+    words = {key: _words(key) for key in rows}
+    fits = {key: len(words[key] & written) - len(words[key] - written) for key in rows}
+    fits = {key: fit for key, fit in fits.items() if family or words[key] <= written}
+    same = [key for key, fit in fits.items() if fit == max(fits.values())]
+    return same[:3] or difflib.get_close_matches(str(name), VARIANTS, n=3, cutoff=0.4)
+
+
+def _words(name):
+    """The words and numbers in a name, without those about LAION's data."""
+    text = re.sub("[-_.]laion.*", "", name.lower()).replace("+/", " plus ")
+    for word, ours in WORDS.items():
+        text = text.replace(word, f" {ours} ")
+    return {*re.findall(r"[a-z]+|\d+", text)}
 
 
 def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
@@ -125,8 +135,6 @@ def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
 
 __all__ = [
     "DEFAULT",
-    "HYBRIDS",
-    "IMAGE_SIZE",
     "PAPER",
     "RESNETS",
     "ROOT_WIDTH",

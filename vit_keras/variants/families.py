@@ -2,22 +2,94 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from vit_keras.variants.sizes import (
-    BICUBIC,
-    BILINEAR,
-    CLIP,
-    CROP_7_8,
-    CROP_ALL,
-    HALF,
-    IMAGENET,
-    PAPERS,
-    SIZES,
-    Family,
-    FamilyVariant,
-    Variant,
-    sized,
-)
+from vit_keras.variants.sizes import IMAGE_SIZE, SIZES, FamilyVariant, Variant, sized
+
+# The defaults for what a family's row leaves out.
+PLAIN = {
+    "image_size": IMAGE_SIZE,
+    "num_classes": None,
+    "classifier": "token",
+    "position_embedding": "learned",
+    "gelu": "exact",
+    "layer_norm_epsilon": 1e-6,
+}
+PAPERS = "https://arxiv.org/abs/"
+CLIP: dict[str, Any] = {
+    "mean": (0.48145466, 0.4578275, 0.40821073),
+    "std": (0.26862954, 0.26130258, 0.27577711),
+}
+IMAGENET: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+BICUBIC = {"interpolation": "bicubic", "antialias": True}
+BILINEAR = {"interpolation": "bilinear", "antialias": True}
+CROP_7_8 = {"crop_fraction": 0.875}
+CROP_ALL = {"crop_fraction": 1.0}  # the shorter side is resized to the model's size
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of models: how they differ from the paper's Vision Transformer, and their sizes.
+
+    Attributes:
+        name: The beginning of the names of its variants, such as "DINOv2".
+        title: The title of its paper.
+        paper: The URL of the paper.
+        sizes: `{name of a size: Variant}`.
+        preprocessing: The fields of `vit_keras.models.Preprocessing`.
+        arguments: The arguments of `VisionTransformer` that the models share, besides the sizes:
+            the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
+            published models have `num_classes` outputs for images of `image_size` pixels.
+        differences: `{name of a size: arguments that it adds or replaces}`.
+        license: The license of the published weights.
+        resizing: The rules for positions and patches, a `vit_keras.support.preprocessing.Resizing`.
+        suffix: The end of the names of its variants.
+        function: The names of its constructors in `vit_keras.applications`, with `{}` for the size;
+            by default, `name` and the size.
+
+    Example:
+        ```python
+        vit_keras.variants.families.FAMILIES["DINOv2"].arguments["layer_scale"]  # 1e-05
+        ```
+    """
+
+    name: str
+    title: str
+    paper: str
+    sizes: Mapping[str, Variant]
+    preprocessing: Mapping[str, Any]
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    license: str = "Apache-2.0"
+    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
+    suffix: str = ""
+    function: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name in the table, such as "DINOv2" or "DINOv2-reg"."""
+        return self.name + self.suffix
+
+    def variants(self) -> Iterator[tuple[str, FamilyVariant]]:
+        """Yields the name and the row of each variant."""
+        for size, row in self.sizes.items():
+            arguments = {**PLAIN, **self.arguments, **self.differences.get(size, {})}
+            variant = FamilyVariant(**vars(row), family=self.key, size=size, arguments=arguments)
+            yield self.variant(size), variant
+
+    def variant(self, size: str) -> str:
+        """Returns the name of a size's variant, such as "DINOv2-S/14" for "S/14"."""
+        return f"{self.name}-{size}{self.suffix}"
+
+    def function_of(self, size: str) -> str:
+        """Returns the name of a size's constructor, such as "DINOv2S14" for "S/14"."""
+        words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
+        words = words.replace("-", "_")
+        function = self.function or f"{self.name}{{}}"
+        return function.format(f"_{words}" if words[0].isdigit() else words)
+
 
 _ANTIALIAS = ("bicubic_antialias", "bilinear_half_pixel")
 _OFFSET = ("bicubic_offset", "bilinear_half_pixel")
@@ -332,24 +404,6 @@ def family_of(variant: FamilyVariant) -> Family:
     return FAMILIES[variant.family]
 
 
-def spelled(name: str) -> list[str]:
-    """Returns the variants of families with this name in other projects, at most three.
-
-    Example:
-        ```python
-        vit_keras.variants.families.spelled("vit_base_patch16_siglip_224")  # ["SigLIP-B/16"]
-        ```
-    """
-    text = re.sub(r"deit|beit|siglip|clip|flexivit", "-", str(name).lower())
-    size = _first(SIZE_WORDS, text)
-    patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)
-    rows = {key: row for key, row in VARIANTS.items() if row.family == family_called(name)}
-    size_of = lambda row: row.size.partition("/")[0].removeprefix("big")
-    fitting = [key for key, row in rows.items() if size in (None, size_of(row))] or [*rows]
-    same = [key for key in fitting if patch and rows[key].size.endswith(f"/{patch[1]}")]
-    return (same or fitting)[:3]
-
-
 # Patterns for lowercase names, with their families; the first match counts.
 FAMILY_WORDS = (
     (r"yolos", "YOLOS"),
@@ -375,34 +429,12 @@ FAMILY_WORDS = (
     (r"clip", "CLIP"),
     (r"reg4", "ViT-reg4"),
 )
-# The same for sizes.
-SIZE_WORDS = (
-    (r"so_?400m", "So400m"),
-    (r"so150m", "So150m"),
-    (r"betwixt", "betwixt"),
-    (r"bigg|gigantic", "G"),
-    (r"giant-?_?opt|g-?opt", "g-opt"),
-    (r"giant", "g"),
-    (r"huge_?-?plus|vith\d*plus", "H+"),
-    (r"small_?-?plus|vits\d*plus", "S+"),
-    (r"7b", "7B"),
-    (r"huge|vit-?_?h|-h\b", "H"),
-    (r"large|vit-?_?l|-l\b", "L"),
-    (r"base|vit-?_?b|-b\b", "B"),
-    (r"medium|-m\b", "M"),
-    (r"small|vit-?_?s|-s\b", "S"),
-    (r"tiny|vit-?_?ti|-ti\b", "Ti"),
-    (r"vit-?_?g|-g\b", "g"),
-)
 
 
 def family_called(name: str) -> str | None:
     """Returns the key of the family that a name refers to, or None."""
-    return _first(FAMILY_WORDS, str(name).lower())
+    text = str(name).lower()
+    return next((family for pattern, family in FAMILY_WORDS if re.search(pattern, text)), None)
 
 
-def _first(table, text):
-    return next((word for pattern, word in table if re.search(pattern, text)), None)
-
-
-__all__ = ["FAMILIES", "VARIANTS", "Family", "family_called", "family_of", "spelled"]
+__all__ = ["FAMILIES", "VARIANTS", "Family", "family_called", "family_of"]

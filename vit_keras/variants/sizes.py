@@ -1,7 +1,7 @@
-"""Rows for the tables of variants and families: sizes of models, and other arguments."""
+"""The rows of the tables of variants: sizes of models, and other arguments."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
@@ -150,87 +150,3 @@ def sized(names: str) -> dict[str, Variant]:
         size, patch = name.split("/")
         rows[name] = Variant(int(patch.partition("-")[0]), *SIZES[size])
     return rows
-
-
-# The defaults for what a family's row leaves out.
-PLAIN = {
-    "image_size": IMAGE_SIZE,
-    "num_classes": None,
-    "classifier": "token",
-    "position_embedding": "learned",
-    "gelu": "exact",
-    "layer_norm_epsilon": 1e-6,
-}
-PAPERS = "https://arxiv.org/abs/"
-CLIP: dict[str, Any] = {
-    "mean": (0.48145466, 0.4578275, 0.40821073),
-    "std": (0.26862954, 0.26130258, 0.27577711),
-}
-IMAGENET: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-BICUBIC = {"interpolation": "bicubic", "antialias": True}
-BILINEAR = {"interpolation": "bilinear", "antialias": True}
-CROP_7_8 = {"crop_fraction": 0.875}
-CROP_ALL = {"crop_fraction": 1.0}  # the shorter side is resized to the model's size
-
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """A family of models: how they differ from the paper's Vision Transformer, and their sizes.
-
-    Attributes:
-        name: The beginning of the names of its variants, such as "DINOv2".
-        title: The title of its paper.
-        paper: The URL of the paper.
-        sizes: `{name of a size: Variant}`.
-        preprocessing: The fields of `vit_keras.models.Preprocessing`.
-        arguments: The arguments of `VisionTransformer` that the models share, besides the sizes:
-            the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
-            published models have `num_classes` outputs for images of `image_size` pixels.
-        differences: `{name of a size: arguments that it adds or replaces}`.
-        license: The license of the published weights.
-        resizing: The rules for positions and patches, a `vit_keras.support.preprocessing.Resizing`.
-        suffix: The end of the names of its variants.
-        function: The names of its constructors in `vit_keras.applications`, with `{}` for the size;
-            by default, `name` and the size.
-
-    Example:
-        ```python
-        vit_keras.variants.families.FAMILIES["DINOv2"].arguments["layer_scale"]  # 1e-05
-        ```
-    """
-
-    name: str
-    title: str
-    paper: str
-    sizes: Mapping[str, Variant]
-    preprocessing: Mapping[str, Any]
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    license: str = "Apache-2.0"
-    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
-    suffix: str = ""
-    function: str = ""
-
-    @property
-    def key(self) -> str:
-        """The name in the table, such as "DINOv2" or "DINOv2-reg"."""
-        return self.name + self.suffix
-
-    def variants(self) -> Iterator[tuple[str, FamilyVariant]]:
-        """Yields the name and the row of each variant."""
-        for size, row in self.sizes.items():
-            arguments = {**PLAIN, **self.arguments, **self.differences.get(size, {})}
-            variant = FamilyVariant(**vars(row), family=self.key, size=size, arguments=arguments)
-            yield self.variant(size), variant
-
-    def variant(self, size: str) -> str:
-        """Returns the name of a size's variant, such as "DINOv2-S/14" for "S/14"."""
-        return f"{self.name}-{size}{self.suffix}"
-
-    def function_of(self, size: str) -> str:
-        """Returns the name of a size's constructor, such as "DINOv2S14" for "S/14"."""
-        words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
-        words = words.replace("-", "_")
-        function = self.function or f"{self.name}{{}}"
-        return function.format(f"_{words}" if words[0].isdigit() else words)

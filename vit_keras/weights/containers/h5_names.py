@@ -79,9 +79,9 @@ def _members(group):
 
 
 def _is_of_numbers(item):
-    """Whether an item is an array of numbers, which `|V2` may be too, and has a shape."""
-    shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
-    return shape is not None and (dtype.kind in "fiub" or dtype == "V2")
+    """Whether an item is an array of numbers; those of bfloat16 have the type `|V2`."""
+    has_shape = getattr(item, "shape", None) is not None
+    return has_shape and (item.dtype.kind in "fiub" or item.dtype == "V2")
 
 
 def _layer_name(variables):

@@ -13,7 +13,7 @@ from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.variants import sizes
+from vit_keras.variants import families
 from vit_keras.weights.formats.base import Format, Link, constant
 from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, pairs
 
@@ -26,7 +26,7 @@ DINO = TensorNames.of(
 MASK_TOKEN = "mask_token"
 ONLY_HERE = (MASK_TOKEN, "register_tokens", "blocks.0.mlp.w12.weight")
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 24}
-IMAGENET = Preprocessing(**sizes.IMAGENET, rounding="none")
+IMAGENET = Preprocessing(**families.IMAGENET, rounding="none")
 CROPPED = dataclasses.replace(
     IMAGENET, interpolation="bicubic", crop_fraction=0.875, rounding="torchvision"
 )

@@ -14,7 +14,7 @@ from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.variants import sizes
+from vit_keras.variants import families
 from vit_keras.weights.formats.base import Format, Link, zeros
 from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
 from vit_keras.weights.formats.timm import FORMAT as TIMM
@@ -105,8 +105,8 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
 def preprocessing_of(source):
     method = source.get("interpolation", "bicubic")
     return Preprocessing(
-        mean=tuple(source.get("mean", sizes.CLIP["mean"])),
-        std=tuple(source.get("std", sizes.CLIP["std"])),
+        mean=tuple(source.get("mean", families.CLIP["mean"])),
+        std=tuple(source.get("std", families.CLIP["std"])),
         interpolation="bilinear" if method == "bilinear" else "bicubic",
         antialias=True,
         crop_fraction=1.0 if source.get("resize_mode", "shortest") == "shortest" else None,

@@ -3,7 +3,7 @@
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.variants.sizes import IMAGENET
+from vit_keras.variants.families import IMAGENET
 from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
 
