@@ -19,17 +19,7 @@ from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, di
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
-from vit_keras.weights.containers.checks import (
-    NOTE_KEY,
-    DamagedFile,
-    SafetensorsTensors,
-    check_fit,
-    check_tensors,
-    digest,
-    named_errors,
-    parse_json,
-    write_safetensors,
-)
+from vit_keras.weights.containers import checks
 from vit_keras.weights.strict_copy import sizes_of
 from vit_keras.weights.weight_file import constructor_for
 
@@ -100,18 +90,20 @@ def describe_adapters(path: str | os.PathLike) -> dict[str, Any] | None:
     return {**note, "parameters": parameters, "bytes": os.path.getsize(path)}
 
 
-def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], SafetensorsTensors]:
+def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], checks.SafetensorsTensors]:
     """Returns the metadata of a file of adapters, and its tensors by the variables' paths."""
     path = os.fspath(path)
-    tensors = SafetensorsTensors(path)
-    content = parse_json(tensors.metadata.get(NOTE_KEY, "{}"), f"The note in {path!r}")
+    tensors = checks.SafetensorsTensors(path)
+    content = checks.parse_json(
+        tensors.metadata.get(checks.NOTE_KEY, "{}"), f"The note in {path!r}"
+    )
     note: Any = content.get(NOTE)
     if reason := fault(note, AdapterNote, FILLED):
-        raise DamagedFile(
+        raise checks.DamagedFile(
             f"{path!r} must be a file of adapters, as `save_adapters` and runs with `lora.rank` "
             f"write it. Its note of them is missing or damaged: {reason}"
         )
-    with named_errors(path):
+    with checks.named_errors(path):
         for annotated in (constructor_for(note["architecture"]), ViTOptions):
             check_annotated(note["architecture"], annotated)
         Task(**with_tuples(note["task"]))
@@ -159,7 +151,7 @@ def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None 
     }
     arrays = ((name, np.array(_array(variable))) for name, variable in variables.items())
     with replacing(path) as temporary:
-        write_safetensors(temporary, arrays, json.dumps({NOTE: note}))
+        checks.write_safetensors(temporary, arrays, json.dumps({NOTE: note}))
 
 
 def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
@@ -196,10 +188,12 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     _check_tensors(model, note, tensors)
     _check_base(model, note, tensors)
     with contextlib.closing(tensors):
-        check_tensors(tensors)
+        checks.check_tensors(tensors)
         arrays = tensors.read_all(tensors.shapes)
     types = {variable.path: variable.dtype for variable in model.weights}
-    check_fit(((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(tensors.path))
+    checks.check_fit(
+        ((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(tensors.path)
+    )
     if not present:
         add_lora(model, **{key: note[key] for key in SETTINGS}, train=note["train"])
     variables = {variable.path: variable for variable in model.weights}
@@ -245,7 +239,7 @@ def _checksum(model, names: set[str]) -> str:
     """
     owners = {name.split("/")[0] for name in names if name.endswith(LORA)}
     variables = [v for v in model.weights if v.path.split("/")[0] in owners and v.path not in names]
-    return digest((variable.path, _array(variable)) for variable in variables)
+    return checks.digest((variable.path, _array(variable)) for variable in variables)
 
 
 def _array(variable) -> np.ndarray:

@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from vit_keras import models
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.layers.common import check_choice
-from vit_keras.models import (
-    ImageText,
-    Preprocessing,
-    lora_layers,
-    merge_lora,
-    preprocessing_of,
-    resizing_of,
-    task_of,
-)
 from vit_keras.models.architectures import (
     HybridArchitecture,
     Numerics,
@@ -42,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def save(
-    model: keras.Model | ImageText, path: str | os.PathLike, format: str | None = None
+    model: keras.Model | models.ImageText, path: str | os.PathLike, format: str | None = None
 ) -> None:
     """Writes a model's weights in any format, with low-rank adapters merged.
 
@@ -67,8 +59,8 @@ def save(
         vit_keras.weights.save(model, "vit-base-pets", format="huggingface")
         ```
     """
-    path, towers = os.fspath(path), model if isinstance(model, ImageText) else None
-    model = model.image if isinstance(model, ImageText) else model
+    path, towers = os.fspath(path), model if isinstance(model, models.ImageText) else None
+    model = model.image if isinstance(model, models.ImageText) else model
     if towers is not None and (format != "huggingface" or os.path.splitext(path)[1]):
         raise ValueError(
             'Two towers are written to a folder with format="huggingface". Received: '
@@ -78,7 +70,7 @@ def save(
         return _save_native(model, path)
     check_choice(format, [name for name, row in registry.FORMATS.items() if row.suffixes], "format")
     refuse_quantized(model, f"The format {format!r}")
-    model = merge_lora(model) if lora_layers(model) else model
+    model = models.merge_lora(model) if models.lora_layers(model) else model
     row = registry.FORMATS[format]
     arch = row.architecture.from_model(model)
     numerics = numerics_of(model, arch)
@@ -200,10 +192,10 @@ def numerics_of(model: keras.Model, arch) -> Numerics:
     """Returns how `model` computes and prepares images; `arch` is its architecture."""
     names = getattr(model, "class_names", None)
     return Numerics(
-        preprocessing=preprocessing_of(model),
-        resizing=resizing_of(model),
+        preprocessing=models.preprocessing_of(model),
+        resizing=models.resizing_of(model),
         class_names=None if names is None else tuple(names),
-        task=dataclasses.replace(task_of(model), mean=None, std=None),  # see `_in_own_units`
+        task=dataclasses.replace(models.task_of(model), mean=None, std=None),  # see `_in_own_units`
         **{field: getattr(arch, field) for field in arch.numerics_fields},
     )
 
@@ -238,7 +230,7 @@ def _save_native(model, path, suffixes=(".keras", ".weights.h5")):
 
 def _tensors(model, row, arch, config):
     """Yields the file's (name, array) pairs, one link at a time."""
-    variables, task = {variable.path: variable for variable in model.weights}, task_of(model)
+    variables, task = {variable.path: variable for variable in model.weights}, models.task_of(model)
     if task.std is not None and not any(path.endswith("head/bias") for path in variables):
         raise ValueError(
             "Numbers in their own units need a head with a bias, which takes their mean. Received: "
@@ -307,7 +299,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
             )
     if row.config_files is None or is_folder:  # else the project has its preprocessing in folders
         pictures, others = ours.preprocessing, theirs.preprocessing
-        if names := differences(pictures, others, shape):
+        if names := _differences(pictures, others, shape):
             there, here = (
                 ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
                 for pixels in (others, pictures)
@@ -316,11 +308,10 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
                 f"prepares pictures with {there} and this model with {here}, which cannot be "
                 "written: probabilities of the same picture will differ there"
             )
-        reason = _other_cut(pictures, others, shape)
-        if reason and not {"rounding", "crop_fraction"} & {*names}:
+        elif pictures.crop_fraction and others.rounding != "none" and shape[0] != shape[1]:
             yield (
-                f"{reason}: it cuts some pictures elsewhere than this model, and their "
-                "probabilities will differ there"
+                f"takes other sizes before a crop of {shape[0]}x{shape[1]} pixels than this model: "
+                "probabilities of the same picture will differ there"
             )
     if is_folder and shape[-1] == 1:
         yield (
@@ -329,33 +320,20 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
         )
 
 
-def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
+def _differences(ours, theirs, shape):
     """Returns the names of the fields that turn pictures into different images `(H, W, C)`."""
     height, width, channels = shape
     ours, theirs = (pixels.for_channels(channels) for pixels in (ours, theirs))
-    values = lambda pixels, name: np.broadcast_to(getattr(pixels, name), channels)
-    names = ["mean", "std"]
-    names = [n for n in names if not np.allclose(values(ours, n), values(theirs, n), atol=1e-6)]
+    side = min(height or 224, width or 224)  # ResNets take any size
+    numbers = {name: (getattr(ours, name), getattr(theirs, name)) for name in ("mean", "std")}
+    names = [name for name, pair in numbers.items() if not np.allclose(*pair, atol=1e-6)]
     methods = ("interpolation", "antialias", "levels", "bands")
     names += [name for name in methods if getattr(ours, name) != getattr(theirs, name)]
-    if ours.rounds_levels and not theirs.rounds_levels:  # less than 1e-3 the other way around
-        names.append("rounding")
-    side = min(height or 224, width or 224)  # ResNets take any size
+    roundings = {ours.rounding, theirs.rounding}
+    moves_crop = "transformers" in roundings or round(side / (ours.crop_fraction or 1), 6) % 1
+    cuts_elsewhere = ours.crop_fraction and len(roundings) > 1 and moves_crop
+    if cuts_elsewhere or (ours.rounds_levels and not theirs.rounds_levels):
+        names.append("rounding")  # of levels, it is less than 1e-3 the other way around
     if ours.side_before_crop(side) != theirs.side_before_crop(side):
         names.append("crop_fraction")
     return names
-
-
-def _other_cut(ours, theirs, shape):
-    """Says why a format's code crops some pictures differently; "" if it does not."""
-    if ours.crop_fraction is None:
-        return ""
-    height, width, _ = shape
-    if theirs.rounding != "none" and height != width:
-        return f"takes other sizes before a crop of {height}x{width} pixels"
-    before = (height or 224) / ours.crop_fraction
-    if theirs.rounding != "none" == ours.rounding and abs(before - round(before)) > 1e-6:
-        return f"rounds the {before:.1f} pixels of the shorter side before the crop"
-    down = [pixels.rounding == "transformers" for pixels in (theirs, ours)]
-    corner = f"rounds the corner of a crop {'down' if down[0] else 'to the even side'}"
-    return corner if down[0] != down[1] else ""

@@ -23,15 +23,7 @@ from vit_keras.support.checks import (
     fault_inside,
 )
 from vit_keras.support.files import is_zip
-from vit_keras.weights.containers import READERS, Reader
-from vit_keras.weights.containers.checks import (
-    NOTE_KEY,
-    DamagedFile,
-    named_errors,
-    parse_json,
-    read_json,
-    readable,
-)
+from vit_keras.weights.containers import READERS, Reader, checks
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format
@@ -99,8 +91,8 @@ class WeightFile:
         Raises:
             DamagedFile: If the note has the wrong form.
         """
-        text = self.tensors.metadata.get(NOTE_KEY)
-        return {} if text is None else parse_json(text, f"The note in {self.path!r}", Note)
+        text = self.tensors.metadata.get(checks.NOTE_KEY)
+        return {} if text is None else checks.parse_json(text, f"The note in {self.path!r}", Note)
 
     @property
     def called(self) -> str:
@@ -126,7 +118,7 @@ class WeightFile:
         Raises:
             ValueError: If the file lacks tensors that every model of the format has.
         """
-        with named_errors(self.path):
+        with checks.named_errors(self.path):
             if self.foreign:
                 raise ValueError(self.foreign)
             arguments = self.format.infer(self.shapes, self.config)
@@ -142,7 +134,7 @@ class WeightFile:
         None if they are unknown, as in this package's own `.weights.h5`. A note's resizing rules
         apply only if they differ from the defaults; otherwise those of the format apply.
         """
-        with named_errors(self.path):
+        with checks.named_errors(self.path):
             numerics = self.format.numerics(self.shapes, self.config)
             if (fields := self.note.get("numerics")) is None:
                 return numerics
@@ -202,7 +194,7 @@ def reader_for(path: str) -> type[Reader] | None:
     with open(path, "rb") as file:
         start = file.read(9)
     if is_zip(path):
-        with readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
+        with checks.readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
             arrays = all(name.endswith(".npy") for name in archive.namelist())
         return READERS[".npz" if arrays else ".pt"]
     starts = {b"\x80\x02": ".pt", b"\x89HDF": ".keras", start[:8] + b"{": ".safetensors"}
@@ -264,11 +256,11 @@ def read_config(folder: str) -> dict:
     for name in CONFIG_FILES:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
-            content = read_json(path)
+            content = checks.read_json(path)
             if "registered_name" in content:
                 check_preset(name, content, path)
             if reason := fault_inside(content, Fields, FILLED, apart=("text_config",)):
-                raise DamagedFile(f"{path!r} is damaged: {reason}")
+                raise checks.DamagedFile(f"{path!r} is damaged: {reason}")
             contents[name] = content
     return merge_configs(contents)
 

@@ -13,16 +13,7 @@ import sys
 from typing import Any, TypedDict
 
 from vit_keras.support import extras
-from vit_keras.weights.containers import archives, h5_names
-from vit_keras.weights.containers.checks import (
-    KEY,
-    DamagedFile,
-    Reader,
-    check_claim,
-    digest,
-    parse_json,
-    readable,
-)
+from vit_keras.weights.containers import archives, checks, h5_names
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
 NO_FILE = "{!r} is not a Keras file, or is damaged"
@@ -34,7 +25,7 @@ class Described(TypedDict, total=False):
     config: dict
 
 
-class KerasTensors(Reader):
+class KerasTensors(checks.Reader):
     """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
     def _open(self):
@@ -50,14 +41,14 @@ class KerasTensors(Reader):
         head = os.path.join(folder, "task.weights.h5")  # of a KerasHub preset
         if name == "model.weights.h5" and os.path.isfile(head):
             self.elsewhere |= dict.fromkeys(self._add(head, head), head)
-        check_claim(self.path, sum(map(_claimed_bytes, self.data.values())))
+        checks.check_claim(self.path, sum(map(_claimed_bytes, self.data.values())))
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
 
     def _add(self, source, path):
         """Opens an HDF5 file; returns the names of its variables."""
         if isinstance(source, str):
             check_names(path, NO_FILE.format(path))
-        with readable(NO_FILE.format(path)):
+        with checks.readable(NO_FILE.format(path)):
             file = self.stack.enter_context(self.h5py.File(source, "r"))
             said = h5_names.names(file)
             datasets = {name: file[place] for name, place in said["variables"].items()}
@@ -71,10 +62,11 @@ class KerasTensors(Reader):
     def config(self) -> dict:
         """As in `Reader`; raises DamagedFile if it is not the configuration of a model."""
         text = self.metadata.get("config", "{}")
-        return parse_json(text, f"The configuration in {self.path!r}", Described).get("config", {})
+        label = f"The configuration in {self.path!r}"
+        return checks.parse_json(text, label, Described).get("config", {})
 
     def raw(self, name):
-        with readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
+        with checks.readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
             return self.data[name][()]
 
 
@@ -89,12 +81,12 @@ def check_names(path: str, fault: str) -> None:
         DamagedFile: If the file is damaged, or holds anything but a model's variables.
     """
     command = [sys.executable, "-P", h5_names.__file__, path]
-    with readable(fault):
+    with checks.readable(fault):
         seconds = h5_names.LONGEST_SECONDS
         done = subprocess.run(command, capture_output=True, timeout=seconds, text=True)
         if done.returncode or done.stdout:
             reason = done.stdout.strip() or f"HDF5's library ended with {done.returncode}"
-            raise DamagedFile(f"{fault} ({reason})")
+            raise checks.DamagedFile(f"{fault} ({reason})")
 
 
 def _claimed_bytes(dataset):
@@ -109,7 +101,9 @@ def record_digest(memory: io.BytesIO) -> None:
     h5py = extras.require("h5py", extra="weights", purpose="Writing Keras files")
     with h5py.File(memory, "r+") as file:
         places = sorted(h5_names.names(file)["variables"].items())
-        file.attrs[KEY] = digest((name, file[place][()]) for name, place in places)
+        file.attrs[h5_names.DIGEST] = checks.digest(
+            (name, file[place][()]) for name, place in places
+        )
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
