@@ -11,7 +11,7 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
-from vit_keras.layers.common import Prefix, ViTOptions, check_positive, pair
+from vit_keras.layers.common import check_positive, pair
 from vit_keras.models import from_variant, preprocessing_of
 from vit_keras.models.description import has_layer, with_outputs
 from vit_keras.support.checks import check_choice
@@ -19,10 +19,7 @@ from vit_keras.support.files import is_address
 from vit_keras.support.preprocessing import as_numbers
 from vit_keras.support.tasks import check_class_names
 
-POOLINGS = {
-    "avg": keras.layers.GlobalAveragePooling1D,
-    "max": keras.layers.GlobalMaxPooling1D,
-}
+POOLINGS = {"avg": "Average", "max": "Max"}
 
 
 class _Default(int):
@@ -191,21 +188,18 @@ def _images(input_tensor, input_shape, size):
 def _without_top(model, variant, pooling):
     if isinstance(variants.get(variant), variants.ResNetVariant):
         x = model.get_layer("relu").output
-        if pooling is not None:
-            x = keras.layers.Reshape((-1, x.shape[-1]), name="cells")(x)  # (B, h·w, C)
     else:
         # All tokens, normalized; some models normalize only the mean of the patches.
         norm = model.get_layer("encoder_norm")
         read = "patch_tokens" if has_layer(model, "patch_tokens") else "gap"
         is_of_tokens = len(norm.output.shape) == 3
         x = norm.output if is_of_tokens else norm(model.get_layer(read).input)
-        arguments = variants.architecture(variant)
-        options = ViTOptions.among(arguments)
-        before = Prefix.of(arguments.get("classifier", "token"), options).count
+        before = model.architecture.prefix.count
         if pooling is not None and before:
             x = DropClassToken(before, name="patch_tokens")(x)
     if pooling is not None:
-        x = POOLINGS[pooling](name=f"{pooling}_pool")(x)
+        layer = getattr(keras.layers, f"Global{POOLINGS[pooling]}Pooling{len(x.shape) - 2}D")
+        x = layer(name=f"{pooling}_pool")(x)
     return with_outputs(model, x)
 
 

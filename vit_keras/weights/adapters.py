@@ -256,17 +256,13 @@ def _check_tensors(model, note, tensors):
     for layer in model.layers:
         if layer.name in note["train"]:
             shapes |= {v.path: tuple(v.shape) for v in layer.weights}
-    pairs = {n: (tensors.shapes.get(n), shapes.get(n)) for n in {**shapes, **tensors.shapes}}
-    faults = [
-        f"\n  {name}: {there or 'missing'} in the file, {here or 'missing'} in the model"
-        for name, (there, here) in pairs.items()
-        if there != here
-    ]
-    if faults:
-        raise ValueError(
+    if faults := differences(tensors.shapes, shapes, {**shapes, **tensors.shapes}):
+        title = (
             f"The adapters in {tensors.path!r} do not fit model {model.name!r}; `vit_keras.open("
-            f"BASE, adapters=FILE)` builds one that they fit:{''.join(faults)}"
+            "BASE, adapters=FILE)` builds one that they fit. The shapes in the file (there) and in "
+            "the model (here):"
         )
+        raise ValueError("\n  ".join([title, *faults]))
 
 
 def _check_base(model, note, tensors):

@@ -192,9 +192,7 @@ def _digest(path, digits, size, changed):
         return sha256(path)
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with open(path, "rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def _kaggle_folder(address: str) -> str:
