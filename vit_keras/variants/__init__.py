@@ -9,7 +9,6 @@ as "DINOv2-S/14", come from the rows in `vit_keras.variants.families`.
 """
 
 import difflib
-import re
 from typing import Any
 
 from vit_keras.variants import families
@@ -82,11 +81,6 @@ def get(name: str) -> Variant | ResNetVariant:
     )
 
 
-# The words of other projects, as the letters of our sizes.
-WORDS = {"tiny": "ti", "small": "s", "base": "b", "medium": "m", "large": "l", "huge": "h"}
-WORDS |= {"gigantic": "big g", "bigg": "big g", "giant": "g", "gopt": "g opt", "vit": ""}
-
-
 def nearest(name: str) -> list[str]:
     """The variants with this name in other projects or with similar names, the nearest first.
 
@@ -96,21 +90,13 @@ def nearest(name: str) -> list[str]:
         >>> nearest("facebook/dinov2-small")
         ['DINOv2-S/14']
     """
-    family, written = families.family_called(name), _words(str(name))
+    family, written = families.family_called(name), families.words_of(name)
     rows = dict(families.FAMILIES[family].variants()) if family else PAPER
-    words = {key: _words(key) for key in rows}
+    words = {key: families.words_of(key) for key in rows}
     fits = {key: len(words[key] & written) - len(words[key] - written) for key in rows}
     fits = {key: fit for key, fit in fits.items() if family or words[key] <= written}
     same = [key for key, fit in fits.items() if fit == max(fits.values())]
     return same[:3] or difflib.get_close_matches(str(name), VARIANTS, n=3, cutoff=0.4)
-
-
-def _words(name):
-    """The words and numbers in a name, without those about LAION's data."""
-    text = re.sub("[-_.]laion.*", "", name.lower()).replace("+/", " plus ")
-    for word, ours in WORDS.items():
-        text = text.replace(word, f" {ours} ")
-    return {*re.findall(r"[a-z]+|\d+", text)}
 
 
 def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:

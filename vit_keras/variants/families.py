@@ -404,37 +404,31 @@ def family_of(variant: FamilyVariant) -> Family:
     return FAMILIES[variant.family]
 
 
-# Patterns for lowercase names, with their families; the first match counts.
-FAMILY_WORDS = (
-    (r"yolos", "YOLOS"),
-    (r"owl_?-?v2", "OWLv2"),
-    (r"owl", "OWLViT"),
-    (r"siglip-?2(?!\d)|siglip.*v2", "SigLIP2"),
-    (r"siglip", "SigLIP"),
-    (r"dino_?-?v3", "DINOv3"),
-    (r"dino_?-?v2.*reg|reg.*dino_?-?v2", "DINOv2-reg"),
-    (r"dino_?-?v2", "DINOv2"),
-    (r"dino", "DINO"),
-    (r"eva_?-?02", "EVA02"),
-    (r"beit_?-?v2", "BEiTv2"),
-    (r"beit", "BEiT"),
-    (r"deit_?-?(3|iii)", "DeiTIII"),
-    (r"deit.*distilled", "DeiT-distilled"),
-    (r"deit", "DeiT"),
-    (r"flexivit", "FlexiViT"),
-    (r"(^|[_/-])pe[_-]?core", "PE-Core"),
-    (r"i-?_?jepa", "IJEPA"),
-    (r"(^|[._-])mae", "MAE"),
-    (r"laion|open_?-?clip", "OpenCLIP"),
-    (r"clip", "CLIP"),
-    (r"reg4", "ViT-reg4"),
-)
+# The words of other projects, as those of our names, and words that they write without a space.
+WORDS = {"tiny": "ti", "small": "s", "base": "b", "medium": "m", "large": "l", "huge": "h"}
+WORDS |= {"gigantic": "big g", "bigg": "big g", "giant": "g", "gopt": "g opt", "vit": ""}
+WORDS |= {"iii": "3", "registers": "reg", "laion": "open clip", "+/": "plus", "pali2": "pali"}
+WORDS |= {word: word for word in ("clip", "dino", "beit", "owl", "jepa")}
+
+
+def words_of(name: str) -> set[str]:
+    """Returns the words and numbers in a name, without those about LAION's data.
+
+    Example:
+        >>> sorted(families.words_of("vit_base_patch14_dinov2"))
+        ['14', '2', 'b', 'dino', 'patch', 'v']
+    """
+    text = re.sub("[-_.]laion.*", "laion", str(name).lower())
+    for word, ours in WORDS.items():
+        text = text.replace(word, f" {ours} ")
+    return {*re.findall(r"[a-z]+|\d+", text)}
 
 
 def family_called(name: str) -> str | None:
     """Returns the key of the family that a name refers to, or None."""
-    text = str(name).lower()
-    return next((family for pattern, family in FAMILY_WORDS if re.search(pattern, text)), None)
+    words = words_of(name)
+    named = [key for key in FAMILIES if words_of(key) <= words]
+    return max(named, key=lambda key: len(words_of(key)), default=None)
 
 
-__all__ = ["FAMILIES", "VARIANTS", "Family", "family_called", "family_of"]
+__all__ = ["FAMILIES", "VARIANTS", "Family", "family_called", "family_of", "words_of"]

@@ -14,19 +14,8 @@ import pathlib
 import re
 from collections.abc import Collection
 
-from vit_keras.support import extras
+from vit_keras.support import extras, files
 from vit_keras.support.checks import listed
-from vit_keras.support.files import (
-    COMMIT,
-    MAIN,
-    TIMM,
-    HubAddress,
-    is_address,
-    is_plain,
-    parse_hf,
-    parse_kaggle,
-    sha256,
-)
 from vit_keras.weights.containers import DamagedFile, shards_of
 from vit_keras.weights.containers.checks import reason_of
 
@@ -56,9 +45,9 @@ def local_path(path: str | os.PathLike) -> str:
         ```
     """
     path = os.fspath(path)
-    if not is_address(path):
+    if not files.is_address(path):
         return path
-    return _kaggle_folder(path) if path.startswith("kaggle://") else _hf_path(parse_hf(path))
+    return _kaggle_folder(path) if path.startswith("kaggle://") else _hf_path(files.parse_hf(path))
 
 
 def pinned_address(path: str) -> str:
@@ -75,17 +64,17 @@ def pinned_address(path: str) -> str:
         vit_keras.weights.pinned_address("hf://google/vit-base-patch16-224")  # ...-224@3f49326e...
         ```
     """
-    if not is_address(path):
+    if not files.is_address(path):
         return path
     if path.startswith("kaggle://"):
-        version = parse_kaggle(path)[1]
+        version = files.parse_kaggle(path)[1]
         return path if version else f"{path}/{os.path.basename(_kaggle_folder(path))}"
-    address = parse_hf(path)
-    if address.revision != MAIN:
+    address = files.parse_hf(path)
+    if address.revision != files.MAIN:
         return path
-    commit = next(filter(COMMIT.fullmatch, reversed(pathlib.Path(_hf_path(address)).parts)))
+    commit = next(filter(files.COMMIT.fullmatch, reversed(pathlib.Path(_hf_path(address)).parts)))
     pinned = str(dataclasses.replace(address, revision=commit))
-    return pinned.removeprefix("hf://") if path.startswith(TIMM) else pinned
+    return pinned.removeprefix("hf://") if path.startswith(files.TIMM) else pinned
 
 
 def _hf_path(address):
@@ -93,8 +82,8 @@ def _hf_path(address):
     broken = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError)
     try:
         info = hub.HfApi().model_info(address.repository, revision=address.revision)
-        named = COMMIT.fullmatch(address.revision)
-        if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
+        named = files.COMMIT.fullmatch(address.revision)
+        if not files.COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
             rule = "that commit" if named else "a commit of 40 digits"
             raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
         names = [file.rfilename for file in info.siblings or ()]
@@ -109,8 +98,8 @@ def _hf_path(address):
         where = {"revision": address.revision, "local_files_only": True}
         try:
             folder = pathlib.Path(hub.snapshot_download(address.repository, **where))
-            files = filter(pathlib.Path.is_file, folder.rglob("*"))
-            names = [path.relative_to(folder).as_posix() for path in files]
+            held = filter(pathlib.Path.is_file, folder.rglob("*"))
+            names = [path.relative_to(folder).as_posix() for path in held]
             return _download(hub, address, None, names)
         except FileNotFoundError:
             raise told from error
@@ -135,10 +124,10 @@ def _download(hub, address, commit, names):
     return path if address.file in names else os.path.dirname(path)
 
 
-def _choose(address: HubAddress, names: list[str]) -> list[str]:
+def _choose(address: files.HubAddress, names: list[str]) -> list[str]:
     """Returns the files to download: the configurations, then the weights."""
     folder = os.path.dirname(address.file) if address.file in names else address.file
-    inside = [name for name in names if is_plain(name) and os.path.dirname(name) == folder]
+    inside = [name for name in names if files.is_plain(name) and os.path.dirname(name) == folder]
     weights = weights_among([os.path.basename(name) for name in inside])
     if address.file in names:
         weights = os.path.basename(address.file)
@@ -149,8 +138,8 @@ def _choose(address: HubAddress, names: list[str]) -> list[str]:
             f"hf://{address.repository}/FILE"
         )
     beside = [name for name in (*CONFIG_FILES, "labels.txt") if name != weights]
-    files = [f"{folder}/{name}".lstrip("/") for name in (*beside, weights)]
-    return [name for name in files if name in names]
+    read = [f"{folder}/{name}".lstrip("/") for name in (*beside, weights)]
+    return [name for name in read if name in names]
 
 
 def _file(hub, address, commit, name):
@@ -189,7 +178,7 @@ def _file(hub, address, commit, name):
 def _digest(path, digits, size, changed):
     """Returns the SHA-256 of a file, or git's hash of 40 digits; cached until the file changes."""
     if digits == 64:
-        return sha256(path)
+        return files.sha256(path)
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
@@ -197,7 +186,7 @@ def _digest(path, digits, size, changed):
 
 def _kaggle_folder(address: str) -> str:
     """Returns the folder of a Keras preset, from kagglehub's cache or from Kaggle."""
-    handle, version = parse_kaggle(address)
+    handle, version = files.parse_kaggle(address)
     hub, config, errors = _packages("kagglehub", "kagglehub.config", "kagglehub.exceptions")
     try:
         return hub.model_download(f"{handle}/{version}" if version else handle)

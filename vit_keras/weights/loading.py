@@ -20,13 +20,7 @@ from vit_keras.support.checks import pair
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.weights import strict_copy
 from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapters
-from vit_keras.weights.containers.checks import (
-    check_fit,
-    check_tensors,
-    named_errors,
-    parse_json,
-    readable,
-)
+from vit_keras.weights.containers import checks
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.strict_copy import inferred, set_computation
@@ -90,7 +84,7 @@ def open(
             )
         note, tensors = open_adapters(adapters)
         sizes = with_tuples(note["architecture"])
-        with named_errors(tensors.path):
+        with checks.named_errors(tensors.path):
             with open_weight_file(path) as weights:
                 check_plausible(sizes, weights, times=LARGEST_GROWTH)
             return load_adapters(build(path, **sizes), adapters)
@@ -102,14 +96,14 @@ def open(
 
 def _keras_model(path):
     """Checks all contents of a `.keras` file, and loads its model with Keras."""
-    with named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
-        check_tensors(tensors, integers=True)
+    with checks.named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
+        checks.check_tensors(tensors, integers=True)
         check_described_size(tensors)
     fault = "it is damaged, or needs layers that are not imported"
-    with readable(f"{path!r} cannot be read as a Keras model: {fault}"):
+    with checks.readable(f"{path!r} cannot be read as a Keras model: {fault}"):
         model = keras.saving.load_model(path, compile=False)
     numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
-    check_fit(numbers, repr(path))
+    checks.check_fit(numbers, repr(path))
     return model
 
 
@@ -129,7 +123,7 @@ def check_described_size(tensors: KerasTensors) -> None:
         ValueError: If the model has far more weights, or units of a ResNet, than the file.
     """
     label = f"The configuration in {tensors.path!r}"
-    described = {**parse_json(tensors.metadata["config"], label), "compile_config": None}
+    described = {**checks.parse_json(tensors.metadata["config"], label), "compile_config": None}
     units = max(map(int, re.findall(r'"num_units": (\d+)', json.dumps(described))), default=0)
     if units > (count := len(tensors.shapes)):
         raise ValueError(f"its configuration has num_units {units}, and it holds {count} tensors")
@@ -214,7 +208,7 @@ def build(
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source, which) as file:
-        with named_errors(file.path):
+        with checks.named_errors(file.path):
             model = _build(file, overrides)
         kept = file.arguments.get("num_classes")
         head = "keep" if overrides.get("num_classes", kept) == kept else "reset"

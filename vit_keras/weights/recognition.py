@@ -1,6 +1,5 @@
 """Recognizes a model's sizes, variant and family from names, shapes and arguments."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,11 +40,9 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     if alike:
         return max(alike, key=lambda name: _agreement(families.VARIANTS[name], arguments))
     for name, row in variants.PAPER.items():
-        expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
+        expected = {"resnet_layers": None, "hidden_size": None, **vars(row)}
         expected.pop("num_heads", None)  # some files do not give it
-        if "patch_size" in expected:
-            expected["patch_size"] = (expected["patch_size"],) * 2
-        if all(arguments.get(field) == value for field, value in expected.items()):
+        if all(arguments.get(key) in (value, (value,) * 2) for key, value in expected.items()):
             return name
     return None
 

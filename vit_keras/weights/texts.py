@@ -27,15 +27,8 @@ from vit_keras.weights.containers.checks import (
     read_json,
     readable,
 )
+from vit_keras.weights.formats import text as text_formats
 from vit_keras.weights.formats.open_clip import CONFIG
-from vit_keras.weights.formats.text import (
-    KINDS,
-    SIGLIP,
-    TEXT_FORMATS,
-    kind_of,
-    open_clip_text,
-    text_config,
-)
 from vit_keras.weights.loading import build, check_plausible
 from vit_keras.weights.weight_file import (
     WeightFile,
@@ -66,7 +59,7 @@ class TextFile(WeightFile):
 
 def text_file(file: WeightFile) -> TextFile:
     """Returns the text tower of an open file; raises ValueError if there is none."""
-    row, prefix, beside = TEXT_FORMATS.get(file.format.name, (None, "", ""))
+    row, prefix, beside = text_formats.TEXT_FORMATS.get(file.format.name, (None, "", ""))
     image = next((name for name in file.names.values() if beside in name), "")
     root = image.partition(beside)[0] if beside else ""
     names = {
@@ -192,7 +185,7 @@ class TextTokenizer:
                 self.tokenizer = library.Tokenizer.from_file(path)
             settings = _settings(folder)
             style = settings.get("tokenizer_class") or ""
-            if kind in KINDS and style.startswith("Siglip2"):  # whatever the file says
+            if kind in text_formats.KINDS and style.startswith("Siglip2"):  # whatever the file says
                 kind = "siglip2"
             self._clean(library, CLEANED.get(kind, ()))
             if pad_id is not None:
@@ -205,11 +198,11 @@ class TextTokenizer:
 
     def _read(self, config) -> tuple[str, int, int | None]:
         """Returns the kind or, in OpenCLIP, the cleaning of texts; the length; the pad or None."""
-        if (text := open_clip_text(config)) is None or "model_type" in config:
-            kind = kind_of(config)
-            self.full = KINDS[kind][1] is SIGLIP
-            length = text_config(config).get("max_position_embeddings", 64 if self.full else 77)
-            return kind, length, None
+        if (text := text_formats.open_clip_text(config)) is None or "model_type" in config:
+            kind = text_formats.kind_of(config)
+            self.full = text_formats.KINDS[kind][1] is text_formats.SIGLIP
+            fields, usual = text_formats.text_config(config), 64 if self.full else 77
+            return kind, fields.get("max_position_embeddings", usual), None
         self.full, options = bool(text.get("no_causal_mask")), text.get("tokenizer_kwargs") or {}
         held = {**text, **options}
         if unread := [name for name in UNREAD if held.get(name)]:
