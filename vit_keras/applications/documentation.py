@@ -1,5 +1,6 @@
 """The docstrings of the constructors, made from the variants' rows and the published files."""
 
+import inspect
 import textwrap
 from typing import Any
 
@@ -11,68 +12,6 @@ from vit_keras.weights import lookup, names
 WIDTH = 96  # of the text inside a docstring's indentation
 PREFERRED = ("augreg-imagenet", "imagenet", "augreg-imagenet-384")  # in examples
 
-_TEMPLATE = """Instantiates the {model}.
-
-Reference:
-- [{title}](
-    {paper})
-
-{summary}
-
-Each Keras application expects its own preprocessing of images. For this one, call
-`vit_keras.applications.preprocess_input(images, model=model)` on images with pixels in [0, 255].
-
-Args:
-    include_top: Whether to include the classifier at the top of the network. Without it, the
-        output is {features}.
-    weights: One of `None` (random initialization), the path of a file or folder of weights, or
-        its address on a hub, in any format that `vit_keras.weights.load` reads, or the name of
-        published weights, which are downloaded once, to a cache.
-        {published}
-    input_tensor: Optional Keras tensor, such as the output of `keras.Input()`, to use as image
-        input for the model.
-    input_shape: Optional tuple `(height, width, channels)`.
-        {sides}
-        The default is `({pixels}, 3)`, or the size of the images that the published weights
-        were trained on last.
-    pooling: Optional pooling of the features when `include_top` is `False`. `None` keeps all of
-        them. `"avg"` and `"max"` give their average or maximum `(B, {width})` over
-        {pooled}.
-    classes: Optional number of classes to classify images into, if `include_top` is `True`.
-        The default is 1000, or the number of classes of the published weights, which allow no
-        other.
-    classifier_activation: A `str` or callable. The activation function of the classifier. Set
-        `classifier_activation=None` to return the logits. With published weights it must be
-        `None` or `"softmax"`.
-    name: The name of the model (string).
-    class_names: Optional sequence of your own classes' names, if `include_top` is `True`. It
-        sets `classes` to its length, and `model.class_names`, which `decode_predictions` and
-        `vit-keras predict` use.
-
-Returns:
-    A functional `keras.Model` that maps images `(B, height, width, channels)` to probabilities
-    `(B, classes)`, or to features.
-
-Raises:
-    ValueError: If `weights` is not a file, an address or a published name, if `classes` or
-        `classifier_activation` contradicts the published weights, if `pooling` is unknown, if
-        the numbers of `class_names` and classes differ, if `class_names` come with
-        `include_top=False`, or if `input_shape` is not allowed.
-    FileNotFoundError: If the server does not have the published weights.
-    ConnectionError: If the published weights cannot be downloaded.
-
-Example:
-    ```python
-    model = vit_keras.applications.{function}(
-        {example}
-    )
-    image = keras.utils.load_img(
-        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
-    )
-    batch = keras.utils.img_to_array(image)[None]
-    outputs = model(vit_keras.applications.preprocess_input(batch, model=model))  # {shape}
-    ```
-"""
 _VIT = {
     "title": "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
     "paper": "https://arxiv.org/abs/2010.11929",
@@ -114,8 +53,14 @@ _KINDS = {
 _CROPPED = "Pixels at the right and bottom that do not fill a patch are left out."
 
 
-def documentation(variant: str, function: str) -> str:
-    """Returns the docstring of the constructor `function` of a variant."""
+def documentation(template: str | None, variant: str, function: str) -> str:
+    """Returns the docstring of the constructor `function` of a variant.
+
+    Args:
+        template: The docstring with fields in braces; None if Python left it out.
+        variant: The name of the variant.
+        function: The name of the constructor.
+    """
     row, published = variants.get(variant), names(variant)
     facts: dict[str, Any] = {"variant": variant, "row": row, "function": function}
     sides = map(str, pair(row.image_size, "image_size"))
@@ -137,7 +82,8 @@ def documentation(variant: str, function: str) -> str:
         if "family" in facts:
             example, count = f'include_top=False, {example}, pooling="avg"', row.feature_size
         facts |= {"example": example, "shape": f"(1, {count})"}
-    return textwrap.indent(_TEMPLATE.format(**facts), "    ").lstrip()
+    text = inspect.cleandoc(template or "").format(**facts)
+    return textwrap.indent(text, "    ").lstrip() + "\n    "
 
 
 def _bullet(variant, name):
