@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import pathlib
@@ -42,22 +41,7 @@ LOGITS = ("logit_scale", "logit_bias")
 IMAGE_ENDS = {"visual_projection.weight", "head.probe"}  # of transformers' image towers
 
 
-class TextFile(WeightFile):
-    """The text tower of an open file."""
-
-    @functools.cached_property
-    def arguments(self) -> dict:
-        with named_errors(self.path):
-            arguments = self.format.infer(self.shapes, self.config)
-            check_annotated(arguments, TextTransformer)
-        return arguments
-
-    @functools.cached_property
-    def numerics(self) -> None:
-        """None, since `arguments` contain the GELU and the epsilon."""
-
-
-def text_file(file: WeightFile) -> TextFile:
+def text_file(file: WeightFile) -> WeightFile:
     """Returns the text tower of an open file; raises ValueError if there is none."""
     row, prefix, beside = text_formats.TEXT_FORMATS.get(file.format.name, (None, "", ""))
     image = next((name for name in file.names.values() if beside in name), "")
@@ -74,7 +58,9 @@ def text_file(file: WeightFile) -> TextFile:
             "`logit_scale`, in the layout of transformers or OpenCLIP. Received: a file of "
             f"{file.format.name} without all of them"
         )
-    return TextFile(file.path, file.tensors, row, names, file.config, file.folder)
+    text = WeightFile(file.path, file.tensors, row, names, file.config, file.folder)
+    text.note = {}  # the file's is about the image tower
+    return text
 
 
 def text_tower(
@@ -88,6 +74,7 @@ def text_tower(
     with open_weight_file(path, **options) as image:
         file = text_file(image)
         with named_errors(file.path):
+            check_annotated(file.arguments, TextTransformer)
             check_plausible({**file.arguments, "patch_size": (1, 1)}, file)
             model = TextTransformer(**file.arguments, attention_mask=attention_mask)
         strict_copy.copy_weights(model, file, "keep", None, None)
