@@ -18,7 +18,7 @@ from vit_keras.support import extras
 from vit_keras.support.checks import check_annotated, check_types, short
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import check_class_names
-from vit_keras.weights import strict_copy
+from vit_keras.weights import strict_copy, weight_file
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import (
     fits,
@@ -28,20 +28,14 @@ from vit_keras.weights.containers.checks import (
 )
 from vit_keras.weights.formats import text as text_formats
 from vit_keras.weights.formats.open_clip import CONFIG
+from vit_keras.weights.hub import local_path
 from vit_keras.weights.loading import build, check_plausible
-from vit_keras.weights.weight_file import (
-    WeightFile,
-    local_path,
-    locate,
-    open_weight_file,
-    read_config,
-)
 
 LOGITS = ("logit_scale", "logit_bias")
 IMAGE_ENDS = {"visual_projection.weight", "head.probe"}  # of transformers' image towers
 
 
-def text_file(file: WeightFile) -> WeightFile:
+def text_file(file: weight_file.WeightFile) -> weight_file.WeightFile:
     """Returns the text tower of an open file; raises ValueError if there is none."""
     row, prefix, beside = text_formats.TEXT_FORMATS.get(file.format.name, (None, "", ""))
     image = next((name for name in file.names.values() if beside in name), "")
@@ -58,7 +52,7 @@ def text_file(file: WeightFile) -> WeightFile:
             "`logit_scale`, in the layout of transformers or OpenCLIP. Received: a file of "
             f"{file.format.name} without all of them"
         )
-    text = WeightFile(file.path, file.tensors, row, names, file.config, file.folder)
+    text = weight_file.WeightFile(file.path, file.tensors, row, names, file.config, file.folder)
     text.note = {}  # the file's is about the image tower
     return text
 
@@ -71,7 +65,7 @@ def text_tower(
     Returns:
         The `TextTransformer`, and `logit_scale` and perhaps `logit_bias` as in `ImageText`.
     """
-    with open_weight_file(path, **options) as image:
+    with weight_file.open_weight_file(path, **options) as image:
         file = text_file(image)
         with named_errors(file.path):
             check_annotated(file.arguments, TextTransformer)
@@ -113,7 +107,7 @@ def image_text(
     """
     text, logits = text_tower(path, attention_mask, **options)
     image = build(path, options.get("source"), which=options.get("which"))
-    folder = locate(local_path(path))[1]
+    folder = weight_file.locate(local_path(path))[1]
     return ImageText(with_unit_length(image), text, folder=folder, **logits)
 
 
@@ -159,7 +153,7 @@ class TextTokenizer:
     def __init__(self, folder: str | os.PathLike, context_length: int | None = None):
         library = extras.require("tokenizers", extra="text", purpose="Reading a tokenizer")
         folder = os.fspath(folder)
-        config, path = read_config(folder), os.path.join(folder, "tokenizer.json")
+        config, path = weight_file.read_config(folder), os.path.join(folder, "tokenizer.json")
         if not os.path.isfile(path):
             raise FileNotFoundError(
                 f"Texts need a tokenizer.json, which {folder!r} lacks. transformers "

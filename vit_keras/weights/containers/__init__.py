@@ -12,27 +12,12 @@ import numpy as np
 
 from vit_keras.support.checks import is_text, listed, short
 from vit_keras.support.files import is_plain
-from vit_keras.weights.containers.archives import (
-    NpzTensors,
-    TorchTensors,
-    write_npz,
-    write_torch,
-)
-from vit_keras.weights.containers.checks import (
-    DamagedFile,
-    Reader,
-    SafetensorsTensors,
-    read_json,
-    write_safetensors,
-)
+from vit_keras.weights.containers import archives, checks
+from vit_keras.weights.containers.checks import DamagedFile, Reader
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 
 INDEX = ".index.json"
-SHARD_READERS: dict[str, type[Reader]] = {
-    ".safetensors": SafetensorsTensors,
-    ".bin": TorchTensors,
-}
-SUFFIXES = tuple(suffix + INDEX for suffix in SHARD_READERS)
+SUFFIXES = (f".safetensors{INDEX}", f".bin{INDEX}")
 
 
 class Index(TypedDict):
@@ -47,7 +32,7 @@ def read_index(path: str) -> dict[str, str]:
     Raises:
         DamagedFile: It is not an index, or names files outside of its folder or of another kind.
     """
-    shards, suffix = read_json(path, Index)["weight_map"], _suffix(path)
+    shards, suffix = checks.read_json(path, Index)["weight_map"], _suffix(path)
     is_beside = lambda name: is_text(name) and is_plain(name) and "/" not in name
     others = [name for name in shards.values() if not (is_beside(name) and name.endswith(suffix))]
     if others or not shards:
@@ -75,7 +60,7 @@ class ShardedTensors(Reader):
         self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index}
         self.readers: dict[str, Reader] = {}
         for shard in sorted({*self.elsewhere.values()}):
-            tensors = SHARD_READERS[_suffix(self.path)](shard)
+            tensors = READERS[_suffix(self.path)](shard)
             self.readers[shard] = self.stack.enter_context(contextlib.closing(tensors))
         held = {(name, shard) for shard, tensors in self.readers.items() for name in tensors.shapes}
         if faults := sorted(name for name, _ in held ^ {*self.elsewhere.items()}):
@@ -96,24 +81,24 @@ def _suffix(path):
 
 
 READERS: dict[str, type[Reader]] = {
-    ".npz": NpzTensors,
-    ".safetensors": SafetensorsTensors,
-    ".pth": TorchTensors,
-    ".pt": TorchTensors,
-    ".bin": TorchTensors,
-    ".ckpt": TorchTensors,
-    ".pth.tar": TorchTensors,
+    ".npz": archives.NpzTensors,
+    ".safetensors": checks.SafetensorsTensors,
+    ".pth": archives.TorchTensors,
+    ".pt": archives.TorchTensors,
+    ".bin": archives.TorchTensors,
+    ".ckpt": archives.TorchTensors,
+    ".pth.tar": archives.TorchTensors,
     ".weights.h5": KerasTensors,
     ".keras": KerasTensors,
     **dict.fromkeys(SUFFIXES, ShardedTensors),
 }
 # `(path, (name, array) pairs, note)`; a `.weights.h5` needs its groups, see `keras_h5.write_h5`.
 WRITERS = {
-    ".npz": write_npz,
-    ".safetensors": write_safetensors,
-    ".pth": write_torch,
-    ".pt": write_torch,
-    ".bin": write_torch,
+    ".npz": archives.write_npz,
+    ".safetensors": checks.write_safetensors,
+    ".pth": archives.write_torch,
+    ".pt": archives.write_torch,
+    ".bin": archives.write_torch,
 }
 
 
