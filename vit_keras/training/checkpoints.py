@@ -17,8 +17,6 @@ import json
 import os
 import pathlib
 import re
-import threading
-import time
 import typing
 import warnings
 from collections.abc import Callable, Sequence
@@ -34,9 +32,8 @@ from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.records import NonFinite, best_name, best_row, read_rollbacks
 
 METRICS, REPLICAS, GENERATOR = "metrics/", "replicas/", "generator"
-AT, PENDING = "@", ".part-"  # before a slice's bounds, and in its name while it is pending
+AT, PENDING = "@", ".part-"  # before a slice's bounds, and its file's name while it is pending
 STATE = re.compile(r"state(_\d{5,})?\.npz")
-POLL = 0.05  # seconds between two looks at the slices of other processes
 
 
 class Meta(typing.TypedDict):
@@ -52,14 +49,10 @@ class Meta(typing.TypedDict):
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time, in a thread of each process that has data to write.
+    """Writes one checkpoint at a time in a thread, which only touches files.
 
-    The thread only touches files. Communication between processes stays in their main threads, in
-    the order of the calls. The last checkpoint is written by the end of a `with` block. An error
-    that ends the block is not hidden by one from the thread.
-
-    Args:
-        topology: The devices and processes of the run.
+    The last checkpoint is written by the end of a `with` block. An error that ends the block is not
+    hidden by one from the thread.
 
     Example:
         with CheckpointWriter() as writer:
@@ -68,59 +61,39 @@ class CheckpointWriter:
             checkpoints.save(model, folder, 20, keep=2, writer=writer)  # waits for the first
     """
 
-    def __init__(self, topology: Topology = ALONE):
-        self.topology = topology
+    def __init__(self):
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._future: concurrent.futures.Future | None = None
-        self._several, self._written = False, threading.Event()
 
-    def start(self, write: Callable[[threading.Event], None] | None, several: bool) -> None:
-        """Calls `write` in a thread; every process must call `wait` before and after.
-
-        Args:
-            write: A function that takes an event, which is set when every process has written its
-                slices; None if this process has nothing to write.
-            several: Whether several processes write slices of this checkpoint.
-        """
-        self._several, self._written = several, threading.Event()
-        if write is not None:
-            self._future = self._pool.submit(write, self._written)
+    def start(self, write: Callable[[], None]) -> None:
+        """Calls `write` in the thread. Call `wait` before."""
+        self._future = self._pool.submit(write)
 
     def check(self) -> None:
         """Raises the error that ended the thread, if any."""
         if self._future is not None and self._future.done():
-            self._join()
+            self.wait()
 
     def wait(self) -> None:
-        """Waits until the checkpoint is complete; every process must call it.
+        """Waits until the checkpoint is complete.
 
         Raises:
             OSError: If the checkpoint could not be written. Earlier ones are not affected.
         """
-        if not self.topology.is_chief:
-            self._join()  # before it reports success
-        if self._several:
-            self._several = False
-            self.topology.gather(0)
-        self._join()
+        future, self._future = self._future, None
+        if future is not None:
+            future.result()
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, traceback):
-        if error is None:
+        try:
             self.wait()
-            return
-        try:  # the other processes may have ended
-            self._join()
         except Exception as unwritten:
+            if error is None:
+                raise
             warnings.warn(f"The last checkpoint is not whole: {unwritten}", stacklevel=2)
-
-    def _join(self):
-        future, self._future = self._future, None
-        if future is not None:
-            self._written.set()
-            future.result()
 
 
 def save(
@@ -135,7 +108,7 @@ def save(
     """Writes the state of a compiled model, and deletes old checkpoints.
 
     Every process of `topology` must call it. The chief writes; on JAX, each process that holds
-    slices of variables writes these.
+    slices of variables writes these first.
 
     Args:
         model: The model, compiled and built.
@@ -156,55 +129,44 @@ def save(
         OSError: If the checkpoint, or the previous one in `writer`, cannot be written, such as on a
             full disk. Earlier checkpoints are not affected.
     """
-    thread = writer or CheckpointWriter(topology)
-    thread.wait()
+    if writer is not None:
+        writer.wait()
     variables = _variables(model)
     arrays = _read_all(variables, topology)
     _check_finite(variables, arrays, step, topology)
     final = folder / f"step_{step:09d}"
     shared = {} if topology.is_chief else {n: a for n, a in arrays.items() if AT in n}
-    part = _part(final, topology.process_index)
-    if shared:
-        part.unlink(missing_ok=True)  # from a process that was killed
-    others = np.flatnonzero(topology.gather(len(shared))).tolist()
-    write: Callable | None = functools.partial(_write_part, part, shared) if shared else None
-    if topology.is_chief:
-        best = best_row(list(rows))
-        meta = {
-            "step": step,
-            "backend": keras.backend.backend(),
-            "best": best and {name: best[name] for name in ("step", best_name(best))},
-            "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
-            "rows": len(rows),
-            "rollbacks": len(read_rollbacks(folder.parent)),
-        }
-        write = functools.partial(_write, final, arrays, meta, others, keep)
-    thread.start(write, bool(others))
+    if shared:  # beside the checkpoint's folder
+        with replacing(_part(final, topology.process_index)) as temporary:
+            _save_arrays(temporary, shared)
+    others = np.flatnonzero(topology.gather(len(shared))).tolist()  # they have written
+    if not topology.is_chief:
+        return final
+    best = best_row(list(rows))
+    meta = {
+        "step": step,
+        "backend": keras.backend.backend(),
+        "best": best and {name: best[name] for name in ("step", best_name(best))},
+        "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
+        "rows": len(rows),
+        "rollbacks": len(read_rollbacks(folder.parent)),
+    }
+    write = functools.partial(_write, final, arrays, meta, others, keep)
     if writer is None:
-        thread.wait()
+        write()
+    else:
+        writer.start(write)
     return final
 
 
-def _write_part(part, arrays, written):
-    """Writes the slices of a process other than the first, beside a checkpoint's folder."""
-    part.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(part) as temporary:
-        _save_arrays(temporary, arrays)
-
-
-def _write(final, arrays, meta, others, keep, written):
+def _write(final, arrays, meta, others, keep):
     """Writes a checkpoint, including the slices of `others`, and then removes older ones."""
     with replacing_folder(final) as new:
         _save_arrays(new / "state.npz", arrays)
         for process in others:
-            part = _part(final, process)
-            while not (part.exists() or written.is_set()):
-                time.sleep(POLL)
-            os.rename(part, new / f"state_{process:05d}.npz")
+            os.rename(_part(final, process), new / f"state_{process:05d}.npz")
         meta["files"] = {file.name: sha256(file) for file in sorted(new.glob("*.npz"))}
         (new / "meta.json").write_text(json.dumps(with_checksums(meta)))
-    for left in final.parent.glob(f"{PENDING}*"):  # from processes that were killed
-        left.unlink(missing_ok=True)
     older = [path for path in _newest_first(final.parent) if path.name <= final.name]
     for path in older[keep:]:
         if meta["best"] is None or path.name != f"step_{meta['best']['step']:09d}":
@@ -243,6 +205,8 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the newest undamaged checkpoint; removes remains of a killed process."""
     recover(folder)
+    for left in folder.glob(f"{PENDING}*"):
+        left.unlink()
     for path in _newest_first(folder):
         try:
             read_meta(path)
