@@ -108,9 +108,9 @@ class UpdateRule(Configured, keras_internals.Optimizer):
     u is the direction that a subclass computes from the gradients, η_t the schedule's rate, s the
     layer's multiplier and λ the weight decay, which applies only to kernels and LoRA's factors.
 
-    A subclass implements `_direction(gradient, index)`, which returns u for the variable with that
-    index, and `update_group(weights, gradients, indices, rate, weight_decay)`, which updates
-    several tensors at once on torch.
+    A subclass implements `update_group(weights, gradients, indices, rate, weight_decay)`, which
+    updates the variables with these indices: all that share a rate and a decay on torch, one at a
+    time on the other backends. `rate` is η_t · s.
 
     The differences from Keras' optimizers:
 
@@ -159,17 +159,10 @@ class UpdateRule(Configured, keras_internals.Optimizer):
             self._multipliers = tuple(rate_multiplier(v.path, *decay) for v in variables)
 
     def update_step(self, gradient, variable, learning_rate):
-        index, rate, decay = self._terms(variable, learning_rate)
-        step = self._direction(ops.cast(gradient, variable.dtype), index)
-        if decay:
-            step = step + decay * variable
-        self.assign_sub(variable, rate * step)
-
-    def _terms(self, variable, learning_rate):
-        """The variable's index, its rate η_t · s and its λ."""
         index = self.index_of(variable)
         rate = ops.cast(learning_rate, variable.dtype) * self._multipliers[index]
-        return index, rate, self._decay(index, variable)
+        gradient = ops.cast(gradient, variable.dtype)
+        self.update_group([variable], [gradient], [index], rate, self._decay(index, variable))
 
     def _decay(self, index, variable) -> float:
         decays = self.model_variables[index].path.endswith(DECAYED) and self.may_decay(variable)
@@ -222,7 +215,32 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         """Keeps the weights; Keras would replace them with their average after each `fit`."""
 
 
-adam_update = backends.lookup("adam_update")
+@backends.dispatch("adamw_update")
+def adamw_update(weights, gradients, means, squares, update, *, rate, weight_decay, betas, epsilon):
+    """Applies update number `update` of AdamW to weights and to both moments."""
+    for weight, gradient, m, v in zip(weights, gradients, means, squares):
+        m.assign(betas[0] * m + (1 - betas[0]) * gradient)
+        v.assign(betas[1] * v + (1 - betas[1]) * ops.square(gradient))
+        number = ops.cast(update, gradient.dtype)
+        corrected = ops.sqrt(v / (1 - ops.power(betas[1], number)))
+        step = m / (1 - ops.power(betas[0], number)) / (corrected + epsilon)
+        _move(weight, step, rate, weight_decay)
+
+
+@backends.dispatch("sgd_update")
+def sgd_update(weights, gradients, traces, momentum, *, rate, weight_decay):
+    """Applies an update of SGD to weights and to the traces of the gradients."""
+    for weight, gradient, trace in zip(weights, gradients, traces):
+        step = momentum * ops.cast(trace, gradient.dtype) + gradient
+        trace.assign(ops.cast(step, trace.dtype))
+        _move(weight, step, rate, weight_decay)
+
+
+def _move(weight, step, rate, weight_decay):
+    """w ← w - rate · (step + weight_decay · w)."""
+    if weight_decay:
+        step = step + weight_decay * weight
+    weight.assign(weight - rate * step)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -267,34 +285,11 @@ class AdamW(UpdateRule):
             variables, ["momentum", "velocity"]
         )
 
-    def _direction(self, gradient, index):
-        m, v = self._momentums[index], self._velocities[index]
-        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
-        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
-        update = ops.cast(self.iterations + 1, gradient.dtype)
-        corrected = ops.sqrt(v / (1 - ops.power(self.beta_2, update)))
-        return m / (1 - ops.power(self.beta_1, update)) / (corrected + self.epsilon)
-
-    def update_step(self, gradient, variable, learning_rate):
-        """Updates a variable; TensorFlow's own operator does it in one pass."""
-        if adam_update is None:
-            return super().update_step(gradient, variable, learning_rate)
-        index, rate, decay = self._terms(variable, learning_rate)
-        if decay:
-            self.assign(variable, (1 - rate * decay) * variable)
-        gradient, update = (ops.cast(x, variable.dtype) for x in (gradient, self.iterations + 1))
-        m, v = self._momentums[index], self._velocities[index]
-        adam_update(variable, gradient, m, v, update, rate=rate, **self._constants())
-
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         moments = ([slot[i] for i in indices] for slot in (self._momentums, self._velocities))
-        update = backends.lookup("adamw_update")
-        assert update is not None  # it comes with "update_groups", which calls this method
-        options = {"rate": rate, "weight_decay": weight_decay, **self._constants()}
-        update(weights, gradients, *moments, self.iterations + 1, **options)
-
-    def _constants(self):
-        return {"betas": (self.beta_1, self.beta_2), "epsilon": self.epsilon}
+        options = {"rate": rate, "weight_decay": weight_decay, "epsilon": self.epsilon}
+        options["betas"] = (self.beta_1, self.beta_2)
+        adamw_update(weights, gradients, *moments, self.iterations + 1, **options)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -341,17 +336,10 @@ class SGD(UpdateRule):
             for v in variables
         ]
 
-    def _direction(self, gradient, index):
-        trace = self._traces[index]
-        new = self._momentum * ops.cast(trace, gradient.dtype) + gradient
-        self.assign(trace, ops.cast(new, trace.dtype))
-        return new
-
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         traces = [self._traces[index] for index in indices]
-        update = backends.lookup("sgd_update")
-        assert update is not None  # it comes with "update_groups", which calls this method
-        update(weights, gradients, traces, self._momentum, rate=rate, weight_decay=weight_decay)
+        options = {"rate": rate, "weight_decay": weight_decay}
+        sgd_update(weights, gradients, traces, self._momentum, **options)
 
 
 def build_optimizer(config, total_steps: int, model: keras.Model | None) -> UpdateRule:

@@ -51,9 +51,8 @@ TABLE: dict[str, tuple[str, ...]] = {
     "move_towards": ("torch",),
     "update_if": ("jax",),
     "update_groups": ("torch",),
-    "adamw_update": ("torch",),
+    "adamw_update": ("torch", "tensorflow"),
     "sgd_update": ("torch",),
-    "adam_update": ("tensorflow",),
     "generator_state": ("torch",),
     "set_generator_state": ("torch",),
     # steps of models

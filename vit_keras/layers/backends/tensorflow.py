@@ -87,24 +87,30 @@ def global_norm(tensors):
     return tf.linalg.global_norm([tf.cast(x, tf.float32) for x in tensors])
 
 
-def adam_update(variable, gradient, momentum, velocity, update, *, rate, betas, epsilon):
-    """Applies the `update`th update by Adam with TensorFlow's own operator.
+def adamw_update(
+    weights, gradients, momentums, velocities, update, *, rate, weight_decay, betas, epsilon
+):
+    """Applies the `update`th update by AdamW with TensorFlow's own operator.
 
     Composed of basic operators, an update takes 30 of them, each a pass over memory.
     """
-    power_1, power_2 = (tf.pow(tf.cast(beta, update.dtype), update) for beta in betas)
-    tf.raw_ops.ResourceApplyAdam(
-        var=variable.handle,
-        m=momentum.value.handle,
-        v=velocity.value.handle,
-        beta1_power=power_1,
-        beta2_power=power_2,
-        lr=rate,
-        beta1=betas[0],
-        beta2=betas[1],
-        epsilon=epsilon * tf.sqrt(1 - power_2),  # the operator adds it to √v, not to √v̂
-        grad=gradient,
-    )
+    for weight, gradient, momentum, velocity in zip(weights, gradients, momentums, velocities):
+        if weight_decay:
+            weight.assign((1 - rate * weight_decay) * weight)
+        number = tf.cast(update, weight.dtype)
+        power_1, power_2 = (tf.pow(tf.cast(beta, weight.dtype), number) for beta in betas)
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight.handle,
+            m=momentum.value.handle,
+            v=velocity.value.handle,
+            beta1_power=power_1,
+            beta2_power=power_2,
+            lr=rate,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=epsilon * tf.sqrt(1 - power_2),  # the operator adds it to √v, not to √v̂
+            grad=gradient,
+        )
 
 
 def attention(query, key, value, scale):
