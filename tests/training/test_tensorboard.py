@@ -63,7 +63,7 @@ def test_rows_and_training_images(tmp_path, monkeypatch):
     for tag, name, shown in names:
         expected = {row["step"]: pytest.approx(row[name], rel=1e-6) for row in rows}
         assert {step: float(value) for step, value in shown[tag].items()} == expected
-    (shown,) = train["augmented"].values()
+    (shown,) = train["augmented/0"].values()
     images = np.array(next(iter(small_batches(small_config(tmp_path))(0)))[0])
     low, high = images[0].min(), images[0].max()
     decoded = decoded_png(shown[2])  # after its height and width
@@ -83,7 +83,7 @@ def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
     for step in (3, 6, 9):
         recorder.rows.append({"step": step, "loss": 1.0})
         board.on_epoch_end(0)
-    shown = events(tmp_path / "tensorboard" / "train")["attention"]
+    shown = events(tmp_path / "tensorboard" / "train")["attention/0"]
     assert list(shown) == [6]  # every second evaluation
     maps = to_numpy(models.attention_maps(model)(pictures)).astype("float64")
     mixed = [0.5 * maps[0, i].mean(0) + 0.5 * np.eye(maps.shape[-1]) for i in range(2)]

@@ -7,9 +7,7 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
 import pathlib
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -137,7 +135,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     if topology.is_chief:
         first = None if start or config.cache_features else next(iter(batches(0)))
         shown = [progress, *_boards(recorder, validation, first)]
-    signals, thread = callbacks.StopSignals(), checkpoints.CheckpointWriter(topology)
+    signals, thread = callbacks.StopSignals(), checkpoints.CheckpointWriter()
     with signals.collected(), contextlib.closing(progress), thread as writer:
         loss_check = callbacks.StopOnNonFinite(run, start)
         watching = [
@@ -255,21 +253,19 @@ class TensorBoard(keras.callbacks.Callback):
 
     def __init__(self, recorder: callbacks.Recorder, validation, batch=None):
         super().__init__()
-        self.folder, self.recorder = recorder.run.folder / "tensorboard", recorder
+        self.recorder, folder = recorder, recorder.run.folder / "tensorboard"
         self.watch_every = recorder.run.config.watch_every
         self.validation, self.batch = validation, batch
-        self.files: dict[str, EventFile] = {}
+        self.train, self.held_out = (EventFile(folder / name) for name in ("train", "validation"))
 
     def on_train_begin(self, logs=None):
-        if not self.files:
-            self.files = {n: EventFile(self.folder / n) for n in ("train", "validation")}
         if self.watch_every and not hasattr(self, "maps"):
             self.maps = attention_maps(self.model)
             self.pictures = np.array(next(iter(self.validation))[0][:PICTURES])
         if self.batch is not None:
             images = keras.tree.flatten(self.batch)[0][:PICTURES]
             images = to_unit(images if len(images.shape) == 4 else images[:, 0])
-            self.files["train"].write_images(self.recorder.step, "augmented", images)
+            self.train.write_images(self.recorder.step, "augmented", images)
             self.batch = None
 
     def on_epoch_end(self, epoch, logs=None):
@@ -277,8 +273,8 @@ class TensorBoard(keras.callbacks.Callback):
         step = int(row.pop("step"))
         held_out = {name[4:]: value for name, value in row.items() if name.startswith("val_")}
         trained = {name: value for name, value in row.items() if not name.startswith("val_")}
-        self.files["train"].write_numbers(step, trained)
-        self.files["validation"].write_numbers(step, held_out)
+        self.train.write_numbers(step, trained)
+        self.held_out.write_numbers(step, held_out)
         if self.watch_every and len(self.recorder.rows) % self.watch_every == 0:
             self._write_attention(step)
 
@@ -290,7 +286,7 @@ class TensorBoard(keras.callbacks.Callback):
         size = self.pictures.shape[1:3]
         heat = keras.ops.image.resize(heat, size, data_format="channels_last")
         images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
-        self.files["train"].write_images(step, "attention", images)
+        self.train.write_images(step, "attention", images)
 
 
 class EventFile:
@@ -301,8 +297,7 @@ class EventFile:
 
     def __init__(self, folder: pathlib.Path):
         folder.mkdir(parents=True, exist_ok=True)
-        started = f"{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
-        self.path = folder / f"events.out.tfevents.{started}"
+        self.path = folder / f"events.out.tfevents.{time.time():017.6f}"
         self._write(file_version="brain.Event:2")
 
     def write_numbers(self, step: int, numbers: dict[str, float]) -> None:
@@ -311,17 +306,14 @@ class EventFile:
         self._write(step=step, summary={"value": values})
 
     def write_images(self, step: int, tag: str, images: np.ndarray) -> None:
-        """Writes images `(B, H, W, C)` in [0, 1], of which three channels or one are shown."""
-        metadata = extras.require("tensorboard.plugins.image.metadata", **PACKAGE)
+        """Writes images `(B, H, W, C)` in [0, 1], with three channels or one."""
         height, width, channels = images.shape[1:]
-        pixels = to_uint8(255 * images[..., : 3 if channels >= 3 else 1])
-        strings = [str(width).encode(), str(height).encode(), *map(_png, pixels)]
-        shape = {"dim": [{"size": len(strings)}]}
-        tensor = {"dtype": "DT_STRING", "string_val": strings, "tensor_shape": shape}
-        described = metadata.create_summary_metadata(display_name=None, description="")
-        self._write(
-            step=step, summary={"value": [{"tag": tag, "tensor": tensor, "metadata": described}]}
-        )
+        sizes = {"height": height, "width": width, "colorspace": channels}
+        values = [
+            {"tag": f"{tag}/{i}", "image": {**sizes, "encoded_image_string": _png(pixels)}}
+            for i, pixels in enumerate(to_uint8(255 * images))
+        ]
+        self._write(step=step, summary={"value": values})
 
     def _write(self, **fields):
         events = extras.require("tensorboard.compat.proto.event_pb2", **PACKAGE)
