@@ -309,48 +309,37 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     return models.merge_lora(model) if config.lora.is_active else model
 
 
-def fit_to_development(
-    model: keras.Model, outputs: np.ndarray, labels: np.ndarray, calibrate: bool
-) -> np.ndarray:
+def fit_to_development(model: keras.Model, split: "data.Split", config: Config) -> None:
     """Fits what must be fitted on a development split, not on training or test images.
 
-    With `calibrate`, the head's weights are divided by a temperature. Each label gets the threshold
-    that gives the highest F1. The task gets the quantiles and floors of `evaluation.conformal`.
+    With `config.calibrate`, the head's weights are divided by a temperature. Each label, and each
+    class of boxes, gets the threshold that gives the highest F1. The task gets the quantiles and
+    floors of `evaluation.conformal`, except for masks and boxes.
 
     Args:
         model: The trained model; changed in place.
-        outputs: Its logits on the development split, `(N, K)`.
-        labels: The labels of the development split.
-        calibrate: Whether to fit a temperature.
-
-    Returns:
-        The outputs of the changed model.
+        split: The development split.
+        config: The run.
     """
-    if calibrate:
-        temperature = evaluation.fit_temperature(outputs, labels, model.task)
-        scale_head(model, 1 / temperature)
-        model.task = dataclasses.replace(model.task, temperature=temperature)
-        outputs = outputs / np.float32(temperature)
-    if model.task.kind == "labels":
-        thresholds = evaluation.best_thresholds(evaluation.sigmoid(outputs), labels)
-        model.task = dataclasses.replace(model.task, thresholds=thresholds)
-    answers = evaluation.make_predictor(model).as_probabilities(outputs)
-    model.task = dataclasses.replace(
-        model.task,
-        quantiles=evaluation.fit_quantiles(answers, labels, model.task),
-        floors=evaluation.fit_floors(answers) if model.task.kind == "classes" else None,
-    )
-    return outputs
-
-
-def choose_thresholds(
-    model: keras.Model, split: "data.Split", options: "evaluation.TileOptions"
-) -> None:
-    """Gives the task of a model of boxes the thresholds with the best F1 on a development split."""
-    predictor = evaluation.make_predictor(model)
-    pairs = evaluation.predict_split(predictor, split, options)
-    thresholds = evaluation.best_box_thresholds(*pairs, predictor.num_classes)
-    model.task = dataclasses.replace(model.task, thresholds=thresholds)
+    predictor, fitted = evaluation.make_predictor(model), {}
+    if config.task == "boxes":
+        options = evaluation.TileOptions(batch=config.batch_eval)
+        pairs = evaluation.predict_split(predictor, split, options)
+        fitted["thresholds"] = evaluation.best_box_thresholds(*pairs, predictor.num_classes)
+    elif config.task != "masks":
+        outputs, labels, _ = predictor.outputs(predictor.batches(split, config.batch_eval))
+        if config.calibrate:
+            temperature = evaluation.fit_temperature(outputs, labels, model.task)
+            scale_head(model, 1 / temperature)
+            fitted["temperature"] = temperature
+            outputs = outputs / np.float32(temperature)
+        answers = predictor.as_probabilities(outputs)
+        if config.task == "labels":
+            fitted["thresholds"] = evaluation.best_thresholds(answers, labels)
+        fitted["quantiles"] = evaluation.fit_quantiles(answers, labels, model.task)
+        if config.task == "classes":
+            fitted["floors"] = evaluation.fit_floors(answers)
+    model.task = dataclasses.replace(model.task, **fitted)
 
 
 def open_data(config: Config) -> "tuple[Config, data.Dataset, data.Split]":

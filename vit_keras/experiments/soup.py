@@ -210,13 +210,11 @@ def development_judge(
     config = dataclasses.replace(config, data_dir=data_dir or config.data_dir)
 
     def judge(model):
-        task = task_of(model)
         name = dataset or configs[0].dataset
-        loaded = data.load(name, model.input_shape[-1], config, task.kind)
+        loaded = data.load(name, model.input_shape[-1], config, task_of(model).kind)
         images = loaded.split(split) if split else data.train_dev_test(loaded, config)[1]
         predictor = evaluation.make_predictor(model)
-        outputs, labels, _ = predictor.outputs(predictor.batches(images, batch))
-        told = task, predictor.gives_probabilities
-        return evaluation.main_figure(evaluation.report(outputs, labels, loaded.class_names, *told))
+        report = evaluation.evaluate(predictor, images, loaded.class_names, batch=batch)
+        return evaluation.main_figure(report)
 
     return judge

@@ -13,7 +13,6 @@ import keras
 from vit_keras import data, evaluation, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.config.model import both_sides
-from vit_keras.evaluation.reports import OF_PICTURES
 from vit_keras.experiments import run_model
 from vit_keras.layers import backends
 from vit_keras.runs import Run
@@ -155,23 +154,14 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
-    if config.learns_labels and config.task in OF_PICTURES:
-        options = evaluation.TileOptions(batch=config.batch_eval)
-        if config.task == "boxes" and config.data.dev_percent:
-            run_model.choose_thresholds(model, feed.dev, options)
-            _save(model, run)
-        predictor = evaluation.make_predictor(model)
-        report = OF_PICTURES[config.task](predictor, feed.test, described[0], options)
-    elif config.learns_labels:
-        outputs, labels = evaluation.predict(
-            model, data.eval_batches(feed.dev, **feed.eval_options)
-        )
+    if config.learns_labels:
         if config.data.dev_percent:
-            outputs = run_model.fit_to_development(model, outputs, labels, config.calibrate)
+            run_model.fit_to_development(model, feed.dev, config)
             _save(model, run)
-        if feed.dev is not feed.test:
-            outputs, labels = evaluation.predict(model, feed.held_out())
-        report = evaluation.report(outputs, labels, described[0], model.task)
+        predictor, batch = evaluation.make_predictor(model), config.batch_eval
+        tiles = evaluation.TileOptions(batch=batch)
+        report = evaluation.evaluate(predictor, feed.test, described[0], batch=batch, tiles=tiles)
+        report.pop("images_per_second", None)  # a resumed run would have another
     elif few_shot:
         report = few_shot[0].gain(run_model.initial_model(config, *described), model)
     else:
