@@ -16,14 +16,17 @@ pytestmark = pytest.mark.once
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, module):
     (tmp_path / "half_installed.py").write_text("import no_such_package.inner\n")
     monkeypatch.syspath_prepend(tmp_path)
-    expected = r'^Reading a file needs no-such-package: pip install "vit-keras\[export\]"$'
+    monkeypatch.setitem(extras.EXTRAS, module.partition(".")[0], "export")
+    expected = r'^This needs no-such-package: pip install "vit-keras\[export\]"$'
     with pytest.raises(ImportError, match=expected):
-        extras.require(module, extra="export", purpose="Reading a file")
+        extras.require(module)
 
 
-def test_a_check_lists_all_that_is_missing_and_imports_nothing():
-    with pytest.raises(ImportError, match="^Plots needs sklearn-absent and no-one: pip"):
-        extras.check("sklearn_absent", "antigravity", "no_one", extra="train", purpose="Plots")
+def test_a_check_lists_all_that_is_missing_and_imports_nothing(monkeypatch):
+    monkeypatch.setattr(extras, "is_installed", lambda module: module == "antigravity")
+    expected = r'^This needs pyyaml and pyarrow: pip install "vit-keras\[tables,train\]"$'
+    with pytest.raises(ImportError, match=expected):
+        extras.check("yaml", "antigravity", "pyarrow")
     assert "antigravity" not in sys.modules
 
 
@@ -37,8 +40,17 @@ def test_a_check_lists_all_that_is_missing_and_imports_nothing():
 def test_what_has_no_build_for_this_python_says_so(monkeypatch, minor, says):
     monkeypatch.setattr(extras, "is_installed", lambda module: module == "PIL")
     monkeypatch.setattr(extras.sys, "version_info", (3, minor, 9, "final", 0))
-    with pytest.raises(ImportError, match=f"^Exporting needs {says}"):
-        extras.check("PIL", "keras_cv", extra="export", purpose="Exporting")
+    with pytest.raises(ImportError, match=f"^This needs {says}"):
+        extras.check("PIL", "keras_cv", extra="export")
+
+
+def test_each_module_comes_with_its_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for module, extra in extras.EXTRAS.items():
+        lines = project["optional-dependencies"][extra]
+        names = {Requirement(line).name.replace("_", "-") for line in lines}
+        name = extras.DISTRIBUTIONS.get(module, module).replace("_", "-")
+        assert name in names or module in ("scipy", "array_record"), module  # others bring these
 
 
 def test_the_packages_without_a_build_are_those_with_a_marker():

@@ -115,7 +115,7 @@ def _look(options, review, page):
     config = data.complete_levels(run.data, dataset)
     review.facts["white"] = config.levels
     splits = {name: split.read_as(config.white) for name, split in splits.items()}
-    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    tqdm = extras.require("tqdm").tqdm
     bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
     pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
     review.add_pictures(pictures, splits, stop=run.data.on_corrupt == "stop")

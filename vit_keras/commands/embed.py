@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _watch(job) -> None:
     """Does the job, with a progress bar if standard error is a terminal."""
-    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    tqdm = extras.require("tqdm").tqdm
     if job.done:
         print(f"goes on behind {job.done:,} of {job.total:,} pictures", file=sys.stderr)
     bar = {"initial": job.done, "unit": " pictures", "disable": not sys.stderr.isatty()}

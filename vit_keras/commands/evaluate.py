@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.support.files import claimed_output
 
     if not (options.fewshot or options.knn):  # before the evaluation, which may take a long time
-        extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
+        extras.check("matplotlib")
     if options.predictions and len(options.models) > 1:
         raise UsageError(
             "`--predictions` writes one file, so it takes one model. "

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.support.command_line import visible
     from vit_keras.support.files import claimed_output
 
-    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    tqdm = extras.require("tqdm").tqdm
     config = DataConfig(
         data_dir=options.data_dir,
         test_percent=options.test_percent,

@@ -345,7 +345,7 @@ def dump_config(config: Config) -> str:
         >>> print(dump_config(read_config("digits")).splitlines()[1])
         dataset: digits
     """
-    yaml = extras.require("yaml", extra="train", purpose="Writing a configuration")
+    yaml = extras.require("yaml")
 
     plain = lambda value: list(value) if isinstance(value, tuple) else value
     fields = lambda items: {name: plain(value) for name, value in items}

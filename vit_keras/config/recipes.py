@@ -47,7 +47,7 @@ def load_yaml(text: str) -> Any:
 
 @functools.cache
 def _yaml():
-    yaml = extras.require("yaml", extra="train", purpose="Reading a configuration")
+    yaml = extras.require("yaml")
     loader: Any = type("Loader", (yaml.SafeLoader,), {})
     number = re.compile(r"[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$")
     loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))

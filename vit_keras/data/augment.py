@@ -42,7 +42,7 @@ def warp(pixels: np.ndarray, turn: np.ndarray, order: int = 1) -> np.ndarray:
     An `order` of 1 interpolates linearly, for images, in float32; 0 takes the nearest pixel, for
     masks.
     """
-    ndimage = extras.require("scipy.ndimage", extra="data", purpose="Turning and scaling images")
+    ndimage = extras.require("scipy.ndimage")
     planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0), "float32" if order else None)
     told = {"order": order, "mode": "nearest"}
     changed = [ndimage.affine_transform(x, turn[:, :2], turn[:, 2], **told) for x in planes]

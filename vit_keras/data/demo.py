@@ -30,7 +30,7 @@ PRESENT, MOST = 0.1, 0.75  # the share of a crop above which a region counts, or
 def photographs() -> dict[str, tuple]:
     """Returns `{name: (picture, picture of region numbers)}`."""
     image, draw = pillow(), pillow("ImageDraw")
-    datasets = extras.require("sklearn.datasets", extra="data", purpose="Making demo data")
+    datasets = extras.require("sklearn.datasets")
     outlines = json.loads(pathlib.Path(__file__).with_name("demo_outlines.json").read_text())
     pictures = {}
     for name in PHOTOGRAPHS:

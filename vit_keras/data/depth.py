@@ -17,7 +17,7 @@ GRAY = (0.299, 0.587, 0.114)  # shares of red, green, and blue in a gray level, 
 
 def pillow(module: str = "Image") -> Any:
     """Imports a module of Pillow; without it, an ImportError names the extra to install."""
-    return extras.require(f"PIL.{module}", extra="data", purpose="Reading pictures")
+    return extras.require(f"PIL.{module}")
 
 
 def as_picture(pixels: np.ndarray) -> Picture:

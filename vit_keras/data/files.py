@@ -39,7 +39,7 @@ def file_source(
         ImportError: If a picture is HEIC, and pillow-heif is not installed.
     """
     if any(path.lower().endswith(HEIC) for path in files):  # before training, which would stop
-        extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
+        extras.check("pillow_heif")
     places, names = [os.path.join(root, path) for path in files], np.array([*splits], str)
     if known.get("groups") is None and len({*files}) < len(files):
         known["groups"] = files  # several rows may share a picture

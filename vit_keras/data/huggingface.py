@@ -75,7 +75,7 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
 
 def _library() -> Any:
-    return extras.require("datasets", extra="hf", purpose="Reading Hugging Face's data sets")
+    return extras.require("datasets")
 
 
 def _opened(name):

@@ -148,7 +148,7 @@ def open_encoded(data: bytes):
     """
     formats = list(FORMATS)
     if data[4:8] == BOX_MARK and data[8:12] not in (b"avif", b"avis"):
-        heif = extras.require("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
+        heif = extras.require("pillow_heif")
         heif.register_heif_opener()
         formats.append("HEIF")
     image = pillow()
@@ -419,7 +419,7 @@ def read_png(data: bytes, picture, orientation: int) -> Samples:
     if picture.mode.startswith("I"):  # gray, where Pillow keeps 16 bits
         pixels = np.asarray(picture).astype("uint16")[..., None]
     else:
-        codecs = extras.require("imagecodecs", extra="deep", purpose="Reading PNG of 16 bits")
+        codecs = extras.require("imagecodecs")
         pixels = codecs.png_decode(data)
     colors = 3 if pixels.shape[-1] > 2 else 1
     return _upright(pixels, orientation), colors
@@ -435,7 +435,7 @@ def _upright(pixels, orientation):
 
 
 def _read_tiff(data):
-    tifffile = extras.require("tifffile", extra="deep", purpose="Reading TIFF of this kind")
+    tifffile = extras.require("tifffile")
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
         source = series if {*"CQ"} & {*series.axes} else series.keyframe

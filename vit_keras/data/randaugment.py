@@ -264,7 +264,6 @@ def _sign(number):
 POLICIES: dict[str, Policy] = {"autoaugment": autoaugment, "trivialaugment": trivialaugment}
 
 
-KERAS_CV: dict[str, str] = {"extra": "keras-cv", "purpose": "`augment.library: keras_cv`"}
 MAX_MAGNITUDE = 30
 
 
@@ -275,7 +274,7 @@ class Keys:
     """
 
     def __init__(self, key):
-        self.tf, self.key, self.count = extras.require("tensorflow", **KERAS_CV), key, 0
+        self.tf, self.key, self.count = extras.require("tensorflow"), key, 0
 
     def next(self, ordered=True):
         self.count += 1
@@ -306,7 +305,7 @@ def keras_cv(layers: int, magnitude: float) -> Change:
         ImportError: If TensorFlow or KerasCV is not installed.
     """
     names = ("tensorflow", "keras_cv.core", "keras_cv.layers")
-    tf, core, cv_layers = (extras.require(name, **KERAS_CV) for name in names)
+    tf, core, cv_layers = (extras.require(name) for name in names)
     layer = cv_layers.RandAugment((0, 255), layers, magnitude / MAX_MAGNITUDE, dtype="float32")
 
     def keyed(old, keys):

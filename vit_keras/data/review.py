@@ -144,7 +144,7 @@ def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
     is above their median. The package imagehash computes the same (`phash`), but needs PyWavelets.
     The picture is reduced by an integer factor first, which changes few bits and saves time.
     """
-    dctn = extras.require("scipy.fft", extra="data", purpose="Comparing pictures").dctn
+    dctn = extras.require("scipy.fft").dctn
     picture = as_picture(viewable(pixels)).convert("RGB")
     picture = picture.reduce(max(1, min(picture.size) // HASHED))
     resampling = pillow().Resampling

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import functools
 import hashlib
 import json
 import math
@@ -35,10 +34,9 @@ def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     Returns:
         Images `(N, 8, 8, 1)` uint8 and labels `(N,)` for "train" and "test".
     """
-    require = functools.partial(extras.require, extra="data", purpose="The digits data set")
-    data = require("sklearn.datasets").load_digits()
+    data = extras.require("sklearn.datasets").load_digits()
     images = np.round(data.images * (255 / 16)).astype("uint8")[..., None]  # ink is 0 to 16
-    train, test = require("sklearn.model_selection").train_test_split(
+    train, test = extras.require("sklearn.model_selection").train_test_split(
         np.arange(len(images)), test_size=360, stratify=data.target, random_state=0
     )
     return {name: (images[i], data.target[i]) for name, i in (("train", train), ("test", test))}
@@ -137,7 +135,7 @@ def load(
         )
     config = config or DataConfig()
     if colon:
-        extras.check("PIL", extra="data", purpose="Reading pictures")
+        extras.check("PIL")
         source = SOURCES[kind](rest, config, task, labeled)
     else:
         source = DATASETS[kind](channels)

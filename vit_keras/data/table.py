@@ -125,10 +125,7 @@ def read_table(path: str, config: DataConfig) -> Table:
         raise FileNotFoundError(f"There is no table at {path!r}.")
     if not path.lower().endswith(".parquet"):
         return _csv(path, config)
-    pyarrow, parquet = (
-        extras.require(name, extra="tables", purpose="Reading Parquet tables of images")
-        for name in ("pyarrow", "pyarrow.parquet")
-    )
+    pyarrow, parquet = (extras.require(name) for name in ("pyarrow", "pyarrow.parquet"))
     types = pyarrow.types
     try:
         texts = [f.name for f in parquet.read_schema(path) if types.is_string(f.type)]

@@ -112,13 +112,8 @@ def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
     return source
 
 
-def _tfds():
-    purpose = "Reading TensorFlow Datasets"
-    return extras.require("tensorflow_datasets", extra="tfds", purpose=purpose)
-
-
 def _prepared(name, config):
-    tfds = _tfds()
+    tfds = extras.require("tensorflow_datasets")
 
     try:
         builder = tfds.builder(name, data_dir=config.data_dir)
@@ -145,7 +140,7 @@ def _prepared(name, config):
 
 def _features(builder, label):
     """Returns the name of the image feature, and the label."""
-    features, library = builder.info.features, _tfds().features
+    features, library = builder.info.features, extras.require("tensorflow_datasets").features
     preferred = builder.info.supervised_keys or ("image", "label")
     keys = [*(key for key in preferred if key in features), *features]
     of_kind = lambda kind: [key for key in keys if type(features[key]) is kind]
@@ -161,7 +156,7 @@ def _features(builder, label):
 
 def _parser(builder, image, label) -> Parse:
     """Returns a function from a record to the bytes of its picture and its class, if any."""
-    tfds = _tfds()
+    tfds = extras.require("tensorflow_datasets")
     read = {key: builder.info.features[key] for key in (image, *label.reads)}
     features, skip = tfds.features.FeaturesDict(read), {image: tfds.decode.SkipDecoding()}
 

@@ -109,9 +109,8 @@ def _no_formula(text: str) -> str:
 
 
 def _write_parquet(file, columns, rows):
-    purpose = {"extra": "tables", "purpose": "Writing a Parquet file"}
-    parquet = extras.require("pyarrow.parquet", **purpose)
-    arrow = extras.require("pyarrow", **purpose)
+    parquet = extras.require("pyarrow.parquet")
+    arrow = extras.require("pyarrow")
     schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in columns.items()])
     rows = iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:

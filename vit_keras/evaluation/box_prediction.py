@@ -137,7 +137,7 @@ def match(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, np.ndarray, np.n
         The objects that count; the predictions, without those that mostly lie in an object that
         does not count; the indices of the paired objects; and those of their predictions.
     """
-    optimize = extras.require("scipy.optimize", extra="data", purpose="Matching boxes")
+    optimize = extras.require("scipy.optimize")
     crowds = true.corners[true.scores == 0]
     inside = overlaps(predicted.corners[:, None], crowds[None], of_smaller=True) >= HIT
     predicted, true = predicted.chosen(~inside.any(axis=-1)), true.chosen(true.scores > 0)
@@ -274,8 +274,7 @@ def draw_boxes(
         ```
     """
     image, drawing, font = (
-        extras.require(f"PIL.{name}", extra="data", purpose="Drawing boxes")
-        for name in ("Image", "ImageDraw", "ImageFont")
+        extras.require(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont")
     )
     pixels = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3))
     drawn = image.fromarray(np.ascontiguousarray(pixels))

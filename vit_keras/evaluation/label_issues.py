@@ -85,17 +85,16 @@ def cross_validated_probabilities(
         >>> cross_validated_probabilities(features, np.array([0, 0, 1, 1])).argmax(axis=1)
         array([0, 0, 1, 1])
     """
-    purpose = {"extra": "data", "purpose": "Looking for wrong labels"}
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:
         raise ValueError(
             "A search for wrong labels needs several classes of two pictures or more. Received: "
             f"{len(classes)} classes, with {counts.min()} pictures in the smallest"
         )
-    selection = extras.require("sklearn.model_selection", **purpose)
-    linear = extras.require("sklearn.linear_model", **purpose)
-    scaler = extras.require("sklearn.preprocessing", **purpose).StandardScaler()
-    pipeline = extras.require("sklearn.pipeline", **purpose).make_pipeline
+    selection = extras.require("sklearn.model_selection")
+    linear = extras.require("sklearn.linear_model")
+    scaler = extras.require("sklearn.preprocessing").StandardScaler()
+    pipeline = extras.require("sklearn.pipeline").make_pipeline
     folds = selection.StratifiedKFold(min(FOLDS, counts.min()), shuffle=True, random_state=seed)
     model = pipeline(scaler, linear.LogisticRegression(C=0.1, max_iter=1000))
     columns = selection.cross_val_predict(model, features, labels, cv=folds, method="predict_proba")

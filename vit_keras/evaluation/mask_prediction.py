@@ -107,10 +107,6 @@ def palette() -> np.ndarray:
     return np.round(255 * np.array([(0, 0, 0), *colors[1:], (1, 1, 1)])).astype("uint8")
 
 
-def _pillow():
-    return extras.require("PIL.Image", extra="data", purpose="Drawing masks")
-
-
 def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Lays the colors of a mask over a picture.
 
@@ -152,7 +148,7 @@ def write_mask(
         evaluation.write_mask("predicted", "cat.jpg", picture, mask)
         ```
     """
-    numbers = _pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
+    numbers = extras.require("PIL.Image").fromarray(np.asarray(mask, "uint8")).convert("L")
     numbers.putpalette(palette().reshape(-1).tolist())
     images = {"masks": numbers, "overlays": draw_overlay(picture, mask)}
     return [
@@ -164,7 +160,7 @@ def write_mask(
 def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
     """Writes a `PIL.Image.Image`, or pixels `(H, W, 3)` uint8, as PNG; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = _pillow().fromarray(image) if isinstance(image, np.ndarray) else image
+    image = extras.require("PIL.Image").fromarray(image) if isinstance(image, np.ndarray) else image
     with replacing(path) as temporary:
         image.save(temporary, format="png")
     return path
@@ -181,7 +177,7 @@ def lay_out(panels: Sequence[Sequence[np.ndarray]]):
         for place, panel in enumerate(row):
             top, left = number // 2 * height, (number % 2 * columns + place) * width
             sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
-    return _pillow().fromarray(sheet)
+    return extras.require("PIL.Image").fromarray(sheet)
 
 
 LEAST = 1e-6  # the lowest probability, in place of 0

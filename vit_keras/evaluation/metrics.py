@@ -50,7 +50,7 @@ def _best_threshold(probabilities, labels):
 
 
 def _metrics():
-    return extras.require("sklearn.metrics", extra="data", purpose="Judging a model")
+    return extras.require("sklearn.metrics")
 
 
 def report_labels(
@@ -301,7 +301,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES
         >>> round(fit_temperature(logits, np.array([0, 0, 0, 1])), 2)  # e^(4/T) = 3
         3.64
     """
-    optimize = extras.require("scipy.optimize", extra="data", purpose="Fitting a temperature")
+    optimize = extras.require("scipy.optimize")
     logits, losses = logits.astype("float64"), LIKELIHOODS[task.kind]
     bounds = (np.log(COLDEST), np.log(HOTTEST))
     loss = lambda log: losses(logits / np.exp(log), labels)

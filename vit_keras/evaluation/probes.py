@@ -51,8 +51,7 @@ class LeastSquares:
 
     def weights(self, l2: float = L2) -> np.ndarray:
         """Solves for W, `(D + 1, K)`, the weights of the standardized features and the bias."""
-        purpose = {"extra": "data", "purpose": "A linear probe"}
-        ridge = extras.require("sklearn.linear_model", **purpose).Ridge
+        ridge = extras.require("sklearn.linear_model").Ridge
         return ridge(alpha=l2, fit_intercept=False, solver="cholesky").fit(self.x, self.y).coef_.T
 
     def predict(self, features: np.ndarray, l2: float = L2, chunk: int = 4096) -> np.ndarray:
@@ -343,7 +342,7 @@ def nearest_neighbors(
         >>> nearest_neighbors(train, np.array([[3.0, 1.0]]), count=2)[0]
         array([[0, 2]])
     """
-    sklearn = extras.require("sklearn.neighbors", extra="data", purpose="Nearest neighbors")
+    sklearn = extras.require("sklearn.neighbors")
     search = sklearn.NearestNeighbors(n_neighbors=count, algorithm="brute")
     distances, indices = search.fit(unit_length(train)).kneighbors(unit_length(test))
     return indices, 1 - distances**2 / 2  # of vectors of length 1

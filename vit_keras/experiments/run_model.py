@@ -321,7 +321,8 @@ def fit_to_development(model: keras.Model, split: "data.Split", config: Config) 
         split: The development split.
         config: The run.
     """
-    predictor, fitted = evaluation.make_predictor(model), {}
+    predictor = evaluation.make_predictor(model)
+    fitted: dict[str, Any] = {}
     if config.task == "boxes":
         options = evaluation.TileOptions(batch=config.batch_eval)
         pairs = evaluation.predict_split(predictor, split, options)

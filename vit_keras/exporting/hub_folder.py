@@ -106,7 +106,7 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
 
 def _metadata(trained, kind, license, figures) -> str:
     """Returns the fields, as YAML, that the Hub reads for search and for its tables."""
-    hub = extras.require("huggingface_hub", extra="hub", purpose="Writing a model card")
+    hub = extras.require("huggingface_hub")
     (category, tag, task), name = HUB_TASKS[kind], trained.config.dataset
     results = [
         hub.EvalResult(
@@ -152,9 +152,6 @@ def _table(title, rows):
     return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines]) if lines else ""
 
 
-PURPOSE = "Uploading to the Hugging Face hub"
-
-
 def repository_of(address: str) -> str:
     """Returns `USER/NAME` from `hf://USER/NAME`.
 
@@ -176,7 +173,7 @@ def check_token() -> None:
         PermissionError: There is no token.
         ImportError: The Hub's package is not installed.
     """
-    hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
+    hub = extras.require("huggingface_hub")
     if not hub.get_token():
         raise PermissionError(
             "An upload needs a token with write access. Run `hf auth login`, or set HF_TOKEN"
@@ -203,8 +200,8 @@ def upload(folder: str | os.PathLike, repository: str, private: bool = False) ->
         upload("pets", "ann/pets", private=True)
         ```
     """
-    hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
-    errors = extras.require("huggingface_hub.errors", extra="hub", purpose=PURPOSE)
+    hub = extras.require("huggingface_hub")
+    errors = extras.require("huggingface_hub.errors")
     api = hub.HfApi()
     try:
         if private and api.repo_exists(repository) and not api.model_info(repository).private:

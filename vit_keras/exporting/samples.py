@@ -17,9 +17,8 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
     Raises:
         ImportError: If scikit-learn or Pillow is not installed.
     """
-    purpose = {"extra": "export", "purpose": "Comparing exported files on photographs"}
-    datasets = extras.require("sklearn.datasets", **purpose)
-    Image = extras.require("PIL.Image", **purpose)
+    datasets = extras.require("sklearn.datasets")
+    Image = extras.require("PIL.Image")
 
     rng = np.random.default_rng(0)
     height, width, channels = shape

@@ -422,7 +422,7 @@ class Plan:
                         f"`{option}` needs one of the formats {', '.join(able)}. Received: "
                         f"{format!r}"
                     )
-            extras.check(*target.packages, extra=target.extra, purpose=f"Exporting to {format}")
+            extras.check(*target.packages, extra=target.extra)
 
     @property
     def graph_output(self) -> str:

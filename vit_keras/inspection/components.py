@@ -97,9 +97,8 @@ def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
     Returns:
         The directions `(K, D)` and their fractions of the variance `(K,)`.
     """
-    purpose = {"extra": "data", "purpose": "A principal component"}
     count = min(count, len(x) - 1, x.shape[1])
-    pca = extras.require("sklearn.decomposition", **purpose).PCA(count, svd_solver="full")
+    pca = extras.require("sklearn.decomposition").PCA(count, svd_solver="full")
     with np.errstate(invalid="ignore"):  # fractions of zero variance, 0 / 0
         pca.fit(np.asarray(x, "float64"))
     return pca.components_, np.nan_to_num(pca.explained_variance_ratio_)

@@ -99,7 +99,7 @@ def _check_hdf5(path, label):
         DamagedFile: If the file is damaged, if its arrays lie in other files, or if they are far
             larger than the file.
     """
-    h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
+    h5py = extras.require("h5py")
     check_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
     with readable(fault), h5py.File(path) as file:
         check_claim(path, sum(array.nbytes for _, array in h5_names.datasets(file)))

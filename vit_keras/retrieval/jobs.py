@@ -76,7 +76,7 @@ class EmbeddingJob:
         on_error: str = "raise",
         about: dict[str, Any] | None = None,
     ):
-        extras.check("pyarrow", "PIL", extra="tables", purpose="Embedding pictures")
+        extras.check("pyarrow", "PIL", extra="tables")
         check_options(on_error, batch=batch)
         check_choice(dtype, tables.DTYPES, "dtype")
         self.out = pathlib.Path(out)

@@ -171,4 +171,4 @@ def _build(table, path):
 
 
 def _usearch():
-    return extras.require("usearch.index", extra="search", purpose="An index of embeddings")
+    return extras.require("usearch.index")

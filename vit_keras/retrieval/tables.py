@@ -198,7 +198,7 @@ def _sealed(file):
 
 def arrow(module: str = "pyarrow"):
     """Imports a module of PyArrow; an ImportError names the extra to install."""
-    return extras.require(module, extra="tables", purpose="Reading and writing embeddings")
+    return extras.require(module)
 
 
 def schema(shape: Sequence[int], dtype: str, description: dict[str, Any]):

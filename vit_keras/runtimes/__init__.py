@@ -96,19 +96,19 @@ def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
     return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs))
 
 
-def _require(module, extra, path):
+def _require(module):
     """Imports a runtime; only the error for a missing one needs `vit_keras`."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         from vit_keras.support import extras
 
-        return extras.require(module, extra=extra, purpose=f"Reading {os.fspath(path)!r}")
+        return extras.require(module)
 
 
 def saved_model(path, threads=None) -> ExportedModel:
     """Opens a SavedModel in TensorFlow, without Keras. The number of threads is process-wide."""
-    tf = _require("tensorflow", "tensorflow", path)
+    tf = _require("tensorflow")
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
     ((name, source),) = serve.structured_input_signature[1].items()
@@ -143,7 +143,7 @@ def litert(path, threads=None) -> ExportedModel:
 
 def litert_interpreter(path, threads=None):
     """Opens a TFLite file in LiteRT's interpreter, which passes the graph to XNNPACK."""
-    runtime = _require("ai_edge_litert.interpreter", "runtimes", path)
+    runtime = _require("ai_edge_litert.interpreter")
     interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
     interpreter.allocate_tensors()
     return interpreter
@@ -154,7 +154,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
     A file for transformers takes prepared images `(N, H, W, C)` here, as others do.
     """
-    onnxruntime = _require("onnxruntime", "runtimes", path)
+    onnxruntime = _require("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     session = onnxruntime.InferenceSession(
@@ -178,7 +178,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
 def openvino(path, threads=None) -> ExportedModel:
     """Opens an OpenVINO file on the CPU, in float32: its default may be the less exact bfloat16."""
-    core = _require("openvino", "openvino", path).Core()
+    core = _require("openvino").Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     if threads:
         options["INFERENCE_NUM_THREADS"] = threads
@@ -192,7 +192,7 @@ def openvino(path, threads=None) -> ExportedModel:
 
 def pt2(path, threads=None) -> ExportedModel:
     """Opens an exported PyTorch program."""
-    torch = _require("torch", "torch", path)
+    torch = _require("torch")
     if threads:
         torch.set_num_threads(threads)
     program = torch.export.load(os.fspath(path))
@@ -212,8 +212,8 @@ def pt2(path, threads=None) -> ExportedModel:
 
 def executorch(path, threads=None) -> ExportedModel:
     """Opens an ExecuTorch program; `threads` is ignored, since the runtime uses all cores."""
-    torch = _require("torch", "executorch", path)
-    runtime = _require("executorch.runtime", "executorch", path).Runtime.get()
+    torch = _require("torch")
+    runtime = _require("executorch.runtime").Runtime.get()
     program = runtime.load_program(os.fspath(path))
     method = program.load_method("forward")
     described = method.metadata

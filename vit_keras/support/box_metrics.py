@@ -129,7 +129,7 @@ def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_class
     Returns:
         The `COCOeval`, with its "eval" and its "stats".
     """
-    coco = extras.require("pycocotools.coco", extra="train", purpose="Judging boxes")
+    coco = extras.require("pycocotools.coco")
     from pycocotools.cocoeval import COCOeval
 
     sides = []

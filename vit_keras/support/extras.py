@@ -11,54 +11,73 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Distributions whose name differs from the module's by more than a dash.
-DISTRIBUTIONS = {
-    "PIL": "pillow",
-    "cv2": "opencv-python",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
+# The modules that each extra of `vit-keras` installs, besides those with the name of their extra.
+MODULES = {
+    "data": "PIL fsspec scipy sklearn tqdm",
+    "tables": "pyarrow",
+    "train": "matplotlib pycocotools yaml",
+    "heic": "pillow_heif",
+    "deep": "imagecodecs tifffile",
+    "search": "usearch",
+    "shards": "aiohttp",
+    "hf": "datasets",
+    "tfds": "array_record google_crc32c tensorflow_datasets",
+    "keras-cv": "keras_cv",
+    "runtimes": "ai_edge_litert onnxruntime",
+    "text": "tokenizers",
+    "hub": "huggingface_hub kagglehub",
+    "weights": "h5py safetensors",
 }
+EXTRAS = {module: extra for extra, modules in MODULES.items() for module in modules.split()}
+# Distributions whose name differs from the module's by more than a dash.
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 # Distributions without builds for later versions of Python.
 LAST_PYTHON = {"tensorflow": (3, 13), "keras-cv": (3, 13)}
 
 
-def require(module: str, *, extra: str, purpose: str) -> types.ModuleType:
-    """Imports a package that an extra of `vit-keras` installs.
+def require(module: str) -> types.ModuleType:
+    """Imports a module of a package that an extra of `vit-keras` installs.
 
     Args:
         module: The name to import, such as `"ai_edge_litert.interpreter"`.
-        extra: The extra of `vit-keras` that installs the package, such as `"export"`.
-        purpose: The activity that needs the package, as a sentence's subject:
-            `"Reading TFLite files"`.
 
     Returns:
         The imported module.
 
     Raises:
-        ImportError: If the package, or one that it imports itself, is not installed.
+        ImportError: If the package, or one that it imports itself, is not installed. The message
+            names the extra.
 
     Example:
         ```python
-        onnx = extras.require("onnx", extra="export", purpose="Exporting to ONNX")
+        yaml = extras.require("yaml")
         ```
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
         missing = (error.name or module).partition(".")[0]
         if is_installed(missing):  # a module is missing inside an installed package
             raise
-        raise ImportError(_message([missing], extra, purpose), name=missing) from error
+        raise ImportError(
+            _message([missing], EXTRAS.get(package, package)), name=missing
+        ) from error
 
 
-def check(*modules: str, extra: str, purpose: str) -> None:
-    """Checks that packages are installed without importing them; arguments as in `require`.
+def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
+    """Checks that packages are installed without importing them.
+
+    Args:
+        *modules: The modules.
+        extra: The extra to name; by default those that install what is missing.
+        purpose: What needs them, for the message.
 
     Raises:
         ImportError: If some of the packages are not installed. The message lists all of them.
     """
-    missing = [name for name in modules if not is_installed(name)]
-    if missing:
+    if missing := [name for name in modules if not is_installed(name)]:
+        extra = extra or ",".join(sorted({EXTRAS.get(name, name) for name in missing}))
         raise ImportError(_message(missing, extra, purpose), name=missing[0])
 
 
@@ -67,7 +86,7 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
-def _message(modules, extra, purpose):
+def _message(modules, extra, purpose="This"):
     names = [DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in modules]
     needs = f"{purpose} needs {' and '.join(names)}"
     for name in names:
@@ -122,7 +141,7 @@ def choose_backend() -> None:
     if "keras" in sys.modules or backend_name() not in (*BACKENDS, *SERVING):
         return
     if requested := os.environ.get("KERAS_BACKEND"):
-        check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
+        check(requested, purpose=f"KERAS_BACKEND={requested}")
     elif not is_installed(_default_backend()):
         installed = [name for name in BACKENDS if is_installed(name)]
         if not installed:

@@ -25,7 +25,7 @@ def font_of(character: str) -> str | None:
     """
     if ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f":
         return None
-    manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
+    manager = extras.require("matplotlib.font_manager")
     for path in sorted({font.fname for font in manager.fontManager.ttflist}):
         if "LastResort" in path:  # it has a box for every character
             continue
@@ -49,7 +49,7 @@ def save_figure(figure, path: str | os.PathLike) -> None:
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
     """Returns a figure of `width` x `height` inches, and its axes as an array `(rows, columns)`."""
     # pyplot would look for a display
-    matplotlib = extras.require("matplotlib.figure", extra="train", purpose="Drawing figures")
+    matplotlib = extras.require("matplotlib.figure")
     figure = matplotlib.Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:

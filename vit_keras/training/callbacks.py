@@ -190,7 +190,7 @@ class Progress(StepCounter):
 
     def on_train_begin(self, logs=None):
         if self.bar is None and sys.stderr.isatty():
-            tqdm = extras.require("tqdm", extra="train", purpose="The progress bar").tqdm
+            tqdm = extras.require("tqdm").tqdm
             total, done = (n * self.config.batch for n in (self.config.total_steps, self.step))
             self.bar = tqdm(
                 total=total, initial=done, unit=" images", unit_scale=True, mininterval=1.0

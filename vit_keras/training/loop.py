@@ -217,7 +217,6 @@ def _record_rollback(run, rollbacks, error):
 
 
 PICTURES = 8
-PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
 
 
 def _boards(recorder, validation, batch):
@@ -227,7 +226,7 @@ def _boards(recorder, validation, batch):
     """
     config = recorder.run.config
     try:
-        extras.check("tensorboard", **PACKAGE)
+        extras.check("tensorboard")
     except ImportError as error:
         if config.watch_every:
             raise
@@ -316,8 +315,8 @@ class EventFile:
         self._write(step=step, summary={"value": values})
 
     def _write(self, **fields):
-        events = extras.require("tensorboard.compat.proto.event_pb2", **PACKAGE)
-        records = extras.require("tensorboard.summary.writer.record_writer", **PACKAGE)
+        events = extras.require("tensorboard.compat.proto.event_pb2")
+        records = extras.require("tensorboard.summary.writer.record_writer")
         event = events.Event(wall_time=time.time(), **fields)
         with open(self.path, "ab") as file:
             records.RecordWriter(file).write(event.SerializeToString())
@@ -325,7 +324,7 @@ class EventFile:
 
 def _png(pixels):
     """A picture `(H, W, C)` of uint8 as the bytes of a PNG file."""
-    pillow = extras.require("PIL.Image", extra="data", purpose="Writing pictures")
+    pillow = extras.require("PIL.Image")
     file = io.BytesIO()
     pillow.fromarray(pixels if pixels.shape[-1] > 1 else pixels[..., 0]).save(file, "PNG")
     return file.getvalue()

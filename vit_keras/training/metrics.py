@@ -180,8 +180,7 @@ def average_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndar
         outputs: `(N, K)`.
         weights: `(N,)`, one for each image.
     """
-    purpose = {"extra": "data", "purpose": "The average precision of held-out images"}
-    score = extras.require("sklearn.metrics", **purpose).average_precision_score
+    score = extras.require("sklearn.metrics").average_precision_score
     each = []
     for y, scores in zip(targets.T, outputs.T):
         known = (weights > 0) & ~np.isnan(y)

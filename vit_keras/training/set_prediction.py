@@ -39,7 +39,7 @@ def _corners(boxes):
 
 def _assign(costs, present):
     """Matches the objects that are present with predictions at the lowest cost, `(B, M)` int32."""
-    optimize = extras.require("scipy.optimize", extra="data", purpose="Matching boxes")
+    optimize = extras.require("scipy.optimize")
     matched = np.zeros(np.shape(present), "int32")
     for row, cost, is_there in zip(matched, np.asarray(costs), np.asarray(present)):
         cost = np.nan_to_num(cost[:, is_there], nan=1e9, posinf=1e9, neginf=-1e9)

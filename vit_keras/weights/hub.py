@@ -78,7 +78,7 @@ def pinned_address(path: str) -> str:
 
 
 def _hf_path(address):
-    hub, errors = _packages("huggingface_hub", "huggingface_hub.errors")
+    hub, errors = map(extras.require, ("huggingface_hub", "huggingface_hub.errors"))
     broken = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError)
     try:
         info = hub.HfApi().model_info(address.repository, revision=address.revision)
@@ -187,7 +187,9 @@ def _digest(path, digits, size, changed):
 def _kaggle_folder(address: str) -> str:
     """Returns the folder of a Keras preset, from kagglehub's cache or from Kaggle."""
     handle, version = files.parse_kaggle(address)
-    hub, config, errors = _packages("kagglehub", "kagglehub.config", "kagglehub.exceptions")
+    hub, config, errors = map(
+        extras.require, ("kagglehub", "kagglehub.config", "kagglehub.exceptions")
+    )
     try:
         return hub.model_download(f"{handle}/{version}" if version else handle)
     except (OSError, errors.UnauthenticatedError, errors.DataCorruptionError) as error:
@@ -199,11 +201,6 @@ def _kaggle_folder(address: str) -> str:
         if version or not whole or not isinstance(told, ConnectionError):
             raise told from error
         return str(folder / str(max(whole)))
-
-
-def _packages(*names):
-    purpose = f"Reading models of {'Kaggle' if names[0] == 'kagglehub' else 'the Hugging Face hub'}"
-    return [extras.require(name, extra="hub", purpose=purpose) for name in names]
 
 
 def _failure(address, error, missing, refused) -> OSError:

@@ -153,7 +153,7 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
         logits = module(torch.from_numpy(images).permute(0, 3, 1, 2))
         ```
     """
-    timm = extras.require("timm", extra="timm", purpose="`to_timm`")
+    timm = extras.require("timm")
     arch = registry.FORMATS["timm"].architecture.from_model(model)
     if arch.classifier_activation is not None:
         raise ValueError(

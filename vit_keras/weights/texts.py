@@ -151,7 +151,7 @@ class TextTokenizer:
     """
 
     def __init__(self, folder: str | os.PathLike, context_length: int | None = None):
-        library = extras.require("tokenizers", extra="text", purpose="Reading a tokenizer")
+        library = extras.require("tokenizers")
         folder = os.fspath(folder)
         config, path = weight_file.read_config(folder), os.path.join(folder, "tokenizer.json")
         if not os.path.isfile(path):

@@ -269,7 +269,7 @@ def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path
 
 def _scanned(files, scan, column) -> tuple[list[np.ndarray], dict[str, int]]:
     """Returns the places in each shard, and the number in them for each name of a class."""
-    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    tqdm = extras.require("tqdm").tqdm
     tables, classes, kinds = list[np.ndarray](), dict[str, int](), set[type]()  # kinds of labels
     bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
     for number, shard in enumerate(bar):

@@ -22,7 +22,6 @@ from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.support import extras
 from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json
 
-require = functools.partial(extras.require, purpose="Reading or writing such shards")
 MOST_CLASSES = 2**20  # so that names do not fill the memory
 IMAGE, LABEL = "image", "label"
 
@@ -164,13 +163,13 @@ def scan_tfrecord(path: str, column: str | None, parse: Parse = parse_example) -
 
 def checksum(data: bytes) -> bytes:
     """Returns the checksum of TFRecord files."""
-    crc = require("google_crc32c", extra="tfds").value(data)
+    crc = extras.require("google_crc32c").value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + CHECKSUM_MASK) & 0xFFFFFFFF)
 
 
 def example_class() -> Any:
     """Returns `tf.train.Example` from TensorFlow Datasets, which works without TensorFlow."""
-    return require("tensorflow_datasets.proto", extra="tfds").tf_example_pb2.Example
+    return extras.require("tensorflow_datasets.proto").tf_example_pb2.Example
 
 
 def scan_array_record(
@@ -191,13 +190,13 @@ def array_record_reader(files: ShardFiles, parse: Parse = parse_example) -> Read
 
 
 def _array_records(paths):
-    module = require("array_record.python.array_record_data_source", extra="tfds")
+    module = extras.require("array_record.python.array_record_data_source")
     return module.ArrayRecordDataSource(paths)
 
 
 def parquet() -> Any:
     """Returns PyArrow's module for Parquet files."""
-    return require("pyarrow.parquet", extra="tables")
+    return extras.require("pyarrow.parquet")
 
 
 def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
@@ -224,7 +223,7 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
 def _parquet_labels(column) -> list:
     """Returns the labels in a column; a few bytes of a file may stand for many long texts."""
     if texts := getattr(column, "dictionary", None):
-        compute = require("pyarrow.compute", extra="tables")
+        compute = extras.require("pyarrow.compute")
         if (compute.max(compute.binary_length(texts)).as_py() or 0) > MOST_LABEL_BYTES:
             raise ValueError(f"a label takes more than {MOST_LABEL_BYTES} bytes")
     return column.to_pylist()
@@ -285,7 +284,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
 
 def _picture_column(schema):
     """Returns the column of the pictures' bytes, as `read_row_group` takes it."""
-    types = require("pyarrow.types", extra="tables")
+    types = extras.require("pyarrow.types")
     is_bytes = lambda kind: types.is_binary(kind) or types.is_large_binary(kind)
     for field in sorted(schema, key=lambda field: field.name != IMAGE):  # `image` comes first
         if is_bytes(field.type):
@@ -317,7 +316,7 @@ def tar_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
 @contextlib.contextmanager
 def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
     """Writes the layout of Hugging Face data sets: `image` with bytes and path, and `label`."""
-    arrow, parquet = (require(name, extra="tables") for name in ("pyarrow", "pyarrow.parquet"))
+    arrow, parquet = (extras.require(name) for name in ("pyarrow", "pyarrow.parquet"))
     fields = [(IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))]
     features: dict[str, Any] = {IMAGE: {"_type": "Image"}}
     if classes:
@@ -369,7 +368,7 @@ def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
 @contextlib.contextmanager
 def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
     """Writes examples as records, each of which can be read alone."""
-    module = require("array_record.python.array_record_module", extra="tfds")
+    module = extras.require("array_record.python.array_record_module")
     file = module.ArrayRecordWriter(path, "group_size:1")
     yield lambda name, picture, label: file.write(_example(picture, label))
     file.close()

@@ -93,13 +93,12 @@ def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
 
 
 def _opened(path) -> tuple[Any, str]:
-    purpose = "Reading shards"
-    fsspec = extras.require("fsspec", extra="data", purpose=purpose)
+    fsspec = extras.require("fsspec")
     if not is_remote(path):  # a local name may have `::`, which chains URLs
         return fsspec.filesystem("file"), path
     options = {}
     if path.startswith(("http://", "https://")):
-        aiohttp = extras.require("aiohttp", extra="shards", purpose=purpose)
+        aiohttp = extras.require("aiohttp")
         seconds = ANSWER_SECONDS  # of silence, before an answer too
         timeout = aiohttp.ClientTimeout(
             total=seconds + LARGEST_PAGE / LOWEST_RATE, sock_connect=seconds, sock_read=seconds

@@ -161,7 +161,7 @@ class TorchTensors(Reader):
     """
 
     def _open(self):
-        self.torch = extras.require("torch", extra="torch", purpose="Reading PyTorch files")
+        self.torch = extras.require("torch")
         self.zipped, sizes = is_zip(self.path), collections.Counter[int]()
         if self.zipped:
             with opened(self.path, "state dict of tensors") as archive:
@@ -232,7 +232,7 @@ class TorchTensors(Reader):
 
 def write_torch(path: str, tensors, note: str) -> None:
     """Writes (name, array) pairs as a state dict; the format has no place for `note`."""
-    torch = extras.require("torch", extra="torch", purpose="Writing PyTorch files")
+    torch = extras.require("torch")
     with open(path, "wb") as file:
         try:
             state = {name: torch.from_numpy(np.array(array)) for name, array in tensors}

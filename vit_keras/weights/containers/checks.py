@@ -299,8 +299,7 @@ class SafetensorsTensors(Reader):
     left = 0  # bytes to read before the map is renewed
 
     def _open(self):
-        purpose = "Reading safetensors"
-        self.library = extras.require("safetensors", extra="weights", purpose=purpose)
+        self.library = extras.require("safetensors")
         # The library checks the header, but not whether it is long or repeats a name.
         with readable(NO_FILE.format(self.path)), open(self.path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -332,8 +331,7 @@ class SafetensorsTensors(Reader):
 
 def write_safetensors(path: str, tensors, note: str) -> None:
     """Writes (name, array) pairs, with `note` and the SHA-256 in the metadata."""
-    purpose = "Writing safetensors"
-    library = extras.require("safetensors.numpy", extra="weights", purpose=purpose)
+    library = extras.require("safetensors.numpy")
     arrays = dict(tensors)
     metadata = {"format": "pt", NOTE_KEY: note, KEY: digest(sorted(arrays.items()), note)}
     library.save_file(arrays, path, metadata=metadata)

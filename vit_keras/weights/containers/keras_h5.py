@@ -29,7 +29,7 @@ class KerasTensors(checks.Reader):
     """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
     def _open(self):
-        self.h5py = extras.require("h5py", extra="weights", purpose="Reading Keras files")
+        self.h5py = extras.require("h5py")
         self.data: dict[str, Any] = {}
         source: Any = self.path
         if self.path.endswith(".keras"):
@@ -98,7 +98,7 @@ def _claimed_bytes(dataset):
 
 def record_digest(memory: io.BytesIO) -> None:
     """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
-    h5py = extras.require("h5py", extra="weights", purpose="Writing Keras files")
+    h5py = extras.require("h5py")
     with h5py.File(memory, "r+") as file:
         places = sorted(h5_names.names(file)["variables"].items())
         file.attrs[h5_names.DIGEST] = checks.digest(
@@ -114,7 +114,7 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
         groups: `{name of a tensor: [(group, name of its layer or None), …]}`.
         tensors: `{name: array}`; the last part of a name is the number of the variable.
     """
-    h5py = extras.require("h5py", extra="weights", purpose="Writing Keras files")
+    h5py = extras.require("h5py")
     memory = io.BytesIO()  # a full disk ends HDF5, see `keras_internals.weights_in_memory`
     with h5py.File(memory, "w") as file:
         for name, nested in groups.items():
