@@ -35,10 +35,9 @@ PARTIAL = ".partial-"  # begins the name of a hidden folder
 OLD = ".old"  # in a hidden folder, the file or folder being replaced
 # Errors of the disk, whatever is written. Libraries in C and Rust pass on only the system's text,
 # in their own exceptions.
-CAUSES = tuple(
-    getattr(errno, name)
-    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EINTR")
-    if hasattr(errno, name)
+CAUSES = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EINTR),
+    errno.ENOLCK,
 )
 
 
@@ -250,20 +249,13 @@ def _clear(hidden, path):
 
 
 def _add_missing(folder, new):
-    """Adds the files of `folder` that `new` lacks, as links if the file system supports them."""
+    """Adds copies of the files of `folder` that `new` lacks."""
 
     def present(where, names):
         place = new / os.path.relpath(where, folder)
         return [name for name in names if name.startswith(PARTIAL) or (place / name).exists()]
 
-    shutil.copytree(folder, new, True, present, _link, dirs_exist_ok=True)
-
-
-def _link(path, new):
-    try:
-        os.link(path, new, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(path, new, follow_symlinks=False)
+    shutil.copytree(folder, new, True, present, dirs_exist_ok=True)
 
 
 def _share(path, hidden):
@@ -283,7 +275,6 @@ def _flush(path):
 
 
 LOCK = ".lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
@@ -302,18 +293,10 @@ def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iter
 
     lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
-        try:
-            held = lock.acquire(blocking=False)
-        except filelock.Timeout:
-            on_wait()
-            held = lock.acquire()
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        raise OSError(
-            f"{os.fspath(path)!r} cannot be locked: {error}. Use a folder on a file system that "
-            "has locks, such as a local disk; KERAS_HOME sets the folder of the cache"
-        ) from error
+        held = lock.acquire(blocking=False)
+    except filelock.Timeout:
+        on_wait()
+        held = lock.acquire()
     with held:
         try:
             yield
