@@ -22,6 +22,7 @@ from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.recipes import find_recipe, load_yaml, read_yaml
 from vit_keras.config.run import Config
 from vit_keras.support import extras
+from vit_keras.support.checks import SIMPLE, TYPES, fault
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import is_address
 
@@ -73,8 +74,9 @@ REPLACED: dict[str, tuple[str, ...]] = {
     "optimizer.warmup_fraction": ("optimizer.warmup_steps",),
 }
 BANDS = "data.bands"  # its numbers need no brackets on a command line
-TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-TYPES |= {types.NoneType: "null"}
+OF_YAML = {**TYPES, tuple: SIMPLE[tuple]}
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+WORDS |= {types.NoneType: "null"}
 
 
 def _fields(kind=Config, prefix="") -> Iterator[tuple[str, Any]]:
@@ -139,45 +141,22 @@ def _in_words(kind):
         return f"a list in brackets of {count}{words[0].removeprefix('a ')}{several}"
     if arguments and get_origin(kind) is not dict:
         return f"{', '.join(words[:-1])} or {words[-1]}"
-    return TYPES.get(kind, "a mapping")
-
-
-def _fitted(value, kind):
-    """Converts a value to a field's type; raises ValueError if it does not fit."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        for inner in arguments:
-            try:
-                return _fitted(value, inner)
-            except (ValueError, OverflowError):
-                continue
-    elif origin is Literal:
-        if any(value == choice and type(value) is type(choice) for choice in arguments):
-            return value
-    elif origin is tuple and isinstance(value, list | tuple):
-        each = arguments[:1] * len(value) if arguments[-1] is ... else arguments
-        if len(each) == len(value):
-            return tuple(map(_fitted, value, each))
-    elif origin is dict and isinstance(value, Mapping):
-        return dict(value)
-    elif kind is float and type(value) in (int, float):
-        return float(value)
-    elif type(value) is kind:
-        return value
-    raise ValueError
+    return WORDS.get(kind, "a mapping")
 
 
 def _field(name, *values):
     """Returns the first of the values that fits a field; the error shows the last one."""
     for value in values:
-        try:
-            return _fitted(value, FIELDS[name])
-        except (ValueError, OverflowError):
-            continue
+        if not fault(value, FIELDS[name], OF_YAML):
+            return _as_tuple(value)
     words, received = _in_words(FIELDS[name]), "null" if values[-1] is None else str(values[-1])
     near = difflib.get_close_matches(received.strip("[]"), re.findall(r"\w+", words), 1)
     hint = f". Did you mean {near[0]}?" if near else ""
     raise UsageError(f"`{name}` must be {words}. Received: {received}{hint}")
+
+
+def _as_tuple(value):
+    return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value
 
 
 def _flat(value, name="") -> Iterator[tuple[str, Any]]:

@@ -146,6 +146,10 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
         pairs = zip(arguments, each) if value else ()
         same = [text for kind, text in pairs if typing.get_origin(kind) is type(value)]
         return "" if "" in each else [*same, *each][0]
+    if origin is typing.Literal:
+        same = any(value == choice and type(value) is type(choice) for choice in arguments)
+        rule = " or ".join(map(str, arguments))
+        return "" if same else f"{_place(place)} must be {rule}. Received: {short(value)}"
     if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
         if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
             return ""
