@@ -4,7 +4,6 @@ import argparse
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.config.recipes import read_yaml
 from vit_keras.support import extras
 
 EXAMPLES = (
@@ -27,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     extras.check("tensorflow_datasets", "yaml", "matplotlib")
     from vit_keras import experiments
+    from vit_keras.config.parsing import read_yaml
 
     experiments.fine_tune_tasks(
         options.checkpoint,

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
         dump_config,
         explain_field,
         explain_fields,
+        find_recipe,
         merge_configs,
         parse_config,
         read_config,
+        recipe_folder,
+        recipe_names,
     )
     from vit_keras.config.pretext import DinoConfig, DistillConfig, PretextConfig
-    from vit_keras.config.recipes import find_recipe, recipe_folder, recipe_names
     from vit_keras.config.run import Config, GridConfig, OptimizerConfig
     from vit_keras.support.command_line import UsageError
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from vit_keras.config.recipes import read_yaml
+from vit_keras.config.parsing import read_yaml
 from vit_keras.data.cropping import Window
 from vit_keras.data.dataset import Source, split_in
 from vit_keras.data.labels import Labels, as_number, sorted_names

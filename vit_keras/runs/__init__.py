@@ -14,8 +14,7 @@ import keras
 from vit_keras import variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.model import REQUIRED
-from vit_keras.config.parsing import flat_fields
-from vit_keras.config.recipes import read_yaml
+from vit_keras.config.parsing import flat_fields, read_yaml
 from vit_keras.config.run import change_addresses
 from vit_keras.layers import backends
 from vit_keras.support.checks import differences, read_json, with_checksums

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 
-from vit_keras.training.distribution.topology import Topology
+from vit_keras.training.distribution import Topology
 
 # Attention heads and the hidden units of MLPs are split, so each pair of products needs one sum
 # over the devices (Megatron-LM, arXiv 1909.08053, Section 3). The classifier is split over its D

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from vit_keras.support import keras_internals
-from vit_keras.training.distribution.topology import Topology, fit_replicas
+from vit_keras.training.distribution import Topology, fit_replicas
 
 
 class DistributedTopology(Topology):

@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras.layers.base import fold_in
 from vit_keras.support import keras_internals
-from vit_keras.training.distribution.topology import Topology, fit_replicas, read_variable
+from vit_keras.training.distribution import Topology, fit_replicas, read_variable
 
 
 class DistributedTopology(Topology):
