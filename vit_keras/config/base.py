@@ -40,13 +40,6 @@ Share = Annotated[float, Range(above=0, most=1)]
 Percent = Annotated[float, Range(0, below=100)]
 
 
-def needs(first: str, second: str, *allowed: Any) -> Rule:
-    """Returns the rule that a field, if it is given, needs another one to have a value."""
-    words = " or ".join("null" if value is None else str(value) for value in allowed)
-    holds = lambda one, other: not one or other in allowed
-    return (first, second), holds, f"the first needs the second to be {words}"
-
-
 class Section:
     """Checks the ranges of a dataclass's fields, and its `RULES` for several of them.
 

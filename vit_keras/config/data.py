@@ -4,8 +4,8 @@ import dataclasses
 import re
 from typing import Annotated, ClassVar, Literal
 
-from vit_keras.config.base import Count, Fraction, NotNegative, Percent, Range, Section, needs
-from vit_keras.support.checks import ONE_OF_TWO
+from vit_keras.config.base import Count, Fraction, NotNegative, Percent, Range, Section
+from vit_keras.support.checks import ONE_OF_TWO, needs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args, get_origin
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.run import Config
 from vit_keras.support import extras
-from vit_keras.support.checks import SIMPLE, TYPES, fault
+from vit_keras.support.checks import SIMPLE, TYPES, as_tuple, fault
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import is_address, read_bounded
 
@@ -154,15 +154,11 @@ def _field(name, *values):
     """Returns the first of the values that fits a field; the error shows the last one."""
     for value in values:
         if not fault(value, FIELDS[name], OF_YAML):
-            return _as_tuple(value)
+            return as_tuple(value)
     words, received = _in_words(FIELDS[name]), "null" if values[-1] is None else str(values[-1])
     near = difflib.get_close_matches(received.strip("[]"), re.findall(r"\w+", words), 1)
     hint = f". Did you mean {near[0]}?" if near else ""
     raise UsageError(f"`{name}` must be {words}. Received: {received}{hint}")
-
-
-def _as_tuple(value):
-    return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value
 
 
 def _flat(value, name="") -> Iterator[tuple[str, Any]]:

@@ -80,10 +80,11 @@ PUBLISHED = {  # target and fraction of corrupted patches for each objective
     "masked_patch": ("mean_color", 0.5),
     "mae": ("normalized_patch", 0.75),
 }
-# Fields of classifiers and labels; they must keep their defaults with a pretext objective.
+# Fields of classifiers and labels; they must keep their defaults without labels, and the others
+# with a pretext objective.
+OF_LABELS = ("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience")
 LABELS_ALONE = (
-    *("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience"),
-    "watch_every",
+    *(*OF_LABELS, "watch_every"),
     *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha", "lora.rank"),
 )
 
@@ -201,11 +202,6 @@ USED: dict[str, tuple[str, ...]] = {
     "hard": ("weight",),
     "features": ("distance", "patches"),
 }
-# Fields of classifiers and labels; they must keep their defaults without labels.
-CLASSES_ALONE = (
-    *("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience"),
-    "model.head_bias",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,7 +252,8 @@ class DistillConfig(Section):
         unused = sorted(fields - {"teacher_variant", "kind", *USED[self.kind]})
         yield [f"distill.{name}" for name in unused], f"`distill.kind` {self.kind}"
         if not self.needs_labels:
-            yield CLASSES_ALONE, "`distill.kind` features, which learns from no labels"
+            where = "`distill.kind` features, which learns from no labels"
+            yield (*OF_LABELS, "model.head_bias"), where
         if self.patches:
             where = "`distill.patches`, which needs all patches"
             yield ("model.patch_keep_rate", "patch_keep_rates"), where

@@ -4,21 +4,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from vit_keras.config.base import (
-    Count,
-    NotNegative,
-    Positive,
-    Range,
-    Rate,
-    Section,
-    Share,
-    Size,
-    needs,
-)
+from vit_keras.config.base import Count, NotNegative, Positive, Range, Rate, Section, Share, Size
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, LaterCount, LaterSize, LoraConfig, ModelConfig, fill
 from vit_keras.config.pretext import DistillConfig, PretextConfig
-from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules
+from vit_keras.support.checks import NEEDS, ONE_OF_TWO, Rule, check_defaults, check_rules, needs
 from vit_keras.support.tasks import KINDS
 
 

@@ -19,6 +19,7 @@ from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models import scale_head
 from vit_keras.support.checks import read_json, with_checksums
 from vit_keras.support.files import without_commit, write_text
+from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
@@ -159,8 +160,7 @@ def complete_model(config: Config) -> Config:
     if model.weights is None:
         return config
     with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
-        tuples = lambda value: tuple(value) if isinstance(value, list) else value
-        arguments = {name: tuples(value) for name, value in file.arguments.items()}
+        arguments = with_tuples(file.arguments)
         if file.numerics is not None:
             arguments["gelu"] = file.numerics.gelu
         name = variant_name(arguments, file.called)

@@ -37,6 +37,11 @@ def pair(value, name: str) -> tuple[int, int]:
     return both
 
 
+def as_tuple(value: Any) -> Any:
+    """A list, and the lists in it, as tuples; any other value as it is."""
+    return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+
+
 def check_choice(value, choices, name: str) -> None:
     """Raises ValueError unless `value`, of any type, is one of `choices`."""
     if not isinstance(value, Hashable) or value not in choices:
@@ -147,9 +152,10 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
         same = [text for kind, text in pairs if typing.get_origin(kind) is type(value)]
         return "" if "" in each else [*same, *each][0]
     if origin is typing.Literal:
-        same = any(value == choice and type(value) is type(choice) for choice in arguments)
+        if any(value == choice and type(value) is type(choice) for choice in arguments):
+            return ""
         rule = " or ".join(map(str, arguments))
-        return "" if same else f"{_place(place)} must be {rule}. Received: {short(value)}"
+        return f"{_place(place)} must be {rule}. Received: {short(value)}"
     if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
         if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
             return ""
@@ -240,6 +246,13 @@ Rule = tuple[str | tuple[str, ...], Callable[..., Any], str]
 
 NEEDS = (lambda value, needed: needed or not value, "the first needs the second")
 ONE_OF_TWO = (lambda one, other: not (one and other), "give only one of them")
+
+
+def needs(first: str, second: str, *allowed: Any) -> Rule:
+    """Returns the rule that a field, if it is given, needs another one to have a value."""
+    words = " or ".join("null" if value is None else str(value) for value in allowed)
+    holds = lambda one, other: not one or other in allowed
+    return (first, second), holds, f"the first needs the second to be {words}"
 
 
 def check_rules(config: Any, section: str | None, rules: Iterable[Rule]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support.checks import Rule, check_choices, check_rules, check_types, short
+from vit_keras.support.checks import Rule, as_tuple, check_choices, check_rules, check_types, short
 from vit_keras.support.resizing import INTERPOLATIONS, OFFSET_RULES
 
 METHODS = ("bilinear", "bicubic", "nearest")  # of resizing; the last one is for masks
@@ -196,11 +196,7 @@ PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
 
 def with_tuples(fields) -> dict[str, Any]:
     """The fields of a frozen dataclass, with JSON's lists turned back into tuples."""
-    return {name: _with_tuples(value) for name, value in fields.items()}
-
-
-def _with_tuples(value):
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+    return {name: as_tuple(value) for name, value in fields.items()}
 
 
 @dataclasses.dataclass(frozen=True)
