@@ -61,7 +61,7 @@ def make_soup(
 ) -> Soup:
     """Averages the weights of models that were fine-tuned from the same weights.
 
-    Only one model at a time is in memory, in addition to the mean.
+    Besides the mean and its next version, only one model at a time is in memory.
 
     Args:
         paths: Runs, sweeps or checkpoints.
@@ -93,24 +93,16 @@ def make_soup(
         rows.sort(key=lambda row: -row["score"])
     sums = [np.zeros(array.shape, "float64") for array in first]
     for row in rows:  # with a judge, Recipe 1 of the paper
-        arrays = _weights(row["model"])
-        count = _add(sums, arrays, count, 1)
+        tried = [total + array for total, array in zip(sums, _weights(row["model"]))]
         if judge is not None:
-            _use_mean(model, first, sums, count)
+            _use_mean(model, first, tried, count + 1)
             row["soup_score"] = judge(model)
             row["used"] = row["soup_score"] >= best
             best = max(best, row["soup_score"])
-        if not row["used"]:
-            count = _add(sums, arrays, count, -1)
+        if row["used"]:
+            sums, count = tried, count + 1
     _use_mean(model, first, sums, count)
     return Soup(model, rows)
-
-
-def _add(sums, arrays, count, sign):
-    """Adds a model's weights to the sums, or subtracts them; returns the number of models."""
-    for total, array in zip(sums, arrays):
-        total += sign * np.asarray(array, "float64")
-    return count + sign
 
 
 def _use_mean(model, first, sums, count):

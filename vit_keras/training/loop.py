@@ -8,7 +8,6 @@ import dataclasses
 import io
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -202,18 +201,11 @@ PICTURES = 8
 
 
 def _boards(recorder, validation, batch):
-    """Yields the callbacks of TensorBoard and of the run's `tracker`, if any.
-
-    If the package `tensorboard` is missing, a message says so; only `watch_every` requires it.
-    """
+    """Yields the callbacks of TensorBoard, if installed, and of the run's `tracker`, if any."""
     config = recorder.run.config
-    try:
+    if config.watch_every:
         extras.check("tensorboard")
-    except ImportError as error:
-        if config.watch_every:
-            raise
-        print(error, file=sys.stderr)
-    else:
+    if extras.is_installed("tensorboard"):
         yield TensorBoard(recorder, validation, batch)
     if config.tracker != "none":
         yield TRACKERS[config.tracker](recorder.run)
