@@ -201,14 +201,13 @@ def _fields(model: ModelConfig, arguments, name) -> dict[str, Any]:
         size = arguments.get(side)
         if isinstance(size, tuple) and len({*size}) == 1:
             arguments[side] = size[0]
-    sizes = {size: arguments.get(size) for size in (*SIZES, *STEM)}
-    sizes = {size: value for size, value in sizes.items() if value != row.get(size)}
-    if model.variant:
-        sizes.pop("patch_size", None)  # the weights are resized to the variant's
+    sizes = {}
+    if not model.variant:  # which has the sizes of the weights, or they are resized to its patches
+        held = {size: arguments.get(size) for size in (*SIZES, *STEM)}
+        sizes = {size: value for size, value in held.items() if value != row.get(size)}
     others = {field: arguments[field] for field in DEFAULTS if field in arguments}
     if is_resnet:  # which has no other fields
-        others = {n: others.get(n) or DEFAULTS[n] for n in ("channels", "image_size")}
-        others = {**DEFAULTS, **others}
+        others = DEFAULTS | {n: others[n] for n in ("channels", "image_size") if others.get(n)}
     options = None
     if not has_stem:
         among = lambda values: dataclasses.asdict(models.ViTOptions.among(values))

@@ -229,8 +229,10 @@ def layout_of(variable):
     return getattr(variable, "_layout", None)
 
 
-def build_metrics(model: keras.Model, batch: tuple) -> None:
-    """Makes the variables of a compiled model's metrics, from a symbolic batch of `(x, y)`."""
+def build_metrics(model: keras.Model, shape: tuple[int, ...], dtype: str) -> None:
+    """Makes the variables of a compiled model's metrics, for targets of a shape and type."""
+    one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
+    batch = keras.tree.map_structure(one, model.input), keras.KerasTensor((1, *shape), dtype)
     model._symbolic_build(data_batch=batch)
 
 

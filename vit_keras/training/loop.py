@@ -52,17 +52,15 @@ def compile_frozen(model: keras.Model, config) -> None:
         jit_compile=False if needs_host else "auto",
     )
     model.optimizer.build(model.trainable_variables)
-    one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
-    targets = one(model.output)
     kind = task_of(model).kind if config.learns_labels else None
+    shape, dtype = model.output.shape[1:], model.output.dtype  # of the targets
     if kind == "boxes":
-        targets = keras.KerasTensor((1, 1, COLUMNS))
+        shape = (1, COLUMNS)
     if kind == "masks" or (config.pretext.is_active and config.pretext.predicts_colors):
-        targets = keras.KerasTensor(targets.shape[:-1], "int32")
+        shape, dtype = shape[:-1], "int32"
     if config.distill.is_active:
-        targets = keras.KerasTensor((1, model.output.shape[-1]))
-    batch = keras.tree.map_structure(one, model.input), targets
-    build_metrics(model, batch)  # creates the metrics' variables for checkpoints
+        shape = shape[-1:]
+    build_metrics(model, shape, dtype)  # creates the metrics' variables for checkpoints
 
 
 def train(

@@ -122,9 +122,7 @@ class EvaluateLabels(keras.callbacks.Callback):
                 jit_compile=model.jit_compile,
                 steps_per_execution=model.steps_per_execution,
             )
-        one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
-        targets = keras.KerasTensor((1, *self.shapes[0]), model.output.dtype)
-        build_metrics(self.judge, (one(model.input), targets))
+        build_metrics(self.judge, self.shapes[0], model.output.dtype)
         skip_building(self.judge)
 
     def on_epoch_end(self, epoch, logs=None):

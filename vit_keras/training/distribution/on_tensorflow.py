@@ -31,11 +31,8 @@ class DistributedTopology(Topology):
             logical = tf.config.list_logical_devices
             names = [device.name for device in logical("GPU") or logical("CPU")]
             self.strategy = tf.distribute.MirroredStrategy(names)
-        gathering = lambda shape, dtype: tf.function(
-            self._gather_in_graph, input_signature=[tf.TensorSpec(shape, dtype)]
-        )
-        self._gather = gathering((), "int32")
-        self._gather_numbers = gathering((None,), "float32")
+        numbers = tf.TensorSpec((None,), "float64")
+        self._gather_in_graph = tf.function(self._of_replicas, input_signature=[numbers])
         self.devices = self.replicas = self.strategy.num_replicas_in_sync
 
     def scope(self):
@@ -60,10 +57,12 @@ class DistributedTopology(Topology):
         local = [np.stack([np.array(v) for v in self._local(variable)]) for variable in variables]
         if self.process_count == 1 or not local:
             return local
-        flat = np.concatenate([values.reshape(-1) for values in local])
-        rows = self._one_of_each_process(self._gather_numbers(flat))  # one row per process
+        rows = self._gather(np.concatenate([values.reshape(-1) for values in local]))
         columns = np.split(rows, np.cumsum([values.size for values in local])[:-1], axis=1)
-        return [column.reshape(-1, *values.shape[1:]) for column, values in zip(columns, local)]
+        return [
+            column.reshape(-1, *values.shape[1:]).astype(values.dtype)
+            for column, values in zip(columns, local)
+        ]
 
     def write_replicas(self, variables, replicas):
         for variable, values in zip(variables, replicas):
@@ -77,18 +76,17 @@ class DistributedTopology(Topology):
         return self.strategy.experimental_local_results(variable.value)
 
     def gather(self, value):
-        import tensorflow as tf
-
         if self.process_count == 1:
             return super().gather(value)
-        return self._one_of_each_process(self._gather(tf.constant(value)))
+        return self._gather(np.array([value]))[:, 0].astype("int64")
 
-    def _one_of_each_process(self, gathered):
-        """The values of each process's first replica, from the values of all replicas."""
-        return gathered.numpy()[:: self.replicas // self.process_count]
+    def _gather(self, numbers):
+        """The numbers of each process, `(n,)` -> `(processes, n)` float64."""
+        gathered = self._gather_in_graph(numbers.astype("float64")).numpy()  # of each replica
+        return gathered[:: self.replicas // self.process_count]
 
-    def _gather_in_graph(self, value):
-        return self.strategy.gather(self.strategy.run(lambda: value[None]), axis=0)
+    def _of_replicas(self, numbers):
+        return self.strategy.gather(self.strategy.run(lambda: numbers[None]), axis=0)
 
 
 def reduce_gradients(gradients: list) -> list:
