@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# The modules that each extra of `vit-keras` installs, besides those with the name of their extra.
+# The modules that each extra of `vit-keras` installs, besides one with the extra's own name.
 MODULES = {
     "data": "PIL fsspec scipy sklearn tqdm",
     "tables": "pyarrow",
@@ -22,7 +22,6 @@ MODULES = {
     "shards": "aiohttp",
     "hf": "datasets",
     "tfds": "array_record google_crc32c tensorflow_datasets",
-    "keras-cv": "keras_cv",
     "runtimes": "ai_edge_litert onnxruntime",
     "text": "tokenizers",
     "hub": "huggingface_hub kagglehub",
@@ -56,13 +55,10 @@ def require(module: str) -> types.ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = module.partition(".")[0]
         missing = (error.name or module).partition(".")[0]
         if is_installed(missing):  # a module is missing inside an installed package
             raise
-        raise ImportError(
-            _message([missing], EXTRAS.get(package, package)), name=missing
-        ) from error
+        raise _error([missing], _extra_of(module)) from error
 
 
 def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
@@ -77,8 +73,7 @@ def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
         ImportError: If some of the packages are not installed. The message lists all of them.
     """
     if missing := [name for name in modules if not is_installed(name)]:
-        extra = extra or ",".join(sorted({EXTRAS.get(name, name) for name in missing}))
-        raise ImportError(_message(missing, extra, purpose), name=missing[0])
+        raise _error(missing, extra or ",".join(sorted({*map(_extra_of, missing)})), purpose)
 
 
 def is_installed(module: str) -> bool:
@@ -86,13 +81,18 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
-def _message(modules, extra, purpose="This"):
+def _extra_of(module):
+    package = module.partition(".")[0]
+    return EXTRAS.get(package, package.replace("_", "-"))
+
+
+def _error(modules, extra, purpose="This"):
     names = [DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in modules]
-    needs = f"{purpose} needs {' and '.join(names)}"
+    remedy = f': pip install "vit-keras[{extra}]"'
     for name in names:
         if (last := LAST_PYTHON.get(name)) and sys.version_info[:2] > last:
-            return f"{needs}. {name} cannot be installed on Python after {last[0]}.{last[1]}"
-    return f'{needs}: pip install "vit-keras[{extra}]"'
+            remedy = f". {name} cannot be installed on Python after {last[0]}.{last[1]}"
+    return ImportError(f"{purpose} needs {' and '.join(names)}{remedy}", name=modules[0])
 
 
 def typed_names(
