@@ -1,6 +1,7 @@
 """Judges, chooses thresholds of, tiles and writes boxes: beside pycocotools and formulas."""
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -10,7 +11,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from vit_keras import evaluation
+from vit_keras import data, evaluation
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import headline, report_table, summary_line
 from vit_keras.models import Preprocessing
@@ -206,6 +207,23 @@ def test_all_formats_hold_the_same_boxes(tmp_path):
     shown = text["table"].splitlines()
     assert "car 5" in shown[1] and "[12, 30, 33, 45]" in shown[1] and shown[2].endswith("nothing")
     assert text["html"].count("<figure") == 4
+
+
+def test_the_worst_pictures_are_drawn_without_a_second_prediction(tmp_path):
+    """The second of two pictures is the worst: its object is missed, where the label is red."""
+    pixels = np.zeros((2, 32, 32, 1), "uint8")
+    pixels[:, 8:16, 8:16] = COLORS[0]
+    labels = np.array([[[0, 0.375, 0.375, 0.25, 0.25, 0]], [[1, 0.75, 0.75, 0.25, 0.25, 0]]])
+    calls = []
+    predictor = predictor_of()
+    run = lambda images: calls.append(len(images)) or by_level(images)
+    counted = dataclasses.replace(predictor, run=run)
+    split, sheet = data.from_arrays(pixels, labels), tmp_path / "sheet.png"
+    metrics = evaluation.evaluate(counted, split, NAMES, batch=2, sheet=sheet)
+    assert sum(calls) == 8 and metrics["images"] == 2  # one call, filled to the size of a batch
+    drawn = np.asarray(Image.open(sheet))
+    red = (drawn == (230, 25, 75)).all(axis=-1)
+    assert red[20:, 36:68].any() and not red[:, 72:].any()  # panels are 32 wide, and 4 apart
 
 
 def test_boxes_are_drawn_on_their_edges():

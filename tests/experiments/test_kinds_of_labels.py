@@ -271,6 +271,11 @@ def test_commands_evaluate_and_predict_boxes(trained, tmp_path, capsys):
     assert float(rows[0]["score"]) == pytest.approx(float(found.scores.max()), rel=1e-5)
     run([*arguments, str(tmp_path / "drawn"), "--tiles"])
     assert len([*(tmp_path / "drawn").iterdir()]) == 6
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    capsys.readouterr()
+    run([*arguments[:2], str(tmp_path / "bad.png"), "--skip_unreadable", "--out", "none"])
+    printed = capsys.readouterr()
+    assert "written" not in printed.out and "1 of 1 pictures could not be read" in printed.err
     for option in (["--top", "1"], ["--coverage", "0.9"], ["--abstain", "0.1"]):
         with pytest.raises(UsageError, match=f"A model of boxes takes no {option[0]}"):
             run([*arguments, "c.csv", *option])

@@ -78,26 +78,24 @@ def run(options: argparse.Namespace) -> None:
 
 def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras import evaluation
-    from vit_keras.evaluation.mask_prediction import save_png
+    from vit_keras.evaluation.reports import OF_PICTURES
     from vit_keras.support.files import write_text
 
-    split, tiles = dataset.split(splits[1]), shared.tile_options(options, options.batch_eval)
+    sheet = out / "predictions.png"
     report = evaluation.evaluate(
         predictor,
-        split,
+        dataset.split(splits[1]),
         dataset.class_names,
         batch=options.batch_eval,
         real=options.real,
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
-        tiles=tiles,
+        tiles=shared.tile_options(options, options.batch_eval),
+        sheet=sheet,
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
     drawn = evaluation.draw_report(report, out, label)
-    sheets = {"masks": evaluation.draw_mask_sheet, "boxes": evaluation.draw_box_sheet}
-    if draw_sheet := sheets.get(predictor.task.kind):
-        sheet = draw_sheet(predictor, split, tiles)
-        drawn.append(save_png(sheet, out / "predictions.png"))
+    drawn += [sheet] if predictor.task.kind in OF_PICTURES else []
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())

@@ -71,15 +71,16 @@ def run(options: argparse.Namespace) -> None:
         tiles=shared.tile_options(options, options.batch),
         **shown,
     )
+    rows = _watched(predictions, len(paths), errors, options.out)
     with contextlib.closing(predictions):
         if form:
             told = {"names": predictor.names, "title": f"Predictions of {options.model}", **shown}
             with shared.output(options.out) as file:
-                rows = _watched(predictions, len(paths), errors, options.out)
                 evaluation.write_file_predictions(rows, file, form, predictor.task.kind, **told)
         else:
-            rows = _watched(predictions, len(paths), errors, options.out)
             _write_pictures(rows, names_in(paths), options.out, predictor)
+            if len(errors) < len(paths):
+                print(f"written: {options.out}")
     if errors:
         print(f"{len(errors)} of {len(paths)} pictures could not be read", file=sys.stderr)
 
@@ -99,7 +100,6 @@ def _write_pictures(rows, names, out, predictor):
             else:
                 drawn = evaluation.draw_boxes(row.picture, row.boxes, predictor.names)
                 save_png(drawn, pathlib.Path(out, name))
-    print(f"written: {out}")
 
 
 def _needs_models(options):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from vit_keras.evaluation.box_prediction import (
         best_box_thresholds,
         certain,
-        draw_box_sheet,
         draw_boxes,
         errors_of,
         predict_boxes,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     )
     from vit_keras.evaluation.mask_prediction import (
         TileOptions,
-        draw_mask_sheet,
         draw_overlay,
         predict_mask,
         predict_masks,

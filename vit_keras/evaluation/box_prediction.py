@@ -1,5 +1,6 @@
 """Predicts, judges and draws boxes around the objects in pictures of any size."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,12 +9,13 @@ import numpy as np
 from vit_keras import data
 from vit_keras.data.depth import viewable
 from vit_keras.evaluation.mask_prediction import (
+    SHOWN,
     SIDE,
     TileOptions,
-    lay_out,
     outputs_of,
     palette,
     predict_labeled,
+    save_sheet,
 )
 from vit_keras.evaluation.metrics import class_rows
 from vit_keras.evaluation.predictors import Predictor
@@ -213,6 +215,7 @@ def judge_boxes(
     split: "data.Split",
     class_names: Sequence[str],
     options: TileOptions | None = None,
+    sheet: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Judges a predictor on a split, with the boxes in the pixels of each picture.
 
@@ -221,6 +224,9 @@ def judge_boxes(
         split: A split whose labels are boxes.
         class_names: The K names.
         options: How to predict pictures whose size is not the model's.
+        sheet: A PNG file in which to draw the eight pictures with the most errors, each beside its
+            hits (green), misses (red) and false alarms (yellow). A hit of a wrong class counts as a
+            miss and a false alarm.
 
     Returns:
         A report; see `report_boxes`.
@@ -229,6 +235,8 @@ def judge_boxes(
         ValueError: The predictor does not predict boxes, or the split is empty.
     """
     true, predicted = predict_split(predictor, split, options)
+    if sheet is not None:
+        _draw_worst(predictor, split, true, predicted, sheet)
     return report_boxes(true, predicted, class_names, predictor.task)
 
 
@@ -291,40 +299,20 @@ def draw_boxes(
     return np.asarray(drawn)
 
 
-def draw_box_sheet(
-    predictor: Predictor, split: "data.Split", options: TileOptions | None = None, most: int = 8
-):
-    """Draws the pictures of a split with the most errors: misses red, false alarms yellow.
-
-    Args:
-        predictor: A `Predictor` of boxes.
-        split: A split whose labels are boxes.
-        options: How to predict pictures whose size is not the model's.
-        most: The largest number of pictures.
-
-    Returns:
-        A `PIL.Image.Image` with two pictures per row, each beside its errors, with hits green. A
-        hit of a wrong class counts as a miss and a false alarm.
-
-    Example:
-        ```python
-        sheet = evaluation.draw_box_sheet(predictor, dataset.split("test"))
-        sheet.save("predictions.png")
-        ```
-    """
-    true, predicted = predict_split(predictor, split, options)
+def _draw_worst(predictor, split, true, predicted, path):
+    """Draws the pictures of a split with the most errors."""
     present = (certain(boxes, predictor.task) for boxes in predicted)
     errors = [errors_of(*pair) for pair in zip(true, present)]
     counts = [len(misses.scores) + len(alarms.scores) for _, misses, alarms in errors]
     split, names, panels = split.read_as(*predictor.depth), predictor.names, []
-    for index in sorted(range(len(true)), key=lambda index: -counts[index])[:most]:
+    for index in sorted(range(len(true)), key=lambda index: -counts[index])[:SHOWN]:
         picture, objects = split.example(index)[0], true[index]
         drawn = np.asarray(viewable(picture))
         for boxes, color in zip(errors[index], (HIT_COLOR, MISS_COLOR, ALARM_COLOR)):
             drawn = draw_boxes(drawn, boxes, names, color)
         plain = draw_boxes(picture, objects.chosen(objects.scores > 0), names)
         panels.append([data.thumbnail(pixels, 2 * SIDE) for pixels in (plain, drawn)])
-    return lay_out(panels)
+    save_sheet(panels, path)
 
 
 def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:

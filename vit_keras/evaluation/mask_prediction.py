@@ -97,7 +97,7 @@ def report_masks(
 
 OPACITY = 0.5  # of a mask over its picture
 GOLDEN = 0.618034  # turn of the hue between classes: neighbors differ
-SIDE, GAP = 160, 4  # pixels of a picture on a sheet, and between pictures
+SHOWN, SIDE, GAP = 8, 160, 4  # pictures on a sheet, their pixels, and those between them
 
 
 def palette() -> np.ndarray:
@@ -166,8 +166,8 @@ def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def lay_out(panels: Sequence[Sequence[np.ndarray]]):
-    """Lays out rows of pictures `(h, w, 3)` uint8, two of them side by side, as a PIL image."""
+def save_sheet(panels: Sequence[Sequence[np.ndarray]], path: str | os.PathLike) -> None:
+    """Writes rows of pictures `(h, w, 3)` uint8, two of them side by side, as PNG."""
     height = max(panel.shape[0] for row in panels for panel in row) + GAP
     width = max(panel.shape[1] for row in panels for panel in row) + GAP
     columns = max(len(row) for row in panels)
@@ -177,7 +177,7 @@ def lay_out(panels: Sequence[Sequence[np.ndarray]]):
         for place, panel in enumerate(row):
             top, left = number // 2 * height, (number % 2 * columns + place) * width
             sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
-    return extras.require("PIL.Image").fromarray(sheet)
+    save_png(sheet, pathlib.Path(path))
 
 
 LEAST = 1e-6  # the lowest probability, in place of 0
@@ -261,6 +261,7 @@ def judge_masks(
     split: "data.Split",
     class_names: Sequence[str],
     options: TileOptions | None = None,
+    sheet: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Judges a predictor on a split, each mask at the size of its picture.
 
@@ -271,6 +272,8 @@ def judge_masks(
         split: A split whose labels are masks.
         class_names: The K names.
         options: How to predict pictures whose size is not the model's.
+        sheet: A PNG file in which to draw the first eight pictures beside their true and their
+            predicted masks.
 
     Returns:
         A report; see `report_matrix`.
@@ -278,9 +281,14 @@ def judge_masks(
     Raises:
         ValueError: The predictor does not predict masks, or the split is empty.
     """
-    matrix = np.zeros((len(class_names),) * 2, "int64")
-    for _, true, predicted in predict_labeled(predictor, split, predict_masks, options):
-        matrix += pixel_matrix(true, predicted, len(class_names))
+    matrix, panels = np.zeros((len(class_names),) * 2, "int64"), []
+    for picture, *masks in predict_labeled(predictor, split, predict_masks, options):
+        matrix += pixel_matrix(*masks, len(class_names))
+        if sheet is not None and len(panels) < SHOWN:
+            drawn = [picture, *(draw_overlay(picture, mask) for mask in masks)]
+            panels.append([thumbnail(pixels, SIDE) for pixels in drawn])
+    if sheet is not None:
+        save_sheet(panels, sheet)
     return report_matrix(matrix, class_names, len(split))
 
 
@@ -403,32 +411,3 @@ def resize_maps(maps, size):
     rule = INTERPOLATIONS["bilinear_half_pixel"]
     rows, columns = (rule(old, new).astype("float32") for old, new in zip(sides, size))
     return np.einsum("ih,jw,...hwk->...ijk", rows, columns, maps, optimize=True)
-
-
-def draw_mask_sheet(
-    predictor: Predictor, split: "data.Split", options: TileOptions | None = None, most: int = 8
-):
-    """Draws the first pictures of a split beside their true and their predicted masks.
-
-    Args:
-        predictor: A `Predictor` of masks.
-        split: A split whose labels are masks.
-        options: How to predict pictures whose size is not the model's.
-        most: The largest number of pictures.
-
-    Returns:
-        A `PIL.Image.Image` with two pictures and their masks per row.
-
-    Example:
-        ```python
-        sheet = evaluation.draw_mask_sheet(predictor, dataset.split("test"))
-        sheet.save("predictions.png")
-        ```
-    """
-    first = split.part(range(min(most, len(split))))
-    panels = [
-        [thumbnail(picture, SIDE)]
-        + [thumbnail(draw_overlay(picture, mask), SIDE) for mask in masks]
-        for picture, *masks in predict_labeled(predictor, first, predict_masks, options)
-    ]
-    return lay_out(panels)

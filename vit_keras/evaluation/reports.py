@@ -301,6 +301,7 @@ def evaluate(
     predictions: str | os.PathLike | None = None,
     ignore_class_names: bool = False,
     tiles: TileOptions | None = None,
+    sheet: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Evaluates a predictor; adds calibration, speed, and ReaL accuracy to a `report`.
 
@@ -314,6 +315,8 @@ def evaluate(
         ignore_class_names: Whether to accept class names that differ from the model's.
         tiles: How a model of masks or boxes predicts pictures of other sizes; has its own batch
             size.
+        sheet: For masks and boxes, a PNG file in which to draw pictures with their predictions: the
+            first eight with their masks, or the eight with the most errors.
 
     Returns:
         A `report` with "images_per_second"; with "coverage" from `measure_coverage` if the model's
@@ -348,7 +351,7 @@ def evaluate(
                 "`predictions` holds a row of probabilities or numbers for each picture. Received: "
                 f"a model of {predictor.task.kind}. `vit-keras predict` writes those"
             )
-        return judge(predictor, split, class_names, tiles)
+        return judge(predictor, split, class_names, tiles, sheet)
     outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
     shares, task = predictor.as_probabilities(outputs), predictor.task
     metrics = report(shares, labels, class_names, task, True)
