@@ -22,11 +22,15 @@ from vit_keras.evaluation.metrics import (
 )
 from vit_keras.evaluation.predictors import Predictor, sigmoid
 from vit_keras.support import figures
-from vit_keras.support.box_metrics import FIGURES
 from vit_keras.support.command_line import visible
-from vit_keras.support.tasks import CLASSES, KINDS, Task
-
-Columns = dict[str, tuple[str, Callable[[Any], str]]]
+from vit_keras.support.tasks import (
+    CLASSES,
+    KINDS,
+    Task,
+    figure_line,
+    figure_name,
+    figure_text,
+)
 
 
 class Report(NamedTuple):
@@ -34,17 +38,16 @@ class Report(NamedTuple):
 
     Attributes:
         judge: Maps outputs, labels, names and the `Task` to a report.
-        columns: For each heading of the table in a terminal, the key of its values, and a function
-            that formats them.
+        columns: The values of each class, label or number that a table in a terminal shows.
         figures: The figures in the last line.
-        drawings: For each picture, a function that draws it, given the report, the file and the
-            data's name.
+        drawings: For each picture, a function that draws it, and what it draws of the report; None
+            for the whole.
     """
 
     judge: Callable[..., dict[str, Any]]
-    columns: Columns
+    columns: tuple[str, ...]
     figures: tuple[str, ...]
-    drawings: dict[str, Callable[[dict[str, Any], pathlib.Path, str], None]]
+    drawings: dict[str, tuple[Callable[..., None], str | None]]
 
 
 def _confusion(metrics, file, source):
@@ -53,69 +56,33 @@ def _confusion(metrics, file, source):
     figures.confusion(matrix, names, file, source)
 
 
-def _drawing(draw, key):
-    return lambda metrics, file, source: draw(metrics[key], file, source)
-
-
-def percent(share: float | None) -> str:
-    """Formats a share as a percentage with two decimals, or as a dash."""
-    return "-" if share is None else f"{100 * share:.2f}%"
-
-
-def _digits(value):
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _threshold(value):
-    """Formats a threshold with two digits; that of a rare label needs an exponent."""
-    return f"{value:.1e}" if 0 < value < 0.01 else f"{value:.2f}"
-
-
-IMAGES = {"images": ("images", str)}
-SHARES = {"precision": ("precision", percent), "recall": ("recall", percent)}
-NUMBERS = {"mean": "mean", "std": "std", "R²": "r2", "MAE": "mae", "RMSE": "rmse"}
-CONFUSION = {"confusion.png": _confusion}
+SHARES = ("precision", "recall")
+CONFUSION = {"confusion.png": (_confusion, None)}
 REPORTS = {
     "classes": Report(
         report_classes,
-        {**IMAGES, **SHARES},
+        ("images", *SHARES),
         ("accuracy",),
-        {**CONFUSION, "reliability.png": _drawing(figures.reliability, "calibration")},
+        CONFUSION | {"reliability.png": (figures.reliability, "calibration")},
     ),
     "labels": Report(
         report_labels,
-        {
-            **IMAGES,
-            "positive": ("positives", str),
-            "AP": ("average_precision", percent),
-            "threshold": ("threshold", _threshold),
-            **SHARES,
-            "F1": ("f1", percent),
-        },
+        ("images", "positives", "average_precision", "threshold", *SHARES, "f1"),
         ("average_precision", "macro_f1", "micro_f1"),
-        {"labels.png": _drawing(figures.label_bars, "labels")},
+        {"labels.png": (figures.label_bars, "labels")},
     ),
     "numbers": Report(
         report_numbers,
-        {**IMAGES, **{heading: (key, _digits) for heading, key in NUMBERS.items()}},
+        ("images", "mean", "std", "r2", "mae", "rmse"),
         ("r2", "mae"),
-        {"errors.png": _drawing(figures.number_errors, "numbers")},
+        {"errors.png": (figures.number_errors, "numbers")},
     ),
     "masks": Report(
-        report_masks,
-        {"pixels": ("pixels", str), "IoU": ("iou", percent), **SHARES},
-        ("miou", "pixel_accuracy"),
-        CONFUSION,
+        report_masks, ("pixels", "iou", *SHARES), ("miou", "pixel_accuracy"), CONFUSION
     ),
     "boxes": Report(
         report_boxes,
-        {
-            "objects": ("objects", str),
-            "AP": ("ap", percent),
-            "AP50": ("ap50", percent),
-            **SHARES,
-            "threshold": ("threshold", "{:.3g}".format),
-        },
+        ("objects", "ap", "ap50", *SHARES, "threshold"),
         ("ap", "ap50", "ap75"),
         CONFUSION,
     ),
@@ -123,7 +90,7 @@ REPORTS = {
 
 
 def _last_line(metrics, images="images"):
-    texts = [_shown(key, metrics[key]) for key in REPORTS[_kind(metrics)].figures]
+    texts = [figure_line(key, metrics[key]) for key in REPORTS[_kind(metrics)].figures]
     return f"{', '.join(texts)} of {metrics['images']} {images}"
 
 
@@ -186,16 +153,18 @@ def report_table(metrics: dict[str, Any]) -> str:
         accuracy 66.67% of 3 images
     """
     kind = _kind(metrics)
-    names: Columns = {KINDS[kind].one: ("name", str)}
-    aligned = []
-    for heading, (key, show) in (names | REPORTS[kind].columns).items():
-        texts = [heading, *(show(row[key]) for row in metrics[kind])]
-        width, side = max(map(len, texts)), "<" if key == "name" else ">"
-        aligned.append([f"{text:{side}{width}}" for text in texts])
-    lines = [*map("  ".join, zip(*aligned)), _last_line(metrics)]
+    columns = [[KINDS[kind].one, *(row["name"] for row in metrics[kind])]]
+    for key in REPORTS[kind].columns:
+        columns.append([figure_name(key), *(figure_text(key, row[key]) for row in metrics[kind])])
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for name, *texts in zip(*columns):
+        cells = [f"{text:>{width}}" for text, width in zip(texts, widths[1:])]
+        lines.append("  ".join([f"{name:<{widths[0]}}", *cells]))
+    lines.append(_last_line(metrics))
     lines += [
-        f"coverage {row['coverage']:.0%}: {percent(row['covered'])} held the truth, mean size "
-        f"{'-' if row['size'] is None else format(row['size'], '.4g')}"
+        f"coverage {row['coverage']:.0%}: {figure_text('covered', row['covered'])} held the truth, "
+        f"mean size {figure_text('size', row['size'])}"
         for row in metrics.get("coverage", ())
     ]
     return visible("\n".join(lines))
@@ -213,9 +182,9 @@ def headline(metrics: dict[str, Any]) -> str:
     if "fewshot" not in metrics:
         line, chose = _last_line(metrics, "held-out images"), metrics.get("images_chose")
         return f"{line}, which chose the {chose}" if chose else line
-    percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
+    text = lambda row: figure_text("accuracy", row["mean"], row["std"])
     return "\n".join(
-        f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"
+        f"{after['shots']}-shot accuracy {text(before)} before, {text(after)} after"
         for before, after in zip(metrics["fewshot_before"], metrics["fewshot"])
     )
 
@@ -252,10 +221,10 @@ def draw_report(
         evaluation.draw_report(metrics, "report")
         ```
     """
-    drawings, files = REPORTS[_kind(metrics)].drawings, []
-    for name, draw in drawings.items():
+    files = []
+    for name, (draw, key) in REPORTS[_kind(metrics)].drawings.items():
         files.append(pathlib.Path(folder, name))
-        draw(metrics, files[-1], source)
+        draw(metrics[key] if key else metrics, files[-1], source)
     return files
 
 
@@ -266,29 +235,6 @@ def _kind(metrics):
 
 # How to judge answers in the pixels of pictures, by the kind of label.
 OF_PICTURES = {"masks": judge_masks, "boxes": judge_boxes}
-# The names of figures that differ from their keys, and the formats of those that are not shares.
-SHOWN = {
-    "top_5_accuracy": "top-5",
-    "real_accuracy": "ReaL",
-    "macro_f1": "macro F1",
-    "micro_f1": "micro F1",
-    "average_precision": "mean average precision",
-    "miou": "mean IoU",
-    "r2": "R²",
-    "mae": "mean absolute error",
-    "rmse": "root mean square error",
-    "ece": "calibration error",
-    **{name: name.replace("_", " ").replace("ap", "AP") for name in FIGURES},
-}
-FORMATS = {"r2": ".4f", "mae": ".4g", "rmse": ".4g", "images_per_second": ".2f"}
-
-
-def _shown(key, *values):
-    """Returns a figure, such as "accuracy 97.50%", or a mean and its deviation."""
-    factor, form, unit = (1, FORMATS[key], "") if key in FORMATS else (100, ".2f", "%")
-    texts = ["-" if value is None else format(factor * value, form) for value in values]
-    unit = "" if texts == ["-"] else unit
-    return f"{SHOWN.get(key, key.replace('_', ' '))} {' ± '.join(texts)}{unit}"
 
 
 def evaluate(
@@ -428,5 +374,5 @@ def summary_line(metrics: dict[str, Any]) -> str:
     texts = []
     for key, value in metrics.items():
         if isinstance(value, float | tuple):
-            texts.append(_shown(key, *(value if isinstance(value, tuple) else (value,))))
+            texts.append(figure_line(key, *(value if isinstance(value, tuple) else (value,))))
     return ", ".join(texts)

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from typing import Any
 
 import keras
 
@@ -14,19 +13,13 @@ from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.files import MAIN, HubAddress, check_new, parse_hf, replacing_folder
+from vit_keras.support.tasks import figure_name, figure_text
 from vit_keras.weights import save
 from vit_keras.weights.hub import reason_of
 
 MODEL, CARD = "model.keras", "README.md"
-# Metrics on the card: the report's field, the Hub's name for it, and a factor.
-FIGURES = {
-    "accuracy": ("accuracy", 100, " %"),
-    "ece": ("calibration error", 100, " %"),
-    "average_precision": ("mean average precision", 100, " %"),
-    "r2": ("R²", 1, ""),
-    "mae": ("mean absolute error", 1, ""),
-    "images": ("held-out images", 1, ""),
-}
+# The metrics on the card.
+FIGURES = ("accuracy", "ece", "average_precision", "r2", "mae", "images")
 # The Hub's terms for each kind of task: its category, if any, and a tag; and a name.
 MULTI_LABEL = "multi-label-image-classification"
 HUB_TASKS = {
@@ -74,11 +67,7 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     """Returns the page of a model on the Hub: how to load it, and the run's metrics."""
     report = trained.report
     figures = {key: report[key] for key in FIGURES if isinstance(report.get(key), (int, float))}
-    shown: dict[str, Any] = {}
-    for key, value in figures.items():
-        name, factor, unit = FIGURES[key]
-        is_count = isinstance(value, int)
-        shown[name] = f"{value:,}" if is_count else f"{factor * value:.2f}{unit}"
+    shown = {figure_name(key): figure_text(key, value) for key, value in figures.items()}
     shown["chosen by these images"] = report.get("images_chose")
     task, address = task_of(model), f"hf://{repository}"
     height, width, channels = model.input_shape[1:]
@@ -116,7 +105,7 @@ def _metadata(trained, kind, license, figures) -> str:
             dataset_name=name,
             dataset_split="held-out",
             metric_type=key,
-            metric_name=FIGURES[key][0],
+            metric_name=figure_name(key),
             metric_value=value,
         )
         for key, value in figures.items()

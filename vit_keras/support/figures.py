@@ -12,6 +12,7 @@ import numpy as np
 
 from vit_keras.support import extras
 from vit_keras.support.files import replacing
+from vit_keras.support.tasks import FORMATS, figure_name, figure_text
 
 BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 
@@ -57,15 +58,8 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
     return figure, axes
 
 
-# Values that `fit` reports besides the loss: name, title, factor.
-FIGURES = (
-    ("accuracy", "accuracy", 100),
-    ("average_precision", "mean average precision", 100),
-    ("r2", "R²", 1),
-    ("miou", "mean IoU", 100),
-    ("pixel_accuracy", "pixel accuracy", 100),
-)
-TITLES = [title for _, title, _ in FIGURES]
+# Values that `fit` reports besides the loss.
+FIGURES = ("accuracy", "average_precision", "r2", "miou", "pixel_accuracy")
 
 
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
@@ -80,14 +74,15 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         path: The PNG file to write.
     """
     last, panels = rows[-1], []
-    for name, title, scale in (("loss", "loss", 1), *FIGURES):
-        labels = {name: "training", f"val_{name}": "held out"}
-        if name == "loss" or f"val_{name}" in last:
-            panels.append((title, scale, {name: labels[name] for name in labels if name in last}))
+    for key in ("loss", *FIGURES):
+        labels = {key: "training", f"val_{key}": "held out"}
+        if key == "loss" or f"val_{key}" in last:
+            panels.append((key, {name: labels[name] for name in labels if name in last}))
     if few_shot := {name: f"{name[8:]}-shot" for name in last if name.startswith("fewshot_")}:
-        panels.append(("few-shot accuracy", 100, few_shot))
+        panels.append(("few-shot accuracy", few_shot))
     figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
-    for axis, (title, scale, labels) in zip(axes[0], panels):
+    for axis, (key, labels) in zip(axes[0], panels):
+        title, scale = figure_name(key), 1 if key in FORMATS else 100
         colors = (GRAY, BLUE, ORANGE) if len(labels) > 1 else (BLUE,)
         for (name, label), color in zip(labels.items(), colors):
             measured = [row for row in rows if name in row]
@@ -96,9 +91,9 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         axis.set(xlabel="updates", ylabel=title if scale == 1 else f"{title} (%)")
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
-        if title in TITLES:
-            unit = "" if scale == 1 else " %"
-            axis.set_title(f"held out at the end: {values[-1]:.2f}{unit}", fontsize=10)
+        if key in FIGURES:
+            text = figure_text(key, values[-1] / scale)
+            axis.set_title(f"held out at the end: {text}", fontsize=10)
     save_figure(figure, path)
 
 

@@ -1,8 +1,9 @@
-"""The meaning of a model's outputs: one row of `KINDS` for each kind of label."""
+"""The meaning of a model's outputs: one row of `KINDS` for each kind; the figures of a report."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vit_keras.support.checks import check_choice, check_rules, check_types
 
@@ -43,6 +44,46 @@ KINDS = {
 FIELDS = {"thresholds": ("labels", "boxes"), "mean": ("numbers",), "std": ("numbers",)}
 VOID = 255  # the value of a mask's pixels without a class
 LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
+
+# The names of figures in reports that differ from their keys.
+NAMES = {
+    "top_5_accuracy": "top-5",
+    "real_accuracy": "ReaL",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "iou": "IoU",
+    "miou": "mean IoU",
+    "r2": "R²",
+    "mae": "mean absolute error",
+    "rmse": "root mean square error",
+    "ece": "calibration error",
+}
+# The formats of figures that are neither counts nor shares.
+FORMATS = {
+    **dict.fromkeys(("loss", "mean", "std", "mae", "rmse", "size"), ".4g"),
+    "r2": ".4f",
+    "threshold": ".2g",
+    "images_per_second": ".2f",
+}
+
+
+def figure_name(key: str) -> str:
+    """Returns the name of a figure of a report."""
+    return NAMES.get(key) or re.sub("^ap", "AP", key).replace("_", " ")
+
+
+def figure_text(key: str, *values: Any) -> str:
+    """Formats a figure, such as "97.50%", or a mean and its deviation; None is a dash."""
+    if values == (None,) or isinstance(values[0], int):
+        return "-" if values[0] is None else f"{values[0]:,}"
+    factor, form, unit = (1, FORMATS[key], "") if key in FORMATS else (100, ".2f", "%")
+    return " ± ".join(format(factor * value, form) for value in values) + unit
+
+
+def figure_line(key: str, *values: Any) -> str:
+    """Returns a figure with its name, such as "accuracy 97.50%"."""
+    return f"{figure_name(key)} {figure_text(key, *values)}"
 
 
 @dataclasses.dataclass(frozen=True)
