@@ -182,8 +182,9 @@ def report_boxes(
 
     Returns:
         COCO's "ap", "ap50", "ap75", "ap_small", "ap_medium" and "ap_large", "images", "boxes" (for
-        each class its objects, AP and AP50, and its precision and recall at its threshold and an
-        overlap of 0.5) and the "confusion_matrix" of `confuse`. A figure without objects is None.
+        each class its objects, AP and AP50, and its precision, recall and F1 at its threshold and
+        an overlap of 0.5) and the "confusion_matrix" of `confuse`. A figure without objects is
+        None.
 
     Example:
         >>> true = Boxes(np.array([0]), np.array([1.0]), np.array([[0.0, 0.0, 9.0, 9.0]]))

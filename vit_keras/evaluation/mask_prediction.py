@@ -62,7 +62,7 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
     Returns:
         "miou" (the mean intersection over union of the classes; scikit-learn's macro Jaccard
         score), "pixel_accuracy", "mean_class_accuracy" (the mean recall), "images", "masks" (for
-        each class its pixels, IoU, precision and recall) and "confusion_matrix". A class that
+        each class its pixels, precision, recall, F1 and IoU) and "confusion_matrix". A class that
         occurs in no true or predicted mask has IoU None, and is left out of the means. All
         are None if no pixel has a class.
 

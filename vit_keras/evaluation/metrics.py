@@ -67,8 +67,8 @@ def report_labels(
     Returns:
         "average_precision" (the mean over labels), "macro_f1", "micro_f1", "images", and "labels":
         for each label its known and positive images, average precision, threshold, precision,
-        recall, and F1. An undefined metric, such as the recall of a label without positives, is
-        None and left out of means.
+        recall, and F1. An undefined metric, such as the recall or the F1 of a label without
+        positives, is None and left out of means.
     """
     known, positive = ~np.isnan(labels), labels == 1
     chosen, precision_of = task.present(outputs) & known, _metrics().average_precision_score
@@ -82,9 +82,7 @@ def report_labels(
             if positives
             else None,
             "threshold": task.threshold(k),
-            "precision": share_of(right, marked),
-            "recall": share_of(right, positives),
-            "f1": share_of(2 * right, marked + positives),
+            **_rates(right, marked, positives),
         }
         for k, (name, images, positives, marked, right) in enumerate(zip(names, *counts))
     ]
@@ -103,6 +101,12 @@ def share_of(count, whole) -> float | None:
     return float(count / whole) if whole else None
 
 
+def _rates(right, marked, true):
+    """Returns precision, recall and F1; the last two are None without true ones."""
+    f1 = share_of(2 * right, marked + true) if true else None
+    return {"precision": share_of(right, marked), "recall": share_of(right, true), "f1": f1}
+
+
 def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
     """Returns the mean of the values that are not None; None if all are."""
     known = [row[key] for row in rows if row[key] is not None]
@@ -110,7 +114,7 @@ def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
 
 
 def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[dict[str, Any]]:
-    """Returns for each class its name, true count (named `counted`), precision and recall.
+    """Returns for each class its name, true count (named `counted`), precision, recall and F1.
 
     Row i, column j of `matrix` counts those of class i that were predicted as class j.
     """
@@ -118,8 +122,7 @@ def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[d
         {
             "name": str(name),
             counted: int(matrix[k].sum()),
-            "precision": share_of(matrix[k, k], matrix[:, k].sum()),
-            "recall": share_of(matrix[k, k], matrix[k].sum()),
+            **_rates(matrix[k, k], matrix[:, k].sum(), matrix[k].sum()),
         }
         for k, name in enumerate(names)
     ]
@@ -168,9 +171,6 @@ def report_classes(
     count = outputs.shape[-1]
     matrix = count_pairs(labels, outputs.argmax(axis=-1), count)
     rows = class_rows(matrix, class_names, "images")
-    for k, row in enumerate(rows):
-        twice = 2 * matrix[k, k]
-        row["f1"] = share_of(twice, matrix[k].sum() + matrix[:, k].sum()) if row["images"] else None
     largest = np.argpartition(outputs, -min(TOP, count), axis=-1)[:, -TOP:]
     in_top = float((largest == labels[:, None]).any(axis=-1).mean())
     return {

@@ -59,11 +59,9 @@ class LeastSquares:
         weights = self.weights(l2)
         kernel = (weights[:-1] / self.std[:, None]).astype("float32")
         bias = (BIAS * weights[-1]).astype("float32")
-        classes = []
-        for i in range(0, len(features), chunk):
-            part = (features[i : i + chunk] - self.mean).astype("float32")
-            classes.append((part @ kernel + bias).argmax(axis=-1))
-        return np.concatenate(classes)
+        parts = np.array_split(features, -(-len(features) // chunk))
+        centered = ((part - self.mean).astype("float32") for part in parts)
+        return np.concatenate([(x @ kernel + bias).argmax(axis=-1) for x in centered])
 
 
 class Draw(NamedTuple):
@@ -373,35 +371,25 @@ def knn(
     """
     if temperature <= 0:
         raise ValueError(f"`temperature` must be above 0. Received: {temperature}")
-    right = {(k, kind): 0 for k in neighbors for kind in ("weighted", "majority")}
     indices, similarities = nearest_neighbors(train[0], test[0], max(neighbors))
-    for start in range(0, len(indices), VOTERS):
-        rows = slice(start, start + VOTERS)
-        labels, expected = train[1][indices[rows]], test[1][rows]
-        weighted = np.exp(similarities[rows] / temperature)
-        weights = {"weighted": weighted, "majority": np.ones_like(weighted)}
-        for k, kind in right:
-            votes = _votes(labels[:, :k], weights[kind][:, :k], num_classes)
-            right[k, kind] += int((votes.argmax(axis=-1) == expected).sum())
-    shares = {key: count / len(test[1]) for key, count in right.items()}
-    return [
-        {"neighbors": k, **{kind: shares[k, kind] for kind in ("weighted", "majority")}}
-        for k in neighbors
-    ]
+    labels, weighted = train[1][indices], np.exp(similarities / temperature)
+    weights, rows = {"weighted": weighted, "majority": np.ones_like(weighted)}, []
+    for k in neighbors:
+        right = dict.fromkeys(weights, 0)
+        for part in np.array_split(np.arange(len(labels)), -(-len(labels) // VOTERS)):
+            for kind, of_kind in weights.items():
+                votes = np.zeros((len(part), num_classes))
+                voters = np.arange(len(part))[:, None], labels[part, :k]
+                np.add.at(votes, voters, of_kind[part, :k])
+                right[kind] += int((votes.argmax(axis=-1) == test[1][part]).sum())
+        rows.append({"neighbors": k, **{name: n / len(labels) for name, n in right.items()}})
+    return rows
 
 
 def unit_length(features: np.ndarray) -> np.ndarray:
     """Divides features `(..., D)` by their Euclidean lengths, in float32; zeros stay zeros."""
     features = np.asarray(features, "float32")
     return features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-12)
-
-
-def _votes(labels, weights, num_classes):
-    """Returns the sum of the weights for each class, `(m, K)`."""
-    rows = np.arange(len(labels))[:, None]
-    flat = (rows * num_classes + labels).ravel()
-    sums = np.bincount(flat, weights.ravel(), minlength=len(labels) * num_classes)
-    return sums.reshape(-1, num_classes)
 
 
 def knn_table(rows: Sequence[dict[str, Any]]) -> str:
