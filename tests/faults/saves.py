@@ -21,7 +21,7 @@ from vit_keras import evaluation, retrieval, runs, weights
 from vit_keras.exporting import manifest
 from vit_keras.exporting.targets import Plan
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.retrieval import jobs
+from vit_keras.retrieval import embedder
 from vit_keras.support import files
 from vit_keras.training import checkpoints, records
 from vit_keras.weights import download
@@ -92,12 +92,12 @@ def _embeddings(folder, value):
     """A job of two parts."""
     run = lambda images: np.full((len(images), 3), value, "float32")
     about = {"weights": "none", "shape": [3]}
-    embedder = retrieval.Embedder(run, (4, 4, 3), (3,), Preprocessing(), about)
+    made = retrieval.Embedder(run, (4, 4, 3), (3,), Preprocessing(), about)
     pixels = np.zeros((4, 4, 3), "uint8")
     pictures = [retrieval.Picture(str(i)) for i in range(6)]
     listed = retrieval.PictureList(pictures, lambda number, path, channels: pixels)
-    jobs.PART_ROWS = 4
-    list(retrieval.EmbeddingJob(embedder, listed, folder / "table.parquet", batch=2).run())
+    embedder.PART_ROWS = 4
+    list(retrieval.EmbeddingJob(made, listed, folder / "table.parquet", batch=2).run())
 
 
 def _export(folder, value):

@@ -9,7 +9,7 @@ from PIL import Image
 from tests.helpers import assert_close, killed_before, randomize, to_numpy, write_picture
 from vit_keras import models, retrieval
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.retrieval import jobs
+from vit_keras.retrieval import embedder
 
 pytestmark = pytest.mark.on("torch")
 
@@ -39,13 +39,13 @@ def pictures(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(jobs, "PART_ROWS", ROWS)
+    monkeypatch.setattr(embedder, "PART_ROWS", ROWS)
 
 
 def job_of(model, folder, out, tokens="pool", normalize=False, **options):
-    embedder = retrieval.open_embedder(model, tokens=tokens, normalize=normalize)
+    made = retrieval.open_embedder(model, tokens=tokens, normalize=normalize)
     listed = retrieval.list_pictures([folder])
-    return retrieval.EmbeddingJob(embedder, listed, out, **{"batch": BATCH, **options})
+    return retrieval.EmbeddingJob(made, listed, out, **{"batch": BATCH, **options})
 
 
 def pixels_of(paths):

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.retrieval.embedder import Embedder, embedding_model, open_embedder
-    from vit_keras.retrieval.jobs import EmbeddingJob
-    from vit_keras.retrieval.neighbors import NeighborIndex, Neighbors, exact_neighbors, open_index
+    from vit_keras.retrieval.embedder import Embedder, EmbeddingJob, embedding_model, open_embedder
     from vit_keras.retrieval.search import (
         Answer,
         Match,
+        NeighborIndex,
+        Neighbors,
+        exact_neighbors,
+        open_index,
         open_query_embedder,
         search_pictures,
         search_rows,

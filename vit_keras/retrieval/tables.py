@@ -1,5 +1,6 @@
 """Pictures to embed, and tables of their embeddings: Parquet files that record their SHA-256."""
 
+import functools
 import hashlib
 import json
 import math
@@ -12,6 +13,7 @@ import numpy as np
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.cropping import as_array
+from vit_keras.data.dataset import joined
 from vit_keras.data.picture_paths import is_folder, is_junk
 from vit_keras.data.sources import SOURCES
 from vit_keras.evaluation.answers import utf8
@@ -117,24 +119,20 @@ def _is_flat(name):
 
 def _of_dataset(name, channels, config):
     dataset = data.load(name, channels, config)
-    names, splits = dataset.class_names, list(dataset.splits.items())
-    ends = np.cumsum([len(split) for _, split in splits])
+    names, whole = dataset.class_names, functools.reduce(joined, dataset.splits.values())
 
     def pictures():
-        for key, split in splits:
-            labels = split.labels if np.ndim(split.labels) == 1 else [-1] * len(split)
-            for index, label in enumerate(labels):
-                path, text = split.name(index), names[label] if names else str(label)
-                yield Picture(path, None if label < 0 else text, key, _size(path))
+        keys = [key for key, split in dataset.splits.items() for _ in range(len(split))]
+        labels = whole.labels if np.ndim(whole.labels) == 1 else [-1] * len(whole)
+        for index, (key, label) in enumerate(zip(keys, labels)):
+            path, text = whole.name(index), names[label] if names else str(label)
+            yield Picture(path, None if label < 0 else text, key, _size(path))
 
     def read(number, path, channels):
-        place = int(np.searchsorted(ends, number, side="right"))
-        split = splits[place][1]
-        index = number - int(ends[place] - len(split))
         try:
-            return as_array(split.decoded(index)[0])
+            return as_array(whole.decoded(number)[0])
         except (OSError, SyntaxError, ValueError) as error:
-            raise ValueError(split.fault(index, error)) from error
+            raise ValueError(whole.fault(number, error)) from error
 
     return PictureList(pictures(), read)
 
