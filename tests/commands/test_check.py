@@ -190,7 +190,7 @@ def test_labels_are_counted(check_table):
     unknown = "labels that are unknown for more than half of the training pictures: sea. They "
     assert f"{unknown}are learned from the others alone" in report["warnings"]
     lines = check_table(columns, form="text").splitlines()
-    assert "2 labels        16         8" in [line.rstrip() for line in lines]
+    assert "2 labels     16     8" in [line.rstrip() for line in lines]
 
 
 def test_numbers_are_described(check_table):

@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.support.command_line import UsageError, visible, visible_json
+from vit_keras.support.command_line import UsageError, aligned, visible, visible_json
 from vit_keras.support.tasks import KINDS
 
 EXAMPLES = (
@@ -202,9 +202,7 @@ def _table(counts, kind, images):
     word = kind.one if len(classes) == 1 else kind.several
     rows.append([f"{len(classes)} {word}", *images.values()])
     texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
-    first, *widths = (max(map(len, column)) for column in zip(*texts))
-    for name, *cells in texts:
-        yield f"{name:<{first}}" + "".join(f"  {c:>{max(w, 8)}}" for c, w in zip(cells, widths))
+    return aligned(texts)
 
 
 COMMAND = shared.RunCommand(

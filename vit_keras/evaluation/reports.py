@@ -22,7 +22,7 @@ from vit_keras.evaluation.metrics import (
 )
 from vit_keras.evaluation.predictors import Predictor, sigmoid
 from vit_keras.support import figures
-from vit_keras.support.command_line import visible
+from vit_keras.support.command_line import aligned, visible
 from vit_keras.support.tasks import (
     CLASSES,
     KINDS,
@@ -153,14 +153,9 @@ def report_table(metrics: dict[str, Any]) -> str:
         accuracy 66.67% of 3 images
     """
     kind = _kind(metrics)
-    columns = [[KINDS[kind].one, *(row["name"] for row in metrics[kind])]]
-    for key in REPORTS[kind].columns:
-        columns.append([figure_name(key), *(figure_text(key, row[key]) for row in metrics[kind])])
-    widths = [max(map(len, column)) for column in columns]
-    lines = []
-    for name, *texts in zip(*columns):
-        cells = [f"{text:>{width}}" for text, width in zip(texts, widths[1:])]
-        lines.append("  ".join([f"{name:<{widths[0]}}", *cells]))
+    keys = REPORTS[kind].columns
+    rows = [[row["name"], *(figure_text(key, row[key]) for key in keys)] for row in metrics[kind]]
+    lines = aligned([[KINDS[kind].one, *map(figure_name, keys)], *rows])
     lines.append(_last_line(metrics))
     lines += [
         f"coverage {row['coverage']:.0%}: {figure_text('covered', row['covered'])} held the truth, "

@@ -13,6 +13,7 @@ from vit_keras.models import from_variant
 from vit_keras.models.common import build_without_values
 from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.support.checks import pair
+from vit_keras.support.command_line import aligned
 from vit_keras.support.keras_internals import input_shapes
 
 
@@ -186,11 +187,11 @@ def table(model: Costs | keras.Model | str, **arguments) -> str:
     costs = model if isinstance(model, Costs) else flops(model, **arguments)
     rows = [row for row in costs.rows if row.params or row.macs]
     total = Row("total", "", costs.params, costs.macs, costs.activations)
-    names = [max(len(getattr(row, name)) for row in (*rows, total)) for name in ("name", "kind")]
-    lines = [f"{'layer':<{names[0]}}  {'kind':<{names[1]}}  {'params':>13}  {'MMACs':>11}  M acts"]
+    cells = [["layer", "kind", "params", "MMACs", "M acts"]]
     for row in (*rows, total):
-        numbers = f"{row.params:>13,}  {row.macs / 1e6:>11,.2f}  {row.activations / 1e6:>6.2f}"
-        lines.append(f"{row.name:<{names[0]}}  {row.kind:<{names[1]}}  {numbers}")
+        millions = (f"{count / 1e6:,.2f}" for count in (row.macs, row.activations))
+        cells.append([row.name, row.kind, f"{row.params:,}", *millions])
+    lines = aligned(cells, left=2)
     size = "x".join(map(str, costs.image_size))
     lines.append(
         f"{costs.model} at {size}: {costs.params / 1e6:.2f} M parameters, {costs.gmacs:.2f} GMACs, "

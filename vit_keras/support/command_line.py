@@ -21,6 +21,7 @@ import tempfile
 import threading
 import unicodedata
 import warnings
+from collections.abc import Sequence
 from ctypes import CDLL
 from typing import Any
 
@@ -240,6 +241,19 @@ def on_one_line(name: object) -> str:
         'cat\\n.jpg'
     """
     return visible(name).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Returns rows of texts as lines with columns: the first `left` are left-aligned.
+
+    Example:
+        >>> aligned([["class", "images"], ["cat", "12"]])
+        ['class  images', 'cat        12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    sides = "<" * left + ">" * (len(widths) - left)
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths))
+    return [form.format(*row) for row in rows]
 
 
 def visible_json(content: Any, indent: int | None = None) -> str:
