@@ -54,7 +54,6 @@ WRONG = [  # the words of a command line, and a part of its message
     (["train", "--lits"], "Did you mean --list"),
     (["train", "digits"], "unrecognized arguments: digits. Fields are given as --FIELD VALUE"),
     (["train", "--config", "--epochs", "3"], "`--config` needs a value"),
-    (["predict", "a", "b", "--threshold", "50"], "must lie between 0 and 1. Received: --thresh"),
     (["predict", "a", "b", "--out", "c.xlsx"], "end in .csv, .jsonl, .parquet or .html, or --fo"),
     (["labels", "cat", "--weights", "a", "--out", "b.csv"], "--out must end in .npz. Received: "),
     (["predict", "a", "b", "--format", "parquet"], "--format parquet needs --out"),

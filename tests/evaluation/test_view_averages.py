@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import assert_close, randomize, to_numpy
+from tests.helpers import assert_close, randomize
 from vit_keras import evaluation
 from vit_keras.evaluation.predictors import Predictor, softmax
 from vit_keras.models import Preprocessing, VisionTransformer, segmenter
@@ -13,8 +13,6 @@ from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 SIZE, NAMES = (8, 12), ("ground", "house", "tree")
-# Pictures of the model's size, larger and smaller ones, with odd sides.
-SIZES = [(8, 12), (21, 17), (9, 33), (5, 7), (30, 12)]
 
 
 @pytest.fixture(scope="module")
@@ -45,33 +43,19 @@ def test_answers_are_means_over_views(classifier, rng, views, kind):
     assert_close(received, np.mean(answers, axis=0), rtol=1e-5)
 
 
-def test_a_mirrored_picture_has_the_mirrored_mask(rng):
-    """And a mirrored image has the mirrored map."""
+def test_a_mirrored_image_has_the_mirrored_map(rng):
     sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
     encoder = VisionTransformer(SIZE, 4, **sizes, num_classes=None, channels=3)
     model = randomize(segmenter(encoder, 3, width=8), rng)
     images = rng.normal(size=(3, *SIZE, 3)).astype("float32")
-    bias = model.get_layer("head").bias  # so that each class is the most likely somewhere
-    bias.assign(bias - to_numpy(model(images)).mean(axis=(0, 1, 2)))
     model.task, model.class_names = Task("masks"), list(NAMES)
     predictor = evaluation.make_predictor(model)
-    pictures = [rng.integers(0, 256, (*size, 3), dtype="uint8") for size in SIZES]
-    for views in (["flip"], ["flip", "crops"]):
-        averaged = evaluation.with_views(predictor, views)
-        maps = [averaged.run(x) for x in (images, images[:, :, ::-1])]
-        np.testing.assert_array_equal(maps[0], maps[1][:, :, ::-1])
-        np.testing.assert_allclose(maps[0].sum(axis=-1), 1, rtol=1e-5)
-        for tiles in (False, True):
-            options = evaluation.TileOptions(tiles=tiles, overlap=0.3, batch=4)
-            for picture in pictures:
-                one, other = (
-                    evaluation.predict_mask(averaged, x, options)
-                    for x in (picture, picture[:, ::-1])
-                )
-                np.testing.assert_array_equal(one, other[:, ::-1])
-                assert len(np.unique(one)) > 1
-    one, other = (evaluation.predict_mask(predictor, x) for x in (picture, picture[:, ::-1]))
-    assert (one != other[:, ::-1]).mean() > 0.01  # the model alone is not symmetric
+    averaged, mirrored = evaluation.with_views(predictor, ["flip"]), images[:, :, ::-1]
+    maps = averaged.run(images)
+    np.testing.assert_array_equal(maps, averaged.run(mirrored)[:, :, ::-1])
+    np.testing.assert_allclose(maps.sum(axis=-1), 1, rtol=1e-5)
+    alone = predictor.run(images), predictor.run(mirrored)[:, :, ::-1]
+    assert np.abs(alone[0] - alone[1]).max() > 0.01  # the model alone is not symmetric
 
 
 @pytest.mark.parametrize("size", [(16, 24), (15, 11)])

@@ -9,8 +9,6 @@ from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 
-TOKENS = ("pool", "class", "mean", "patches")
-DTYPES = ("float32", "float16")
 EXAMPLES = (
     "vit-keras embed runs/digits folder:photos --out features.parquet    # with labels and splits",
     "vit-keras embed ViT-B_16.npz photos 'more/**/*.jpg' --normalize --out features.parquet",
@@ -38,9 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "pool for a layer's one vector, class for the class token, mean for the mean of the "
         "patches, patches for all of them (pool)"
     )
-    add("--tokens", "NAME", tokens, choices=TOKENS, default="pool")
+    add("--tokens", "NAME", tokens, default="pool")
     flag("--normalize", "divide each vector by its length")
-    add("--dtype", "NAME", "or float16 (float32)", choices=DTYPES, default="float32")
+    add("--dtype", "NAME", "or float16 (float32)", default="float32")
     shared.add_image_size(parser)
     add("--batch", "N", "pictures per step (32)", shared.count, default=32)
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")

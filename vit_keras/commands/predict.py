@@ -26,6 +26,7 @@ UNUSED = {  # options that a model of places cannot follow
     "masks": ("top", "threshold", "coverage", "abstain", "attention"),
     "boxes": ("top", "coverage", "abstain", "attention"),
 }
+FORMS = {"masks": ("",), "boxes": (*shared.FORMATS, shared.COCO, "")}  # "" is a folder
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +51,6 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation
 
     form = shared.format_of(options, may_be_folder=True)
-    if options.threshold is not None and not 0 <= options.threshold <= 1:
-        received = f"--threshold {options.threshold}"
-        raise UsageError(f"--threshold must lie between 0 and 1. Received: {received}")
     if options.attention and form != "html":
         raise UsageError(f"--attention needs an HTML page. Received: {form}; give --out page.html")
     predictor, _ = shared.predictor_of(options, options.model)
@@ -110,20 +108,15 @@ def _needs_models(options):
 
 
 def _check_output(options, form, kind):
-    """Checks that masks go to a folder, boxes anywhere, and others to rows or a page."""
+    """Refuses options and forms of output that a kind of model does not have."""
     for name in UNUSED.get(kind, ()):
         if getattr(options, name) not in (None, False):
             raise UsageError(f"A model of {kind} takes no --{name}. Leave it out")
-    if kind == "boxes":
-        return
-    if kind != "masks" and form in ("", shared.COCO):
-        shared.format_of(options)
-        raise UsageError(f"--format {form} is for models of boxes. Received: a model of {kind}")
-    if kind == "masks" and (form or not options.out):
-        raise UsageError(
-            "A model of masks writes pictures, so --out must be a folder, without --format. "
-            f"Received: --out {options.out}"
-        )
+    forms = FORMS.get(kind, shared.FORMATS)
+    if form not in forms:
+        written = ", ".join(name or "a folder of pictures" for name in forms)
+        given = f"--out {options.out}, --format {options.format}"
+        raise UsageError(f"A model of {kind} writes {written}. Received: {given}")
 
 
 def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Iterator:

@@ -15,10 +15,9 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.data import thumbnail
-from vit_keras.data.depth import at_levels, viewable
+from vit_keras.data.depth import at_levels, pillow, viewable
 from vit_keras.evaluation.metrics import class_rows, count_pairs, mean_of_known, share_of
-from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled, softmax
-from vit_keras.support import extras
+from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
 from vit_keras.support.resizing import INTERPOLATIONS
@@ -148,7 +147,7 @@ def write_mask(
         evaluation.write_mask("predicted", "cat.jpg", picture, mask)
         ```
     """
-    numbers = extras.require("PIL.Image").fromarray(np.asarray(mask, "uint8")).convert("L")
+    numbers = pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
     numbers.putpalette(palette().reshape(-1).tolist())
     images = {"masks": numbers, "overlays": draw_overlay(picture, mask)}
     return [
@@ -160,7 +159,7 @@ def write_mask(
 def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
     """Writes a `PIL.Image.Image`, or pixels `(H, W, 3)` uint8, as PNG; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = extras.require("PIL.Image").fromarray(image) if isinstance(image, np.ndarray) else image
+    image = pillow().fromarray(image) if isinstance(image, np.ndarray) else image
     with replacing(path) as temporary:
         image.save(temporary, format="png")
     return path
@@ -244,16 +243,8 @@ def predict_masks(
 
     See `predict_mask` for a single picture.
     """
-    options = options or TileOptions()
-    if predictor.unmirrored is None:
-        scores = _logits(predictor, pictures, options)
-    else:
-        pictures, others = itertools.tee(pictures)
-        mirrored = (np.asarray(picture)[:, ::-1] for picture in others)
-        both = (_logits(predictor.unmirrored, of, options) for of in (pictures, mirrored))
-        scores = (softmax(logits) + softmax(other[:, ::-1]) for logits, other in zip(*both))
-    for of_picture in scores:
-        yield of_picture.argmax(axis=-1).astype("uint8")
+    for logits in _logits(predictor, pictures, options or TileOptions()):
+        yield logits.argmax(axis=-1).astype("uint8")
 
 
 def judge_masks(

@@ -44,8 +44,6 @@ class Predictor:
         model: The Keras model; None for an exported file.
         task: What the outputs are.
         gives_masks: Whether the probabilities are 0 and 1, from the masks of an exported file.
-        unmirrored: The predictor whose answers for a picture and its mirror image are averaged;
-            None without such an average.
 
     Example:
         ```python
@@ -64,7 +62,6 @@ class Predictor:
     model: "keras.Model | None" = None
     task: Task = CLASSES
     gives_masks: bool = False
-    unmirrored: "Predictor | None" = None
 
     def __post_init__(self):
         if self.class_names is not None:

@@ -272,11 +272,11 @@ class FewShotCallback(keras.callbacks.Callback):
         self.test, self.num_classes = test, num_classes
         self.every, self.encoder = every, encoder
         self.features: keras.Model | None = None
-        self.accuracies: dict[str, float] | None = None
-        self.epoch = 0
+        self.accuracies: dict[str, float] = {}
+        self.is_due = False
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.epoch, self.accuracies = epoch + 1, None
+        self.is_due, self.accuracies = (epoch + 1) % self.every == 0, {}
 
     def on_test_end(self, logs=None):
         self._evaluate()
@@ -286,14 +286,11 @@ class FewShotCallback(keras.callbacks.Callback):
         logs.update(self.accuracies)
 
     def _evaluate(self):
-        if self.accuracies is not None:
-            return
-        self.accuracies = {}
-        if self.epoch % self.every == 0:
-            if self.features is None:
-                self.features = feature_model(self.encoder or self.model)
+        if self.is_due:
+            self.features = self.features or feature_model(self.encoder or self.model)
             rows = self._rows(self.features)
             self.accuracies = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
+            self.is_due = False
 
     def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
         """Evaluates two models on the images of the run, to show the gain of training.

@@ -53,8 +53,8 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
     """Returns a predictor that averages its probabilities, or numbers, over views of each image.
 
     Answers for pixels are mapped back first: the map of a mirror image is mirrored, and the map of
-    a crop is resized and put into the crop's place. With "flip", a mirrored picture gets exactly
-    the mirrored map, and from `predict_mask` the mirrored mask.
+    a crop is resized and put into the crop's place. With "flip" alone, a mirrored image gets
+    exactly the mirrored map.
 
     An average is wrong if the true answer differs between views, such as the direction of an arrow.
 
@@ -86,11 +86,7 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
             "--output softmax"
         )
     made = predictor
-    # Whole masks are mirrored last; for other tasks, each crop is mirrored.
-    for view in sorted(set(views), reverse=made.task.kind != "masks"):
+    for view in sorted(set(views), reverse=True):  # "flip" first, so that crops are mirrored too
         run = functools.partial(AVERAGES[view], made)
-        unmirrored = made if view == "flip" else None
-        made = dataclasses.replace(
-            made, run=run, gives_probabilities=True, model=None, unmirrored=unmirrored
-        )
+        made = dataclasses.replace(made, run=run, gives_probabilities=True, model=None)
     return made
