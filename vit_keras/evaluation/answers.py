@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import dataclasses
 import html
 import io
 import itertools
@@ -33,52 +32,38 @@ SHOWN_PX = 192  # the longer side on the page
 SMALL_PX = 64  # pictures up to this side are enlarged with visible pixels
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """How one answer looks in each format.
-
-    Attributes:
-        columns: The columns of a table, and Arrow's names for their types.
-        rows: Maps an answer to its table rows; a missing column is null.
-        fields: Maps an answer to its JSON.
-        text: Maps an answer to its lines for a terminal.
-        page: Maps an answer to its HTML.
-    """
-
-    columns: Mapping[str, str]
-    rows: Callable[[Any], Iterable[Mapping[str, Any]]]
-    fields: Callable[[Any], Mapping[str, Any]]
-    text: Callable[[Any], str]
-    page: Callable[[Any], str]
-
-
 def write_answers(
-    answers: Iterable[Any], file: IO[bytes], form: str, layout: Layout, title: str
+    answers: Iterable[Any],
+    file: IO[bytes],
+    form: str,
+    show: Callable[[Any], Any],
+    columns: Mapping[str, str],
+    title: str,
 ) -> None:
     """Writes each answer before taking the next one; Parquet is written 4096 rows at a time.
 
     Args:
-        answers: The answers, in the form that `layout` takes.
+        answers: The answers.
         file: The open file.
         form: "table" (text), "csv", "jsonl", "parquet", or "html" (a self-contained page).
-        layout: The format of an answer.
+        show: Maps an answer to its lines for "table", to its HTML for "html", to a value for
+            "jsonl", and to rows of a table otherwise, where a missing column is null.
+        columns: The columns of a table, and Arrow's names for their types.
         title: The heading of a page.
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".
     """
+    shown = map(show, answers)
     if form in WRITERS:
-        rows = itertools.chain.from_iterable(map(layout.rows, answers))
-        return WRITERS[form](file, layout.columns, rows)
-    dump = lambda answer: visible_json(layout.fields(answer))
-    head = foot = ""
+        return WRITERS[form](file, columns, itertools.chain.from_iterable(shown))
+    head, end, foot = "", "\n", ""
     if form == "html":
         page = TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title))
-        head, foot = page.split(MARKER)
-    write, end = {"table": (layout.text, "\n"), "jsonl": (dump, "\n"), "html": (layout.page, "")}[
-        form
-    ]
-    for text in itertools.chain([head], (write(answer) + end for answer in answers), [foot]):
+        (head, foot), end = page.split(MARKER), ""
+    elif form == "jsonl":
+        shown = map(visible_json, shown)
+    for text in itertools.chain([head], (text + end for text in shown), [foot]):
         if text:
             file.write(text.encode("utf-8", "backslashreplace"))
 
@@ -279,7 +264,8 @@ def write_file_predictions(
         columns = {f"{name}_{k}": of for k in range(1, top + 1) for name, of in ranked.items()}
         columns |= {"possible": "string"} if coverage else {}
     columns = {"path": "string", **columns, "error": "string"}
-    write_answers(predictions, file, form, Layout(columns, _rows, _fields, _text, _figure), title)
+    shows: dict[str, Callable] = {"table": _text, "jsonl": _fields, "html": _figure}
+    write_answers(predictions, file, form, shows.get(form, _rows), columns, title)
 
 
 def _texts(prediction):

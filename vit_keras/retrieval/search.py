@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import html
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -436,11 +436,11 @@ def write_answers(
             retrieval.write_answers(retrieval.search_rows(table, [0, 1]), file, "html")
         ```
     """
-    page: Any = functools.partial(_section, folder)
+    shown: Iterable[Any] = answers
     if form == "html":  # threads read the pictures
-        answers, page = machine.read_ahead(page, answers, AHEAD), str
-    layout = formats.Layout(COLUMNS, _rows, _fields, _text, page)
-    formats.write_answers(answers, file, form, layout, title)
+        shown = machine.read_ahead(functools.partial(_section, folder), answers, AHEAD)
+    shows: dict[str, Callable] = {"table": _text, "jsonl": _fields, "html": str}
+    formats.write_answers(shown, file, form, shows.get(form, _rows), COLUMNS, title)
 
 
 def _text(answer):
