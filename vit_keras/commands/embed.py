@@ -74,27 +74,16 @@ def run(options: argparse.Namespace) -> None:
     if job.is_complete:
         print(f"complete already: {options.out}, {job.total:,} pictures")
         return
-    _watch(job)
+    if job.done:
+        print(f"goes on behind {job.done:,} of {job.total:,} pictures", file=sys.stderr)
+    tqdm = extras.require("tqdm").tqdm
+    with tqdm(total=job.total, initial=job.done, unit=" pictures", disable=None) as bar:
+        for count in job.run():
+            bar.update(count)
     table = retrieval.EmbeddingTable(options.out)
     print(f"written: {options.out}, {len(table):,} pictures of {'x'.join(map(str, table.shape))}")
     if errors := table.count_errors():
         print(f"{errors} of {len(table)} pictures could not be read", file=sys.stderr)
-
-
-def _watch(job) -> None:
-    """Does the job, with a progress bar if standard error is a terminal."""
-    tqdm = extras.require("tqdm").tqdm
-    if job.done:
-        print(f"goes on behind {job.done:,} of {job.total:,} pictures", file=sys.stderr)
-    bar = {"initial": job.done, "unit": " pictures", "disable": not sys.stderr.isatty()}
-    try:
-        with tqdm(total=job.total, **bar) as shown:
-            for count in job.run():
-                shown.update(count)
-    except KeyboardInterrupt:
-        left = f"{job.done:,} of {job.total:,} pictures are done; the same command goes on"
-        print(f"vit-keras embed: {left}", file=sys.stderr)
-        raise
 
 
 COMMAND = shared.Command("Write the features of pictures.", EXAMPLES, add_options, run, NOTE)

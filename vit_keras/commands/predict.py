@@ -125,7 +125,7 @@ def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Itera
     The progress bar appears if standard error is a terminal and does not also show the rows.
     """
     tqdm = extras.require("tqdm").tqdm
-    hidden = (out is None and sys.stdout.isatty()) or not sys.stderr.isatty()
+    hidden = (out is None and sys.stdout.isatty()) or None  # None: without a terminal
     for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
         if prediction.error:
             errors.append(prediction.error)

@@ -252,8 +252,8 @@ def embed_batches(
         pictures, and N reasons or None.
 
     Raises:
-        ValueError: If `batch` or `on_error` is out of range. While iterating, if embeddings are
-            not finite or, with "raise", if a picture cannot be read. The message names the file.
+        ValueError: While iterating, if `batch` or `on_error` is out of range, if embeddings are not
+            finite or, with "raise", if a picture cannot be read. The message names the file.
         OSError: While iterating with "raise", if a file does not exist or cannot be opened.
     """
     file_predictions.check_options(on_error, batch=batch)
@@ -263,22 +263,18 @@ def embed_batches(
         pixels = read(number, picture.path, embedder.input_shape[-1])
         return file_predictions.prepared(embedder, pixels)
 
+    run = filled(embedder.run, size)
     batches = file_predictions.read_batches(prepare, pictures, batch, on_error)
-    return _embed(embedder, batches, filled(embedder.run, size))
-
-
-def _embed(embedder, batches, run):
     with contextlib.closing(batches):
         for rows in batches:
             numbered, images, errors = zip(*rows)
             vectors = np.zeros((len(rows), *embedder.shape), "float32")
-            known = [number for number, error in enumerate(errors) if error is None]
+            known = [row for row, error in enumerate(errors) if error is None]
             if known:
-                vectors[known] = run(np.array([images[i] for i in known], "float32"))
-            pictures = [picture for _, picture in numbered]
-            for picture, vector in zip(pictures, vectors):
+                vectors[known] = run(np.array([images[row] for row in known], "float32"))
+            for (_, picture), vector in zip(numbered, vectors):
                 check_finite(vector, picture.path)
-            yield pictures, vectors, errors
+            yield [picture for _, picture in numbered], vectors, errors
 
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # limits of a part, which has at least one batch
