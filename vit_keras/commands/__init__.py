@@ -7,27 +7,51 @@ after Ctrl-C, and 143 after SIGTERM. After a signal, a training run first writes
 import difflib
 import importlib
 import importlib.metadata
-import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import vit_keras
-from vit_keras.commands.options import Command, spell_out
+from vit_keras.commands.options import Command, parse_all, spell_out
 from vit_keras.support import command_line, extras, machine
 from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
-# In the order of the help; each command is the module of that name.
+# In the order of the help; each command is the module of that name, which has `EXAMPLES`,
+# `add_options` and `run`; some also have a `NOTE`, `needs_models` or `parse`.
 GROUPS = {
-    "a model of your own": ("check", "train", "evaluate", "predict", "export", "visualize"),
-    "plans and data": ("demo-data", "plan", "pack", "info", "bench"),
-    "features and texts": ("embed", "search", "labels"),
-    "files of weights": ("convert", "soup", "push"),
-    "experiments of papers": ("vtab",),
+    "a model of your own": {
+        "check": "Say whether a data set can be trained on, and what may spoil the result.",
+        "train": "Train a model on a data set, or continue a run that was stopped.",
+        "evaluate": "Evaluate runs, checkpoints or exported files on a data set.",
+        "predict": "Predict the classes of pictures.",
+        "export": "Export a model for servers, phones and browsers, and compare each file.",
+        "visualize": "Draw what a model has learned: filters, positions, attention, features.",
+    },
+    "plans and data": {
+        "demo-data": "Make a small data set of real photographs, to try the commands on.",
+        "plan": "Say what a run will take on given devices: memory, time and cost.",
+        "pack": "Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.",
+        "info": "Say what a run, checkpoint, exported file or variant is.",
+        "bench": "Measure how fast models and exported files answer, and name the fastest.",
+    },
+    "features and texts": {
+        "embed": "Write the features of pictures.",
+        "search": "Find the most similar pictures.",
+        "labels": "Embed class names by a text tower, for classifiers without training.",
+    },
+    "files of weights": {
+        "convert": "Write a checkpoint in another project's format.",
+        "soup": "Average the weights of fine-tuned models into one model.",
+        "push": "Upload a run to the Hugging Face hub, with transformers' files and a card.",
+    },
+    "experiments of papers": {
+        "vtab": "Fine-tune a checkpoint on the tasks of VTAB-1k.",
+    },
 }
-COMMANDS = tuple(itertools.chain(*GROUPS.values()))
+SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
+COMMANDS = tuple(SUMMARIES)
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 
 
@@ -78,13 +102,11 @@ def run(arguments: Sequence[str]) -> None:
         ValueError, OSError, FloatingPointError, ImportError: As the command documents.
     """
     if not arguments or arguments[0] in ("--help", "-h"):
-        row = lambda name: f"  {name:<11} {command(name).summary}"
-        groups = ["\n".join([f"{title}:", *map(row, names)]) for title, names in GROUPS.items()]
-        explained = (
-            "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the backend"
-        )
-        head = ["usage: vit-keras COMMAND [options]", str(vit_keras.__doc__).splitlines()[0]]
-        print("\n\n".join([*head, *groups, f"{explained}: jax, tensorflow or torch."]))
+        lines = ["usage: vit-keras COMMAND [options]", "", str(vit_keras.__doc__).splitlines()[0]]
+        for title, group in GROUPS.items():
+            lines += ["", f"{title}:", *(f"  {name:<11} {text}" for name, text in group.items())]
+        lines += ["", "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the"]
+        print("\n".join([*lines, "backend: jax, tensorflow or torch."]))
     elif arguments[0] == "--version":
         print(version())
     else:
@@ -115,7 +137,16 @@ def command(name: str) -> Command:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no command {name!r}. {hint}")
-    return importlib.import_module(f"vit_keras.commands.{name.replace('-', '_')}").COMMAND
+    module = importlib.import_module(f"vit_keras.commands.{name.replace('-', '_')}")
+    return Command(
+        SUMMARIES[name],
+        module.EXAMPLES,
+        module.add_options,
+        module.run,
+        getattr(module, "NOTE", ""),
+        getattr(module, "needs_models", Command.needs_models),
+        getattr(module, "parse", parse_all),
+    )
 
 
 def version() -> str:

@@ -162,12 +162,3 @@ def _answers(path, is_int8, options):
     split = dataset.split(options.split or source.test_split)
     outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
     return predictor.as_probabilities(outputs), labels, predictor.task
-
-
-COMMAND = shared.Command(
-    "Measure how fast models and exported files answer, in turns, and name the fastest.",
-    EXAMPLES,
-    add_options,
-    run,
-    NOTE,
-)

@@ -29,6 +29,10 @@ SHOWN = 40  # classes to print counts of
 SIDE = 112  # pixels on the sheet: smaller images are enlarged by a whole factor
 
 
+NOTE = shared.FIELDS
+parse = shared.parse_with_fields
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     add, flag = shared.adders(parser)
     names = "folder of pictures, CSV or Parquet table, or a name as in `vit-keras train --dataset`"
@@ -203,12 +207,3 @@ def _table(counts, kind, images):
     rows.append([f"{len(classes)} {word}", *images.values()])
     texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
     return aligned(texts)
-
-
-COMMAND = shared.RunCommand(
-    "Say whether a data set can be trained on, and what may spoil the result.",
-    EXAMPLES,
-    add_options,
-    run,
-    note=shared.FIELDS,
-)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+from collections.abc import Sequence
 
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
@@ -18,18 +19,16 @@ EXAMPLES = (
 )
 
 
-class Convert(shared.Command):
-    """`convert` also takes arguments of VisionTransformer, such as `--num_heads 12`."""
-
-    def parse(self, arguments, prog):
-        options, rest = self.parser(prog).parse_known_args(arguments)
-        if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
-            raise UsageError(
-                "Arguments of VisionTransformer are pairs of --name and value. "
-                f"Received: {' '.join(rest)}"
-            )
-        options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
-        return options
+def parse(command: shared.Command, arguments: Sequence[str], prog: str) -> argparse.Namespace:
+    """Also takes arguments of VisionTransformer, such as `--num_heads 12`."""
+    options, rest = command.parser(prog).parse_known_args(arguments)
+    if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
+        raise UsageError(
+            "Arguments of VisionTransformer are pairs of --name and value. "
+            f"Received: {' '.join(rest)}"
+        )
+    options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
+    return options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +75,3 @@ def _value(text):
     except ValueError:
         return text
     return tuple(value) if isinstance(value, list) else value
-
-
-COMMAND = Convert("Write a checkpoint in another project's format.", EXAMPLES, add_options, run)

@@ -32,11 +32,5 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.folder}: {count} pictures; {demo.KINDS[options.name][0]}")
 
 
-COMMAND = shared.Command(
-    "Make a small data set of real photographs, to try the commands on.",
-    EXAMPLES,
-    add_options,
-    run,
-    note=NOTE,
-    needs_models=lambda options: False,
-)
+def needs_models(options: argparse.Namespace) -> bool:
+    return False

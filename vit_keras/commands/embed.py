@@ -84,6 +84,3 @@ def run(options: argparse.Namespace) -> None:
     print(f"written: {options.out}, {len(table):,} pictures of {'x'.join(map(str, table.shape))}")
     if errors := table.count_errors():
         print(f"{errors} of {len(table)} pictures could not be read", file=sys.stderr)
-
-
-COMMAND = shared.Command("Write the features of pictures.", EXAMPLES, add_options, run, NOTE)

@@ -122,8 +122,3 @@ def _probe(options, predictor, dataset, splits, out, name):
     write_text(out / f"{name}.json", json.dumps(rows, indent=1))
     print(f"{table}\nwritten: {out / name}.json")
     return figures
-
-
-COMMAND = shared.Command(
-    "Evaluate runs, checkpoints or exported files on a data set.", EXAMPLES, add_options, run
-)

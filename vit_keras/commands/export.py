@@ -80,11 +80,3 @@ def run(options: argparse.Namespace) -> None:
         texts = (f"{name}: {text}" for name, text in manifest.facts(row).items())
         print(f"{folder / row['file']}: {', '.join(texts)}")
     print(f"{folder / 'manifest.json'}")
-
-
-COMMAND = shared.Command(
-    "Export a model for servers, phones and browsers; every file is compared with Keras.",
-    EXAMPLES,
-    add_options,
-    run,
-)

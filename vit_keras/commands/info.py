@@ -165,8 +165,3 @@ def _lines(description, indent=""):
             yield f"{indent}{name}: {value:,}"
         else:
             yield f"{indent}{name}: {'-' if value in (None, []) else value}"
-
-
-COMMAND = shared.Command(
-    "Say what a run, checkpoint, exported file or variant is.", EXAMPLES, add_options, run
-)

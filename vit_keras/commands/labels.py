@@ -39,12 +39,3 @@ def run(options: argparse.Namespace) -> None:
         f"{options.out}: {len(labels)} labels{templated}, {texts.embeddings.shape[1]} numbers each,"
         f" for {texts.kind}"
     )
-
-
-COMMAND = shared.Command(
-    "Embed class names by a text tower, for classifiers without training.",
-    EXAMPLES,
-    add_options,
-    run,
-    note=NOTE,
-)

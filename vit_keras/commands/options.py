@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from vit_keras.config import DataConfig
 
 
+def parse_all(command: "Command", arguments: Sequence[str], prog: str) -> Any:
+    """Parses the options of most commands."""
+    return command.parser(prog).parse_args(arguments)
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
     """A subcommand of `vit-keras`.
@@ -29,14 +34,16 @@ class Command:
         run: Does the work, with the parsed options.
         note: Additional text for the help.
         needs_models: Whether `run` needs Keras and the layers, whose import takes seconds.
+        reader: Parses the options, as `parse` does, given the command.
     """
 
     summary: str
     examples: Sequence[str]
-    add_options: Callable[[argparse.ArgumentParser], None]
+    add_options: Callable[["Parser"], None]
     run: Callable[[Any], None]
     note: str = ""
     needs_models: Callable[[Any], bool] = lambda options: True
+    reader: Callable[["Command", Sequence[str], str], Any] = parse_all
 
     def parser(self, prog: str) -> "Parser":
         """Makes the parser of the command's options."""
@@ -51,7 +58,7 @@ class Command:
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
         """Parses the options in `arguments`; raises UsageError for a wrong one."""
-        return self.parser(prog).parse_args(arguments)
+        return self.reader(self, arguments, prog)
 
     def help(self, prog: str) -> str:
         """Returns the help, which fits on one screen."""
@@ -61,22 +68,19 @@ class Command:
 FIELDS = "All other options are fields of the run, as in `vit-keras train`."
 
 
-class RunCommand(Command):
-    """A command with a few options of its own; the others are fields of the run `options.run`.
+def parse_with_fields(command: Command, arguments: Sequence[str], prog: str) -> Any:
+    """Parses a few options of a command's own; the others are fields of the run `options.run`.
 
-    Its options include `config`, the recipes, and may include the run's `dataset`.
+    The options include `config`, the recipes, and may include the run's `dataset`.
     """
+    from vit_keras import config
 
-    def parse(self, arguments, prog):
-        from vit_keras import config
-
-        parser = self.parser(prog)
-        options, fields = parser.parse_known_args(arguments)
-        fields = [*(f"--config={name}" for name in options.config), *fields]
-        if hasattr(options, "dataset"):
-            fields += ["--dataset", with_prefix(options.dataset)]
-        options.run = config.parse_config(fields, default="")
-        return options
+    options, fields = command.parser(prog).parse_known_args(arguments)
+    fields = [*(f"--config={name}" for name in options.config), *fields]
+    if hasattr(options, "dataset"):
+        fields += ["--dataset", with_prefix(options.dataset)]
+    options.run = config.parse_config(fields, default="")
+    return options
 
 
 def with_prefix(name: str) -> str:
@@ -107,10 +111,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **arguments)
 
     def shorten_usage(self) -> None:
-        """Names the arguments in the usage line; the options follow below it."""
+        """Names the arguments in the usage line, unless it is set; the options follow below it."""
         formatter = _Formatter(self.prog)
         names = [formatter._format_args(x, x.dest) for x in self._actions if not x.option_strings]
-        self.usage = " ".join([self.prog, *names, "[options]"])
+        self.usage = self.usage or " ".join([self.prog, *names, "[options]"])
 
     def error(self, message):
         unknown = re.search(r"unrecognized arguments:.*?(--\w+)", message)

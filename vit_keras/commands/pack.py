@@ -55,11 +55,3 @@ def run(options: argparse.Namespace) -> None:
         images, size = (sum(entry[key] for entry in entries) for key in ("images", "bytes"))
         print(f"{split}: {images:,} pictures, shards: {len(entries)}, {size / 1e6:,.1f} MB")
     print(f"written: {options.out}; train with --dataset shards:{options.out}")
-
-
-COMMAND = shared.Command(
-    "Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.",
-    EXAMPLES,
-    add_options,
-    run,
-)

@@ -19,6 +19,10 @@ EXAMPLES = (
 )
 
 
+NOTE = shared.FIELDS
+parse = shared.parse_with_fields
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     add, flag = shared.adders(parser)
     recipe = "recipe's name or YAML file of the run (none)"
@@ -136,12 +140,3 @@ def _text(value):
     if value is None:
         return "-"
     return f"{value:,.0f}" if isinstance(value, int) or value >= 1000 else f"{value:.4g}"
-
-
-COMMAND = shared.RunCommand(
-    "Say what a run will take on given devices: memory, time and cost.",
-    EXAMPLES,
-    add_options,
-    run,
-    note=shared.FIELDS,
-)

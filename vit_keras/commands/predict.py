@@ -100,7 +100,7 @@ def _write_pictures(rows, names, out, predictor):
                 save_png(drawn, pathlib.Path(out, name))
 
 
-def _needs_models(options):
+def needs_models(options: argparse.Namespace) -> bool:
     """Whether the model needs Keras and a backend; exported files need neither."""
     from vit_keras.runtimes import format_of
 
@@ -143,8 +143,3 @@ def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
         taken.add(name)
         names.append(f"{name}.png")
     return names
-
-
-COMMAND = shared.Command(
-    "Predict the classes of pictures.", EXAMPLES, add_options, run, needs_models=_needs_models
-)

@@ -47,11 +47,3 @@ def run(options: argparse.Namespace) -> None:
             print(f"{options.out or options.address}: {', '.join(names)}; nothing was uploaded")
             return
         print(upload(folder, repository, options.private))
-
-
-COMMAND = shared.Command(
-    "Upload a run to the Hugging Face hub: transformers' files, model.keras and a model card.",
-    EXAMPLES,
-    add_options,
-    run,
-)

@@ -88,6 +88,3 @@ def _check(options: argparse.Namespace) -> str:
     if options.build and options.exact:
         raise UsageError("--exact uses no index. Received: --exact and --build")
     return shared.format_of(options)
-
-
-COMMAND = shared.Command("Find the most similar pictures.", EXAMPLES, add_options, run, NOTE)

@@ -56,8 +56,3 @@ def _line(row):
     return (
         f"{row['model']}: {row['score']:.4f} alone, {row['soup_score']:.4f} in the mean, {verdict}"
     )
-
-
-COMMAND = shared.Command(
-    "Average the weights of fine-tuned models into one model.", EXAMPLES, add_options, run
-)

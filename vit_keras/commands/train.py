@@ -23,22 +23,22 @@ EXAMPLES = (
 )
 
 
-class Train(Command):
-    """`train` reads a `Config` instead of a few options."""
+NOTE = "Without --config and --dataset, it learns handwritten digits by the recipe digits."
 
-    def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        for name in {"--help_all", "--list"}.intersection(arguments):
-            return name
-        return config.parse_config(arguments)
 
-    def parser(self, prog):
-        """Turns the essential fields into options, for the help."""
-        parser = super().parser(prog)
-        parser.usage = f"{prog} [--config RECIPE] [--FIELD VALUE ...]"
-        return parser
+def parse(command: Command, arguments: Sequence[str], prog: str) -> Any:
+    """Reads a `Config` instead of a few options; returns --list or --help_all as a text."""
+    for name in {"--help_all", "--list"}.intersection(arguments):
+        return name
+    return config.parse_config(arguments)
+
+
+def needs_models(options: Any) -> bool:
+    return not isinstance(options, str)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [--config RECIPE] [--FIELD VALUE ...]"
     recipe = "recipe's name or YAML file; a later one overrides an earlier one (none)"
     parser.add_argument("--config", metavar="RECIPE", help=recipe)
     for name in ESSENTIAL:
@@ -75,13 +75,3 @@ def run(options: Any) -> None:
         print(experiments.cross_validate(options))
     else:
         experiments.train_run(options)
-
-
-COMMAND = Train(
-    "Train a model on a data set, or continue a run that was stopped.",
-    EXAMPLES,
-    add_options,
-    run,
-    note="Without --config and --dataset, it learns handwritten digits by the recipe digits.",
-    needs_models=lambda options: not isinstance(options, str),  # a string is --list or so
-)

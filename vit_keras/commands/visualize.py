@@ -93,11 +93,3 @@ def _pictures(options, trained, shape, preprocessing):
     if name is None:
         raise UsageError(f"{options.model} is not a run, so give pictures or a --dataset")
     return data.sample_images(name, shape, preprocessing, options.count, source)
-
-
-COMMAND = shared.Command(
-    "Draw what a model has learned: filters, positions, attention, features.",
-    EXAMPLES,
-    add_options,
-    run,
-)

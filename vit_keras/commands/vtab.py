@@ -38,8 +38,3 @@ def run(options: argparse.Namespace) -> None:
     )
     out = pathlib.Path(options.out)
     print(f"{(out / 'vtab.md').read_text()}written: {out / 'vtab.csv'}, {out / 'vtab.md'}")
-
-
-COMMAND = shared.Command(
-    "Fine-tune a checkpoint on the tasks of VTAB-1k.", EXAMPLES, add_options, run
-)
