@@ -272,11 +272,12 @@ def judge_masks(
     Raises:
         ValueError: The predictor does not predict masks, or the split is empty.
     """
-    matrix, panels = np.zeros((len(class_names),) * 2, "int64"), []
-    for picture, *masks in predict_labeled(predictor, split, predict_masks, options):
-        matrix += pixel_matrix(*masks, len(class_names))
+    matrix = np.zeros((len(class_names),) * 2, "int64")
+    panels: list[list[np.ndarray]] = []
+    for picture, true, predicted in predict_labeled(predictor, split, predict_masks, options):
+        matrix += pixel_matrix(true, predicted, len(class_names))
         if sheet is not None and len(panels) < SHOWN:
-            drawn = [picture, *(draw_overlay(picture, mask) for mask in masks)]
+            drawn = [picture, *(draw_overlay(picture, mask) for mask in (true, predicted))]
             panels.append([thumbnail(pixels, SIDE) for pixels in drawn])
     if sheet is not None:
         save_sheet(panels, sheet)

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ class Report(NamedTuple):
     judge: Callable[..., dict[str, Any]]
     columns: tuple[str, ...]
     figures: tuple[str, ...]
-    drawings: dict[str, tuple[Callable[..., None], str | None]]
+    drawings: Mapping[str, tuple[Callable[..., None], str | None]]
 
 
 def _confusion(metrics, file, source):

@@ -68,7 +68,8 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     report = trained.report
     figures = {key: report[key] for key in FIGURES if isinstance(report.get(key), (int, float))}
     shown = {figure_name(key): figure_text(key, value) for key, value in figures.items()}
-    shown["chosen by these images"] = report.get("images_chose")
+    if chose := report.get("images_chose"):
+        shown["chosen by these images"] = chose
     task, address = task_of(model), f"hf://{repository}"
     height, width, channels = model.input_shape[1:]
     score = f"\n\nEach score of `classify` is {SCORES[task.kind]}." if task.kind in SCORES else ""
