@@ -248,7 +248,10 @@ USES = [
     ),
     (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
     (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
-    (lambda: retrieval.embedding_model(vit(), "block_0"), "has what tokens='pool' takes.*'block_0"),
+    (
+        lambda: retrieval.embedding_model(vit(), "block_0"),
+        "must be the input of .* 'head'.*'block_0",
+    ),
 ]
 
 

@@ -178,8 +178,9 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
         features = layers["head"].input
     else:
         features = model.output if model.layers[-1].name in REPRESENTATIONS else None
-    if features is None or len(features.shape) != 2:
-        flat = [name for name, layer in layers.items() if len(layer.output.shape) == 2]
+    is_flat = lambda x: isinstance(x, keras.KerasTensor) and len(x.shape) == 2
+    if not is_flat(features):
+        flat = [name for name, layer in layers.items() if is_flat(layer.output)]
         raise ValueError(
             f"Features must be the input of a layer 'head', or the output (B, D) of a named layer. "
             f"Received: representation={representation!r} for model {model.name!r}, "

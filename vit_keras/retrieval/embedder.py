@@ -67,32 +67,30 @@ def embedding_model(
         features.predict(images)  # (B, 768)
         ```
     """
-    check_choice(tokens, TOKENS, "tokens")
-    if tokens == "pool" and layer is None:
-        embedding = feature_model(model).output
-    else:
-        outputs = {x.name: x.output for x in model.layers if _fits(model, x.output, tokens)}
-        layer = next(reversed(outputs), None) if layer is None else layer
-        if layer not in outputs:
-            raise ValueError(
-                f"`layer` must be a layer whose output has what tokens={tokens!r} takes. Received: "
-                f"layer={layer!r} for model {model.name!r}, where these do: "
-                f"{', '.join(map(repr, outputs)) or 'none'}"
-            )
-        embedding = TOKENS[tokens](model, outputs[layer])
-    return with_features(model, embedding, "embedding")
+    check_choice(tokens, ("pool", *TOKENS), "tokens")
+    if tokens == "pool":
+        return feature_model(model, layer)
+    outputs = {x.name: x.output for x in model.layers if _fits(model, x.output, tokens)}
+    layer = next(reversed(outputs), None) if layer is None else layer
+    if layer not in outputs:
+        raise ValueError(
+            f"`layer` must be a layer whose output has what tokens={tokens!r} takes. Received: "
+            f"layer={layer!r} for model {model.name!r}, where these do: "
+            f"{', '.join(map(repr, outputs)) or 'none'}"
+        )
+    return with_features(model, TOKENS[tokens](model, outputs[layer]), "embedding")
 
 
 def _fits(model, x, tokens):
-    """Whether an output is one vector, or tokens `(B, T + N, D)`, or a map `(B, h, w, D)`."""
+    """Whether an output is tokens `(B, T + N, D)` or, but for a class token, `(B, h, w, D)`."""
     if not isinstance(x, keras.KerasTensor) or x is model.input:
         return False
-    if tokens == "pool" or len(x.shape) != 3:
-        return len(x.shape) == {"pool": 2, "class": 3}.get(tokens, 4)
-    rows, columns = patch_grid(model)
+    if len(x.shape) != 3:
+        return len(x.shape) == 4 and tokens != "class"
+    patches = math.prod(patch_grid(model))
     if tokens == "class":
-        return has_class_token(model) and x.shape[1] > rows * columns
-    return x.shape[1] >= rows * columns
+        return has_class_token(model) and x.shape[1] > patches
+    return x.shape[1] >= patches
 
 
 def _class(model, x):
@@ -106,9 +104,8 @@ def _patches(model, x):
     return ops.reshape(x[:, -rows * columns :], (-1, rows, columns, x.shape[-1]))
 
 
-# The values of `tokens`: functions of the model and the output of a layer.
+# The values of `tokens` besides "pool": functions of the model and the output of a layer.
 TOKENS: dict[str, Callable] = {
-    "pool": lambda model, x: x,
     "class": _class,
     "mean": lambda model, x: ops.mean(_patches(model, x), axis=(1, 2)),
     "patches": _patches,
