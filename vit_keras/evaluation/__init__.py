@@ -27,7 +27,12 @@ if TYPE_CHECKING:
         measure_coverage,
         possible_answers,
     )
-    from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
+    from vit_keras.evaluation.file_predictions import (
+        FilePrediction,
+        classify,
+        predict_files,
+        with_views,
+    )
     from vit_keras.evaluation.label_issues import (
         LabelIssue,
         cross_validated_probabilities,
@@ -81,6 +86,5 @@ if TYPE_CHECKING:
         summarize,
         summary_line,
     )
-    from vit_keras.evaluation.views import with_views
 
 __getattr__, __all__ = typed_names(__name__)

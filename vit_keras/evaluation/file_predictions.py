@@ -1,4 +1,4 @@
-"""Predictions for picture files, batch by batch."""
+"""Predictions for picture files, batch by batch, and averages over views of each image."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.box_prediction import certain, predict_boxes
-from vit_keras.evaluation.mask_prediction import TileOptions, predict_masks
+from vit_keras.evaluation.mask_prediction import TileOptions, predict_masks, resize_maps
 from vit_keras.evaluation.predictors import Predictor, check_finite, filled, make_predictor
 from vit_keras.support.box_metrics import Boxes
 from vit_keras.support.checks import check_choice
@@ -301,3 +301,85 @@ def _most_likely(names, task, outputs, top, threshold):
         present = task.present(outputs)
     order = [k for k in outputs.argsort()[::-1][:top] if present[k]]
     return tuple((names[k], float(outputs[k])) for k in order)
+
+
+CROP = 7 / 8  # of the image's sides
+CROPS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # the corners, and the center
+
+
+def _over_mirror_images(predictor, images):
+    """Averages over image and mirror image, symmetrically: a mirrored image mirrors the answer."""
+    images = np.asarray(images)
+    other, plain = (_shares(predictor, x) for x in (images[:, :, ::-1], images))
+    other = other if other.ndim == 2 else other[:, :, ::-1]
+    return (plain + other) / 2
+
+
+def _over_crops(predictor, images):
+    """Averages over each image and its enlarged crops; for a pixel, over the views that show it."""
+    images = np.asarray(images)
+    sides = np.array(images.shape[1:3])
+    crop = np.maximum(np.round(sides * CROP).astype(int), 1)
+    starts = [((sides - crop) * corner).astype(int) for corner in CROPS]
+    places = [(slice(None), slice(None))]
+    places += [(slice(y, y + crop[0]), slice(x, x + crop[1])) for y, x in starts]
+    answers = [_shares(predictor, resize_maps(images[:, *place], sides)) for place in places]
+    if answers[0].ndim == 2:
+        return np.mean(answers, axis=0, dtype="float64").astype("float32")
+    sums, counts = np.zeros(answers[0].shape), np.zeros((*sides, 1))
+    for place, answer in zip(places, answers):
+        counts[place] += 1
+        sums[:, *place] += resize_maps(answer, counts[place].shape[:2])
+    return (sums / counts).astype("float32")
+
+
+AVERAGES: dict[str, Callable] = {"flip": _over_mirror_images, "crops": _over_crops}
+
+
+def _shares(predictor, images):
+    """Returns probabilities or numbers, `(B, K)` or `(B, H, W, K)`."""
+    outputs = predictor.run(np.ascontiguousarray(images))
+    return predictor.as_probabilities(np.asarray(outputs, "float32"))
+
+
+def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
+    """Returns a predictor that averages its probabilities, or numbers, over views of each image.
+
+    Answers for pixels are mapped back first: the map of a mirror image is mirrored, and the map of
+    a crop is resized and put into the crop's place. With "flip" alone, a mirrored image gets
+    exactly the mirrored map.
+
+    An average is wrong if the true answer differs between views, such as the direction of an arrow.
+
+    Args:
+        predictor: From `open_predictor` or `make_predictor`.
+        views: "flip" for the mirror image; "crops" for the four corners and the center, each with
+            7/8 of the sides. The image itself is always among the views, and with "flip" every crop
+            has its mirror image too.
+
+    Returns:
+        A predictor that takes the same images. It has no Keras model.
+
+    Raises:
+        ValueError: If there is no such view, or if the predictor predicts boxes or is an exported
+            file that returns masks instead of probabilities.
+
+    Example:
+        ```python
+        predictor, run = evaluation.open_predictor("runs/mine")
+        better = evaluation.with_views(predictor, ["flip"])
+        ```
+    """
+    for view in views:
+        check_choice(view, AVERAGES, "view")
+    if predictor.gives_masks or predictor.task.kind == "boxes":
+        raise ValueError(
+            "An average over views needs probabilities or numbers. Received: a model of boxes, or "
+            "an exported file that returns masks. Leave out the views, or export it again with "
+            "--output softmax"
+        )
+    made = predictor
+    for view in sorted(set(views), reverse=True):  # "flip" first, so that crops are mirrored too
+        run = functools.partial(AVERAGES[view], made)
+        made = dataclasses.replace(made, run=run, gives_probabilities=True, model=None)
+    return made
