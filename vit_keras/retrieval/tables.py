@@ -14,7 +14,6 @@ from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.cropping import as_array
 from vit_keras.data.dataset import joined
-from vit_keras.data.picture_paths import is_folder, is_junk
 from vit_keras.data.sources import SOURCES
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
@@ -73,8 +72,7 @@ def list_pictures(
     Args:
         arguments: Files, folders and patterns, as for `data.expand_pictures`, or one data set:
             `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, `vtab:TASK` or
-            `digits`. The images of a data set have labels and splits. A `folder:PATH` without
-            folders of classes is listed as the folder PATH.
+            `digits`. The images of a data set have splits, and labels if all of them have one.
         channels: 1 for grayscale, 3 for RGB, or another number, for a data set.
         config: The folder of TensorFlow Datasets, the images to hold out, and the levels and bands
             of pictures.
@@ -96,9 +94,8 @@ def list_pictures(
     if datasets and len(names) > 1:
         raise ValueError(f"A data set must be the only argument. Received: {', '.join(names[:5])}")
     config = config or DataConfig()
-    if datasets and not _is_flat(datasets[0]):
-        return _of_dataset(datasets[0], channels, config)
-    names = [name.partition(":")[2] for name in datasets] or names
+    if datasets:
+        return _of_dataset(names[0], channels, config)
     pictures = (Picture(str(path), size=_size(path)) for path in data.expand_pictures(names))
     depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
     return PictureList(pictures, lambda number, *told: data.read_image(*told, **depth))
@@ -109,24 +106,16 @@ def _is_dataset(name):
     return not os.path.exists(name) and (kind in SOURCES if rest else name in data.DATASETS)
 
 
-def _is_flat(name):
-    """Whether `name` is a folder:PATH without folders of classes."""
-    kind, _, path = name.partition(":")
-    if kind != "folder" or not os.path.isdir(path):
-        return False
-    return not any(is_folder(e) and not is_junk(e.name) for e in os.scandir(path))
-
-
 def _of_dataset(name, channels, config):
-    dataset = data.load(name, channels, config)
+    dataset = data.load(name, channels, config, labeled=False)
     names, whole = dataset.class_names, functools.reduce(joined, dataset.splits.values())
 
     def pictures():
         keys = [key for key, split in dataset.splits.items() for _ in range(len(split))]
         labels = whole.labels if np.ndim(whole.labels) == 1 else [-1] * len(whole)
         for index, (key, label) in enumerate(zip(keys, labels)):
-            path, text = whole.name(index), names[label] if names else str(label)
-            yield Picture(path, None if label < 0 else text, key, _size(path))
+            path, text = whole.name(index), names[label] if names and label >= 0 else None
+            yield Picture(path, text, key, _size(path))
 
     def read(number, path, channels):
         try:
