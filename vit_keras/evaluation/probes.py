@@ -49,14 +49,11 @@ class LeastSquares:
         self.x = np.pad(standardized, ((0, 0), (0, 1)), constant_values=BIAS)
         self.y = 2 * np.eye(num_classes)[labels] - 1
 
-    def weights(self, l2: float = L2) -> np.ndarray:
-        """Solves for W, `(D + 1, K)`, the weights of the standardized features and the bias."""
-        ridge = extras.require("sklearn.linear_model").Ridge
-        return ridge(alpha=l2, fit_intercept=False, solver="cholesky").fit(self.x, self.y).coef_.T
-
     def predict(self, features: np.ndarray, l2: float = L2, chunk: int = 4096) -> np.ndarray:
         """Predicts the classes `(N,)` of features `(N, D)`, `chunk` rows at a time."""
-        weights = self.weights(l2)
+        ridge = extras.require("sklearn.linear_model").Ridge
+        solver = ridge(alpha=l2, fit_intercept=False, solver="cholesky")
+        weights = solver.fit(self.x, self.y).coef_.T  # (D + 1, K)
         kernel = (weights[:-1] / self.std[:, None]).astype("float32")
         bias = (BIAS * weights[-1]).astype("float32")
         parts = np.array_split(features, -(-len(features) // chunk))
