@@ -99,7 +99,7 @@ def test_exported_features_are_embeddings(tmp_path):
         retrieval.open_embedder(file, tokens="mean")
     manifest = tmp_path / "files" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"output": "logits"}))
-    with pytest.raises(ValueError, match=r"need features. Received: .*which gives classes. Export"):
+    with pytest.raises(ValueError, match=r"give features. Received: .*which gives classes. Exp"):
         retrieval.open_embedder(file)
 
 

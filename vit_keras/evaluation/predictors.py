@@ -253,14 +253,9 @@ def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:
 
 
 REMEDY = "Restore it, or export the model again"
-NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
 NEEDS_SIZE = (
     "`image_size` is needed for a model that takes images of any size. Received: image_size=None "
     "for {}"
-)
-NEEDS_FEATURES = (
-    "Embeddings need features. Received: {!r}, which gives classes. Export it again with --output "
-    "features, or give the run or the checkpoint that it was made from"
 )
 
 
@@ -348,8 +343,12 @@ def _open_exported(path, image_size, features):
     preprocessing, dtype, shape = _images_of(path, exported, manifest, inside, image_size)
     output, labels = (inside | manifest).get("output"), folder / "labels.txt"
     if (output == "features") != features:
-        message = NEEDS_FEATURES if features else NEEDS_CLASSES
-        raise ValueError(message.format(os.fspath(path)))
+        needed, given = ("features", "classes") if features else ("classes", "features")
+        raise ValueError(
+            f"The file must give {needed}. Received: {os.fspath(path)!r}, which gives {given}. "
+            f"Export it again{' with --output features' if features else ''}, or give the run or "
+            "the checkpoint that it was made from"
+        )
     names = None if features else inside.get("names")
     if labels.is_file() and not features:
         names = read_text(labels, REMEDY).splitlines()
