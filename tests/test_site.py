@@ -61,22 +61,6 @@ def test_no_page_fetches_anything_from_another_host(site, pages):
         assert "@import" not in text
 
 
-def test_every_link_inside_the_site_leads_somewhere(pages):
-    missing = []
-    for path, page in pages.items():
-        for address in {*page.linked, *page.fetched} if path.name != "404.html" else ():
-            parts = urllib.parse.urlsplit(address)
-            if parts.scheme or parts.netloc:
-                continue
-            target = path.parent / urllib.parse.unquote(parts.path or path.name)
-            target = (target / "index.html" if target.is_dir() else target).resolve()
-            there = target.is_file()
-            if there and parts.fragment and target.suffix == ".html":
-                there = urllib.parse.unquote(parts.fragment) in pages[target].anchors
-            missing += [] if there else [(path, address)]
-    assert not missing
-
-
 def test_the_api_page_of_a_room_has_its_public_names(site, pages):
     for room in ROOMS:
         anchors = pages[site / "api" / f"{room}.html"].anchors

@@ -184,15 +184,6 @@ def tiny():
     return randomize(build, rng, scale=0.1), rng.uniform(-1, 1, (3, *SHAPE)).astype("float32")
 
 
-def test_input_tensor_may_be_the_output_of_other_layers(tiny):
-    conv = keras.layers.Conv2D(3, 1)
-    joined = applications.ViTTi16(input_tensor=conv(keras.Input((32, 48, 2))), classes=4)
-    for name, value in weights_by_path(tiny[0]).items():
-        next(w for w in joined.weights if w.path == name).assign(value)
-    pixels = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 2)).astype("float32")
-    assert_close(joined(pixels), to_numpy(tiny[0](conv(pixels))))
-
-
 def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypatch):
     imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     monkeypatch.setattr(tiny[0], "preprocessing", imagenet)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomize
-from vit_keras import data, evaluation
+from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.models import Preprocessing
 from vit_keras.runtimes import litert_interpreter
-from vit_keras.weights import save
 
 
 @pytest.fixture(scope="module")
@@ -77,17 +75,3 @@ def test_exported_files_answer_as_keras_does(trained, capsys):
         answers.append(interpreter.get_tensor(target["index"])[0])
     np.testing.assert_allclose(np.sum(answers, axis=1), 1, atol=1e-3)
     assert (np.argmax(answers, axis=1) == labels).mean() >= 0.95
-
-
-@pytest.mark.on("torch")
-def test_a_checkpoint_of_another_project_is_evaluated_like_a_run(tmp_path, rng):
-    """torchvision's numbers travel: its file, from its format, through the command."""
-    model = randomize(VisionTransformer(32, 8, 24, 2, 3, 40, 10, name="small"), rng, scale=0.2)
-    model.preprocessing = numerics = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    save(model, tmp_path / "hf", format="huggingface")
-    run(["evaluate", str(tmp_path / "hf"), "--dataset", "digits", "--out", str(tmp_path)])
-    digits = data.load("digits", 3).split("test")
-    batches = data.eval_batches(digits, image_size=(32, 32), preprocessing=numerics, batch=360)
-    logits, labels = evaluation.predict(model, batches)
-    found = json.loads((tmp_path / "report.json").read_text())
-    assert found["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean(), abs=0.01)

@@ -1,10 +1,8 @@
 """Batches by number and their order: which are computed and kept, and when threads end."""
 
 import gc
-import itertools
 import threading
 import time
-import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,7 +17,6 @@ from vit_keras.data.augment import Augmentation
 from vit_keras.data.batches import AHEAD, EXAMPLE, PAIR, Batches, balanced, generator, shuffled
 from vit_keras.data.cropping import as_picture
 from vit_keras.models import Preprocessing
-from vit_keras.support import machine
 
 once = pytest.mark.once
 THREADS = pytest.mark.parametrize("threads", [0, 4])
@@ -199,17 +196,6 @@ def test_balanced_order_draws_all_classes_equally_often():
     assert len(np.unique(rare, axis=0)) == 7
 
 
-@once
-def test_orders_of_many_epochs_take_no_more_memory_than_those_of_two():
-    index = balanced([0] * 5000 + [1] * 3000, seed=0)
-    ends = [index(i) for i in (0, 1, 10_000, 10_001)]
-    tracemalloc.start()
-    ends += [index(i * 10_000 + k) for i in range(40) for k in (0, 1)]
-    largest = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(set(ends)) > 20 and largest < 8 * 8000
-
-
 SIZE = {"image_size": (3, 3), "preprocessing": Preprocessing()}
 COUNT, CLASSES = 23, 4
 
@@ -259,25 +245,6 @@ def test_features_that_are_not_finite_are_refused(split, tmp_path):
     batches = data.eval_batches(split, batch=10, **SIZE)
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match="pictures 10 to 19. C"):
         data.StoredFeatures.write(tmp_path, run, batches, COUNT)
-
-
-@once
-def test_reading_ahead_takes_few_items_and_raises_an_error_in_its_place(monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    threads = lambda: [t for t in threading.enumerate() if t.name.startswith("read_ahead")]
-    taken = []
-    items = (taken.append(k) or k for k in itertools.count())
-    results = machine.read_ahead(lambda item: 60 // (20 - item), items, ahead=5)
-    assert taken == []
-    for item in range(20):
-        assert next(results) == 60 // (20 - item) and len(taken) <= item + 6
-    with pytest.raises(ZeroDivisionError):
-        next(results)
-    assert threads() == []
-    results = machine.read_ahead(str, itertools.count(), ahead=5)
-    assert next(results) == "0" and threads()
-    results.close()
-    assert threads() == [] and list(machine.read_ahead(str, [], ahead=4)) == []
 
 
 @pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do

@@ -321,12 +321,3 @@ def test_a_table_of_held_out_rows_alone_can_be_judged_but_not_trained_on(tmp_pat
     assert grays(dataset.split("test")) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="must be one of 'test', .* Received: split='train'"):
         data.train_and_test(dataset, DataConfig())
-
-
-def test_labels_that_change_places_are_a_change(tmp_path):
-    pictures(tmp_path, *NAMES)
-    rows, columns = tmp_path / "rows.csv", {"path": NAMES, "label": [*"abab"]}
-    data.check_unchanged(opened(stored(rows, columns)), tmp_path)
-    changed = opened(stored(rows, columns | {"label": [*"baba"]}))
-    with pytest.raises(ValueError, match="has changed since .*train: other labels"):
-        data.check_unchanged(changed, tmp_path)

@@ -4,13 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
-from sklearn.datasets import load_sample_images
 
 import vit_keras
 from examples import shapes_on_photographs as shapes
 from tests.helpers import randomize, weights_by_path
-from vit_keras import evaluation, runs
+from vit_keras import runs
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save
@@ -69,31 +67,3 @@ def test_small_starts_anew(photos, tmp_path):
     model = vit_keras.open(tmp_path / "run" / "model.keras")
     assert model.input_shape[1:] == (36, 36, 3) and model.count_params() < 500_000
     assert json.loads((tmp_path / "run" / "report.json").read_text())["images"] == 6
-
-
-def test_pictures_are_learned_from_a_checkpoint_in_googles_format(tmp_path):
-    """Crops of scikit-learn's two photographs, a temple and a flower, at another size."""
-    pictures, rng = tmp_path / "pictures", np.random.default_rng(0)
-    for name, photograph in zip(("temple", "flower"), load_sample_images().images):
-        (pictures / name).mkdir(parents=True)
-        for i in range(60):
-            top, left = rng.integers(0, 427 - 120), rng.integers(0, 640 - 160)
-            crop = photograph[top : top + 120, left : left + 160]
-            Image.fromarray(crop).save(pictures / name / f"{i:02d}.jpg", quality=92)
-    source = VisionTransformer(32, 8, **SIZES, num_classes=7, representation_size=24, gelu="tanh")
-    randomize(source, np.random.default_rng(1), scale=0.2)
-    save(source, tmp_path / "pretrained.npz", format="google")
-    fields = {"dataset": f"folder:{pictures}", "data.test_percent": 25, "batch": 32}
-    fields |= {"model.weights": tmp_path / "pretrained.npz", "model.image_size": 48}
-    fields |= {"optimizer.name": "sgd", "optimizer.learning_rate": 0.03}
-    fields |= {"optimizer.momentum_dtype": "bfloat16", "optimizer.warmup_steps": 5}
-    fields |= {"augment.crop": "inception", "augment.flip": "true", "eval_every": 20}
-    words = [f"--{name}={value}" for name, value in fields.items()]
-    run(["train", *words, "--total_steps=80", "--workdir", str(tmp_path / "run")])
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["images"] == 30 and report["accuracy"] >= 0.9
-    predictor, _ = evaluation.open_predictor(tmp_path / "run")
-    assert list(predictor.class_names) == ["flower", "temple"]
-    files = [str(pictures / name / "00.jpg") for name in ("temple", "flower")]
-    rows = evaluation.predict_files(predictor, files)
-    assert [row.classes[0][0] for row in rows] == ["temple", "flower"]

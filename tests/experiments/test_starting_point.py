@@ -30,7 +30,6 @@ from vit_keras.models import (
     from_model_config,
 )
 from vit_keras.models.architectures import VisionTransformerArchitecture
-from vit_keras.support.files import without_commit
 from vit_keras.weights import load, save
 
 pytestmark = pytest.mark.on("torch")
@@ -217,16 +216,3 @@ def test_a_teacher_is_pinned_and_a_branch_is_not(server, tmp_path):
     assert pin_weights(pinned) == pinned
     later = [dataclasses.replace(c, workdir=None) for c in (config, pinned)]
     assert len({*map(runs.default_workdir, later)}) == 1  # one command, one folder
-
-
-def test_an_address_without_its_commit():
-    for address, expected in (
-        (f"hf://a/b@{COMMIT}", "hf://a/b"),
-        (f"hf://a/b@{COMMIT}/c/d.npz", "hf://a/b/c/d.npz"),
-        (f"timm/b@{COMMIT}", "timm/b"),
-        ("kaggle://a/b/keras/c/3", "kaggle://a/b/keras/c"),
-        ("kaggle://a/b/keras/c", "kaggle://a/b/keras/c"),
-        ("hf://a/b@v1.0/c", "hf://a/b@v1.0/c"),
-        (f"runs/b@{COMMIT}", f"runs/b@{COMMIT}"),
-    ):
-        assert without_commit(address) == expected

@@ -1,6 +1,5 @@
 """Tiny pictures of every format, as subjects, and forged numbers in their headers."""
 
-import io
 import struct
 
 import numpy as np
@@ -8,6 +7,7 @@ import pillow_heif
 from PIL import Image
 
 from tests.data import crafted_pictures as crafted
+from tests.data.deep_pictures import stored
 from tests.fuzz import damage
 
 pillow_heif.register_heif_opener()
@@ -16,11 +16,6 @@ EXTREMES = (b"\0\0", b"\xff\xff", b"\x7f\xff", b"\xff\x7f", b"\0" * 4, b"\xff" *
 
 def whole_pictures() -> dict[str, bytes]:
     """Undamaged pictures by name; the name begins with the format."""
-
-    def stored(picture, form, **options):
-        picture.save(file := io.BytesIO(), form, **options)
-        return file.getvalue()
-
     rng = np.random.default_rng(0)
     coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype="uint8"))
     color = coarse.resize((56, 40), Image.Resampling.BICUBIC)
@@ -45,6 +40,7 @@ def whole_pictures() -> dict[str, bytes]:
         "png 16 bits": crafted.png(56, 40, rgb16, depth=16),
         "png one bit": stored(gray.convert("1"), "PNG"),
         "png moving": stored(color, "PNG", **several),
+        "png gray clear": stored(clear.convert("LA"), "PNG"),
         "gif": stored(color, "GIF"),
         "gif moving": stored(color, "GIF", **several),
         "bmp": stored(color, "BMP"),
@@ -54,10 +50,16 @@ def whole_pictures() -> dict[str, bytes]:
         "webp clear": stored(clear, "WEBP", exif=turned),
         "webp moving": stored(color, "WEBP", **several),
         "tiff": stored(color, "TIFF", exif=turned),
+        "tiff cmyk": stored(color.convert("CMYK"), "TIFF"),
+        "tiff clear": stored(clear, "TIFF"),
+        "tiff moving": stored(color, "TIFF", **several),
         "tiff lzw": stored(color, "TIFF", compression="tiff_lzw"),
         "tiff jpeg": stored(color, "TIFF", compression="jpeg"),
         "avif": stored(color, "AVIF"),
+        "avif clear": stored(clear, "AVIF"),
         "heic": stored(color, "HEIF"),
+        "heic gray": stored(gray, "HEIF"),
+        "heic clear": stored(clear, "HEIF"),
     }
 
 

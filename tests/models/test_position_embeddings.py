@@ -9,7 +9,6 @@ from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, attention_maps, positions_of, with_image_size
 from vit_keras.support.resizing import resize_position_embeddings
-from vit_keras.weights.formats import registry
 
 pytestmark = pytest.mark.on("torch")
 
@@ -84,18 +83,6 @@ def test_a_file_of_weights_alone_does_not_state_positions(rng, tmp_path):
     weights.save(build(rng, "learned_2d", "every", "gap"), tmp_path / "model.weights.h5")
     with pytest.raises(ValueError, match=r"does not state which position embeddings"):
         vit_keras.open(tmp_path / "model.weights.h5")
-
-
-READ_ONLY = "open_clip_timm"
-
-
-def test_other_formats_refuse_other_positions_by_name(rng, tmp_path):
-    for case in (("relative", "stem", "gap"), ("learned", "shared", "gap")):
-        model, message = build(rng, *case), "'placed' with .*='{}', .*_at='{}'".format(*case)
-        for form in {*registry.FORMATS} - {"vit_keras", "bit", READ_ONLY}:
-            with pytest.raises(ValueError, match=message):
-                weights.save(model, tmp_path / "model", form)
-    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("case", [CASES[i] for i in (1, 2, 4, 5, 7)], ids="-".join)

@@ -36,28 +36,6 @@ def test_days_on_tpu_v3_are_the_papers_core_days(recipe, classes, core_days):
 
 
 @once
-@pytest.mark.parametrize("devices", [2, 5])
-def test_devices_send_what_a_ring_sends(devices):
-    """Sums arrays around a ring in NumPy, and counts the bytes."""
-    rng = np.random.default_rng(0)
-    held = rng.integers(0, 9, (devices, devices, 3)).astype("float32")  # device, chunk, numbers
-    total, sent = held.sum(axis=0), []
-    for first, combine in ((0, np.add), (1, lambda mine, theirs: theirs)):  # scatter, then gather
-        sent.append(0)
-        for step in range(devices - 1):
-            chunks = [(d, (d + first - step) % devices) for d in range(devices)]
-            messages = [held[d, chunk].copy() for d, chunk in chunks]
-            for (d, chunk), message in zip(chunks, messages):
-                place = (d + 1) % devices, chunk
-                held[place] = combine(held[place], message)
-                sent[-1] += message.nbytes / devices
-    np.testing.assert_array_equal(held, np.broadcast_to(total, held.shape))
-    size, sends = total.nbytes, lambda *arrays: planning.Communication(*arrays).sent(devices)
-    assert [sends(0, size, 0), sends(0, 0, size)] == pytest.approx(sent)
-    assert sends(size, 0, 0) == pytest.approx(sum(sent))
-
-
-@once
 def test_days_and_cost_follow_from_the_updates():
     config = Config(batch=64, epochs=2.0, model=ModelConfig("Ti/16", image_size=32, num_layers=1))
     plan = planning.plan(config, "a100", devices=4, epoch_images=640)

@@ -5,7 +5,6 @@ import pytest
 
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
-from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
     change_channels,
@@ -106,10 +105,3 @@ def test_enlarged_patches_keep_their_embeddings(rng, interpolation):
     resized = np.einsum("ah,bw,hwc->abc", matrix(4, 7), matrix(3, 5), patch)
     before = np.einsum("hwc,hwcd->d", patch, kernel)
     np.testing.assert_allclose(np.einsum("hwc,hwcd->d", resized, larger), before, atol=1e-8)
-
-
-def test_rules_are_replaced_one_by_one():
-    rules = Resizing("bicubic", "bilinear_antialias")
-    assert rules.replaced() == rules
-    assert rules.replaced("bilinear") == Resizing("bilinear", "bilinear_antialias")
-    assert rules.replaced(None, "bicubic") == Resizing("bicubic", "bicubic")

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -13,8 +11,8 @@ import vit_keras
 from tests.helpers import ROOT, run_script
 from tests.training import kill
 from tests.training.small import Killed, small_run, without_rate
-from vit_keras import experiments, runs
-from vit_keras.commands import main, run
+from vit_keras import runs
+from vit_keras.commands import run
 from vit_keras.config import read_config
 from vit_keras.training import callbacks
 
@@ -65,33 +63,6 @@ def test_a_folder_without_a_run_is_named_and_left_alone(tmp_path):
     runs.open_run(in_folder(tmp_path / "run"))
     with pytest.raises(FileNotFoundError, match="has no model.keras yet"):
         runs.run_of(tmp_path / "run")
-
-
-HOLDER = """
-import sys
-from tests.training.test_runs import in_folder, runs
-with runs.claim(in_folder(sys.argv[1])):
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.on("torch")
-def test_a_second_process_in_a_runs_folder_is_told_whose_it_is(tmp_path):
-    config = in_folder(tmp_path / "run")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", HOLDER, config.workdir]
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
-        assert process.stdout.readline() == "ready\n"
-        message = f"'.*run' is in use: training by process {process.pid} on .* since 20.*Wait until"
-        with pytest.raises(ValueError, match=message):
-            experiments.train_run(config)
-        assert main(["train", "--config", "digits", "--workdir", config.workdir]) == 1
-        process.kill()  # the lock ends with its process
-        process.wait()
-    with runs.claim(config):
-        assert runs.open_run(config).folder == tmp_path / "run"
-        assert (tmp_path / "run" / ".lock").exists()
 
 
 def contents(folder):

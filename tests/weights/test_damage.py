@@ -136,14 +136,6 @@ def test_float64_and_the_largest_number_of_a_type(rng, tmp_path):
         assert weights_by_path(weights.load(build(dtype="float16"), path))[HEAD][-1] == 65504
 
 
-def test_a_keras_file_of_float16_is_refused(rng, tmp_path):
-    weights.save(with_last(build(rng), 1e5), path := tmp_path / "a.keras")
-    text = texts_of(path)["config.json"]
-    put_text(path, "config.json", text.replace('"float32"', '"float16"'))
-    with pytest.raises(ValueError, match=f"too large: {HEAD} as float16"):
-        vit_keras.open(path)
-
-
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [

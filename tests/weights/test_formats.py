@@ -5,7 +5,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import GOLDEN, assert_close, weights_by_path
-from tests.weights.builds import PAIRS, SUFFIX, arrays_of, assert_equal_weights, build, strip_note
+from tests.weights.builds import PAIRS, SUFFIX, arrays_of, assert_equal_weights, build
 from vit_keras import models, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
@@ -57,19 +57,6 @@ def test_saved_weights_load_bit_by_bit(rng, tmp_path, source, changes):
     weights.save(model, path, format=source)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no temporary file stays
     assert_equal_weights(model, weights.load(build(**changes), path, source=source))
-
-
-@pytest.mark.on("torch")
-def test_timm_folder_says_what_a_bare_file_does_not(rng, tmp_path):
-    model = build(rng, classifier="gap_norm", channels=1, gelu="tanh")
-    model.class_names = ("a", "b", "c", "d", "e")
-    weights.save(model, tmp_path / "folder", format="timm")
-    strip_note(tmp_path / "folder" / "model.safetensors")
-    other = vit_keras.open(tmp_path / "folder")
-    assert_equal_weights(model, other)
-    assert other.class_names == model.class_names
-    images = rng.uniform(-1, 1, (2, 16, 24, 1)).astype("float32")
-    assert_close(other(images), model(images), rtol=2e-6)
 
 
 def test_compiled_model_takes_the_new_numerics(rng, tmp_path):

@@ -8,7 +8,6 @@ import keras
 import pytest
 
 import vit_keras
-from tests.designs import SIZES, random_design
 from tests.helpers import GOLDEN, assert_close
 from tests.weights.builds import arrays_of
 from vit_keras import models, variants, weights
@@ -157,13 +156,6 @@ def test_a_variant_of_the_paper_stays_one():
         arguments["patch_size"] = (row.patch_size,) * 2
         assert variant_name(arguments) == name and family_name(arguments) is None
     assert variant_name({"hidden_size": 24, "patch_size": (16, 16), "classifier": "token"}) is None
-
-
-@TORCH
-def test_refusals_name_the_family(tmp_path):
-    random_design("DINOv3").save(tmp_path / "a.keras")
-    with pytest.raises(ValueError, match="the file has a model of family DINOv3"):
-        weights.load(models.VisionTransformer(**SIZES), tmp_path / "a.keras")
 
 
 @TORCH

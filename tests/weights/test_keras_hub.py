@@ -12,7 +12,7 @@ import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
-from vit_keras.models import VisionTransformer, intermediates
+from vit_keras.models import intermediates
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.containers import DamagedFile
 
@@ -302,15 +302,6 @@ def test_backbones_give_their_tokens_and_go_back(rng, tmp_path, name):
     assert_same_tokens(vit_keras.open(tmp_path / "bare.weights.h5", **known), theirs, images)
 
 
-def test_models_that_read_other_tokens_than_deits_classifier_are_refused(tmp_path):
-    deit = models.DeiTImageClassifier(models.DeiTBackbone(**DINO, **VIT), 5)
-    deit.save_to_preset(tmp_path)
-    for other in ({"classifier": "distilled"}, {"classifier": "gap", "class_token": True}):
-        model = VisionTransformer(16, 8, 16, 2, 2, 24, num_classes=5, **other)
-        with pytest.raises(ValueError, match="Received: classifier="):
-            weights.load(model, tmp_path)
-
-
 @pytest.mark.parametrize(("registers", "antialias", "home"), [(0, True, 16), (3, False, 40)])
 def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, registers, antialias, home):
     theirs = models.DINOV2Backbone(
@@ -338,9 +329,3 @@ def test_the_converter_beside_a_backbone_is_read(rng, tmp_path):
     pixels = rng.integers(0, 256, (1, 16, 16, 3)).astype("float32")
     read = vit_keras.open(tmp_path).preprocessing
     assert_close(read.normalize(pixels), to_numpy(converter(pixels)))
-
-
-def test_another_activation_of_dinov3_is_refused(tmp_path):
-    models.DINOV3Backbone(**DINO, **VIT, use_gated_mlp=True).save_to_preset(tmp_path)
-    with pytest.raises(ValueError, match="one of 'silu'. Received: hidden_activation='gelu'"):
-        vit_keras.open(tmp_path)

@@ -99,10 +99,3 @@ def test_a_folder_that_cannot_say_the_preprocessing_says_so(tmp_path, format, fi
     for name in ("mean", "std"):
         one, other = getattr(read, name), getattr(model.preprocessing, name)
         np.testing.assert_allclose(np.broadcast_to(one, 3), np.broadcast_to(other, 3))
-
-
-def test_a_crop_that_is_no_square_is_named(tmp_path):
-    model = build(gelu="exact", image_size=(16, 24))
-    model.preprocessing = Preprocessing(crop_fraction=0.8, rounding="torchvision")
-    with pytest.warns(UserWarning, match="timm takes other sizes before a crop of 16x24"):
-        weights.save(model, tmp_path / "folder", format="timm")

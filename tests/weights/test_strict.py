@@ -11,8 +11,7 @@ from tests.helpers import ROOT, assert_close, randomize, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from tests.weights.test_damage import assert_refused
 from vit_keras import weights
-from vit_keras.models import VisionTransformer, with_image_size
-from vit_keras.variants import architecture
+from vit_keras.models import with_image_size
 from vit_keras.weights.formats import registry
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*computes with")]
@@ -51,14 +50,6 @@ def test_all_differences_are_listed_at_once_and_nothing_is_loaded(rng, published
         "  head/bias -> head/bias is (6,) in the file, (5,) in the model",
         "  not in the model: extra/kernel, (2, 3)",
     ]
-
-
-def test_native_files_say_their_variant(tmp_path):
-    sizes = {"image_size": 32, "num_classes": None}
-    mu, tiny = (VisionTransformer(**architecture(f"{x}/16", **sizes)) for x in ("mu", "Ti"))
-    weights.save(mu, tmp_path / "own.weights.h5")
-    with pytest.raises(ValueError, match=r"the file is for mu/16, the model is Ti/16:"):
-        weights.load(tiny, tmp_path / "own.weights.h5")
 
 
 def test_a_head_can_be_kept_dropped_or_reset(rng, published):
@@ -161,13 +152,6 @@ def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
     assert_close(opened(images), source(images), rtol=2e-6)
     features = keras.Model(source.input, source.layers[-2].output)
     assert_equal_weights(features, vit_keras.open(path, **said, num_classes=0))
-
-
-def test_other_channels_sum_those_of_the_file(rng, published):
-    source, path = published
-    gray = vit_keras.open(path, channels=1, gelu="exact", image_size=(16, 24))
-    image = rng.uniform(-1, 1, (2, 16, 24, 1)).astype("float32")
-    assert_close(gray(image), source(np.repeat(image, 3, axis=-1)))
 
 
 def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
