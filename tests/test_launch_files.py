@@ -2,11 +2,13 @@
 
 import json
 import os
+import runpy
 import signal
 import stat
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import keras
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 from tests.helpers import ROOT
+from vit_keras import commands
 from vit_keras.training.distribution import Cluster, find_cluster
 
 pytestmark = pytest.mark.once
@@ -138,57 +141,34 @@ def test_pods_of_a_jobset_start_torchrun(launch):
     assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
-# What stands in for Ray, which sets these variables in each worker, for torch, and for the command.
-RAY = """
-import json, os, sys, types
-
-def init(runtime_env):
-    os.environ.update(runtime_env["env_vars"])
-
-class TorchTrainer:
-    def __init__(self, train, train_loop_config, **options):
-        self.train, self.config, self.options = train, train_loop_config, options
-
-    def fit(self):
-        count = self.options["scaling_config"].num_workers
-        for rank in range(count):
-            values = {"RANK": rank, "LOCAL_RANK": rank % 2, "WORLD_SIZE": count}
-            values |= {"MASTER_ADDR": "10.0.0.5", "MASTER_PORT": 40000}
-            os.environ.update({name: str(value) for name, value in values.items()})
-            self.train(self.config)
-
-def record(arguments=None):
-    with open(os.environ["RECORD"], "a") as file:
-        file.write(json.dumps({**os.environ, "arguments": arguments}) + "\\n")
-
-def module(name, **members):
-    sys.modules[name] = types.SimpleNamespace(__path__=[], **members)
-    return sys.modules[name]
-
-plain = types.SimpleNamespace
-module("ray.train", ScalingConfig=plain, RunConfig=plain, FailureConfig=plain)
-module("ray.train.torch", TorchTrainer=TorchTrainer)
-module("torch", distributed=plain(destroy_process_group=record))
-module("vit_keras", commands=module("vit_keras.commands", run=record))
-"""
-
-
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_workers_of_ray_train_one_run(monkeypatch, tmp_path, backend):
     """Each leaves the group that Ray has opened before it begins."""
-    (tmp_path / "ray.py").write_text(RAY)
-    record, folder = tmp_path / "record", str(tmp_path / "run")
-    command = [sys.executable, LAUNCH / "ray_train.py", "--workers", "4", "--workdir", folder]
-    variables = {"PYTHONPATH": str(tmp_path), "KERAS_BACKEND": backend, "RECORD": str(record)}
-    subprocess.run([*command, "--epochs", "3"], env=variables, check=True)
-    processes = [json.loads(line) for line in record.read_text().splitlines()]
-    assert [process["arguments"] for process in processes[::2]] == [None] * 4
-    for index, process in enumerate(processes[1::2]):
-        words = ["train", "--distribution", "multi_worker", "--epochs", "3", "--workdir", folder]
-        assert process["arguments"] == words and process["KERAS_BACKEND"] == backend
+    ray, torch, record = mock.MagicMock(), mock.MagicMock(), mock.MagicMock()
+    for name in ("ray", "ray.train", "ray.train.torch"):
+        monkeypatch.setitem(sys.modules, name, ray)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    record.attach_mock(torch.distributed.destroy_process_group, "leave")
+    monkeypatch.setattr(commands, "run", record.run)
+    words = ["ray_train.py", "--workers", "4", "--workdir", str(tmp_path / "run"), "--epochs", "3"]
+    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    runpy.run_path(str(LAUNCH / "ray_train.py"), run_name="__main__")
+    assert ray.init.call_args.kwargs == {"runtime_env": {"env_vars": {"KERAS_BACKEND": backend}}}
+    assert ray.ScalingConfig.call_args.kwargs == {"num_workers": 4}
+    (train,), options = ray.TorchTrainer.call_args
+    for rank in range(4):  # as Ray sets them in each worker
+        values = {"RANK": rank, "LOCAL_RANK": rank % 2, "WORLD_SIZE": 4}
+        values |= {"MASTER_ADDR": "10.0.0.5", "MASTER_PORT": 40000}
+        started = {name: str(value) for name, value in values.items()}
+        monkeypatch.setenv("MASTER_PORT", "40000")
+        train(options["train_loop_config"])
+        assert os.environ["MASTER_PORT"] == "40001"
         addresses = ("10.0.0.5:40002",) if backend == "jax" else ()
-        assert cluster_of(monkeypatch, process, backend) == Cluster(index, 4, addresses)
-        assert process["MASTER_PORT"] == "40001"
+        found = cluster_of(monkeypatch, started | {"MASTER_PORT": "40001"}, backend)
+        assert found == Cluster(rank, 4, addresses)
+    expected = ["train", "--distribution", "multi_worker", "--epochs", "3", *words[3:5]]
+    assert record.mock_calls == [mock.call.leave(), mock.call.run(expected)] * 4
 
 
 RUN = """--total_steps 300 --eval_every 300 --checkpoint_every 10 --batch 16 --batch_eval 360
