@@ -1,12 +1,15 @@
-"""Imports point one way, in functions too, and importing the package costs what Keras costs."""
+"""Imports point one way, in functions too, and private names of Keras are used in one file."""
 
 import ast
 import graphlib
 import re
+import tomllib
 
+import keras
 import pytest
 
 from tests.helpers import ROOT, run_script
+from vit_keras.support import keras_internals
 
 pytestmark = pytest.mark.once
 
@@ -105,3 +108,24 @@ def test_the_page_on_the_design_has_every_level_and_folder():
     levels = [set(line.split()) for line in block.splitlines()]
     assert levels == [set(rooms) for rooms in LEVELS[::-1]]
     assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set().union(*LEVELS)
+
+
+def test_another_version_of_keras_is_refused(monkeypatch):
+    for version in ("3.14.1", "3.16.0", "4.0"):
+        monkeypatch.setattr(keras, "__version__", version)
+        with pytest.raises(ImportError, match=rf"{version}.*pip install \"keras>=3.15,<3.16\""):
+            keras_internals.check_keras()
+
+
+def test_the_package_requires_the_versions_that_are_checked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert keras_internals.REQUIREMENT in project["dependencies"]
+
+
+def test_no_other_file_uses_these_names():
+    file = ROOT / "vit_keras" / "support" / "keras_internals.py"
+    names = {*re.findall(r"\.(_[a-z]\w+)", file.read_text())} - {"_kernel", "_value"}  # ours too
+    private = re.compile(rf"(\.|def )({'|'.join(names)})\b|^from keras\.src", re.MULTILINE)
+    assert len(names) > 20
+    for path in (ROOT / "vit_keras").rglob("*.py"):
+        assert path == file or not private.search(path.read_text()), path

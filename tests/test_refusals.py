@@ -75,8 +75,8 @@ def patches(shape):
 
 
 def plan(arguments, **fields):
-    config = Config(**{"batch": 64, "model": ModelConfig("Ti/16", image_size=32), **fields})
-    return planning.plan(config, **{"device": "h100", **arguments})
+    fields = {"batch": 64, "model": ModelConfig("Ti/16", image_size=32), **fields}
+    return planning.plan(Config(**fields), **{"device": "h100", **arguments})
 
 
 def attention(**arguments):
@@ -109,15 +109,11 @@ LAYERS = [
     (lambda: layers.AddSinCosPositions(GRID).build((1, 5, 8)), "has 6 patches.*Received: 5"),
     (lambda: layers.RotaryPositions(GRID).build((1, 6, 2, 6)), "4 must divide the size of a"),
     (lambda: called(layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)), "AddPositionEmbs '.*7, 8"),
-    (
-        lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)),
-        "RotaryPositions '.*with_image_size",
-    ),
+    (lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)), "RotaryPositions"),
 ]
 MODELS = [
     *rows(
         vit,
-        ({"image_size": 9}, "`patch_size` must divide `image_size`"),
         ({"image_size": None}, "must be known when a Vision Transformer is.*`image_size`"),
         ({"num_heads": 5}, "`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=12"),
         ({"num_layers": -1}, "`num_layers` must be a positive int"),
@@ -139,10 +135,7 @@ MODELS = [
     (lambda: models.with_patch_size(hybrid(), 1), "into patches itself.*begins with StdConv"),
     (lambda: models.with_image_size(hybrid(), 22), "multiple of the total stride"),
     (lambda: models.feature_pyramid(vit(), levels=(3,)), "strides in pixels.*Received: 3 for"),
-    (
-        lambda: models.feature_pyramid(keras.Sequential([keras.Input((4, 4, 3))])),
-        "EncoderBlock or ResNetStage.* Received: model '.*', which has neither",
-    ),
+    (lambda: models.feature_pyramid(keras.Sequential()), "or ResNetStage.*which has neither"),
     (lambda: models.attention_maps(resnet()), "EncoderBlock layers.*, which has none"),
     (lambda: models.segmenter(vit(), 3, "deep"), "`decoder` must be one of 'linear'.*'deep'"),
     (lambda: models.add_lora(vit(), 2, ["queries"]), "has query, key, value, out"),
@@ -158,10 +151,7 @@ MODELS = [
         ({"class_names": "cat"}, "must be a sequence of names.*Received: 'cat'"),
         ({"class_names": ["a", "b"], "classes": 3}, "Received: 2 names for 3 classes"),
         ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
-        (
-            {"pooling": "sum", "include_top": False},
-            "`pooling` must be one of None, 'avg', 'max'.*'sum",
-        ),
+        ({"pooling": "sum", "include_top": False}, "`pooling` must be one of None, 'avg'"),
         ({"input_shape": (None, None, 3)}, "height and width of the images must be known"),
         ({"classes": 0}, "`classes` must be a positive int. Received: classes=0"),
     ),
@@ -175,10 +165,7 @@ RUNS = [
     ),
     *rows(
         Config,
-        (
-            {"loss": "sigmoid", "label_smoothing": 0.1},
-            "and `loss`: the first needs the sec",
-        ),
+        ({"loss": "sigmoid", "label_smoothing": 0.1}, "and `loss`: the first needs"),
         ({"optimizer": OptimizerConfig(accumulation_steps=3)}, "must divide.* Received: 512 and 3"),
         ({"total_steps": 13, "steps_per_execution": 2}, "`total_steps` and .*second must divide"),
         ({"folds": 1}, "`folds` must be 0 or at least 2. Received: 1"),
@@ -233,19 +220,13 @@ USES = [
     (lambda: evaluation.abstains(np.eye(2), Task(), 0.05), "abstain=0.05; the model has none"),
     (lambda: evaluation.TileOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
     (lambda: [*evaluation.predict_boxes(predictor(), [])], "task boxes. Received: a model of cl"),
-    (
-        lambda: evaluation.predict_mask(predictor(), np.zeros((8, 8, 3))),
-        "with task masks. Received",
-    ),
+    (lambda: evaluation.predict_mask(predictor(), np.zeros((8, 8, 3))), "with task masks"),
     (
         lambda: evaluation.predict_files(evaluation.make_predictor(resnet()), [], attention=True),
         "need a model with EncoderBlock layers.*which has none",
     ),
     (lambda: evaluation.predict_files(predictor(), [], top=0), "`top` must be positive.*top=0"),
-    (
-        lambda: runtimes.open("model.mlpackage"),
-        r"an existing \.tflite, \.onnx, \.xml, \.pt2, \.pte",
-    ),
+    (lambda: runtimes.open("model.mlpackage"), r"an existing \.tflite, \.onnx, \.xml, \.pt2"),
     (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
     (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
     (

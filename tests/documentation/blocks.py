@@ -13,7 +13,7 @@ PAGES = (
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 )
 # Pages whose Python other tests run: tests/weights/test_strict.py, tests/layers/test_new_layer.py,
-# tests/test_family_pages.py and tests/legacy/test_calls.py.
+# tests/test_families.py and tests/legacy/test_calls.py.
 ELSEWHERE = ("CONTRIBUTING.md", "docs/migration.md")
 # Read by people alone: files, messages, and code for Android and iOS.
 TEXT = ("text", "kotlin", "swift", "yaml", "json")

@@ -9,17 +9,8 @@ from PIL import Image
 import vit_keras
 from tests.designs import random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from tests.training import small
 from tests.training.kill import model_differences
-from tests.training.small import (
-    SIZES,
-    Killed,
-    assert_killed_run_is,
-    by_path,
-    configured,
-    copy_as_killed,
-    trainer,
-    without_rate,
-)
 from tests.training.test_distillation import vit
 from vit_keras import commands, data, evaluation, experiments, models, runs, weights
 from vit_keras.experiments.run_model import check_teacher, complete_model, initial_model
@@ -29,7 +20,7 @@ on_torch, nightly_on = pytest.mark.on("torch"), pytest.mark.nightly_on
 nightly, slow = pytest.mark.nightly, pytest.mark.slow
 NAMES, DIGITS = ("cat", "dog", "small owl"), "0123456789"
 FEW = {"dataset": "digits", "data.train_split": "train[:60]", "data.test_split": "test[:21]"}
-PRETEXT = {"config": "masked_patch_digits", **SIZES, "batch": 16, "batch_eval": 360}
+PRETEXT = {"config": "masked_patch_digits", **small.SIZES, "batch": 16, "batch_eval": 360}
 FROZEN = {"cache_features": "true", "model.dropout_rate": 0, "optimizer.learning_rate": 0.03}
 DINO = {"local_crops": 2, "local_size": 8, "prototypes": 8, "head_hidden_size": 8}
 DINO |= {"bottleneck_size": 4}
@@ -51,7 +42,7 @@ def teacher(folder):
     model = vit(np.random.default_rng(5), 16, 8, 10, pixels, hidden_size=24)
     model.class_names = tuple(DIGITS)
     model.save(folder / "teacher.keras")
-    return {"config": "digits", **SIZES, "distill.teacher": folder / "teacher.keras"}
+    return {"config": "digits", **small.SIZES, "distill.teacher": folder / "teacher.keras"}
 
 
 def hard(folder):
@@ -124,7 +115,7 @@ KINDS = (masked_patch, dino, hard, features, lora, dinov2, cached, texts)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return trainer(tmp_path_factory, {kind.__name__: kind for kind in KINDS})
+    return small.trainer(tmp_path_factory, {kind.__name__: kind for kind in KINDS})
 
 
 def opened(run):
@@ -144,7 +135,7 @@ def opened(run):
     ],
 )
 def test_a_stopped_run_ends_as_if_it_had_not_been(trained, tmp_path, kind):
-    rows = assert_killed_run_is(trained(kind), tmp_path)
+    rows = small.assert_killed_run_is(trained(kind), tmp_path)
     assert [row["step"] for row in rows] == [3, 6]
 
 
@@ -167,13 +158,13 @@ def test_a_pretext_leaves_the_encoder_that_it_trained(tmp_path):
     """Another run starts from it."""
     fields = {"pretext.objective": "mae", "pretext.decoder_num_layers": 1}
     fields |= {"pretext.decoder_hidden_size": 8, "pretext.decoder_num_heads": 2}
-    config = configured(PRETEXT | fields | {"fewshot_every": 0, "total_steps": 3}, tmp_path)
+    config = small.configured(PRETEXT | fields | {"fewshot_every": 0, "total_steps": 3}, tmp_path)
     assert experiments.train_run(config) == {}
-    kept, encoder = by_path(tmp_path, 3), vit_keras.open(tmp_path / "model.keras")
+    kept, encoder = small.by_path(tmp_path, 3), vit_keras.open(tmp_path / "model.keras")
     assert encoder.input_shape == (None, 16, 16, 1) and encoder.output_shape == (None, 10)
     heads = [v.path for v in encoder.weights if v.path not in kept]
     assert heads == ["head/kernel", "head/bias"]
-    tuned = complete_model(configured({"dataset": "digits", "model.weights": tmp_path}))
+    tuned = complete_model(small.configured({"dataset": "digits", "model.weights": tmp_path}))
     fresh = weights_by_path(initial_model(tuned, DIGITS))
     for path, value in weights_by_path(encoder).items():
         np.testing.assert_array_equal(value, kept.get(path, np.zeros(value.shape)))
@@ -186,8 +177,8 @@ def test_self_distillation_keeps_the_teacher(trained):
     run = trained("dino")
     rows = json.loads((run.folder / "metrics.json").read_text())
     assert 0 < rows[-1]["val_teacher_entropy"] <= np.log(8) + 1e-5
-    assert int(by_path(run.folder, 6)["self_distillation/calls"]) == 12  # two parts each
-    untrained = initial_model(configured(run.fields), DIGITS)
+    assert int(small.by_path(run.folder, 6)["self_distillation/calls"]) == 12  # two parts each
+    untrained = initial_model(small.configured(run.fields), DIGITS)
     pairs = zip(opened(run).weights, untrained.weights, strict=True)
     moved = [np.abs(to_numpy(one) - to_numpy(two)).max() for one, two in pairs]
     assert 0 < max(moved) < 0.02  # an average of a few updates
@@ -198,7 +189,7 @@ def test_self_distillation_keeps_the_teacher(trained):
 def test_a_run_with_a_teacher_leaves_the_student_alone(trained, kind):
     run = trained(kind)
     rows = json.loads((run.folder / "metrics.json").read_text())
-    kept, student = by_path(run.folder, 6), opened(run)
+    kept, student = small.by_path(run.folder, 6), opened(run)
     for path, value in weights_by_path(student).items():
         np.testing.assert_array_equal(value, kept[path])
     shapes = {tuple(value.shape) for value in kept.values()}
@@ -216,7 +207,7 @@ def test_a_run_with_a_teacher_leaves_the_student_alone(trained, kind):
 
 @on_torch
 def test_another_teacher_is_noticed(tmp_path):
-    config = configured(teacher(tmp_path)).distill
+    config = small.configured(teacher(tmp_path)).distill
     check_teacher(config, tmp_path)
     check_teacher(config, tmp_path)
     model = vit_keras.open(config.teacher)
@@ -239,7 +230,7 @@ def test_a_student_learns_from_unlabeled_pictures(tmp_path, capsys):
     shared = teacher(tmp_path) | {"dataset": f"folder:{tmp_path / 'photos'}", "batch": 4}
     shared |= {"label_smoothing": 0, "distill.kind": "features", "total_steps": 2}
     train = lambda name, **fields: experiments.train_run(
-        configured(shared | fields, tmp_path / name)
+        small.configured(shared | fields, tmp_path / name)
     )
     assert train("run") == {}
     assert "11 pictures without labels, and 1 (8.3%) held out" in capsys.readouterr().out
@@ -253,7 +244,7 @@ def test_a_student_learns_from_unlabeled_pictures(tmp_path, capsys):
 def test_adapters_are_written_and_merged(trained):
     folder, _, fields = trained("lora")
     base, run = fields["model.weights"], runs.find_run(folder)
-    before, after = weights_by_path(vit_keras.open(base)), by_path(folder, 6)
+    before, after = weights_by_path(vit_keras.open(base)), small.by_path(folder, 6)
     for name, value in before.items():  # the whole training changed nothing of the base
         if not name.startswith("head"):
             np.testing.assert_array_equal(after[name], value, err_msg=name)
@@ -270,7 +261,7 @@ def test_adapters_are_written_and_merged(trained):
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
 def test_training_starts_from_the_answer_without_training(tmp_path, kind):
     """To the bit, for the classes of the data among the labels of the file."""
-    config = complete_model(configured(texts(tmp_path, kind)))
+    config = complete_model(small.configured(texts(tmp_path, kind)))
     images = np.random.default_rng(1).normal(size=(5, 16, 16, 3)).astype("float32")
     tower, file = lambda: vit_keras.open(tmp_path / "tower"), tmp_path / "texts.npz"
     model = initial_model(config, NAMES)
@@ -293,7 +284,7 @@ def test_training_starts_from_the_answer_without_training(tmp_path, kind):
 @on_torch
 def test_a_run_on_texts_trains_the_adapter_alone(trained, tmp_path, capsys):
     folder, report, fields = run = trained("texts")
-    start = initial_model(complete_model(configured(fields)), NAMES)
+    start = initial_model(complete_model(small.configured(fields)), NAMES)
     pairs = zip(opened(run).weights, start.weights, strict=True)
     changed = {v.path for v, w in pairs if not np.array_equal(to_numpy(v), to_numpy(w))}
     assert {path.split("/")[0] for path in changed} == {"adapter"}
@@ -314,7 +305,7 @@ def test_cached_features_give_the_model_that_training_through_the_model_gives(tr
     for name in ours:
         assert_close(ours[name], theirs[name], name=name)
     rows = [json.loads((f / "metrics.json").read_text()) for f in (tmp_path, run.folder)]
-    for one, other in zip(*map(without_rate, rows), strict=True):
+    for one, other in zip(*map(small.without_rate, rows), strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-4)
     assert through["confusion_matrix"] == run.report["confusion_matrix"]
 
@@ -325,17 +316,17 @@ def test_a_stopped_run_reads_its_features(trained, tmp_path, monkeypatch):
     write = data.StoredFeatures.write
 
     def die(*arguments, **options):
-        raise Killed
+        raise small.Killed
 
     def write_or_die(place, *arguments, **options):
         write(place, *arguments, **options) if place.name == "train" else die()
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(small.Killed):
         patch.setattr(data.StoredFeatures, "write", write_or_die)
         trained("cached").again(tmp_path)
     assert not list(tmp_path.glob("*features*"))
-    assert_killed_run_is(trained("cached"), tmp_path)
-    folder = copy_as_killed(tmp_path, tmp_path / "again", 2)
+    small.assert_killed_run_is(trained("cached"), tmp_path)
+    folder = small.copy_as_killed(tmp_path, tmp_path / "again", 2)
     monkeypatch.setattr(data.StoredFeatures, "write", die)  # nothing is computed again
     trained("cached").again(folder)
     assert not model_differences(tmp_path, folder)

@@ -10,7 +10,7 @@ import vit_keras
 from tests.designs import DESIGNS, images_for, random_design
 from tests.helpers import assert_close, randomize, weights_by_path
 from tests.weights.hub_server import COMMIT
-from vit_keras import experiments, runs
+from vit_keras import experiments, models, runs
 from vit_keras.commands import run
 from vit_keras.config import (
     Config,
@@ -22,13 +22,6 @@ from vit_keras.config import (
     read_config,
 )
 from vit_keras.experiments.run_model import complete_model, pin_weights
-from vit_keras.models import (
-    HybridViT,
-    Preprocessing,
-    ResNet,
-    VisionTransformer,
-    from_model_config,
-)
 from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.weights import load, save
 
@@ -44,9 +37,9 @@ def options_of(model):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A Hugging Face folder of 5 odd layers, with torchvision's pixels."""
-    model = VisionTransformer((24, 32), 8, **ODD, name="odd")
+    model = models.VisionTransformer((24, 32), 8, **ODD, name="odd")
     randomize(model, np.random.default_rng(1), scale=0.2)
-    model.preprocessing = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    model.preprocessing = models.Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     place = tmp_path_factory.mktemp("odd") / "hf"
     save(model, place, format="huggingface")
     return place
@@ -60,10 +53,10 @@ def odd(constructor, *sizes, **options):
 ROPE = {**ODD, "num_heads": 5, "position_embedding": "rope2d"}
 SOURCES = {
     **{name: functools.partial(random_design, name) for name in DESIGNS},
-    "rope": functools.partial(odd, VisionTransformer, 16, 4, **ROPE),
-    "gray": functools.partial(odd, VisionTransformer, 16, 4, **ODD, channels=1),
-    "hybrid": functools.partial(odd, HybridViT, 32, (1, 2), 0.5, 1, **ODD),
-    "resnet": functools.partial(odd, ResNet, 32, (2, 2), 0.5, 6),
+    "rope": functools.partial(odd, models.VisionTransformer, 16, 4, **ROPE),
+    "gray": functools.partial(odd, models.VisionTransformer, 16, 4, **ODD, channels=1),
+    "hybrid": functools.partial(odd, models.HybridViT, 32, (1, 2), 0.5, 1, **ODD),
+    "resnet": functools.partial(odd, models.ResNet, 32, (2, 2), 0.5, 6),
 }
 
 
@@ -77,7 +70,7 @@ def test_the_weights_bring_all_that_differs_from_the_papers_model(name, tmp_path
     (tmp_path / "config.yaml").write_text(dump_config(completed))
     model = read_config(tmp_path / "config.yaml").model
     assert model == completed.model
-    built = from_model_config(model, num_classes=source.output_shape[-1])
+    built = models.from_model_config(model, num_classes=source.output_shape[-1])
     load(built, tmp_path / "model.keras", head="drop")
     if name in DESIGNS:
         assert options_of(built) == dataclasses.replace(options_of(source), head_use_bias=True)
@@ -103,7 +96,7 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
         completed("--model.variant", "B/16")
     with pytest.raises(ValueError, match=r"published checkpoint of variant 'B/16'.*'nowhere'"):
         complete_model(parse_config(["--model.weights", "nowhere"]))
-    model = randomize(VisionTransformer(16, 4, **ODD), rng)
+    model = randomize(models.VisionTransformer(16, 4, **ODD), rng)
     save(model, tmp_path / "a.weights.h5")
     bare = ["--model.weights", str(tmp_path / "a.weights.h5")]
     with pytest.raises(ValueError, match=r"do not give the model's `model\.gelu`\. Give `model\.g"):
@@ -162,7 +155,7 @@ NO_UPDATES = ("--dataset", "digits", "--total_steps", "0", "--kernels", "default
 
 def upload(server, folder, seed, commit):
     """Puts another model on the hub, at another commit; returns it."""
-    model = randomize(VisionTransformer(16, 8, 12, 1, 2, 16, 3), np.random.default_rng(seed))
+    model = randomize(models.VisionTransformer(16, 8, 12, 1, 2, 16, 3), np.random.default_rng(seed))
     save(model, folder / str(seed), format="huggingface")
     files = {file.name: file.read_bytes() for file in (folder / str(seed)).iterdir()}
     server.upload(files, commit)

@@ -17,7 +17,7 @@ from flatbuffers.table import Table
 from tests.exporting.builds import export_files, small_model
 from tests.helpers import assert_close, randomize, shapes_only, to_numpy
 from tests.reference import softmax
-from vit_keras import applications, exporting, runtimes, weights
+from vit_keras import applications, exporting, models, runtimes, weights
 from vit_keras.commands import main
 from vit_keras.evaluation import open_predictor
 from vit_keras.exporting import exporter, tflite_file
@@ -25,13 +25,6 @@ from vit_keras.exporting.manifest import card
 from vit_keras.exporting.serving import in_float32, serving_model
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.exporting.verification import MEASURES
-from vit_keras.models import (
-    Preprocessing,
-    ResNet,
-    VisionTransformer,
-    from_variant,
-    with_image_size,
-)
 from vit_keras.runtimes import litert_interpreter
 from vit_keras.support.tasks import Task
 
@@ -148,7 +141,7 @@ CARDS = [  # of a task and an output, what the card says
 @pytest.mark.once
 def test_the_card_says_what_the_outputs_are(task, output, sentences):
     with shapes_only():
-        model = from_variant("Ti/16", image_size=16, num_layers=1, num_classes=2)
+        model = models.from_variant("Ti/16", image_size=16, num_layers=1, num_classes=2)
     model.class_names, model.task = ["sun", "sea"], task
     source = {"shape": [16, 16, 3], "type": "uint8", "preprocessing_is_inside": True}
     reference = {"backend": "jax", "images": 1, "source": "noise"}
@@ -162,7 +155,7 @@ def test_the_card_says_what_the_outputs_are(task, output, sentences):
 
 def test_a_served_model_holds_preprocessing_and_output(rng):
     model = small_model(rng)
-    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    model.preprocessing = models.Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
     pixels = rng.integers(0, 256, (3, 8, 12, 3), dtype="uint8")
     prepared = ((pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]).astype("float32")
     logits = to_numpy(model(prepared))
@@ -221,7 +214,7 @@ def test_files_take_images_of_any_size(rng, tmp_path):
         assert row["image_sizes"] == [[8, 12], [12, 20]] and row["largest_difference"] < 1e-5
         for size in [(8, 12), (16, 8)]:
             pixels = rng.integers(0, 256, (2, *size, 3), dtype="uint8")
-            expected = to_numpy(with_image_size(model, size)(pixels / np.float32(127.5) - 1))
+            expected = to_numpy(models.with_image_size(model, size)(pixels / np.float32(127.5) - 1))
             probabilities = runtimes.open(tmp_path / "out" / row["file"])(pixels)
             assert_close(probabilities, softmax(expected))
             predictor, _ = open_predictor(tmp_path / "out" / row["file"], size)
@@ -312,7 +305,7 @@ def test_a_full_disk_leaves_nothing(rng, tmp_path, monkeypatch):
 )
 def test_weights_are_stored_once(tmp_path, format):
     target = TARGETS[format]
-    model = serving_model(VisionTransformer(8, 4, 256, 1, 4, 512, 5))
+    model = serving_model(models.VisionTransformer(8, 4, 256, 1, 4, 512, 5))
     path = tmp_path / target.name("fp32")
     target.precisions["fp32"](model, path, None)
     files = path.rglob("*") if path.is_dir() else [path]
@@ -322,7 +315,7 @@ def test_weights_are_stored_once(tmp_path, format):
 
 @pytest.mark.on("torch")
 def test_the_zeros_that_bits_resnet_pools_stay_zeros_in_onnx(rng, tmp_path):
-    model = randomize(ResNet(32, (1,), 0.5, num_classes=3), rng, scale=0.05)
+    model = randomize(models.ResNet(32, (1,), 0.5, num_classes=3), rng, scale=0.05)
     (row,) = exporting.export(model, tmp_path / "files", formats=["onnx"], precisions=["fp32"])
     assert row["largest_difference"] < 1e-5
 

@@ -11,13 +11,8 @@ from onnx.reference import ReferenceEvaluator
 from tests.exporting.builds import small_model
 from tests.helpers import randomize
 from vit_keras import exporting, runtimes
-from vit_keras.exporting import for_inference, quantization, tflite_file
+from vit_keras.exporting import for_inference, quantization, targets, tflite_file
 from vit_keras.exporting.serving import serving_model
-from vit_keras.exporting.targets import (
-    write_litert,
-    write_saved_model,
-    write_saved_model_int8,
-)
 from vit_keras.models import (
     from_variant,
     preprocessing_of,
@@ -162,7 +157,7 @@ def phone(tmp_path_factory):
     rng = np.random.default_rng(0)
     model = serving_model(for_inference(small_model(rng, 2)), "logits")
     path = str(tmp_path_factory.mktemp("phone") / "a.tflite")
-    write_litert(model, path, 1)
+    targets.write_litert(model, path, 1)
     return model, path, rng.integers(0, 256, (32, 8, 12, 3), dtype="uint8")
 
 
@@ -170,8 +165,8 @@ def test_files_of_every_format_are_counted(phone, tmp_path):
     """Each of the formats that have fewer bits, in float32 and in fewer."""
     model, floats, images = phone
     path = str(tmp_path / "b.tflite")
-    write_saved_model(model, tmp_path / "float", None)
-    write_saved_model_int8(model, tmp_path / "int8", None)
+    targets.write_saved_model(model, tmp_path / "float", None)
+    targets.write_saved_model_int8(model, tmp_path / "int8", None)
     for file in (floats, tmp_path / "float"):
         assert quantization.missed("int8", file).startswith("stores 0 of 3,")
         assert quantization.missed("fp32", file) is None
@@ -281,7 +276,7 @@ def test_products_compute_in_float16(source, images, tmp_path):
 def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
     model = randomize(from_variant("Ti/16", image_size=224, num_classes=1000), rng, scale=0.02)
     whole, small = tmp_path / "whole.tflite", tmp_path / "small.tflite"
-    write_litert(serving_model(for_inference(model), "logits"), whole, 1)
+    targets.write_litert(serving_model(for_inference(model), "logits"), whole, 1)
     quantization.litert_int8(whole, small)
     images = rng.integers(0, 256, (2, 224, 224, 3), dtype="uint8")
     expected, before = runtimes.open(small)(images), small.stat().st_size

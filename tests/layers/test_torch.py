@@ -8,13 +8,11 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close, keeping, randomize, to_numpy
-from vit_keras.layers import (
-    EncoderBlock,
-    MlpBlock,
-    backends,
-    base,
-)
+from vit_keras.layers import EncoderBlock, MlpBlock, backends, base
 from vit_keras.layers.attention import fused_attention
+
+torch = pytest.importorskip("torch")
+own = pytest.importorskip("vit_keras.layers.backends.torch")
 
 pytestmark = pytest.mark.on("torch")
 
@@ -22,16 +20,12 @@ pytestmark = pytest.mark.on("torch")
 @pytest.fixture(autouse=True)
 def small_products_count(request, monkeypatch):
     """Products as small as those of a test go the way that was chosen for large ones."""
-    from vit_keras.layers.backends import torch as own
-
     monkeypatch.setattr(own, "LARGE", 1)
     monkeypatch.setattr(own, "MANY_UNITS", 1)
     request.addfinalizer(lambda: backends.use({}))
 
 
 def use(by_onednn):
-    from vit_keras.layers.backends import torch as own
-
     by_onednn = {"float32": by_onednn, "bfloat16": by_onednn and own.has_onednn_bfloat16()}
     backends.use({"torch_products": by_onednn})
 
@@ -39,8 +33,6 @@ def use(by_onednn):
 @pytest.mark.parametrize("widths", [(5, 4), (4, 5)])  # x is copied, or its gradient
 @pytest.mark.parametrize("by_onednn", [False, True])
 def test_both_libraries_give_the_product_and_its_gradients(rng, by_onednn, widths):
-    import torch
-
     use(by_onednn)
     shapes = (7, widths[0]), widths, widths[1:], (7, widths[1])
     x, kernel, bias, gradient = (rng.normal(size=s) for s in shapes)
@@ -56,8 +48,6 @@ def test_both_libraries_give_the_product_and_its_gradients(rng, by_onednn, width
 
 @pytest.mark.parametrize("gelu", base.GELUS)
 def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
-    import torch
-
     use(by_onednn=True)
     mlp = MlpBlock(10, gelu=gelu)
     mlp.build((2, 6, 12))
@@ -78,8 +68,6 @@ def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
 @pytest.mark.parametrize("by_onednn", [False, True])
 @pytest.mark.parametrize("gelu", ["exact", "tanh"])
 def test_training_keeps_only_the_input_of_gelu(rng, gelu, by_onednn):
-    import torch
-
     use(by_onednn)
     mlp = MlpBlock(10, gelu=gelu)
     mlp.build((2, 6, 4))
@@ -117,8 +105,6 @@ def losses_of(choices):
 
 
 def test_a_block_trains_alike_by_both_libraries_and_recorded_choices_give_the_same_bits():
-    from vit_keras.layers.backends import torch as own
-
     products = {"float32": own.has_onednn()}
     recorded = json.dumps({"torch_products": products, "torch_attention": {"written_out": True}})
     first, others, again = (losses_of(json.loads(x)) for x in (recorded, "{}", recorded))
@@ -129,8 +115,6 @@ def test_a_block_trains_alike_by_both_libraries_and_recorded_choices_give_the_sa
 
 def with_gradients(attend, values, gradient, dtype):
     """The output `(B, N, H, d)` and the gradients to q, k and v, in float64."""
-    import torch
-
     tensors = [torch.tensor(v, dtype=dtype, requires_grad=True) for v in values]
     y = attend(*tensors, values[0].shape[-1] ** -0.5)
     results = (y, *torch.autograd.grad(y, tensors, torch.tensor(gradient, dtype=dtype)))
@@ -138,16 +122,12 @@ def with_gradients(attend, values, gradient, dtype):
 
 
 def written_in_float64(query, key, value, scale):
-    import torch
-
     weights = torch.softmax(torch.einsum("bnhd,bmhd->bhnm", query, key) * scale, -1)
     return torch.einsum("bhnm,bmhd->bnhd", weights, value)
 
 
 @pytest.mark.parametrize("queries, keys", [(9, 9), (1, 9)])
 def test_attention_and_its_gradients_equal_the_formula(rng, queries, keys):
-    import torch
-
     backends.use({"torch_attention": {"written_out": True}})
     values = [2 * rng.normal(size=(2, n, 3, 40)) for n in (queries, keys, keys)]
     values = [torch.tensor(v).bfloat16().double().numpy() for v in values]

@@ -6,15 +6,8 @@ import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.reference import log_softmax, softmax
+from vit_keras import models
 from vit_keras.config import Config, DistillConfig
-from vit_keras.models import (
-    Preprocessing,
-    ResNet,
-    VisionTransformer,
-    copy_student,
-    distillation_model,
-    teacher_variables,
-)
 from vit_keras.support.tasks import Task
 from vit_keras.training import Distillation, FeatureDistance
 from vit_keras.training.loop import compile_model
@@ -24,8 +17,8 @@ SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 16}
 
 def vit(rng, image_size=8, patch_size=4, num_classes=5, preprocessing=None, **changes):
     arguments = {**SIZES, "channels": 1, "num_classes": num_classes, **changes}
-    model = randomize(VisionTransformer(image_size, patch_size, **arguments), rng)
-    model.preprocessing = preprocessing or Preprocessing()
+    model = randomize(models.VisionTransformer(image_size, patch_size, **arguments), rng)
+    model.preprocessing = preprocessing or models.Preprocessing()
     return model
 
 
@@ -62,14 +55,14 @@ def test_distances_of_features_equal_the_formulas(rng, tokens):
 
 def test_the_teacher_sees_the_students_images_and_stays_as_it_is(rng):
     student = vit(rng, classifier="distilled", dropout_rate=0.4)
-    pixels = Preprocessing((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    pixels = models.Preprocessing((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     teacher = vit(rng, 16, channels=3, dropout_rate=0.4, preprocessing=pixels, classifier="gap")
     before, ours = weights_by_path(teacher), weights_by_path(student)
     images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
     theirs = pixels.normalize(np.repeat(127.5 * images + 127.5, 3, axis=-1)).astype("float32")
     theirs = keras.ops.image.resize(theirs, (16, 16), antialias=True)
     expected = to_numpy(teacher(theirs))
-    model = distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
+    model = models.distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
     outputs = to_numpy(model(images))
     assert_close(outputs[:, 2], expected)
     assert_close(outputs[:, :2].mean(axis=1), student(images))
@@ -81,7 +74,7 @@ def test_the_teacher_sees_the_students_images_and_stays_as_it_is(rng):
     model.fit(images, np.eye(5, dtype="float32")[:3], verbose=0)
     for path, value in weights_by_path(teacher).items():
         np.testing.assert_array_equal(value, before[path])
-    copy = copy_student(model, vit(rng, classifier="distilled"))
+    copy = models.copy_student(model, vit(rng, classifier="distilled"))
     for path in ("embedding/kernel", "head/kernel", "head_dist/kernel"):
         assert np.abs(weights_by_path(copy)[path] - ours[path]).max() > 1e-4
         np.testing.assert_array_equal(weights_by_path(copy)[path], weights_by_path(student)[path])
@@ -92,7 +85,7 @@ def test_features_are_projected_and_patches_lie_on_the_students_grid(rng, grid=4
     student = vit(rng, num_classes=None, classifier="token")
     teacher = vit(rng, 16, 16 // grid, hidden_size=18, classifier="gap")
     config = DistillConfig("teacher", kind="features", patches=True)
-    model = distillation_model(student, teacher, config, seed=1)
+    model = models.distillation_model(student, teacher, config, seed=1)
     images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
     ours, theirs = to_numpy(model(images)).transpose(1, 0, 2, 3)
     assert ours.shape == theirs.shape == (3, 1 + 2 * 2, 18)
@@ -114,7 +107,7 @@ def test_models_that_do_not_fit_each_other_are_named(rng):
     pair[0].class_names, pair[1].class_names = ("cat", "dog"), ("dog", "cat")
     of_labels = vit(rng)
     of_labels.task = Task("labels")
-    resnet = ResNet(32, (1,), 0.5, num_classes=5, channels=1)
+    resnet = models.ResNet(32, (1,), 0.5, num_classes=5, channels=1)
     for student, teacher, kind, message in (
         (
             vit(rng),
@@ -129,8 +122,8 @@ def test_models_that_do_not_fit_each_other_are_named(rng):
     ):
         config = DistillConfig("t", kind=kind, patches=kind == "features")
         with pytest.raises(ValueError, match=message):
-            distillation_model(student, teacher, config)
-    assert teacher_variables(vit(rng)) == []
+            models.distillation_model(student, teacher, config)
+    assert models.teacher_variables(vit(rng)) == []
 
 
 @pytest.mark.once
@@ -139,7 +132,7 @@ def test_the_loss_of_rare_classes_keeps_their_shares(rng):
     student.task = Task("classes", shares=(0.6, 0.1, 0.1, 0.1, 0.1))
     distill = DistillConfig("teacher", weight=0.25, temperature=1.0)
     config = Config(loss="logit_adjusted", distill=distill)
-    model = distillation_model(student, vit(rng), distill)
+    model = models.distillation_model(student, vit(rng), distill)
     compile_model(model, config)
     targets = np.eye(5, dtype="float32")[rng.integers(0, 5, 6)]
     z, s, t = rng.normal(size=(3, 6, 5))
@@ -155,7 +148,7 @@ def test_a_softmax_at_the_teachers_end_is_taken_off(rng):
     student, teacher = vit(rng), vit(rng, classifier_activation="softmax")
     images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
     expected = np.log(to_numpy(teacher(images)))
-    model = distillation_model(student, teacher, DistillConfig("teacher"))
+    model = models.distillation_model(student, teacher, DistillConfig("teacher"))
     logits = to_numpy(model(images))[:, 2]
     assert_close(log_softmax(logits), expected, rtol=2e-6)
 
@@ -168,7 +161,7 @@ def test_keras_optimizers_take_the_gradient_of_each_update_alone(rng):
 
     def trained(*rates):
         student, teacher = (vit(np.random.default_rng(seed)) for seed in (1, 2))
-        model = distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
+        model = models.distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
         model.compile(keras.optimizers.SGD(), Distillation(labels, "soft", 0.5))
         for rate in rates:
             model.optimizer.learning_rate = rate

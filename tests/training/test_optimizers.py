@@ -7,15 +7,8 @@ import keras
 import numpy as np
 import pytest
 
+from tests import update_reference as reference
 from tests.helpers import assert_close, to_numpy, weights_by_path
-from tests.update_reference import (
-    draw_gradients,
-    published_rate,
-    small_model,
-    train,
-    updater,
-    values,
-)
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.runs import Run
@@ -50,7 +43,7 @@ def test_the_schedule_equals_the_published_rule(decay_type, warmup):
     schedule = WarmupDecay(0.3, 50, warmup, decay_type)
     again = WarmupDecay.from_config(schedule.get_config())
     rates = [float(to_numpy(again(step))) for step in range(60)]
-    expected = [published_rate(step, 0.3, 50, warmup, decay_type) for step in range(60)]
+    expected = [reference.published_rate(step, 0.3, 50, warmup, decay_type) for step in range(60)]
     assert_close(rates, expected, rtol=1e-6)
 
 
@@ -63,25 +56,25 @@ def of_layer(decay):
 @pytest.mark.parametrize("case", CASES)
 def test_updates_equal_the_published_rules(rng, case):
     config, total = CASES[case], STEPS + 5
-    model = small_model(rng, representation_size=6)
+    model = reference.small_model(rng, representation_size=6)
     variables = [v for v in model.trainable_variables if "Attention" not in v.path]
-    before = dict(zip([v.path for v in variables], values(variables)))
-    gradients = draw_gradients(rng, variables, STEPS)
+    before = dict(zip([v.path for v in variables], reference.values(variables)))
+    gradients = reference.draw_gradients(rng, variables, STEPS)
     optimizer = build_optimizer(config, total, model)
-    update, norms = updater(optimizer, variables, often=True), []
+    update, norms = reference.updater(optimizer, variables, often=True), []
     for drawn in gradients:
         update(drawn)
         norms.append(float(to_numpy(optimizer.gradient_norm.value)))
     multiplier = of_layer(config.layer_decay or 1.0)
-    weights, averages, exact_norms = train(before, gradients, config, total, multiplier)
+    weights, averages, exact_norms = reference.train(before, gradients, config, total, multiplier)
     assert_close(norms, exact_norms)
     assert 10 < sum(norm > 1 for norm in norms) < 90  # clipped
-    after = dict(zip(before, values(variables)))
+    after = dict(zip(before, reference.values(variables)))
     rtol = 5e-5 if case == "sgd in bfloat16" else 4e-6
     assert_near(after, weights, rtol)
     assert max(np.abs(after[name] - before[name]).max() for name in before) > 0.1
     if config.ema_decay:
-        kept = values(averages_of(optimizer))
+        kept = reference.values(averages_of(optimizer))
         assert_near(dict(zip(before, kept)), averages, rtol)
 
 
@@ -92,24 +85,24 @@ def assert_near(found, expected, rtol):
 
 def few_variables():
     """The norm and the head of a model, to compile little."""
-    return small_model(np.random.default_rng(0)).trainable_variables[-4:]
+    return reference.small_model(np.random.default_rng(0)).trainable_variables[-4:]
 
 
 def test_loss_scaling_only_skips_steps_that_are_not_finite(rng):
     config = dataclasses.replace(ADAMW, accumulation_steps=2)
-    gradients, states = draw_gradients(rng, few_variables(), 8), []
+    gradients, states = reference.draw_gradients(rng, few_variables(), 8), []
     for scale in (1.0, 2.0**15):
         variables = few_variables()
         inner = build_optimizer(config, 10, None)
         optimizer = inner if scale == 1 else keras.optimizers.LossScaleOptimizer(inner)
-        update = updater(optimizer, variables)
+        update = reference.updater(optimizer, variables)
         for drawn in gradients:
             update([g * np.float32(scale) for g in drawn])
         if scale > 1:
             update([np.full_like(g, np.inf) for g in gradients[0]])
             assert float(to_numpy(optimizer.dynamic_scale.value)) == 2.0**14
         assert int(to_numpy(optimizer.iterations)) == 4
-        states.append(values([*variables, *averages_of(inner)]))
+        states.append(reference.values([*variables, *averages_of(inner)]))
     for plain, scaled in zip(*states):
         np.testing.assert_array_equal(scaled, plain)
 
@@ -119,7 +112,7 @@ def test_a_loaded_optimizer_decays_only_kernels(rng, tmp_path, config):
     config = dataclasses.replace(
         config, momentum_dtype="bfloat16", layer_decay=0.8, warmup_steps=0, ema_decay=None
     )
-    model = small_model(rng)
+    model = reference.small_model(rng)
     freeze(model, ["encoderblock_0"])  # to compile little
     model.compile(build_optimizer(config, 20, model), "mse")
     model.optimizer.build(model.trainable_variables)
@@ -136,9 +129,9 @@ def test_a_loaded_optimizer_decays_only_kernels(rng, tmp_path, config):
     for slot in optimizer.variables[1:]:
         slot.assign(np.zeros(slot.shape, "float32"))
     before, trained = weights_by_path(loaded), loaded.trainable_variables
-    updater(optimizer, trained)([np.zeros(v.shape, "float32") for v in trained])
+    reference.updater(optimizer, trained)([np.zeros(v.shape, "float32") for v in trained])
     rate = float(to_numpy(model.optimizer.learning_rate))
-    for path, found in zip([v.path for v in trained], values(trained)):
+    for path, found in zip([v.path for v in trained], reference.values(trained)):
         decay = config.weight_decay * path.endswith("/kernel")
         expected = before[path] * (1 - rate * of_layer(0.8)(path) * decay)
         assert_close(found, expected, rtol=1e-6, name=path)
@@ -154,7 +147,7 @@ def test_a_loaded_optimizer_decays_only_kernels(rng, tmp_path, config):
     ],
 )
 def test_freeze_leaves_the_other_layers(rng, patterns, trained):
-    model = small_model(rng)
+    model = reference.small_model(rng)
     freeze(model, patterns)
     assert {v.path.split("/")[0] for v in model.trainable_variables} == trained
 

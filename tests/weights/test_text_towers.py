@@ -14,6 +14,8 @@ from tests.weights.open_clip_models import two_towers, written
 from tests.weights.transformers_models import build_theirs, open_strictly, patches_of
 from vit_keras import exporting, models, weights
 
+torch = pytest.importorskip("torch")
+
 FOLDERS = sorted(folder.name for folder in (GOLDEN / "words").iterdir())
 
 
@@ -62,8 +64,6 @@ def build(kind, text, vision, fields):
 
 
 def logits(model, images, ids, mask):
-    import torch
-
     pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
     naflex = type(model).__name__ == "Siglip2Model"
     inputs = patches_of(pixels, model.config) if naflex else {"pixel_values": pixels}
@@ -116,8 +116,6 @@ OTHERS = {
 
 
 def open_clip_logits(model, images, ids):
-    import torch
-
     with torch.no_grad():
         return model.get_logits(channels_first(images), torch.from_numpy(ids))[0].numpy()
 
@@ -144,8 +142,6 @@ def test_towers_equal_open_clip(rng, tmp_path, case):
 
 @pytest.mark.once
 def test_openais_state_dict_has_both_towers_heads_of_64_and_the_quick_gelu(rng, tmp_path):
-    import torch
-
     vision, text = {"width": 128, "head_width": 64}, {"width": 128, "heads": 2}
     theirs, _ = two_towers(vision, {"quick_gelu": True}, text)
     sizes = {"input_resolution": 16, "context_length": 9, "vocab_size": 30}
