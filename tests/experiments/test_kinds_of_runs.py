@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import vit_keras
 from tests.designs import random_design
-from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path, write_picture
 from tests.training import small
 from tests.training.kill import model_differences
 from tests.training.test_distillation import vit
@@ -101,10 +100,9 @@ def texts(folder, kind="softmax"):
     weights.write_text_embeddings(folder / "texts.npz", embeddings)
     for name, level in zip(NAMES, (40, 120, 200)):
         for split, count in (("train", 6), ("test", 4)):
-            (place := folder / "photos" / split / name).mkdir(parents=True)
             for i in range(count):
-                pixels = rng.integers(level - 40, level + 50, (16, 16, 3), dtype="uint8")
-                Image.fromarray(pixels).save(place / f"{i}.png")
+                path = folder / "photos" / split / name / f"{i}.png"
+                write_picture(path, rng, low=level - 40, high=level + 50)
     fields = {"dataset": f"folder:{folder / 'photos'}", "model.weights": folder / "tower"}
     fields |= {"model.labels": folder / "texts.npz", "model.adapter_dim": 5}
     return {**fields, **FROZEN, "optimizer.freeze": '["[!a]*"]'}
@@ -222,11 +220,9 @@ def test_another_teacher_is_noticed(tmp_path):
 
 @on_torch
 def test_a_student_learns_from_unlabeled_pictures(tmp_path, capsys):
-    (tmp_path / "photos" / "more").mkdir(parents=True)
     rng = np.random.default_rng(0)
     for i in range(12):
-        pixels = rng.integers(0, 256, (20, 20, 3), dtype="uint8")
-        Image.fromarray(pixels).save(tmp_path / "photos" / ("more" * (i % 2)) / f"{i}.png")
+        write_picture(tmp_path / "photos" / ("more" * (i % 2)) / f"{i}.png", rng, (20, 20))
     shared = teacher(tmp_path) | {"dataset": f"folder:{tmp_path / 'photos'}", "batch": 4}
     shared |= {"label_smoothing": 0, "distill.kind": "features", "total_steps": 2}
     train = lambda name, **fields: experiments.train_run(

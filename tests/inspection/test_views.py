@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import assert_close, randomize
+from tests.helpers import assert_close, randomize, write_picture
 from vit_keras import data, inspection
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer, with_image_size
@@ -36,16 +36,15 @@ def test_heads_stand_over_their_layer(rng):
 
 
 def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, rng):
-    pictures = [str(tmp_path / f"{name}.png") for name in ("cat", "dog")]
+    pictures = [tmp_path / f"{name}.png" for name in ("cat", "dog")]
     for path in pictures:
-        pixels = rng.integers(0, 256, (20, 30, 3), dtype="uint8")
-        Image.fromarray(pixels).save(path)
+        write_picture(path, rng, (20, 30))
     model = randomize(VisionTransformer(16, 4, **SMALL), np.random.default_rng(2), scale=0.2)
     model.class_names = ("cat", "dog")
     model.save(tmp_path / "model.keras")
     out = tmp_path / "out"
     options = ["--image-size", "8", "16", "--out", str(out)]
-    run(["visualize", str(tmp_path / "model.keras"), *pictures, *options])
+    run(["visualize", str(tmp_path / "model.keras"), *map(str, pictures), *options])
     assert "2 images of 8x16 pixels" in capsys.readouterr().out
     names = {path.name for path in out.iterdir()}
     views = [view for view in inspection.VIEWS if view != "registers"]

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.exporting.builds import onnx_means
-from tests.helpers import randomize
+from tests.helpers import randomize, write_picture
 from tests.packaging import environment
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -123,10 +122,8 @@ def folder(tmp_path_factory):
         weights.save(model, folder / "small.npz", format="google")
     onnx_means(folder / "means.onnx", 2, side=16)
     for name in model.class_names:
-        (folder / "photos" / name).mkdir(parents=True)
         for number in range(5):
-            pixels = rng.integers(0, 256, (20, 24, 3), dtype="uint8")
-            Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.png")
+            write_picture(folder / "photos" / name / f"{number}.png", rng, (20, 24))
     (folder / "saved").mkdir()
     (folder / "old/checkpoints/step_000000001").mkdir(parents=True)
     empty = [f"empty.{suffix}" for suffix in ("tflite", "onnx", "xml", "pt2", "pth")]

@@ -72,12 +72,6 @@ def test_compiled_model_takes_the_new_numerics(rng, tmp_path):
     assert_close(model.predict(images, verbose=0), tanh(images))
 
 
-@pytest.mark.on("torch")
-def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
-    with pytest.warns(UserWarning, match="google computes with `gelu` 'tanh' and this .* 'exact'"):
-        weights.save(build(rng), tmp_path / "a.npz", format="google")
-
-
 RELATIVE = {"position_embedding": "relative_2d"}
 SQUARE = {"image_size": 16}
 DINO = {**SQUARE, "num_classes": None, "mlp_dim": 48, "layer_scale": 0.1}
