@@ -64,7 +64,6 @@ ONE_VALUE = [
     ("--optimizer.learning_rate fast", "optimizer.learning_rate` must be a number"),
     ("--model.variant vit-b16", "Did you mean 'B/16'[?]"),
     ("--model.image_size 0", "`model.image_size` must be at least 1, or null. Received: 0"),
-    ("--epochs three", "`epochs` must be a number or null. Received: three"),
     ("--sweep maybe", "`sweep` must be true or false. Received: maybe"),
     ("--grid.seeds '[1, x]'", r"be a list in brackets of whole numbers. Received: \[1, x\]"),
     ("--data.fold 3", "a list in brackets of 2 whole numbers or null. Received: 3"),
@@ -73,7 +72,6 @@ ONE_VALUE = [
     ("--lora.layers '[]'", "`lora.layers` must be names of dense layers"),
     ("--model B/16", "`model` is a group of fields, such as model.variant. Received: B"),
     ("--workdir", "`--workdir` needs a value"),
-    ("--config nowhere.yaml", "no recipe 'nowhere.yaml'"),
     ("--config finetune/pet", "no recipe 'finetune/pet'. Did you mean finetune/"),
     ("--model.hidden_size 8 --dataset digits", r"Give `model\.variant`, or all sizes\. Missing"),
 ]

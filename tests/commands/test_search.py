@@ -2,7 +2,6 @@
 
 import csv
 import html
-import io
 import json
 import shutil
 
@@ -105,14 +104,3 @@ def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsy
         for i, label in enumerate(split.labels)
     ]
     assert [*zip(*(table[name].to_pylist() for name in ("path", "label", "split")))] == rows
-
-
-def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, monkeypatch):
-    paths = [str(folder / "photos" / "train" / "c" / name) for name in ("3.png", "0.png")]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(paths)))
-    run(["embed", str(folder / "small.keras"), "-", "--layer", "encoderblock_0"]
-        + ["--tokens", "patches", "--dtype", "float16", *out(tmp_path)])  # fmt: skip
-    table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
-    assert [picture.path for picture in table.pictures([0, 1])] == paths
-    assert table.shape == (2, 2, 24) and table.description["layer"] == "encoderblock_0"
-    assert commands.main(["search", str(tmp_path / "a.parquet"), "--rows", "0"]) == 1

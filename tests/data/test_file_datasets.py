@@ -117,7 +117,6 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("", "No such file or directory: '.*own'"),
         (".cache/", "as CLASS/x with a suffix of .jpg.* none in any folder, and 0 outside"),
         ("1.png", "needs a folder with images.* none in any folder, and 1 outside"),
         ("ant/1.png", r"at least two classes. Received: dataset=.* with \['ant'\]"),
@@ -134,7 +133,7 @@ def test_faults_of_a_folder_are_named(tmp_path, names, message):
             (tmp_path / "own" / name).mkdir(parents=True)
         else:
             write(tmp_path / "own" / name, 1)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
+    with pytest.raises(ValueError, match=message):
         data.load(f"folder:{tmp_path / 'own'}", 3)
 
 

@@ -165,7 +165,6 @@ BROKEN = {
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
-    "one class": ("path,label\n{0},a\n{1},a\n", {}, "at least two classes"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "two open quotes": ('path,label\n{0},"a\n{1},b"\n{2},a\n{3},b\n', {}, r"text on one line. Received: \['a\\n07.png,b'\].*quote that is not closed"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, and the header 2\).*data.separator"),
@@ -179,7 +178,6 @@ BROKEN = {
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
     "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*1 rows that .* such as row 2"),
-    "a pattern without a group": ("path\n{0}\n{1}\n", {"label_pattern": "."}, "with the class in parentheses"),
 }  # fmt: skip
 
 
