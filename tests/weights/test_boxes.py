@@ -126,13 +126,10 @@ def test_what_transformers_cannot_compute_is_refused(rng, tmp_path):
     build = lambda size, patch, depth=2, **changes: VisionTransformer(
         size, patch, 24, depth, 3, 40, **{**sizes, **changes}
     )
+    cropped = build(18, 4, crop_to_patches=True, position_embedding_at="every")
     cases = (
         (build(16, (4, 8)), "huggingface", r"patch_size is \(4, 4\) in"),
-        (
-            build(16, 4, position_embedding_at="every"),
-            "huggingface",
-            "position_embedding_at='stem'",
-        ),
+        (cropped, "huggingface", "position_embedding_at='stem'"),
         (build(16, 4, boxes=None), "huggingface", "id2label names 3 classes"),
         (build(16, 4), "timm", "boxes='tokens'"),
     )
