@@ -52,7 +52,7 @@ def compare_formats(count: int, rounds: int) -> dict[str, float]:
 
 def compare_server(count: int, rounds: int, kind: str) -> dict[str, float]:
     """Prints and returns the images per second of shards on the disk, and of a server's copies."""
-    from tests.data.range_server import RangeServer, every_third
+    from tests.loopback import FileServer, every_third
     from vit_keras import data
     from vit_keras.config import DataConfig
 
@@ -64,11 +64,11 @@ def compare_server(count: int, rounds: int, kind: str) -> dict[str, float]:
         choice = DataConfig(test_percent=0)
         pictures = data.load(f"folder:{folder}", 3, choice)
         data.pack_shards(pictures, f"{root}/shards", format=kind, shard_mb=1)
-        server = RangeServer(pathlib.Path(root) / "shards")
+        server = FileServer(pathlib.Path(root) / "shards")
         server.fails, server.lag = every_third, LAG
-        with server.running() as url:
+        with server.running():
             splits = {}
-            for name, place in {"disk": f"{root}/shards", "server": url}.items():
+            for name, place in {"disk": f"{root}/shards", "server": server.url}.items():
                 start = time.perf_counter()
                 splits[name] = data.load(f"shards:{place}", 3, choice).split("train")
                 print(f"{name}: first look after {time.perf_counter() - start:.1f} s")

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.gray_shards import grays, load, samples, write_tar
-from tests.data.range_server import RangeServer, every_third
-from tests.loopback import hostile_server
+from tests.loopback import FileServer, every_third, hostile_server
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data.dataset import UnreachableError, UnreadableImageError
@@ -29,8 +28,7 @@ def quick_pauses(monkeypatch):
 @pytest.fixture
 def server(packed, tmp_path):
     shutil.copytree(packed, tmp_path / "served")
-    server = RangeServer(tmp_path / "served")
-    with server.running() as server.url:
+    with FileServer(tmp_path / "served").running() as server:
         yield server
 
 
@@ -98,7 +96,7 @@ def test_patterns_name_shards_on_servers(server, tmp_path):
 def test_a_server_that_stays_away_stops_the_run(server, on_corrupt):
     fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
     dataset = load(f"{server.url}/tar", **fields)
-    server.fails = lambda number: "error"
+    server.fails = lambda number: 503
     message = "train-00000.tar' could not be read in 7 attempts .*goes on with the same command"
     with pytest.raises(UnreadableImageError, match=message):
         batches(dataset)
@@ -137,7 +135,7 @@ def test_copies_stay_within_their_bound(server, tmp_path, shard_cache, monkeypat
 
 
 def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
-    server.fails = lambda number: "cut" if server.requests[-1][0].endswith(".tar") else None
+    server.fails = lambda number: ("cut", 0.5) if server.requests[-1][0].endswith(".tar") else None
     with pytest.raises(OSError, match="could not be read in 7 attempts"):
         load(f"{server.url}/tar", test_percent=0)
     assert not [path for path in shard_cache.rglob("*") if path.is_file() and path.stat().st_size]
