@@ -146,13 +146,7 @@ def hostile_server(head: bytes, body: bytes = b"", pause: float = 0.0):
                     pieces = [body] if body else []
                     time.sleep(0 if body else 0.01)
 
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", taken
-    finally:
-        over.set()
-        server.shutdown()
-        server.server_close()
+    server = LoopbackServer(Handler)
+    server.let_go = over.set
+    with server.running():
+        yield server.url, taken

@@ -1,5 +1,7 @@
 """A local server instead of the published one, and a cache for each test."""
 
+import contextlib
+
 import pytest
 
 from tests.weights.server import FILES, Server
@@ -9,22 +11,17 @@ from vit_keras.weights import download
 @pytest.fixture
 def serve(monkeypatch, tmp_path):
     """Starts a local server instead of the published one; the cache is `tmp_path`."""
-    stack = []
-
-    def start(*plan, files=FILES, **options):
-        server = Server(files, *plan, **options)
-        context = server.running()
-        stack.append(context)
-        context.__enter__()
-        monkeypatch.setenv(download.MIRROR, server.url)
-        return server
-
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
-    yield start
-    for context in stack:
-        context.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+
+        def start(*plan, files=FILES, **options):
+            server = stack.enter_context(Server(files, *plan, **options).running())
+            monkeypatch.setenv(download.MIRROR, server.url)
+            return server
+
+        yield start
 
 
 @pytest.fixture
