@@ -16,11 +16,11 @@ FOLLOWED = {"canonical", "next", "prev", "edit"}
 
 
 class References(html.parser.HTMLParser):
-    """Collects what a page fetches, where it leads, and its anchors."""
+    """Collects what a page fetches, and its anchors."""
 
     def __init__(self, text):
         super().__init__()
-        self.fetched, self.linked, self.anchors = [], [], set()
+        self.fetched, self.anchors = [], set()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -28,9 +28,8 @@ class References(html.parser.HTMLParser):
         self.anchors |= {values.get("id"), values.get("name")}
         self.fetched += [value for name, value in values.items() if name in FETCHED]
         self.fetched += re.findall(r"url\((.*?)\)", values.get("style", ""))
-        if "href" in values:
-            reads = tag == "a" or values.get("rel") in FOLLOWED
-            (self.linked if reads else self.fetched).append(values["href"])
+        if "href" in values and tag != "a" and values.get("rel") not in FOLLOWED:
+            self.fetched.append(values["href"])
 
 
 @pytest.fixture(scope="module")

@@ -180,15 +180,12 @@ def test_an_application_gets_no_second_softmax(rng):
     assert_close(softmax(logits), expected)
 
 
-ONLY_ONE = "give only one of them. Received: True and 1"
 IMPOSSIBLE = [
     ({"precisions": ["fp16"]}, "`precision of savedmodel` must be one of 'fp32', 'int8'"),
     ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
     ({"batch": 1, "dynamic_batch": True}, "give only one of them. Received: 1 and True"),
     ({"dynamic_size": True}, "`dynamic_size` needs one of the formats savedmodel, onnx, openvino"),
-    ({"formats": ["onnx"], "dynamic_size": True, "token_merging": 1}, ONLY_ONE),
     ({"formats": ["onnx"], "opset": 19}, "an opset must be from 20 to 23 and needs the f"),
-    ({"formats": ["litert"], "opset": 23}, "needs the format onnx. Received: 23 and"),
     ({"formats": ["huggingface_onnx", "onnx"]}, "must be the only format, and `output`"),
     ({"batch": 0}, "`batch` must be a positive int"),
     ({"output": "classes"}, "`output of a model of classes` must be one of 'softmax', 'logits'"),

@@ -20,6 +20,7 @@ from vit_keras.config import read_config
 from vit_keras.models import Preprocessing
 from vit_keras.support import files
 
+pytestmark = pytest.mark.once
 FORK = multiprocessing.get_context("fork")
 
 
@@ -61,7 +62,6 @@ def embeddings(path):
     retrieval.EmbeddingJob(embedder, listed, path)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "begin"),
     [
@@ -87,7 +87,6 @@ def test_a_place_of_another_process_is_refused(tmp_path, monkeypatch, name, begi
         assert [file.name for file in held] == [".lock" if is_run else f".{name}.lock"]
 
 
-@pytest.mark.once
 def test_the_lock_of_a_killed_process_is_none(tmp_path):
     with another_process(files.claimed_output, tmp_path / "a.csv", "work"):
         pass
@@ -104,7 +103,6 @@ def half_a_file(path):
         yield
 
 
-@pytest.mark.once
 def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
     with another_process(half_a_file, tmp_path / "a.txt") as first:
         second = FORK.Process(target=files.write_text, args=(tmp_path / "a.txt", "whole"))
@@ -117,7 +115,6 @@ def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "whole"
 
 
-@pytest.mark.once
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     def no_locks(file, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

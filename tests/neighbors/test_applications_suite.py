@@ -16,6 +16,7 @@ from tests.helpers import assert_close, shapes_only, spread, to_numpy
 from vit_keras import applications, variants
 from vit_keras.variants.families import FAMILIES
 
+pytestmark = pytest.mark.once
 FUNCTIONS = (
     "notop_variable_input_channels",
     "notop_custom_input_shape",
@@ -75,7 +76,6 @@ def format_cases():
     yield from ((case, "channels_first") for case in FUNCTIONS[:-1])
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("case", "data_format"), [*format_cases()])
 @pytest.mark.parametrize("name", BUILDERS)
 def test_keras_own_function_passes_or_is_refused_with_its_reason(name, case, data_format, refused):
@@ -95,7 +95,6 @@ def size_that_fits(row):
     return 2 * side, 3 * side
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("pooling", ["avg", "max"])
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_any_channels_and_the_output_of_other_layers_at_a_size_that_fits(name, pooling):
@@ -114,7 +113,6 @@ def test_any_channels_and_the_output_of_other_layers_at_a_size_that_fits(name, p
         assert kernels, "no kernel reads these channels"
 
 
-@pytest.mark.once
 @spread(
     data_format=["channels_last", "channels_first"],
     shape=[(2, 10, 10, 3), (10, 10, 3)],
