@@ -13,10 +13,7 @@ from tests.helpers import randomize
 from vit_keras import exporting, runtimes
 from vit_keras.exporting import for_inference, quantization, targets, tflite_file
 from vit_keras.exporting.serving import serving_model
-from vit_keras.models import (
-    from_variant,
-    preprocessing_of,
-)
+from vit_keras.models import from_variant, preprocessing_of
 
 pytestmark = pytest.mark.once
 
