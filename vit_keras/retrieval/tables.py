@@ -1,6 +1,6 @@
 """Pictures to embed, and tables of their embeddings: Parquet files that record their SHA-256."""
 
-import functools
+import dataclasses
 import hashlib
 import json
 import math
@@ -13,7 +13,6 @@ import numpy as np
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.cropping import as_array
-from vit_keras.data.dataset import joined
 from vit_keras.data.sources import SOURCES
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
@@ -108,7 +107,9 @@ def _is_dataset(name):
 
 def _of_dataset(name, channels, config):
     dataset = data.load(name, channels, config, labeled=False)
-    names, whole = dataset.class_names, functools.reduce(joined, dataset.splits.values())
+    names, splits = dataset.class_names, [*dataset.splits.values()]
+    indices = np.concatenate([split.indices for split in splits])
+    whole = dataclasses.replace(splits[0], indices=indices)
 
     def pictures():
         keys = [key for key, split in dataset.splits.items() for _ in range(len(split))]
