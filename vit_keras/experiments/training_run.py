@@ -78,7 +78,7 @@ def _train_run(config, held):
             if topology.is_chief:
                 held.enter_context(runs.claim(config))
             run = runs.open_run(config)
-            backends.use(run.kernels)
+            backends.use(run.environment.get("kernels", {}))
             data.check_unchanged(dataset, run.folder)
             run_model.check_teacher(config.distill, run.folder)
         dataset.unreadable.record_in(run.folder / "unreadable.txt")

@@ -64,11 +64,6 @@ class Run:
         """The content of `environment.json`; raises an error if it is missing or damaged."""
         return read_environment(self.folder)
 
-    @property
-    def kernels(self) -> dict[str, dict[str, bool]]:
-        """The choices of `vit_keras.layers.backends` that the run uses."""
-        return self.environment.get("kernels", {})
-
 
 def default_workdir(config: Config) -> pathlib.Path:
     """Returns `runs/NAME-BACKEND-HASH`, one per configuration: the same command resumes a run."""
@@ -106,7 +101,7 @@ def open_run(config: Config) -> Run:
     _check_folder(folder)
     if recorded := recorded_config(folder):
         _check_same(folder, recorded, config)
-        choices = Run(folder, config).kernels
+        choices = read_environment(folder).get("kernels", {})
     else:
         choices = _measure() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
