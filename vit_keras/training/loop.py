@@ -23,7 +23,7 @@ from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints, records
 from vit_keras.training.distribution import ALONE, Topology
-from vit_keras.training.losses import run_loss
+from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
 from vit_keras.training.set_prediction import SetPrediction
@@ -42,7 +42,7 @@ def compile_model(model: keras.Model, config) -> None:
 def compile_frozen(model: keras.Model, config) -> None:
     """Does the same as `compile_model`, for a model whose layers are already frozen."""
     executed = config.steps_per_execution
-    loss = run_loss(model, config)
+    loss = build_loss(config, task_of(model))
     needs_host = isinstance(loss, SetPrediction) and keras.backend.backend() == "tensorflow"
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),

@@ -9,7 +9,6 @@ from keras import ops
 
 from vit_keras.layers.base import Configured
 from vit_keras.layers.common import check_choice
-from vit_keras.models import task_of
 from vit_keras.support.tasks import CLASSES, VOID, Task
 from vit_keras.training.set_prediction import SetPrediction
 
@@ -216,26 +215,6 @@ LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
 }
 
 
-def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
-    """Builds the loss of a run's `Config`.
-
-    Without a pretext task, it compares outputs and targets, both `(B, K)`. With a pretext task, it
-    compares logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both
-    `(B, N, D)`. With "dino", it takes the loss that the model computes.
-
-    Args:
-        config: The `Config`; if it has no `loss`, the task's default is built.
-        task: The task that the model learns.
-    """
-    if config.pretext.is_dino:
-        return ComputedLoss()
-    if config.pretext.is_active:
-        if config.pretext.predicts_colors:
-            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return keras.losses.MeanSquaredError()
-    return LOSSES[config.loss or task.row.losses[0]](config, task)
-
-
 EPSILON = 1e-6  # added to variances and to squared norms
 
 
@@ -379,12 +358,28 @@ class ContrastiveLoss(Configured, keras.losses.Loss):
         return -ops.sum(shares * (logs[0] + logs[1]), axis=1) / 2
 
 
-def run_loss(model, config):
-    """Builds the loss that a run's model minimizes, including its teacher's loss, if any."""
-    loss = build_loss(config, task_of(model))
+def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
+    """Builds the loss of a run's `Config`.
+
+    Without a pretext task, it compares outputs and targets, both `(B, K)`. With a pretext task, it
+    compares logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both
+    `(B, N, D)`. With "dino", it takes the loss that the model computes. With a teacher, it is a
+    `Distillation` or a `FeatureDistance`.
+
+    Args:
+        config: The `Config`; if it has no `loss`, the task's default is built.
+        task: The task that the model learns.
+    """
     distill = config.distill
+    if distill.is_active and not distill.needs_labels:
+        return FeatureDistance(distill.distance)
+    if config.pretext.is_dino:
+        return ComputedLoss()
+    if config.pretext.is_active:
+        if config.pretext.predicts_colors:
+            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return keras.losses.MeanSquaredError()
+    loss = LOSSES[config.loss or task.row.losses[0]](config, task)
     if not distill.is_active:
         return loss
-    if distill.kind == "features":
-        return FeatureDistance(distill.distance)
     return Distillation(loss, distill.kind, distill.weight, distill.temperature)
