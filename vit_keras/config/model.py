@@ -1,7 +1,6 @@
 """The configuration of a run's model and of its low-rank adapters."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from vit_keras import variants
@@ -140,7 +139,9 @@ class ModelConfig(Section):
         if self.weights is None:
             if not any(getattr(self, size) for size in SIZES):
                 fill(self, {"variant": variants.DEFAULT})
-            fill(self, {**DEFAULTS, **of_family(self.variant, DEFAULTS)})
+            row = variants.VARIANTS.get(self.variant or "")
+            own = row.constructor_arguments() if isinstance(row, variants.FamilyVariant) else {}
+            fill(self, {name: own.get(name, value) for name, value in DEFAULTS.items()})
 
     @property
     def is_complete(self) -> bool:
@@ -190,15 +191,6 @@ class ModelConfig(Section):
 
 
 REQUIRED = "REQUIRED"  # weights that a command must name, in a recipe
-
-
-def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
-    """Returns the arguments `names` of a family's variant; empty for variants of the paper."""
-    row = variants.VARIANTS.get(variant or "")
-    if not isinstance(row, variants.FamilyVariant):
-        return {}
-    arguments = row.constructor_arguments()
-    return {name: arguments[name] for name in names if name in arguments}
 
 
 def both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
