@@ -88,12 +88,6 @@ def place(
     return squeeze(picture, size, preprocessing)
 
 
-def fit(picture: Picture, size: Sides, preprocessing: "Preprocessing") -> Picture:
-    """Resizes a picture by a model's preprocessing: see `resize`."""
-    scaled, window = central_window(sides_of(picture), size, preprocessing)
-    return place(picture, scaled, window, size, preprocessing)
-
-
 def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.ndarray:
     """Resizes an image or a batch of images by a model's preprocessing.
 
@@ -121,8 +115,9 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
         images = to_uint8(images)
     flat = images.reshape(-1, *images.shape[-3:])
     resized = np.empty((len(flat), *size, images.shape[-1]), "float32")
+    scaled, window = central_window(images.shape[-3:-1], size, preprocessing)
     for image, pixels in zip(resized, flat):
-        image[...] = as_array(fit(as_picture(pixels), size, preprocessing))
+        image[...] = as_array(place(as_picture(pixels), scaled, window, size, preprocessing))
     return resized.reshape(*images.shape[:-3], *size, images.shape[-1])
 
 

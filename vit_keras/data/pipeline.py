@@ -8,7 +8,7 @@ import numpy as np
 from vit_keras.config import AugmentConfig, DataConfig
 from vit_keras.data.augment import Augmentation, mixes
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
-from vit_keras.data.cropping import fit
+from vit_keras.data.cropping import resize
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.data.held_out import train_dev_test
@@ -218,8 +218,8 @@ def sample_images(
     config = config or DataConfig()
     split = load(name, shape[-1], config).split(config.test_split)
     split = split.read_as(preprocessing.levels, preprocessing.bands)
-    pictures = (split.picture(i)[0] for i in range(min(count, len(split))))
-    images = np.stack([as_array(fit(p, shape[:2], preprocessing)) for p in pictures])
+    pictures = map(split.read, range(min(count, len(split))))
+    images = np.stack([resize(picture, shape[:2], preprocessing) for picture in pictures])
     return to_levels(images, preprocessing.levels)
 
 
