@@ -349,9 +349,9 @@ class Dataset:
             ValueError: If there is no such split, or if a slice contains no images.
         """
         if "+" in name:
-            parts = [*map(self.split, name.split("+"))]
-            indices = np.concatenate([part.indices for part in parts])
-            return dataclasses.replace(parts[0], indices=indices)
+            splits = [*map(self.split, name.split("+"))]
+            indices = np.concatenate([split.indices for split in splits])
+            return dataclasses.replace(splits[0], indices=indices)
         match = SLICE.fullmatch(name)
         base = match and base_split(match[1], self.splits)
         if match and base:

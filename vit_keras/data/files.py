@@ -107,8 +107,8 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     classless = layout.problems or layout.loose or len(layout.classes) < least
     roots = layout.roots.items()
     if config.label_pattern or (classless and not labeled):
-        found = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
-        (files, splits), pattern = _in_order(path, found), config.label_pattern
+        pictures = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
+        (files, splits), pattern = _in_order(path, pictures), config.label_pattern
         return _source(path, files, splits, labels_in_names(files, pattern) if pattern else None)
     if layout.problems:
         raise ValueError(layout.problems[0])
@@ -144,12 +144,12 @@ def _with_masks(path, config) -> Source:
     """Returns the source of pictures and masks; their splits are folders."""
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
     roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
-    found = (
+    rows = (
         (image, split, os.path.relpath(mask, path))
         for split, root in roots.items()
         for image, mask in find_masks(root)
     )
-    files, splits, masks = _in_order(path, found)
+    files, splits, masks = _in_order(path, rows)
     return with_masks(_source(path, files, splits), path, masks, config)
 
 

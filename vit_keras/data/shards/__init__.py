@@ -315,8 +315,8 @@ def read_index(path: pathlib.Path) -> Index:
         ValueError: If it is damaged. The message names the file.
     """
     try:
-        with np.load(path) as parts:  # compares checksums
-            starts, table, names = (parts[name] for name in ("starts", "table", "classes"))
+        with np.load(path) as arrays:  # compares checksums
+            starts, table, names = (arrays[name] for name in ("starts", "table", "classes"))
     except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{str(path)!r} is damaged ({error}). Delete it; it is then built anew"
