@@ -116,7 +116,10 @@ def zeros(ours: str) -> Link:
 
     def write(x):
         if x.any():
-            raise ValueError(f"The project has no {ours!r}. Received: a model in which it is not 0")
+            raise ValueError(
+                f"{ours!r} must be 0, because the format has no place for it. Received: a model in "
+                "which it is not; save it as .keras or .weights.h5"
+            )
         return ()
 
     return Link((), (ours,), lambda: (np.zeros((), "float32"),), write)
