@@ -220,8 +220,6 @@ def timm_arguments(config: dict) -> dict[str, Any]:
         ValueError: An argument has a value that no option of `VisionTransformer` covers.
     """
     name, changed = architecture_of(config), dict(config.get("model_args") or {})
-    nested = changed.pop("cfg", None)  # NaFlexVit's own configuration
-    changed = {**(nested if isinstance(nested, dict) else {}), **changed}
     if "global_pool" in config:
         changed.setdefault("global_pool", config["global_pool"])
     if isinstance(changed.get("norm_layer"), str):
@@ -256,9 +254,7 @@ NAFLEX_SIGLIP = "naflexvit_base_patch16_siglip"
 ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("reg_token", "cls_token", "blocks.0.gamma_1"), ("pos_embed",), "vit_small_patch16_dinov3"),
     (("reg_token", "blocks.0.gamma_1"), ("pos_embed",), "vit_base_patch16_rope_reg1_gap_256"),
-    (("rope.freqs", "pos_embed"), (), "vit_base_patch16_rope_mixed_ape_224"),
     (("rope.freqs",), (), "vit_base_patch16_rope_mixed_224"),
-    (("blocks.0.gamma_1", "pos_embed"), (), "vit_base_patch16_rope_ape_224"),
     (("blocks.0.attn.relative_position_bias_table",), (), "beit_base_patch16_224"),
     (("blocks.0.gamma_1",), (), "vit_base_patch16_rope_224"),
     (("blocks.0.attn.q_bias", GATED), (), "eva02_small_patch14_224"),
