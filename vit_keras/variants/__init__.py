@@ -39,16 +39,11 @@ HYBRIDS = {
     "R50+L/16": HybridVariant(1, *SIZES["L"], resnet_layers=(3, 4, 9)),
     "R50+L/32": HybridVariant(1, *SIZES["L"], resnet_layers=(3, 4, 6, 3)),
 }
+UNITS = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3), "R200": (3, 24, 36, 3)}
 RESNETS = {
-    "R50x1": ResNetVariant((3, 4, 6, 3), 1),
-    "R50x2": ResNetVariant((3, 4, 6, 3), 2),
-    "R50x3": ResNetVariant((3, 4, 6, 3), 3),
-    "R101x1": ResNetVariant((3, 4, 23, 3), 1),
-    "R101x3": ResNetVariant((3, 4, 23, 3), 3),
-    "R152x1": ResNetVariant((3, 8, 36, 3), 1),
-    "R152x2": ResNetVariant((3, 8, 36, 3), 2),
-    "R152x4": ResNetVariant((3, 8, 36, 3), 4),
-    "R200x3": ResNetVariant((3, 24, 36, 3), 3),
+    f"{depth}x{width}": ResNetVariant(UNITS[depth], width)
+    for depth, widths in {"R50": (1, 2, 3), "R101": (1, 3), "R152": (1, 2, 4), "R200": (3,)}.items()
+    for width in widths
 }
 PAPER: dict[str, Variant | ResNetVariant] = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
 VARIANTS: dict[str, Variant | ResNetVariant] = {**PAPER, **families.VARIANTS}

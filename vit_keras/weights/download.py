@@ -104,7 +104,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 _say(f"Downloading {url}")
                 timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
                 part = hidden / target.name
-                _download(url, part, target, timeout, retries, largest(row))
+                most = int((row.size_mib or 0) * (1 + SIZE_TOLERANCE) * 2**20) or LARGEST_BYTES
+                _download(url, part, target, timeout, retries, most)
                 if fault := _fault(row, part) or _fault_in_content(row, part):
                     raise ValueError(
                         f"{url} is not the published file: what arrived {fault}. It was removed. "
@@ -118,13 +119,6 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
             "downloaded again"
         )
     return str(target)
-
-
-def largest(row) -> int:
-    """Returns the largest allowed size of a row's download in bytes."""
-    if row.size_mib is not None:
-        return int(row.size_mib * (1 + SIZE_TOLERANCE) * 2**20)
-    return LARGEST_BYTES
 
 
 def _download(url, part, target, timeout, retries, most):

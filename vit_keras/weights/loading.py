@@ -279,13 +279,13 @@ def _least_parameters(sizes):
     """Returns a lower bound: the number of weights in the large kernels."""
     size = lambda name: abs(sizes.get(name) or 0)  # the constructor refuses negative sizes
     root, stages = int(variants.ROOT_WIDTH * size("resnet_width")), sizes.get("resnet_layers") or ()
-    total = sum(17 * (root * 2**s) ** 2 * abs(units) for s, units in enumerate(stages))
-    if "hidden_size" in sizes:
-        width, mlp, hidden = map(size, ("hidden_size", "mlp_dim", "representation_size"))
-        patch = pair(sizes["patch_size"], "patch_size")
-        pixels = math.prod(patch) * (0 if stages else size("channels"))
-        tokens = math.prod(grid_of(sizes)) + size("num_registers")
-        total += width * (pixels + tokens + hidden + size("map_mlp_dim"))
-        total += (hidden or width) * size("num_classes")
-        total += size("num_layers") * (width * (4 * width + 2 * mlp) + mlp)
-    return total
+    stem = sum(17 * (root * 2**s) ** 2 * abs(units) for s, units in enumerate(stages))
+    if "hidden_size" not in sizes:
+        return stem
+    width, mlp, hidden = map(size, ("hidden_size", "mlp_dim", "representation_size"))
+    patch = pair(sizes["patch_size"], "patch_size")
+    pixels = math.prod(patch) * (0 if stages else size("channels"))
+    tokens = math.prod(grid_of(sizes)) + size("num_registers")
+    body = width * (pixels + tokens + hidden + size("map_mlp_dim"))
+    body += size("num_layers") * (width * (4 * width + 2 * mlp) + mlp)
+    return stem + body + (hidden or width) * size("num_classes")

@@ -248,15 +248,8 @@ def _tensors(model, row, arch, config):
         )
 
 
-# The layer that the classifier reads, by `classifier`.
-READ = {
-    "token": "token",
-    "distilled": "token",
-    "gap": "gap",
-    "gap_norm": "encoder_norm",
-    "map": "MAPHead_0",
-    "token_gap": "token_gap",
-}
+# The layer that a classifier reads, if it has another name.
+READ = {"distilled": "token", "gap_norm": "encoder_norm", "map": "MAPHead_0"}
 
 
 def _check_head(model, arch):
@@ -266,10 +259,11 @@ def _check_head(model, arch):
     of_vit = isinstance(arch, VisionTransformerArchitecture)
     if head is None or not of_vit or arch.options.boxes:  # heads of boxes read patches
         return
-    if (read := operation_of(head.input).name) != READ[arch.classifier]:
+    usual = READ.get(arch.classifier, arch.classifier)
+    if (read := operation_of(head.input).name) != usual:
         raise ValueError(
             f"Files of other projects hold models whose {head.name!r} reads the layer "
-            f"{READ[arch.classifier]!r}, for classifier={arch.classifier!r}. Received: model "
+            f"{usual!r}, for classifier={arch.classifier!r}. Received: model "
             f"{model.name!r}, whose {head.name!r} reads {read!r}; save it as .keras or .weights.h5"
         )
 

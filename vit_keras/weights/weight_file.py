@@ -9,8 +9,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict
 
+from vit_keras import models
 from vit_keras.layers.common import ViTOptions
-from vit_keras.models import HybridViT, ResNet, VisionTransformer
 from vit_keras.models.architectures import PUBLISHED_RESIZING, Numerics, class_for
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.checks import (
@@ -30,10 +30,6 @@ from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.keras_hub import READ, check_preset
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 
-CONSTRUCTORS: dict[str, Callable[..., ImageModel]] = {
-    kind.__name__: kind for kind in (VisionTransformer, HybridViT, ResNet)
-}
-
 
 class Note(TypedDict):
     """What this package writes into its own files about the model, as JSON."""
@@ -44,7 +40,7 @@ class Note(TypedDict):
 
 def constructor_for(sizes: Mapping[str, Any]) -> Callable[..., ImageModel]:
     """Returns the constructor of a model with these `sizes`, which may be incomplete."""
-    return CONSTRUCTORS[class_for(sizes).constructor]
+    return getattr(models, class_for(sizes).constructor)
 
 
 @dataclasses.dataclass
