@@ -6,7 +6,7 @@
 # classifier without training.
 
 # %%
-# %pip install -q "vit-keras[search,weights,jax]" matplotlib
+# %pip install -q "vit-keras[search,hub,jax]" matplotlib
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # or "tensorflow", or "torch"
