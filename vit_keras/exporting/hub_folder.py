@@ -8,7 +8,7 @@ import shutil
 import keras
 
 from vit_keras import weights
-from vit_keras.exporting.manifest import thresholds_text
+from vit_keras.exporting.serving import thresholds_text
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras

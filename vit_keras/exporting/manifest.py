@@ -8,6 +8,7 @@ import pathlib
 
 import keras
 
+from vit_keras.exporting.serving import BOX_OUTPUTS, output_text, thresholds_text
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS
 from vit_keras.exporting.verification import MEASURES, accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
@@ -147,22 +148,7 @@ NOT_MEDIAPIPE = " MediaPipe takes models of pictures in color alone; LiteRT open
 MEDIAPIPE = (
     " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
 )
-BOX_OUTPUTS = {  # of a file that finds objects
-    "boxes": "(N, T, 4): left, top, right and bottom as fractions of the picture's sides",
-    "scores": "(N, T, K): the probability of each class",
-}
-# The shape and description of each output, given the name of one output.
-OUTPUTS = {
-    "softmax": ("`(N, K)`", "the probability of each {}"),
-    "sigmoid": ("`(N, K)`", "the probability of each {}"),
-    "values": ("`(N, K)`", "each {} in the unit of the training table"),
-    "logits": ("`(N, K)`", "a logit of each {}"),
-    "mask": ("`(N, H, W)`", "the number of the most likely {}"),
-    "features": ("`(N, D)`", "the features of the image"),
-    "tokens": ("`(N, T, D)`", "the features of each token"),
-}
 AS_TRANSFORMERS = "The class that `config.json` names has the same outputs, by name."
-COUNTED = {"labels": "A label", "boxes": "An object"}
 
 
 def card(model: keras.Model, manifest: dict) -> str:
@@ -210,31 +196,3 @@ def _input(model, manifest):
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
         f"{GRAY if channels == 1 else ''}{clients}"
     )
-
-
-def output_text(model: keras.Model, output: str) -> str:
-    """Describes what an exported model returns, given the name of its graph's output."""
-    task = task_of(model)
-    if output == "boxes":
-        outputs = "; ".join(f"`{name}` {text}" for name, text in BOX_OUTPUTS.items())
-        return f"The outputs are {outputs}, in the order of `labels.txt`.{thresholds_text(model)}"
-    is_of_tokens = output == "features" and len(model.output_shape) == 3
-    shape, text = OUTPUTS["tokens" if is_of_tokens else output]
-    if task.kind == "masks" and output != "features":
-        shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
-    sentence = f"The output {shape} is {text.format(task.row.one)}"
-    if output == "features":
-        return f"{sentence}."
-    sentence += ", in the order of `labels.txt`."
-    if output == "logits":
-        sentence += f" The {task.row.output} of the logits gives the probabilities."
-    return sentence + thresholds_text(model)
-
-
-def thresholds_text(model: keras.Model) -> str:
-    """Lists the probabilities from which labels or objects count as present; empty for others."""
-    task, names = task_of(model), enumerate(class_names_of(model))
-    if task.kind not in COUNTED:
-        return ""
-    least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
-    return f" {COUNTED[task.kind]} counts as present from this probability on: {least}."

@@ -6,15 +6,33 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.models import ImageModel, ends_in_softmax, patch_grid, preprocessing_of
+from vit_keras.models import (
+    ImageModel,
+    class_names_of,
+    ends_in_softmax,
+    patch_grid,
+    preprocessing_of,
+    task_of,
+)
 from vit_keras.models.description import copy_description, has_class_token, with_outputs
 from vit_keras.models.surgery import refuse_windows
 
-FLOAT32 = {"dtype": "float32", "name": "probabilities"}
-ACTIVATIONS = {
-    "softmax": lambda x: keras.layers.Softmax(**FLOAT32)(x),
-    "sigmoid": lambda x: keras.layers.Activation("sigmoid", **FLOAT32)(x),
+ACTIVATIONS = {"softmax": ops.softmax, "sigmoid": ops.sigmoid}
+BOX_OUTPUTS = {  # of a file that finds objects
+    "boxes": "(N, T, 4): left, top, right and bottom as fractions of the picture's sides",
+    "scores": "(N, T, K): the probability of each class",
 }
+# The shape and description of each output, given the name of one output.
+OUTPUTS = {
+    "softmax": ("`(N, K)`", "the probability of each {}"),
+    "sigmoid": ("`(N, K)`", "the probability of each {}"),
+    "values": ("`(N, K)`", "each {} in the unit of the training table"),
+    "logits": ("`(N, K)`", "a logit of each {}"),
+    "mask": ("`(N, H, W)`", "the number of the most likely {}"),
+    "features": ("`(N, D)`", "the features of the image"),
+    "tokens": ("`(N, T, D)`", "the features of each token"),
+}
+COUNTED = {"labels": "A label", "boxes": "An object"}
 
 
 def _most_likely_class(x):
@@ -66,7 +84,7 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
     Args:
         model: A model in float32 that returns logits. A second output is kept.
-        output: A name in `manifest.OUTPUTS`, or "boxes", a dictionary of boxes and scores. "mask"
+        output: A name in `OUTPUTS`, or "boxes", a dictionary of boxes and scores. "mask"
             is the most likely class of each pixel, `(B, H, W)` int32. "values" are the model's
             unchanged outputs, and "features" the input of the head.
         raw: Whether images are float32 and already preprocessed.
@@ -86,6 +104,34 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     return keras.Model(images, [x, *others] if others else x, name=model.name)
 
 
+def output_text(model: keras.Model, output: str) -> str:
+    """Describes what an exported model returns, given the name of its graph's output."""
+    task = task_of(model)
+    if output == "boxes":
+        outputs = "; ".join(f"`{name}` {text}" for name, text in BOX_OUTPUTS.items())
+        return f"The outputs are {outputs}, in the order of `labels.txt`.{thresholds_text(model)}"
+    is_of_tokens = output == "features" and len(model.output_shape) == 3
+    shape, text = OUTPUTS["tokens" if is_of_tokens else output]
+    if task.kind == "masks" and output != "features":
+        shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
+    sentence = f"The output {shape} is {text.format(task.row.one)}"
+    if output == "features":
+        return f"{sentence}."
+    sentence += ", in the order of `labels.txt`."
+    if output == "logits":
+        sentence += f" The {task.row.output} of the logits gives the probabilities."
+    return sentence + thresholds_text(model)
+
+
+def thresholds_text(model: keras.Model) -> str:
+    """Lists the probabilities from which labels or objects count as present; empty for others."""
+    task, names = task_of(model), enumerate(class_names_of(model))
+    if task.kind not in COUNTED:
+        return ""
+    least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
+    return f" {COUNTED[task.kind]} counts as present from this probability on: {least}."
+
+
 def with_tokens(model: keras.Model) -> keras.Model:
     """Returns a model with the features and the normalized tokens `(B, N, D)` of `model`.
 
@@ -102,7 +148,7 @@ def transformers_model(model: keras.Model, output: str, raw: bool = True) -> ker
 
     Args:
         model: A model in float32; for "features", one of `with_tokens`.
-        output: A name in `manifest.OUTPUTS`.
+        output: A name in `OUTPUTS`.
         raw: Ignored. The input "pixel_values" `(B, C, H, W)` is always prepared.
 
     Returns:

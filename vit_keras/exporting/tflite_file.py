@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from vit_keras.exporting import manifest
+from vit_keras.exporting.serving import BOX_OUTPUTS, output_text
 from vit_keras.models import class_names_of, preprocessing_of
 
 ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
@@ -93,7 +93,7 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     Args:
         path: The file; changed in place.
         model: The Keras model in the file.
-        output: A name in `manifest.OUTPUTS`, or "boxes". An output that is neither `(B, K)` nor
+        output: A name in `serving.OUTPUTS`, or "boxes". An output that is neither `(B, K)` nor
             `(B, H, W, K)` is described as attention, unless it belongs to boxes.
         raw: Whether the file takes prepared images.
     """
@@ -108,10 +108,10 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     if output == "boxes":
         names = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
         called = [names[i] for i in graph.outputs]
-        answers = [(name, manifest.BOX_OUTPUTS[name], name == "scores") for name in called]
+        answers = [(name, BOX_OUTPUTS[name], name == "scores") for name in called]
     else:
         is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
-        answer = ("output", manifest.output_text(model, output), class_names is not None)
+        answer = ("output", output_text(model, output), class_names is not None)
         answers = [answer if each else ("attention", None, False) for each in is_answer]
     packed = _metadata(model.name, model.input_shape[-1], normalization, answers)
     buffer, entry = schema.BufferT(), schema.MetadataT()
