@@ -26,24 +26,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import runs
-    from vit_keras.exporting.hub_folder import (
-        CARD,
-        check_token,
-        repository_of,
-        upload,
-        write_hub_folder,
-    )
+    from vit_keras.exporting import hub_folder
 
-    repository = repository_of(options.address)
+    repository = hub_folder.repository_of(options.address)
     if not (options.out or options.dry_run):
-        check_token()
+        hub_folder.check_token()
     trained = runs.find_run(options.run)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.out or pathlib.Path(temporary) / "model")
-        names = write_hub_folder(trained, folder, repository, options.license)
+        names = hub_folder.write_hub_folder(trained, folder, repository, options.license)
         if options.dry_run:
-            print((folder / CARD).read_text(encoding="utf-8"))
+            print((folder / hub_folder.CARD).read_text(encoding="utf-8"))
         if options.out or options.dry_run:
             print(f"{options.out or options.address}: {', '.join(names)}; nothing was uploaded")
             return
-        print(upload(folder, repository, options.private))
+        print(hub_folder.upload(folder, repository, options.private))

@@ -19,20 +19,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import runtimes, weights
+from vit_keras import models, runtimes, weights
 from vit_keras.data.depth import to_levels
 from vit_keras.exporting import manifest, quantization, samples, serving, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, Target, plan_for
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
-from vit_keras.models import (
-    class_names_of,
-    preprocessing_of,
-    task_of,
-    with_image_size,
-    with_one_output,
-)
 from vit_keras.runtimes.embedded_task import write_task
 from vit_keras.support import command_line, files
 
@@ -94,7 +87,7 @@ def export(
         ```
     """
     refuse_quantized(model, "An export")
-    model = with_one_output(model)
+    model = models.with_one_output(model)
     if [len(x.shape) for x in model.inputs] != [4] or len(model.outputs) > 1:
         raise ValueError(
             "Exports are for images (B, H, W, C) and one output. Received: model "
@@ -104,7 +97,7 @@ def export(
     plan, folder = plan_for(model, **options), pathlib.Path(folder)
     check_folder(folder)
     if image_size is not None:
-        model = with_image_size(model, image_size)
+        model = models.with_image_size(model, image_size)
     with files.claimed_output(folder, "an export"):
         job = Job(model, plan, images, labels, calibration, sensitivity)
         with files.replacing_folder(folder) as new:
@@ -167,12 +160,12 @@ class Job:
             height, width = next(sizes)
             more = [(0, 0), (0, height), (0, 2 * width), (0, 0)]
             larger = np.pad(self.inputs[:RESIZED_IMAGES], more, mode="wrap")
-            resized = with_image_size(exact, larger.shape[1:3])
+            resized = models.with_image_size(exact, larger.shape[1:3])
             self.compared.append((larger, self._outputs(resized, larger), None))
 
     def _prepare(self, images):
         """Prepares the images for the exported graph."""
-        preprocessing, shape = preprocessing_of(self.model), self.model.input_shape[1:]
+        preprocessing, shape = models.preprocessing_of(self.model), self.model.input_shape[1:]
         dtype = to_levels(images[:0], preprocessing.levels).dtype
         if images.shape[1:] != shape or images.dtype != dtype:
             raise ValueError(
@@ -190,7 +183,7 @@ class Job:
         return runtimes.scores_and_corners(answers) if is_split else np.asarray(answers)
 
     def _compare(self, outputs, expected, labels):
-        output, task = self.plan.graph_output, task_of(self.model)
+        output, task = self.plan.graph_output, models.task_of(self.model)
         return verification.compare(outputs, expected, output, labels, task)
 
     def compare(self, path) -> dict:
@@ -342,7 +335,7 @@ def convert(scratch: str) -> None:
         model = serving.with_tokens(model)
     merging = plan.token_merging, plan.merging_schedule
     rewritten = for_inference(model, *merging, with_attention=plan.attention)
-    rewritten = with_image_size(rewritten, None) if plan.dynamic_size else rewritten
+    rewritten = models.with_image_size(rewritten, None) if plan.dynamic_size else rewritten
     for format, precision, place in job["files"]:
         file = File(format, precision, pathlib.Path(place))
         file.attempt(_write, rewritten, plan)
@@ -398,7 +391,7 @@ def _finish(file, job):
 
 def _describe(file, job) -> dict[str, Any]:
     """Writes the meaning of outputs and pixels into a file; returns what stayed in float32."""
-    plan, model, pixels = job.plan, job.model, preprocessing_of(job.model)
+    plan, model, pixels = job.plan, job.model, models.preprocessing_of(job.model)
     about = {}
     if file.format == "litert":
         from vit_keras.exporting import tflite_file  # which needs flatbuffers
@@ -409,8 +402,8 @@ def _describe(file, job) -> dict[str, Any]:
     if plan.graph_output != "features":
         is_deep = not plan.raw and (pixels.levels != 255 or pixels.bands)
         depth = {"levels": pixels.levels, "bands": list(pixels.bands)} if is_deep else {}
-        names = class_names_of(model)
-        write_task(file.path, task_of(model), names, plan.graph_output, **depth)
+        names = models.class_names_of(model)
+        write_task(file.path, models.task_of(model), names, plan.graph_output, **depth)
     return about
 
 

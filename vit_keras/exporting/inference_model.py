@@ -10,16 +10,8 @@ import functools
 import keras
 from keras import ops
 
-from vit_keras import models
+from vit_keras import layers, models
 from vit_keras.exporting.serving import check_attention, clone_in_float32, with_rollout
-from vit_keras.layers import (
-    DropClassToken,
-    EncoderBlock,
-    MAPHead,
-    StdConv,
-    TakeClassToken,
-    WithAttentionWeights,
-)
 from vit_keras.layers.base import linear, refuse_quantized
 from vit_keras.models.description import copy_description, count_prefix
 from vit_keras.support.checks import check_choice
@@ -137,7 +129,7 @@ def _take_rows(x, index):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class MergingBlock(EncoderBlock):
+class MergingBlock(layers.EncoderBlock):
     """An `EncoderBlock` that merges tokens after its attention, for inference.
 
     It maps tokens `(B, N, D)` and their sizes `(B, N, 1)`, or None for patches, to
@@ -188,7 +180,7 @@ class MergingBlock(EncoderBlock):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class ClassTokenBlock(EncoderBlock):
+class ClassTokenBlock(layers.EncoderBlock):
     """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`."""
 
     def call(self, inputs, attention_mask=None, **_):  # type: ignore[override]  # no flags
@@ -242,7 +234,7 @@ def for_inference(
     maps = []  # one (B, N, N) for each block
 
     def call(layer, *args, **kwargs):
-        if isinstance(layer, WithAttentionWeights):
+        if isinstance(layer, layers.WithAttentionWeights):
             x, weights = layer(*args)
             maps.append(ops.mean(weights, axis=1))
             return x
@@ -250,11 +242,11 @@ def for_inference(
             x, size = layer(args[0], *sizes)
             sizes[:] = [size]
             return x
-        if sizes and isinstance(layer, (ClassTokenBlock, MAPHead)):
+        if sizes and isinstance(layer, (ClassTokenBlock, layers.MAPHead)):
             return layer(args[0], attention_mask=size_bias(sizes[0]))
         if sizes and isinstance(layer, keras.layers.GlobalAveragePooling1D):
             return ops.sum(args[0] * sizes[0], axis=1) / ops.sum(sizes[0], axis=1)
-        if sizes and isinstance(layer, DropClassToken):
+        if sizes and isinstance(layer, layers.DropClassToken):
             sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
 
@@ -264,7 +256,7 @@ def for_inference(
     for new in rewritten.layers:
         new.set_weights(model.get_layer(new.name).get_weights())
         for layer in sublayers(new):
-            if isinstance(layer, StdConv):
+            if isinstance(layer, layers.StdConv):
                 layer.fold_standardization()
     copy_description(rewritten, model)
     return with_rollout(rewritten, maps) if with_attention else rewritten
@@ -272,7 +264,7 @@ def for_inference(
 
 def _pairs_to_merge(model, token_merging, merging_schedule):
     """Returns the number of pairs of tokens that each block merges, by the block's name."""
-    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    blocks = [layer for layer in model.layers if isinstance(layer, layers.EncoderBlock)]
     if token_merging and not (blocks and all(map(_attends_plainly, blocks))):
         raise ValueError(
             "Token merging needs a model with EncoderBlock layers whose attention uses neither "
@@ -299,21 +291,21 @@ def _attends_plainly(block):
 def _block_read_for_its_class_token(model):
     """Returns the name of the block from which only the class token is read, or None."""
     for layer in model.layers if len(model.outputs) == 1 else ():
-        if isinstance(layer, TakeClassToken) and layer.index == 0:
+        if isinstance(layer, layers.TakeClassToken) and layer.index == 0:
             norm = operation_of(layer.input)
             block = operation_of(norm.input)
             used_once = count_uses(norm) == count_uses(block) == 1
-            if isinstance(block, EncoderBlock) and used_once and _attends_plainly(block):
+            if isinstance(block, layers.EncoderBlock) and used_once and _attends_plainly(block):
                 return block.name
     return None
 
 
 def _clone(model, layer, merged, prefix, last, with_attention):
     new = clone_in_float32(model, layer)
-    if not isinstance(layer, EncoderBlock):
+    if not isinstance(layer, layers.EncoderBlock):
         return new
     if with_attention:
-        return WithAttentionWeights(new, name=layer.name, dtype="float32")
+        return layers.WithAttentionWeights(new, name=layer.name, dtype="float32")
     if layer.name == last:
         return ClassTokenBlock.from_config(new.get_config())
     if any(merged.values()):

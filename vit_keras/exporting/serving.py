@@ -6,14 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.models import (
-    ImageModel,
-    class_names_of,
-    ends_in_softmax,
-    patch_grid,
-    preprocessing_of,
-    task_of,
-)
+from vit_keras import models
 from vit_keras.models.description import copy_description, has_class_token, with_outputs
 from vit_keras.models.surgery import refuse_windows
 
@@ -61,7 +54,7 @@ def _boxes_and_scores(x):
 def clone_in_float32(model: keras.Model, layer: keras.layers.Layer) -> keras.layers.Layer:
     """Copies a layer of `model` in float32, without the softmax that the model may end in."""
     config = {**layer.get_config(), "dtype": "float32"}
-    if layer is model.layers[-1] and ends_in_softmax(model):
+    if layer is model.layers[-1] and models.ends_in_softmax(model):
         config["activation"] = "linear"
     return layer.__class__.from_config(config)
 
@@ -89,10 +82,10 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
             unchanged outputs, and "features" the input of the head.
         raw: Whether images are float32 and already preprocessed.
     """
-    dtype = "float32" if raw else preprocessing_of(model).input_type
+    dtype = "float32" if raw else models.preprocessing_of(model).input_type
     x = images = keras.Input(model.input_shape[1:], dtype=dtype, name="images")
     if not raw:
-        scale, offset = preprocessing_of(model).rescaling()
+        scale, offset = models.preprocessing_of(model).rescaling()
         x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
     x, *others = keras.tree.flatten(_with_output(model, output)(x))
     if output == "mask":
@@ -106,7 +99,7 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
 def output_text(model: keras.Model, output: str) -> str:
     """Describes what an exported model returns, given the name of its graph's output."""
-    task = task_of(model)
+    task = models.task_of(model)
     if output == "boxes":
         outputs = "; ".join(f"`{name}` {text}" for name, text in BOX_OUTPUTS.items())
         return f"The outputs are {outputs}, in the order of `labels.txt`.{thresholds_text(model)}"
@@ -125,7 +118,7 @@ def output_text(model: keras.Model, output: str) -> str:
 
 def thresholds_text(model: keras.Model) -> str:
     """Lists the probabilities from which labels or objects count as present; empty for others."""
-    task, names = task_of(model), enumerate(class_names_of(model))
+    task, names = models.task_of(model), enumerate(models.class_names_of(model))
     if task.kind not in COUNTED:
         return ""
     least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
@@ -193,10 +186,10 @@ def check_attention(model: keras.Model, token_merging: int = 0) -> None:
             f"with attention. Received: token_merging={token_merging}, attention=True"
         )
     refuse_windows(model, "Outputs of attention")
-    patch_grid(model)
+    models.patch_grid(model)
 
 
-def with_rollout(model: ImageModel, maps: list) -> ImageModel:
+def with_rollout(model: models.ImageModel, maps: list) -> models.ImageModel:
     """Returns a model with the output of `model` and its attention rollout `(B, h, w)`.
 
     The rollout (arXiv 2005.00928) leads from the classifier to the image: it multiplies the means
@@ -207,7 +200,7 @@ def with_rollout(model: ImageModel, maps: list) -> ImageModel:
         model: A model with one output.
         maps: The attention `(B, N, N)` of every block in order, averaged over heads.
     """
-    grid, tokens = patch_grid(model), maps[-1].shape[-1]
+    grid, tokens = models.patch_grid(model), maps[-1].shape[-1]
     patches = grid[0] * grid[1]
     reads = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
     if has_class_token(model):

@@ -14,13 +14,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from vit_keras.exporting import quantization
-from vit_keras.exporting.serving import (
-    ACTIVATIONS,
-    check_attention,
-    serving_model,
-    transformers_model,
-)
+from vit_keras.exporting import quantization, serving
 from vit_keras.models import task_of
 from vit_keras.models.resized import check_any_size
 from vit_keras.support import extras
@@ -67,7 +61,7 @@ class Target:
     dynamic_size: bool = False
     attention: bool = False
     is_readable: bool = True
-    graph: Callable = serving_model
+    graph: Callable = serving.serving_model
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -321,7 +315,7 @@ TARGETS = {
         },
         source=TRANSFORMERS,
         default=("fp32", "fp16", "int8"),
-        graph=transformers_model,
+        graph=serving.transformers_model,
         spellings={"int4": "q4"},  # transformers.js'
     ),
     "openvino": _onnx(
@@ -427,7 +421,7 @@ class Plan:
     @property
     def graph_output(self) -> str:
         """The output of the graph: `raw` turns probabilities into "logits"."""
-        return "logits" if self.raw and self.output in ACTIVATIONS else self.output
+        return "logits" if self.raw and self.output in serving.ACTIVATIONS else self.output
 
 
 RULES: list[Rule] = [
@@ -477,7 +471,7 @@ def plan_for(
                 f"{option}={value!r}"
             )
     if plan.attention:
-        check_attention(model, plan.token_merging)
+        serving.check_attention(model, plan.token_merging)
     if plan.dynamic_size:
         check_any_size(model)
     return plan

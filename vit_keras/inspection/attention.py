@@ -12,13 +12,8 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from vit_keras.models import (
-    attention_maps,
-    attention_rollout,
-    ends_in_softmax,
-    patch_grid,
-    task_of,
-)
+from vit_keras import models
+from vit_keras.models import attention_rollout
 from vit_keras.models.description import count_registers, has_class_token
 from vit_keras.models.surgery import backbone_of
 
@@ -173,8 +168,8 @@ def rollout_function(
         (8, 14, 14)
     """
     model = backbone_of(model)
-    maps = attention_maps(model)
-    place = patch_grid(model), has_class_token(model)
+    maps = models.attention_maps(model)
+    place = models.patch_grid(model), has_class_token(model)
 
     def rollout(images):
         batches = _attention(maps, images, batch)
@@ -207,10 +202,10 @@ def attention_views(
         (12, 12)
     """
     model = backbone_of(model)
-    grid, size = patch_grid(model), tuple(model.input_shape[1:3])
+    grid, size = models.patch_grid(model), tuple(model.input_shape[1:3])
     place, num_registers = (grid, has_class_token(model)), count_registers(model)
     batches = []
-    for attention in _attention(attention_maps(model), images, batch):
+    for attention in _attention(models.attention_maps(model), images, batch):
         distance = attention_distance(attention, grid, size)
         rollout = read_out(attention_rollout(attention, heads), *place)
         last_layer = read_out(attention[:, -1], *place)
@@ -271,8 +266,8 @@ def perturbation_curves(
     for most in np.linspace(0, count, min(steps, count) + 1).round():
         for curve, kept in ((hidden, ranks >= most), (shown, ranks < most)):
             outputs = np.asarray(model.predict_on_batch((images * kept).astype("float32")))
-            if not ends_in_softmax(model):
-                activation = getattr(keras.ops, task_of(model).row.output)
+            if not models.ends_in_softmax(model):
+                activation = getattr(keras.ops, models.task_of(model).row.output)
                 outputs = keras.ops.convert_to_numpy(activation(outputs))
             curve.append(outputs[np.arange(len(images)), classes])
     return np.stack(hidden, axis=1), np.stack(shown, axis=1)

@@ -3,14 +3,7 @@
 import keras
 import numpy as np
 
-from vit_keras.layers import (
-    AddPositionEmbs,
-    EncoderBlock,
-    PatchEmbedding,
-    ResNetStage,
-    RootBlock,
-    StdConv,
-)
+from vit_keras import layers
 from vit_keras.models import patch_grid
 from vit_keras.models.surgery import backbone_of
 from vit_keras.support import extras
@@ -33,11 +26,12 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
     Raises:
         ValueError: If no `PatchEmbedding`, `StdConv` or `RootBlock` reads the pixels.
     """
-    layer = _layers_of(model, PatchEmbedding, StdConv, RootBlock)[0]  # in the order of computation
-    if isinstance(layer, PatchEmbedding):
+    kinds = layers.PatchEmbedding, layers.StdConv, layers.RootBlock
+    layer = _layers_of(model, *kinds)[0]  # in the order of computation
+    if isinstance(layer, layers.PatchEmbedding):
         kernel = layer.kernel
     else:
-        conv = layer.conv_root if isinstance(layer, RootBlock) else layer
+        conv = layer.conv_root if isinstance(layer, layers.RootBlock) else layer
         kernel = conv.standardized_kernel()
     kernel = np.asarray(keras.ops.convert_to_numpy(kernel))  # (h, w, C, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T
@@ -47,14 +41,14 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
 
 def _layers_of(model, *kinds):
     """The layers of some kinds in a model, or in its backbone."""
-    layers = [layer for layer in backbone_of(model).layers if isinstance(layer, kinds)]
-    if not layers:
+    found = [layer for layer in backbone_of(model).layers if isinstance(layer, kinds)]
+    if not found:
         names = ", ".join(kind.__name__ for kind in kinds)
         raise ValueError(
             f"This view needs a model with layers of one of the kinds {names}. Received: model "
             f"{model.name!r}, which has none"
         )
-    return layers
+    return found
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
@@ -76,7 +70,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
         >>> similarity[0, 0].shape  # of the first patch to all patches
         (14, 14)
     """
-    added = _layers_of(model, AddPositionEmbs)[0]
+    added = _layers_of(model, layers.AddPositionEmbs)[0]
     rows, columns = patch_grid(model)
     table = np.asarray(keras.ops.convert_to_numpy(added.pos_embedding), "float64")[0]
     table = table[-rows * columns :]  # (N, D); class tokens come first
@@ -130,7 +124,7 @@ def feature_components(
         (8, 14, 14, 3)
     """
     model = backbone_of(model)
-    blocks = _layers_of(model, EncoderBlock, ResNetStage)
+    blocks = _layers_of(model, layers.EncoderBlock, layers.ResNetStage)
     features = keras.Model(model.input, {block.name: block.output for block in blocks})
     outputs = features.predict(images, batch_size=batch, verbose=0)
     return {block.name: _project(model, outputs[block.name], count) for block in blocks}

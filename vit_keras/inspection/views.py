@@ -11,12 +11,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from vit_keras.inspection import components
 from vit_keras.inspection.attention import AttentionViews, attention_views, patch_distances
-from vit_keras.inspection.components import (
-    feature_components,
-    filter_components,
-    position_similarity,
-)
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
@@ -68,17 +64,17 @@ class Subject:
 
 def _filters(subject) -> Drawn:
     """Draws up to 3 channels of filters `(K, h, w, C)`, and their fractions of the variance."""
-    components, fractions = filter_components(subject.model)
-    columns = min(7, len(components))
-    rows = math.ceil(len(components) / columns)
-    figure, axes = _axes(rows, columns, components.shape[1:3], top=0.3)
-    largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
-    for axis, picture, part in zip(axes.flat, 0.5 + 0.5 * components / largest, fractions):
+    filters, fractions = components.filter_components(subject.model)
+    columns = min(7, len(filters))
+    rows = math.ceil(len(filters) / columns)
+    figure, axes = _axes(rows, columns, filters.shape[1:3], top=0.3)
+    largest = np.abs(filters).max(axis=(1, 2, 3), keepdims=True)
+    for axis, picture, part in zip(axes.flat, 0.5 + 0.5 * filters / largest, fractions):
         shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
         axis.imshow(shown, **GRAY_SCALE)
         axis.set_title(f"{100 * part:.1f} %", fontsize=8, pad=3)
     figure.suptitle("Filters: principal components and fractions of the variance", fontsize=10)
-    return figure, {"components": components, "variance_shares": fractions}
+    return figure, {"components": filters, "variance_shares": fractions}
 
 
 def _position_similarity(subject) -> Drawn:
@@ -86,7 +82,7 @@ def _position_similarity(subject) -> Drawn:
 
     Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
     """
-    similarity = position_similarity(subject.model)
+    similarity = components.position_similarity(subject.model)
     every = math.ceil(max(similarity.shape) / 16)
     numbers = [np.arange(every // 2, size, every) for size in similarity.shape[:2]]
     whole, (height, width) = grid_of_grids(similarity[np.ix_(*numbers)])
@@ -207,7 +203,7 @@ def _features(subject) -> Drawn:
     The colors are scaled to all pictures of a block together. A block's components are first
     turned toward those of the block before, so that similar features have similar colors.
     """
-    features = feature_components(subject.model, subject.images)
+    features = components.feature_components(subject.model, subject.images)
     places = np.linspace(0, len(features) - 1, min(len(features), 12))  # of at most 12 blocks
     names = np.array(list(features))[places.round().astype(int)]
     figure, axes = _rows_of_pictures(subject, len(names))
