@@ -41,7 +41,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import retrieval
 
-    form = _check(options)
+    names = [options.table, *options.pictures]
+    place = next((i for i, name in enumerate(names) if name.endswith(".parquet")), 0)
+    options.texts, options.table, options.pictures = names[:place], names[place], names[place + 1 :]
+    if not (options.texts or options.pictures or options.rows or options.build):
+        raise UsageError("A search needs texts, pictures, --rows or --build. Received: none")
+    if options.without and not options.texts:
+        raise UsageError("--not needs a text before TABLE to subtract from. Received: no text")
+    if options.build and options.exact:
+        raise UsageError("--exact uses no index. Received: --exact and --build")
+    form = shared.format_of(options)
     table = retrieval.EmbeddingTable(options.table)
     index = None if options.exact else retrieval.open_index(table, rebuild=options.build)
     if options.build:
@@ -49,15 +58,10 @@ def run(options: argparse.Namespace) -> None:
         print(f"{what}, {len(table):,} rows")
     if not (options.rows or options.pictures or options.texts):
         return
+    title, folder = f"Nearest pictures in {options.table}", table.description.get("folder", "")
     answers = _answers(options, table, index)
     with shared.output(options.out) as file, contextlib.closing(answers):
-        retrieval.write_answers(
-            answers,
-            file,
-            form,
-            title=f"Nearest pictures in {options.table}",
-            folder=table.description.get("folder", ""),
-        )
+        retrieval.write_answers(answers, file, form, title=title, folder=folder)
 
 
 def _answers(options, table, index):
@@ -74,17 +78,3 @@ def _answers(options, table, index):
         paths = data.expand_pictures(shared.arguments(options.pictures))
         told = {"batch": options.batch, "on_error": options.on_error}
         yield from retrieval.search_pictures(table, embedder, paths, **told, **common)
-
-
-def _check(options: argparse.Namespace) -> str:
-    """Checks the options, finds the texts before the table, and returns the format."""
-    names = [options.table, *options.pictures]
-    place = next((i for i, name in enumerate(names) if name.endswith(".parquet")), 0)
-    options.texts, options.table, options.pictures = names[:place], names[place], names[place + 1 :]
-    if not (options.texts or options.pictures or options.rows or options.build):
-        raise UsageError("A search needs texts, pictures, --rows or --build. Received: none")
-    if options.without and not options.texts:
-        raise UsageError("--not needs a text before TABLE to subtract from. Received: no text")
-    if options.build and options.exact:
-        raise UsageError("--exact uses no index. Received: --exact and --build")
-    return shared.format_of(options)
