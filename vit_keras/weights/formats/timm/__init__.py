@@ -66,9 +66,9 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         write = lambda kernel: (kernel.T, *bias.write())
         others.append(Link((f"{row.head}.weight", name), ("head/kernel",), read, write))
     if _folds(arch):  # the class token and its position into their sum
-        read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
-        write = lambda cls, table: (cls + table[:, :1], table[:, 1:])
-        others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), read, write))
+        unfold = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
+        fold = lambda cls, table: (cls + table[:, :1], table[:, 1:])
+        others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), unfold, fold))
     if isinstance(arch, HybridArchitecture):
         others += stem_links(arch)
     linked = {path for link in others for path in link.ours}
