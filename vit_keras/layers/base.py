@@ -13,7 +13,6 @@ import itertools
 import math
 import random
 import re
-import threading
 from typing import Any
 
 import keras
@@ -35,7 +34,7 @@ def default_seed() -> int:
 
 
 class _PhiloxInitializer(keras.initializers.Initializer):
-    """Draws `scale` times the numbers of `_fill`, with a generator whose key is `seed`.
+    """Draws `scale` times the numbers of `_draw`, with a generator whose key is `seed`.
 
     `seed=None` draws a seed once, with `default_seed`, so each call gives the same numbers.
     """
@@ -45,12 +44,9 @@ class _PhiloxInitializer(keras.initializers.Initializer):
         self.seed = default_seed() if seed is None else seed
 
     def __call__(self, shape, dtype=None):
-        generator = np.random.Generator(np.random.Philox(key=self.seed))
-        values = _scratch(math.prod(shape))
-        self._fill(generator, values)
+        values = self._draw(np.random.Generator(np.random.Philox(key=self.seed)), shape)
         values *= np.float32(self.scale)
-        # A copy by NumPy: JAX copies later, when the buffer may hold another weight's numbers.
-        return keras.ops.convert_to_tensor(values.reshape(shape).copy(), dtype=dtype)
+        return keras.ops.convert_to_tensor(values, dtype=dtype)
 
     def get_config(self):
         return {"scale": self.scale, "seed": self.seed}
@@ -60,18 +56,16 @@ class _PhiloxInitializer(keras.initializers.Initializer):
 class Uniform(_PhiloxInitializer):
     """Draws from the uniform distribution on [-scale, scale)."""
 
-    def _fill(self, generator, values):
-        generator.random(out=values, dtype=np.float32)
-        values *= np.float32(2)
-        values -= np.float32(1)
+    def _draw(self, generator, shape):
+        return 2 * generator.random(shape, dtype=np.float32) - 1
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Normal(_PhiloxInitializer):
     """Draws from the normal distribution with mean 0 and standard deviation `scale`."""
 
-    def _fill(self, generator, values):
-        generator.standard_normal(out=values, dtype=np.float32)
+    def _draw(self, generator, shape):
+        return generator.standard_normal(shape, dtype=np.float32)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -81,20 +75,11 @@ class TruncatedNormal(_PhiloxInitializer):
     `scale` is the standard deviation before truncation; numbers beyond twice it are drawn again.
     """
 
-    def _fill(self, generator, values):
-        generator.standard_normal(out=values, dtype=np.float32)
+    def _draw(self, generator, shape):
+        values = generator.standard_normal(shape, dtype=np.float32)
         while (outside := np.abs(values) > 2).any():
             values[outside] = generator.standard_normal(int(outside.sum()), dtype=np.float32)
-
-
-_buffers = threading.local()
-
-
-def _scratch(size: int) -> np.ndarray:
-    """Returns this thread's float32 buffer; using new memory takes longer than drawing numbers."""
-    if getattr(_buffers, "values", np.empty(0)).size < size:
-        _buffers.values = np.empty(size, np.float32)
-    return _buffers.values[:size]
+        return values
 
 
 def xavier_uniform(fan_in: int, fan_out: int, seed: int | None) -> Uniform:
