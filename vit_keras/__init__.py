@@ -21,7 +21,7 @@ __version__ = "1.0.0"
 IMPORTED = (
     *("layers.heads", "layers.masking", "layers.residual", "layers.text", "layers.tokens"),
     *("models", "training", "variants", "weights"),
-    *("models.image_model", "models.self_distillation", "models.text"),
+    *("models.image_model", "models.pretext", "models.text"),
     *("training.losses", "training.metrics", "training.optimizers", "training.set_prediction"),
     "legacy.layers",
     *("exporting.inference_model", "exporting.serving"),

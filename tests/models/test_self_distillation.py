@@ -10,7 +10,7 @@ from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.reference import gelu, log_softmax, softmax
 from vit_keras.config import Config, DinoConfig, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import VisionTransformer, copy_encoder, pretext_model, with_image_size
-from vit_keras.models.self_distillation import with_shared_layers
+from vit_keras.models.pretext import with_shared_layers
 from vit_keras.training.loop import compile_model
 
 SIZES = {"local_crops": 3, "local_size": 4, "prototypes": 7, "head_hidden_size": 9}

@@ -11,7 +11,7 @@ from vit_keras import variants
 from vit_keras.inspection.cost_rules import RULES, Convention, Products, count
 from vit_keras.models import from_variant
 from vit_keras.models.common import build_without_values
-from vit_keras.models.self_distillation import SelfDistillation
+from vit_keras.models.pretext import SelfDistillation
 from vit_keras.support.checks import pair
 from vit_keras.support.command_line import aligned
 from vit_keras.support.keras_internals import input_shapes
