@@ -13,6 +13,7 @@ import itertools
 import math
 import random
 import re
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -417,7 +418,12 @@ class LayerArguments:
 
 
 class Layer(Configured, keras.layers.Layer):
-    """Base class of layers, whose arguments are attributes of the same names."""
+    """Base class of layers; by default, the output has the shape of the first input."""
+
+    def _same_shape(self, input_shape):
+        return input_shape
+
+    compute_output_shape: Callable[..., Any] = _same_shape  # a layer's own may take several shapes
 
 
 class SeededLayer(Layer):

@@ -82,6 +82,10 @@ class TakeVisible(Layer):
         patches = _take(x[:, before:], order)
         return ops.concatenate([x[:, :before], patches], axis=1) if before else patches
 
+    def compute_output_shape(self, x_shape, source_shape):
+        batch, tokens, width = x_shape
+        return (batch, tokens - source_shape[1] + self.visible, width)
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RestoreTokens(SeededLayer):
@@ -125,6 +129,10 @@ class RestoreTokens(SeededLayer):
         index = ops.where(is_visible, rank, self.visible)
         patches = _take(insert(x[:, before:], self.mask, x.shape[1]), index)
         return ops.concatenate([x[:, :before], patches], axis=1) if before else patches
+
+    def compute_output_shape(self, x_shape, source_shape):
+        batch, tokens, width = x_shape
+        return (batch, tokens - self.visible + source_shape[1], width)
 
 
 def _mask(layer, width):

@@ -62,6 +62,10 @@ class RelativeLogits(SeededLayer):
         table = ops.reshape(table, (tokens, width - 1, size))[:, :tokens]  # (N_q, N_k, d)
         return ops.einsum("bqhd,qkd->bhqk", query, table)
 
+    def compute_output_shape(self, query_shape):
+        batch, tokens, heads, _ = query_shape
+        return (batch, heads, tokens, tokens)
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RotaryPositions(SeededLayer):
@@ -189,6 +193,10 @@ class RelativeBias2D(SeededLayer):
         tokens, heads = len(self.index), self.table.shape[1]
         bias = ops.take(self.table, self.index.ravel(), axis=0)  # (N·N, H)
         return ops.transpose(ops.reshape(bias, (tokens, tokens, heads)), (2, 0, 1))
+
+    def compute_output_shape(self, query_shape):
+        _, tokens, heads, _ = query_shape
+        return (heads, tokens, tokens)
 
 
 def relative_index(grid: tuple[int, int]) -> np.ndarray:

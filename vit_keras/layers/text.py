@@ -105,6 +105,11 @@ class TextMask(Layer):
         places = ops.arange(ops.shape(input_ids)[1])
         return ops.logical_and(mask, places[:, None] >= places)
 
+    def compute_output_spec(self, input_ids, attention_mask=None):
+        batch, tokens = input_ids.shape
+        shape = (batch, tokens if self.causal else 1, tokens)
+        return keras.KerasTensor(shape, dtype="bool")
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TakeToken(Layer):
@@ -148,3 +153,6 @@ class TakeToken(Layer):
         top = scores == ops.max(scores, axis=1, keepdims=True)
         place = ops.min(ops.where(top, ops.arange(tokens), tokens), axis=1)  # the first of equals
         return ops.take_along_axis(x, place[:, None, None], axis=1)[:, 0]
+
+    def compute_output_shape(self, x_shape, input_ids_shape):
+        return (x_shape[0], x_shape[-1])

@@ -1,5 +1,7 @@
 """Patches as tokens, and tokens before them, which layers add, take or drop (Eq. 1)."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -101,12 +103,21 @@ class PatchEmbedding(SeededLayer):
         x = linear(x, kernel, bias)  # (B·rows, columns, D)
         return ops.reshape(x, (-1, rows * columns, self.hidden_size))
 
+    def compute_output_shape(self, input_shape):
+        grid = self.grid(input_shape[1:3])
+        return (input_shape[0], None if None in grid else math.prod(grid), self.hidden_size)
+
 
 def insert(x, tokens, after: int = 0):
     """Inserts tokens `(1, T, D)` after the first ones of each image: `(B, N + T, D)`."""
     tokens = ops.broadcast_to(tokens, (ops.shape(x)[0], *tokens.shape[1:]))
     joined = (x[:, :after], tokens, x[:, after:])
     return ops.concatenate([y for y in joined if y.shape[1] != 0], axis=1)
+
+
+def _more(tokens, count):
+    """`tokens + count`; None for images of any size."""
+    return None if tokens is None else tokens + count
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -129,6 +140,10 @@ class ClassToken(Layer):
 
     def call(self, x):
         return insert(x, self.cls)
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, _more(tokens, 1), width)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -161,6 +176,9 @@ class TakeClassToken(Layer):
     def call(self, x):
         return ops.reshape(x[:, self.index : self.index + 1], (-1, x.shape[-1]))
 
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class DropClassToken(Layer):
@@ -192,6 +210,10 @@ class DropClassToken(Layer):
 
     def call(self, x):
         return x[:, self.count : None if self.keep is None else self.count + self.keep]
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, _more(tokens, -self.count) if self.keep is None else self.keep, width)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -237,6 +259,10 @@ class RegisterTokens(SeededLayer):
     def call(self, x):
         return insert(x, self.registers, self.after)
 
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, _more(tokens, self.num_registers), width)
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchMap(Layer):
@@ -270,3 +296,6 @@ class PatchMap(Layer):
     def call(self, x):
         before = prefix_tokens(x.shape[1], self.grid)
         return ops.reshape(x[:, before:], (-1, *self.grid, x.shape[-1]))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], *self.grid, input_shape[-1])
