@@ -277,7 +277,8 @@ class FewShotCallback(keras.callbacks.Callback):
         self.is_due, self.accuracies = (epoch + 1) % self.every == 0, {}
 
     def on_test_end(self, logs=None):
-        self._evaluate()
+        if not self.model.stop_evaluating:
+            self._evaluate()
 
     def on_epoch_end(self, epoch, logs=None):
         self._evaluate()

@@ -329,9 +329,10 @@ class StateSaver(StepCounter):
     """Writes a checkpoint every `checkpoint_every` updates, and after the last and the best one.
 
     If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
-    its row. When `signals` has a signal, the callback writes a checkpoint at the end of the update,
-    or of the evaluation that has begun, and ends the process with the signal's exit code. With
-    several processes, all end when one of them has a signal.
+    its row. When `signals` has a signal, the callback writes a checkpoint at the end of the update
+    and ends the process with the signal's exit code. It stops a running evaluation, which the
+    resumed run repeats. With several processes, all end when one of them has a signal, but they
+    finish an evaluation first.
 
     Args:
         recorder: The callback that records the evaluations; it must run earlier in the list.
@@ -358,6 +359,19 @@ class StateSaver(StepCounter):
         is_best = best is not None and best["step"] == self.step
         ends = self.step == self.config.total_steps or self.model.stop_training
         self._save_if(self.step % self.config.checkpoint_every == 0 or ends or is_best)
+
+    def on_test_begin(self, logs=None):
+        if self.topology.process_count == 1:  # several processes finish their evaluation
+            self.sums = self.topology.read_replicas(self.model.metrics_variables)  # of training
+
+    def on_test_batch_end(self, batch, logs=None):
+        if self.signals.number and self.topology.process_count == 1:
+            self.model.stop_evaluating = True
+
+    def on_test_end(self, logs=None):
+        if self.model.stop_evaluating:
+            self.topology.write_replicas(self.model.metrics_variables, self.sums)
+            self._save_if(True)
 
     def _save_if(self, due):
         numbers = self.topology.gather(int(self.signals.number))

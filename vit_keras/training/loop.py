@@ -123,7 +123,10 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     if config.on_nan == "rollback" and start == 0:  # the checkpoint to go back to
         checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
     recorder = callbacks.Recorder(run, start, topology)
-    if start >= config.total_steps or records.out_of_patience(recorder.rows, config.patience):
+    ended = start >= config.total_steps or records.out_of_patience(recorder.rows, config.patience)
+    due = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
+    due = due and (not recorder.rows or recorder.rows[-1]["step"] != start)  # it was stopped then
+    if ended and not due:
         return recorder.rows
     progress, shown = callbacks.Progress(recorder), []
     if topology.is_chief:
@@ -149,8 +152,23 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             watching, validation = [labels, *watching], None
         else:
             validation = topology.batches(validation)
+        if due:
+            _evaluate(model, (start - 1) // config.eval_every, watching, validation)
         _fit(model, run, recorder, watching, batches_from, validation)
     return recorder.rows
+
+
+def _evaluate(model, epoch, watching, validation):
+    """Ends an epoch whose updates are done, as `fit` does."""
+    watching = callbacks.CallbackList(watching, add_history=True, model=model)
+    watching.on_train_begin()
+    watching.on_epoch_begin(epoch)
+    logs = model.get_metrics_result()
+    if validation is not None:
+        held_out = model.evaluate(validation, callbacks=watching, verbose=0, return_dict=True)
+        logs |= {f"val_{name}": value for name, value in held_out.items()}
+    watching.on_epoch_end(epoch, logs)
+    watching.on_train_end(logs)
 
 
 def _fit(model, run, recorder, watching, batches_from, validation):

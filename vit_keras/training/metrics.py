@@ -126,7 +126,8 @@ class EvaluateLabels(keras.callbacks.Callback):
         skip_building(self.judge)
 
     def on_epoch_end(self, epoch, logs=None):
-        callbacks = keras.callbacks.CallbackList(self.callbacks)
+        self.model.stop_evaluating = False
+        callbacks = keras.callbacks.CallbackList([self, *self.callbacks])
         self.judge.evaluate(self.validation, callbacks=callbacks, verbose=0)
         counts, rows = self.topology.read_replicas(self.rows.variables)
         kept = np.concatenate([each[: int(count)] for count, each in zip(counts, rows)])
@@ -135,6 +136,9 @@ class EvaluateLabels(keras.callbacks.Callback):
         columns = [x.reshape(-1, *shape) for x, shape in zip(columns, self.shapes)]
         logs["val_loss"] = to_float(self.loss(*columns, weights))
         logs[f"val_{task.row.metric}"] = OF_ALL_OUTPUTS[task.kind](*columns, weights)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.judge.stop_evaluating = self.model.stop_evaluating
 
 
 class _Rows(keras.metrics.Metric):
