@@ -154,7 +154,7 @@ def _field(name, *values):
     """Returns the first of the values that fits a field; the error shows the last one."""
     for value in values:
         if not fault(value, FIELDS[name], OF_YAML):
-            return as_tuple(value)
+            return float(value) if FIELDS[name] is float else as_tuple(value)
     words, received = _in_words(FIELDS[name]), "null" if values[-1] is None else str(values[-1])
     near = difflib.get_close_matches(received.strip("[]"), re.findall(r"\w+", words), 1)
     hint = f". Did you mean {near[0]}?" if near else ""

@@ -249,13 +249,20 @@ def _clear(hidden, path):
 
 
 def _add_missing(folder, new):
-    """Adds copies of the files of `folder` that `new` lacks."""
+    """Adds the files of `folder` that `new` lacks, as links if the file system supports them."""
 
     def present(where, names):
         place = new / os.path.relpath(where, folder)
         return [name for name in names if name.startswith(PARTIAL) or (place / name).exists()]
 
-    shutil.copytree(folder, new, True, present, dirs_exist_ok=True)
+    shutil.copytree(folder, new, True, present, _link, dirs_exist_ok=True)
+
+
+def _link(path, new):
+    try:
+        os.link(path, new, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(path, new, follow_symlinks=False)
 
 
 def _share(path, hidden):

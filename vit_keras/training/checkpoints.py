@@ -167,6 +167,9 @@ def _write(final, arrays, meta, others, keep):
             os.rename(_part(final, process), new / f"state_{process:05d}.npz")
         meta["files"] = {file.name: sha256(file) for file in sorted(new.glob("*.npz"))}
         (new / "meta.json").write_text(json.dumps(with_checksums(meta)))
+    for left in final.parent.glob(f"{PENDING}*"):  # from processes that were killed
+        if left.name < f"{PENDING}{final.name}.":  # later ones belong to the next checkpoint
+            left.unlink(missing_ok=True)
     older = [path for path in _newest_first(final.parent) if path.name <= final.name]
     for path in older[keep:]:
         if meta["best"] is None or path.name != f"step_{meta['best']['step']:09d}":
@@ -205,8 +208,6 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the newest undamaged checkpoint; removes remains of a killed process."""
     recover(folder)
-    for left in folder.glob(f"{PENDING}*"):
-        left.unlink()
     for path in _newest_first(folder):
         try:
             read_meta(path)
