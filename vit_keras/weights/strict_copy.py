@@ -26,9 +26,9 @@ from vit_keras.support.resizing import (
 )
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
-from vit_keras.weights.formats.base import assign, misfits, read_links
+from vit_keras.weights.formats.base import square_side
 from vit_keras.weights.formats.registry import OTHER_HEAD
-from vit_keras.weights.formats.tensor_names import square_side
+from vit_keras.weights.formats.tensor_names import assign, misfits, read_links
 from vit_keras.weights.recognition import family_name, variant_name
 from vit_keras.weights.weight_file import WeightFile
 

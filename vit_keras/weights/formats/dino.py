@@ -14,8 +14,8 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import families
-from vit_keras.weights.formats.base import Format, Link, constant
-from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, pairs
+from vit_keras.weights.formats.base import Format, covered_positions, pairs
+from vit_keras.weights.formats.tensor_names import Link, TensorNames, constant
 
 DINO = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token registers=register_tokens positions=pos_embed "

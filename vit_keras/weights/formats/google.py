@@ -18,8 +18,8 @@ from vit_keras.models.architectures import (
     VisionTransformerArchitecture,
 )
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
-from vit_keras.weights.formats.base import Format, Link, same
-from vit_keras.weights.formats.tensor_names import count_blocks, covered_positions, resnet_sizes
+from vit_keras.weights.formats.base import Format, count_blocks, covered_positions, resnet_sizes
+from vit_keras.weights.formats.tensor_names import Link, same
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")

@@ -18,13 +18,16 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.formats.base import Format, Link, constant, same, unread, zeros
+from vit_keras.weights.formats.base import Format, covered_positions, pairs
 from vit_keras.weights.formats.dino import IMAGENET
 from vit_keras.weights.formats.tensor_names import (
     LAYER_SCALE,
+    Link,
     TensorNames,
-    covered_positions,
-    pairs,
+    constant,
+    same,
+    unread,
+    zeros,
 )
 
 READ = (

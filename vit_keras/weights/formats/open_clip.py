@@ -15,8 +15,8 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import families
-from vit_keras.weights.formats.base import Format, Link, zeros
-from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
+from vit_keras.weights.formats.base import Format, covered_positions
+from vit_keras.weights.formats.tensor_names import Link, TensorNames, zeros
 from vit_keras.weights.formats.timm import FORMAT as TIMM
 from vit_keras.weights.formats.timm import architectures
 

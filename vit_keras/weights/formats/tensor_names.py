@@ -1,91 +1,199 @@
-"""PyTorch projects' names for the tensors of a plain Vision Transformer.
+"""Links of tensors and variables, and PyTorch projects' names for the tensors of a plain ViT.
 
 A `TensorNames` is one row of such a table. It gives links, and a model's sizes and options from the
 shapes in a file. PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and
 fused projections.
 """
 
-import collections
 import dataclasses
 import itertools
 import math
 import re
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from vit_keras import variants
-from vit_keras.layers.common import Prefix, ViTOptions, pair
-from vit_keras.weights.formats.base import Link, arranged, same, stacked
-
-
-def halves(size: int) -> np.ndarray:
-    """Pairs (i, i + d/2), rows first, as in DINOv3 and in this package."""
-    return np.arange(size)
-
-
-def interleaved(size: int) -> np.ndarray:
-    """Pairs (2i, 2i + 1), rows first, as in EVA-02."""
-    return np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)])
-
-
-def interleaved_columns_first(size: int) -> np.ndarray:
-    """Pairs (2i, 2i + 1), columns first, as in PE."""
-    pairs = np.roll(np.arange(size // 2), -(size // 4))
-    return np.concatenate([2 * pairs, 2 * pairs + 1])
-
-
-# Rotary positions rotate pairs of channels of queries and keys in a head, which projects order
-# differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by columns for the
-# others. A layout gives the position of each channel in a file.
-LAYOUTS: dict[str, Callable[[int], np.ndarray]] = {
-    "halves": halves,
-    "interleaved": interleaved,
-    "interleaved_columns_first": interleaved_columns_first,
-}
-
-
-def pairs(text: str) -> dict[str, Any]:
-    """Reads `field=name` pairs, separated by spaces."""
-    return dict(pair.split("=") for pair in text.split())
-
-
-ATTENTION, POOL = "MultiHeadDotProductAttention_1", "MAPHead_0/MultiHeadDotProductAttention_0"
-FREQUENCIES, RELATIVE = f"{ATTENTION}/rotary/frequencies", f"{ATTENTION}/relative_2d/table"
-# Our variables and layers, those of blocks without `encoderblock_{i}/`, and the fields of
-# `TensorNames` with their names.
-FIELDS = pairs(
-    # The stem, and that of a text tower.
-    "embedding=patches cls/cls=cls dist/cls=dist registers/registers=registers "
-    "pre_norm=pre_norm text_embedding=patches text_embedding/pos_embedding=positions "
-    # A block.
-    f"LayerNorm_0=norm_0 {ATTENTION}/query=query {ATTENTION}/key=key {ATTENTION}/value=value "
-    f"{ATTENTION}/query_norm=query_norm {ATTENTION}/key_norm=key_norm {FREQUENCIES}=frequencies "
-    f"{ATTENTION}/norm=attention_norm {ATTENTION}/out=out LayerScale_0/gamma=scale_0 "
-    "LayerNorm_2=norm_2 MlpBlock_3/gate=gate MlpBlock_3/Dense_0=dense_0 MlpBlock_3/norm=mlp_norm "
-    "MlpBlock_3/Dense_1=dense_1 LayerScale_1/gamma=scale_1 "
-    # What follows the blocks.
-    f"encoder_norm=norm MAPHead_0/probe=pool_probe {POOL}/query=pool_query {POOL}/key=pool_kv "
-    f"{POOL}/value=pool_kv {POOL}/out=pool_out MAPHead_0/LayerNorm_0=pool_norm "
-    "MAPHead_0/MlpBlock_0/Dense_0=pool_dense_0 MAPHead_0/MlpBlock_0/Dense_1=pool_dense_1 "
-    "pre_logits=pre_logits head_dist=head_dist head=head projection=head"
+from vit_keras.layers.common import ViTOptions, pair
+from vit_keras.weights.formats.base import (
+    ATTENTION,
+    DEFAULTS,
+    FIELDS,
+    FREQUENCIES,
+    LAYOUTS,
+    POOL,
+    RELATIVE,
+    Shapes,
+    count_blocks,
+    pairs,
 )
-DEFAULTS: dict[str, Any] = {  # of all fields
-    **dict.fromkeys(FIELDS.values(), ""),
-    **pairs("block= pooled_norm= qkv= pool_qkv= query_bias= value_bias= parallel_bias= relative="),
-    **pairs("shared_relative= positions_of_blocks= projection= rotary=halves"),
-    **dict.fromkeys(("projection_is_ours", "registers_last", "linear_patches", "rms"), False),
-    "boxes": {},
-    "spellings": (),
-    "token_axes": 3,
-    "position_axes": 3,
-    "first": 0,
-}
 
 
-Shapes = dict[str, tuple[int, ...]]
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """Ties tensors of a file to variables of a model.
+
+    Attributes:
+        theirs: Canonical names of tensors in the file.
+        ours: Paths of variables in the model.
+        read: Takes the arrays of `theirs` and returns those of `ours`, in order.
+        write: The reverse of `read`.
+        unpadded: Whether shapes with and without leading ones are equivalent.
+    """
+
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    read: Callable[..., tuple[np.ndarray, ...]]
+    write: Callable[..., tuple[np.ndarray, ...]]
+    unpadded: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path of the first variable, or "" for tensors that no variable holds."""
+        return self.ours[0] if self.ours else ""
+
+    def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+        """Whether a tensor with `shape` can be read as one with the written shape `expected`."""
+        start = lambda sizes: itertools.dropwhile(lambda size: self.unpadded and size == 1, sizes)
+        return tuple(start(shape)) == tuple(start(expected))
+
+
+def misfits(links: Iterable[Link], shapes: Mapping, variables: Mapping, sized: Collection[str]):
+    """Returns a line for each tensor that is missing in a file, or that has another shape there.
+
+    Shapes are given by canonical names. The tensors of variables in `sized` may have other ones.
+    """
+    faults = []
+    for link in links:
+        ours = ", ".join(link.ours)
+        absent = [name for name in link.theirs if name not in shapes]
+        faults += [f"missing in the file: {name} -> {ours}" for name in absent]
+        if absent or link.path in sized:
+            continue
+        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
+        faults += [
+            f"{name} -> {ours} is {shapes[name]} in the file, {expected.shape} in the model"
+            for name, expected in zip(link.theirs, link.write(*blank))
+            if not link.fits(shapes[name], expected.shape)
+        ]
+    return faults
+
+
+BATCH_NUMBERS = 2**23  # of tensors to read together; a larger tensor is read with fewer others
+
+
+def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingProxyType({})):
+    """Yields links, the paths of their variables, and new values.
+
+    Args:
+        links: The links.
+        file: An open `WeightFile`.
+        made: The values of some links, by the path of the first variable.
+    """
+    links = list(links)
+    counts = (sum(math.prod(file.shapes[name]) for name in link.theirs) for link in links)
+    ends = zip(itertools.accumulate(counts), links)
+    for _, batch in itertools.groupby(ends, lambda pair: pair[0] // BATCH_NUMBERS):
+        few = [link for _, link in batch]
+        theirs = [name for link in few if link.path not in made for name in link.theirs]
+        arrays = file.tensors.read_all(dict.fromkeys(file.names[name] for name in theirs))
+        for link in few:
+            values = made.get(link.path)
+            if values is None:
+                values = link.read(*(arrays[file.names[name]] for name in link.theirs))
+            yield from ((link, *value) for value in zip(link.ours, values))
+        del arrays, values  # before the next ones are read
+
+
+def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Mapping) -> None:
+    """Assigns the variables of links; the arguments are as in `read_links`."""
+    for _, path, array in read_links(links, file, made):
+        shape = variables[path].shape  # only its size differs: the file leaves out a 0
+        variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
+
+
+def same(theirs: str, ours: str) -> Link:
+    """Links one tensor with the same layout on both sides."""
+    return Link((theirs,), (ours,), lambda x: (x,), lambda x: (x,))
+
+
+def zeros(ours: str) -> Link:
+    """Sets a variable that files leave out to zero, and refuses to write another value."""
+
+    def write(x):
+        if x.any():
+            raise ValueError(
+                f"{ours!r} must be 0, because the format has no place for it. Received: a model in "
+                "which it is not; save it as .keras or .weights.h5"
+            )
+        return ()
+
+    return Link((), (ours,), lambda: (np.zeros((), "float32"),), write)
+
+
+def constant(name: str, value, rule: str = "") -> Link:
+    """Writes a tensor that models do not have; with a `rule`, reading refuses another value."""
+    value = np.asarray(value, "float32")
+
+    def read(held):
+        if rule and not np.array_equal(held, value):
+            raise ValueError(f"{rule}. Received: {held}")
+        return ()
+
+    return Link((name,), (), read, lambda: (value,))
+
+
+def unread(names: Iterable[str]) -> Link:
+    """Accounts for tensors of a file that models do not have."""
+    return Link(tuple(names), (), lambda *x: (), lambda: ())
+
+
+def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:
+    """Links one tensor whose axes are split and rearranged, in the notation of einops.
+
+    Args:
+        theirs: The name of the tensor.
+        ours: The path of the variable.
+        pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
+        **sizes: The sizes of axes in parentheses. One size in each pair may be left out.
+    """
+    left, right = pattern.split(" -> ")
+    groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]
+    names = [axis for group in groups for axis in group]
+    order = [names.index(axis) for axis in right.split()]
+
+    def read(x):
+        held: dict[str, int] = {}
+        for group, size in zip(groups, x.shape):
+            others = math.prod(sizes.get(axis, 1) for axis in group)
+            held |= {axis: sizes.get(axis, size // others) for axis in group}
+        return (x.reshape([held[axis] for axis in names]).transpose(order),)
+
+    def write(x):
+        x = x.transpose(np.argsort(order))
+        held = dict(zip(names, x.shape))
+        return (x.reshape([math.prod(held[axis] for axis in group) for group in groups]),)
+
+    return Link((theirs,), (ours,), read, write)
+
+
+def stacked(theirs: str, links: list[Link], sizes: list[int], axis: int) -> Link:
+    """Links one tensor that holds those of several links, of `sizes` along an axis."""
+    ends = np.cumsum(sizes)[:-1]
+
+    def read(x):
+        pieces = zip(links, np.split(x, ends, axis))
+        return tuple(value for part, piece in pieces for value in part.read(piece))
+
+    def write(*arrays):
+        left = iter(arrays)
+        pieces = [part.write(*itertools.islice(left, len(part.ours))) for part in links]
+        return (np.concatenate([piece for (piece,) in pieces], axis),)
+
+    return Link((theirs,), tuple(path for part in links for path in part.ours), read, write)
+
+
 LAYER_SCALE = 1e-5  # the initial value, which files do not give
 ENDS = ("", "weight", ".weight", "/0")  # of tensors' names behind those in a row
 
@@ -381,81 +489,3 @@ def _reordered(arch, link):
         read=lambda x: (roll(link.read(x)[0], count),),
         write=lambda x: link.write(roll(x, -count)),
     )
-
-
-COVERS = ("class", "all", "patches")  # of positions, the likeliest first
-
-
-def covered_positions(arguments: dict, positions: int, image_size=None, covers=COVERS) -> dict:
-    """Returns the image size and the tokens that the learned positions cover.
-
-    Args:
-        arguments: The other arguments of the model.
-        positions: The number of learned positions; 0 for a model without any.
-        image_size: Height and width from a configuration; None guesses a square grid.
-        covers: The values of `ViTOptions.position_cover` to try.
-
-    Returns:
-        `image_size`, unless unknown, and the options `position_cover` and `crop_to_patches`, unless
-        they are the defaults.
-
-    Raises:
-        ValueError: The configuration contradicts the number of positions.
-    """
-    prefix = Prefix.of(arguments["classifier"], ViTOptions.among(arguments))
-    stages, patch_size = arguments.get("resnet_layers"), arguments["patch_size"]
-    stride = 1 if stages is None else variants.stem_stride(stages)  # of a hybrid's stem
-    slots = {cover: prefix.positions(cover) for cover in covers}
-    extra = None
-    if image_size is None:
-        extra = next((k for k in slots.values() if square_side(positions - k)), None)
-        if extra is None:
-            return {}
-        image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
-    elif positions:
-        extra = positions - math.prod(size // patch for size, patch in zip(image_size, patch_size))
-        if extra not in slots.values():
-            raise ValueError(
-                f"Images of {image_size} pixels, as the configuration states, have "
-                f"{positions - extra} patches of {patch_size} after {prefix.count} other tokens. "
-                f"Received: {positions} positions"
-            )
-    cover = next((name for name, count in slots.items() if count == extra), "all")
-    changed: dict[str, Any] = {"image_size": tuple(image_size)}
-    if prefix.positions(cover) != prefix.count:
-        changed["position_cover"] = cover
-    if any(side % patch for side, patch in zip(image_size, patch_size)):
-        changed["crop_to_patches"] = True
-    return changed
-
-
-def count_blocks(names, prefix: str) -> int:
-    """Counts the blocks called `{prefix}{i}.…` or `{prefix}{i}/…` in `names`."""
-    pattern = re.compile(re.escape(prefix) + r"(\d+)[./]")
-    return len({match[1] for match in map(pattern.match, names) if match})
-
-
-def resnet_sizes(shapes: Shapes, root: str, units: str, axes: tuple[int, int]) -> dict[str, Any]:
-    """Returns a ResNet's arguments from the names and shapes of its convolutions.
-
-    Args:
-        shapes: `{name: shape}`.
-        root: The name of the first kernel.
-        units: A regular expression for the names of a unit's tensors, with two groups, the numbers
-            of the stage and of the unit.
-        axes: The axes of the first kernel's channels in and out.
-    """
-    matches = filter(None, map(re.compile(units).match, shapes))
-    counts = collections.Counter(int(stage) for stage, _ in {match.groups() for match in matches})
-    channels, width = (shapes[root][axis] for axis in axes)
-    return {
-        "resnet_layers": tuple(count for _, count in sorted(counts.items())),
-        "resnet_width": width / variants.ROOT_WIDTH,
-        "channels": channels,
-    }
-
-
-def square_side(positions: int) -> int | None:
-    """Returns the side of a square grid of `positions` patches, or None without such a grid."""
-    side = math.isqrt(max(positions, 0))
-    return side if side * side == positions and side else None

@@ -4,8 +4,8 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants.families import IMAGENET
-from vit_keras.weights.formats.base import Format
-from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions
+from vit_keras.weights.formats.base import Format, covered_positions
+from vit_keras.weights.formats.tensor_names import TensorNames
 
 NAMES = TensorNames.of(
     "patches=conv_proj cls=class_token positions=encoder.pos_embedding "

@@ -9,7 +9,8 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES, check_choice
 from vit_keras.models.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames, pairs
+from vit_keras.weights.formats.base import pairs
+from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
 # Defaults that most of the configuration classes share.
 COMMON = {"num_attention_heads": 12, "hidden_act": "gelu"}

@@ -21,8 +21,8 @@ from vit_keras.models.architectures import (
     Numerics,
     VisionTransformerArchitecture,
 )
-from vit_keras.weights.formats.base import Format, Link, constant
-from vit_keras.weights.formats.tensor_names import LEAVES, in_pytorch, pairs
+from vit_keras.weights.formats.base import Format, pairs
+from vit_keras.weights.formats.tensor_names import LEAVES, Link, constant, in_pytorch
 from vit_keras.weights.formats.timm import architectures
 from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP, architecture_of
 
@@ -80,7 +80,7 @@ COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
 
 
 def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
-    """Returns timm's layout of queries and keys in heads, a name in `tensor_names.LAYOUTS`.
+    """Returns timm's layout of queries and keys in heads, a name in `base.LAYOUTS`.
 
     Args:
         rope: The rotary positions.

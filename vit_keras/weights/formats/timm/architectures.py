@@ -14,13 +14,8 @@ from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture, grid_of
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.formats.tensor_names import (
-    COVERS,
-    TensorNames,
-    covered_positions,
-    pairs,
-    resnet_sizes,
-)
+from vit_keras.weights.formats.base import COVERS, covered_positions, pairs, resnet_sizes
+from vit_keras.weights.formats.tensor_names import TensorNames
 
 # What other classes and files call some tensors. DeiT's class has two tokens.
 DISTILLED = pairs("registers= gate=")
