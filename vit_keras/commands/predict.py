@@ -115,8 +115,8 @@ def _check_output(options, form, kind):
     forms = FORMS.get(kind, shared.FORMATS)
     if form not in forms:
         written = ", ".join(name or "a folder of pictures" for name in forms)
-        given = f"--out {options.out}, --format {options.format}"
-        raise UsageError(f"A model of {kind} writes {written}. Received: {given}")
+        received = f"--out {options.out}, --format {options.format}"
+        raise UsageError(f"A model of {kind} writes {written}. Received: {received}")
 
 
 def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Iterator:

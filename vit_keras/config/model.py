@@ -140,8 +140,8 @@ class ModelConfig(Section):
             if not any(getattr(self, size) for size in SIZES):
                 fill(self, {"variant": variants.DEFAULT})
             row = variants.VARIANTS.get(self.variant or "")
-            own = row.constructor_arguments() if isinstance(row, variants.FamilyVariant) else {}
-            fill(self, {name: own.get(name, value) for name, value in DEFAULTS.items()})
+            preset = row.constructor_arguments() if isinstance(row, variants.FamilyVariant) else {}
+            fill(self, {name: preset.get(name, value) for name, value in DEFAULTS.items()})
 
     @property
     def is_complete(self) -> bool:

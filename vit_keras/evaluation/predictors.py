@@ -343,9 +343,9 @@ def _open_exported(path, image_size, features):
     preprocessing, dtype, shape = _images_of(path, exported, manifest, inside, image_size)
     output, labels = (inside | manifest).get("output"), folder / "labels.txt"
     if (output == "features") != features:
-        needed, given = ("features", "classes") if features else ("classes", "features")
+        needed, received = ("features", "classes") if features else ("classes", "features")
         raise ValueError(
-            f"The file must give {needed}. Received: {os.fspath(path)!r}, which gives {given}. "
+            f"The file must give {needed}. Received: {os.fspath(path)!r}, which gives {received}. "
             f"Export it again{' with --output features' if features else ''}, or give the run or "
             "the checkpoint that it was made from"
         )

@@ -56,8 +56,8 @@ class LeastSquares:
         weights = solver.fit(self.x, self.y).coef_.T  # (D + 1, K)
         kernel = (weights[:-1] / self.std[:, None]).astype("float32")
         bias = (BIAS * weights[-1]).astype("float32")
-        parts = np.array_split(features, -(-len(features) // chunk))
-        centered = ((part - self.mean).astype("float32") for part in parts)
+        chunks = np.array_split(features, -(-len(features) // chunk))
+        centered = ((part - self.mean).astype("float32") for part in chunks)
         return np.concatenate([(x @ kernel + bias).argmax(axis=-1) for x in centered])
 
 

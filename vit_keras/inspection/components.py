@@ -41,14 +41,14 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
 
 def _layers_of(model, *kinds):
     """The layers of some kinds in a model, or in its backbone."""
-    found = [layer for layer in backbone_of(model).layers if isinstance(layer, kinds)]
-    if not found:
+    layers = [layer for layer in backbone_of(model).layers if isinstance(layer, kinds)]
+    if not layers:
         names = ", ".join(kind.__name__ for kind in kinds)
         raise ValueError(
             f"This view needs a model with layers of one of the kinds {names}. Received: model "
             f"{model.name!r}, which has none"
         )
-    return found
+    return layers
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:

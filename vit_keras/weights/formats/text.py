@@ -21,7 +21,7 @@ TRANSFORMERS = vit.CLIP.replaced(
     "projection=text_projection.weight"
 )
 OPEN_CLIP = open_clip.CLIP.replaced(
-    "patches=token_embedding norm=ln_final head=text_projection projection=text_projection"
+    "patches=token_embedding norm=ln_final projection=text_projection head=text_projection"
 )
 
 
