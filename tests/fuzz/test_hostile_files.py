@@ -63,7 +63,7 @@ POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
         (TENSORS, "note of lists", "note in .* is damaged .its `architecture` must be an object"),
         (TENSORS, "note of brackets", "note in .* is not JSON"),
         (TENSORS, "pointer of git", POINTER),
-        (KERAS, "soft link", "holds a link .* elsewhere"),
+        (KERAS, "soft link", "holds the link .* elsewhere"),
         (KERAS, "data in another file", "must be an array of numbers in this file"),
         (KERAS, "claims 400 GB in chunks", r"that claim \d{12} bytes of tensors"),
         (HUGGING, "config.json is brackets", "config.json' is damaged .it is not JSON"),

@@ -380,7 +380,9 @@ def _check_tokens(tokens):
         if depth > DEEPEST_YAML:
             raise ValueError(f"it has more than {DEEPEST_YAML} levels")
         if kind == "AliasToken":
-            raise ValueError(f"it must not repeat values, as by *{token.value}. Write them out")
+            raise ValueError(
+                f"it must not repeat values by anchors such as *{token.value}. Write them out"
+            )
 
 
 def recipe_folder() -> pathlib.Path:

@@ -34,7 +34,7 @@ class UnreadableImages:
 
     Attributes:
         stop: Whether the first one stops the run.
-        names: The names of the pictures that the next one replaces.
+        names: The names of the unreadable pictures, each replaced by the next one.
     """
 
     def __init__(self, stop: bool = True):

@@ -65,7 +65,9 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"`data.label_pattern` must be a valid pattern: {error}") from error
+        raise ValueError(
+            f"`data.label_pattern` must be a valid regular expression: {error}"
+        ) from error
     matches = [compiled.search(re.split(r"[\\/]", path)[-1]) for path in paths]
     unmatched = [path for path, match in zip(paths, matches) if not (match and match.re.groups)]
     if unmatched or not paths:

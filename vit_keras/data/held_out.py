@@ -175,7 +175,7 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
 
     Held-out splits without any label are left out, and so are pictures without a class if
     `config.unknown` marks them. The same share of each class or label is held out, unless finding
-    the labels would need reading masks.
+    the labels would require reading masks.
 
     Args:
         source: The pictures.

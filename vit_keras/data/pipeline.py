@@ -10,7 +10,7 @@ from vit_keras.data.augment import Augmentation, mixes
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
 from vit_keras.data.cropping import resize
 from vit_keras.data.dataset import Dataset, Split
-from vit_keras.data.depth import as_array, at_levels, to_levels
+from vit_keras.data.depth import to_levels
 from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pretext import Masking, Views
@@ -122,8 +122,8 @@ def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
             rows = np.arange(len(targets)), targets.argmax(axis=-1)
             if (targets[rows] != 1).any():
                 raise ValueError(
-                    "Texts need images of one class each. Received: mixed images. Leave mixup and "
-                    "CutMix out"
+                    "Texts need images of one class each. Received: mixed images. Leave out mixup "
+                    "and CutMix"
                 )
             targets = rows[1]
         return (images, input_ids[targets]), targets.astype("int32")
@@ -188,16 +188,16 @@ def eval_batches(
 
 
 def sample_images(
-    name: str | None,
+    name: str,
     shape: tuple[int, int, int],
     preprocessing: Preprocessing,
     count: int = 64,
     config: DataConfig | None = None,
 ) -> np.ndarray:
-    """Returns the first held-out images of a data set, or noise.
+    """Returns the first held-out images of a data set.
 
     Args:
-        name: The data set's name, as `load` takes it; None for noise.
+        name: The data set's name, as `load` takes it.
         shape: Height, width, and channels.
         preprocessing: The model's preprocessing, which resizes the images but does not scale them
             here.
@@ -212,9 +212,6 @@ def sample_images(
         >>> sample_images("digits", (32, 32, 1), Preprocessing(), count=8).shape
         (8, 32, 32, 1)
     """
-    if name is None:
-        noise = np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")
-        return as_array(at_levels(noise, preprocessing.levels))
     config = config or DataConfig()
     split = load(name, shape[-1], config).split(config.test_split)
     split = split.read_as(preprocessing.levels, preprocessing.bands)

@@ -319,7 +319,7 @@ VOTERS = 4096  # test images whose votes are counted at a time
 def nearest_neighbors(
     train: np.ndarray, test: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the most similar training features of each test feature, with scikit-learn.
+    """Finds the training features most similar to each test feature, with scikit-learn.
 
     Args:
         train: Features `(N, D)`.

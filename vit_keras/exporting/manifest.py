@@ -102,7 +102,7 @@ def facts(row: dict) -> dict[str, str]:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Formats texts by the names of their columns as a Markdown table; not every row has all."""
+    """Formats rows, `{column: text}`, as a Markdown table; a row may lack columns."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, ["--:"] * len(names), *([row.get(name, "") for name in names] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)

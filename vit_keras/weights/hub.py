@@ -133,8 +133,8 @@ def _choose(address: files.HubAddress, names: list[str]) -> list[str]:
         weights = os.path.basename(address.file)
     if weights is None:
         raise FileNotFoundError(
-            f"{address} must hold {', '.join(FOLDER_FILES)}, or one file of weights of another "
-            f"name. Received: {', '.join(sorted(names)[:20]) or 'nothing'}. Name a file as "
+            f"{address} must hold {', '.join(FOLDER_FILES)}, or exactly one other file of "
+            f"weights. Received: {', '.join(sorted(names)[:20]) or 'nothing'}. Name a file as "
             f"hf://{address.repository}/FILE"
         )
     beside = [name for name in (*CONFIG_FILES, "labels.txt") if name != weights]

@@ -74,7 +74,7 @@ def _members(group):
         raise ValueError(f"{group.name} must be a group of variables")
     for key in group:
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise ValueError(f"it holds a link {group.name}/{key} elsewhere")
+            raise ValueError(f"it holds the link {group.name}/{key}, which leads elsewhere")
         yield key, group[key]
 
 
