@@ -18,7 +18,7 @@ from vit_keras import data
 from vit_keras.config import DataConfig, dump_config, parse_config, read_config
 from vit_keras.data.shards import shard_files
 from vit_keras.data.shards.packing import pack_shards
-from vit_keras.retrieval import neighbors, tables
+from vit_keras.retrieval import search, tables
 from vit_keras.weights.download import MIRROR, fetch
 from vit_keras.weights.published import PublishedFile
 
@@ -80,12 +80,12 @@ def _open_features(path):
 
 def _make_index(rng, folder):
     _make_features(rng, folder)
-    neighbors._build(tables.EmbeddingTable(folder / "a.parquet"), folder / "a.parquet.index")
+    search._build(tables.EmbeddingTable(folder / "a.parquet"), folder / "a.parquet.index")
 
 
 def _open_index(path):
     table = tables.EmbeddingTable(path.with_suffix(""))
-    nearest = neighbors.NeighborIndex(table).search(table.embeddings(range(6))[0], 3)
+    nearest = search.NeighborIndex(table).search(table.embeddings(range(6))[0], 3)
     return [[list(map(tuple, pair)) for pair in nearest], table.sha256]
 
 

@@ -388,7 +388,7 @@ def _coco(root, files) -> Annotations:
 
 
 def _coco_records(file, content, field) -> list[dict]:
-    """Returns a list of COCO's file after a check of its types."""
+    """Returns a list from a COCO file after checking its types."""
     rows, types = content.get(field), COCO[field]
     for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
         if not isinstance(row, dict) or not all(isinstance(row.get(k), types[k]) for k in types):

@@ -130,7 +130,7 @@ def infer_dinov3(shapes: dict, config: dict) -> dict:
 
 
 def numerics_dinov3(shapes: dict, config: dict) -> Numerics:
-    """Recognizes satellite models by their norm for local crops, which the other 7B model has too."""
+    """Recognizes satellite models by their norm for local crops, as in the other 7B model."""
     is_other = f"{LOCAL_NORM}weight" not in shapes
     is_other = is_other or shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B
     return Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET if is_other else SATELLITE)
