@@ -99,7 +99,7 @@ def test_probes_of_a_run(folders, capsys):
         assert table(found) in printed
     file = f"{folders[0]}/model.keras"
     for options, message in [
-        ([folders[0], "--fewshot", "200"], "200 shots need as many images of each class"),
+        ([folders[0], "--fewshot", "200"], "200 shots need at least as many images of each class"),
         ([file], "is not a run, so `--dataset` must be given"),
         ([file, "--dataset", "digits"], "is not a run, so `--out` must be given"),
     ]:

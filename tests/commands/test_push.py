@@ -101,7 +101,7 @@ def test_the_card_says_what_the_outputs_mean(trained, tmp_path, capsys, kind):
     assert fields["model-index"][0]["results"][0]["task"]["type"] == (category or tag)
     assert f"Each score of `classify` is {score}." in text
     assert f"3 {kind}: cat, dog, owl." in text
-    chosen = "from this probability on: cat 0.5, dog 2e-07, owl 0.25."
+    chosen = "at or above this probability: cat 0.5, dog 2e-07, owl 0.25."
     for sentence in (chosen, "| chosen by these images | thresholds |"):
         assert (sentence in text) == (kind == "labels")
 
@@ -109,8 +109,8 @@ def test_the_card_says_what_the_outputs_mean(trained, tmp_path, capsys, kind):
 @pytest.mark.parametrize(
     ("route", "status", "message"),
     [
-        ("/api/repos/create", 403, "did not take the upload: 403"),
-        ("/commit/", 409, "did not take the upload: Client error '409 Conflict"),
+        ("/api/repos/create", 403, "did not accept the upload: 403"),
+        ("/commit/", 409, "did not accept the upload: Client error '409 Conflict"),
         ("", None, "hf://ann/pets is public, so nothing was uploaded"),
     ],
 )

@@ -62,7 +62,7 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(
-        ValueError, match="needs a Keras model, which an exported file does not give"
+        ValueError, match="needs a Keras model, which exported files and --tta lack"
     ):
         images = data.from_arrays(np.zeros((10, 8, 8, 3), "uint8"), np.arange(10) % 5)
         dataset = data.Dataset("x", {"train": images, "test": images}, NAMES)

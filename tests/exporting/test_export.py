@@ -123,7 +123,7 @@ def test_the_metadata_is_read_by_the_numbers_of_its_schema(exported):
 LABELS = Task("labels", thresholds=(0.25, 3e-8))
 CARDS = [  # of a task and an output, what the card says
     (Task(), "softmax", "`(N, K)` is the probability of each class, in | same class"),
-    (Task(), "logits", "a logit of each class | The softmax of the logits | of a logit"),
+    (Task(), "logits", "the logit of each class | The softmax of the logits | of a logit"),
     (
         LABELS,
         "sigmoid",
@@ -184,7 +184,7 @@ IMPOSSIBLE = [
     ({"precisions": ["fp16"]}, "`precision of savedmodel` must be one of 'fp32', 'int8'"),
     ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
     ({"batch": 1, "dynamic_batch": True}, "give only one of them. Received: 1 and True"),
-    ({"dynamic_size": True}, "`dynamic_size` needs one of the formats savedmodel, onnx, openvino"),
+    ({"dynamic_size": True}, "is supported only by the formats savedmodel, onnx, openvino"),
     ({"formats": ["onnx"], "opset": 19}, "an opset must be from 20 to 23 and needs the f"),
     ({"formats": ["huggingface_onnx", "onnx"]}, "must be the only format, and `output`"),
     ({"batch": 0}, "`batch` must be a positive int"),

@@ -182,7 +182,7 @@ def test_files_of_every_format_are_counted(phone, tmp_path):
     text = (tmp_path / "a.xml").read_text().replace("f16", "f32")
     (tmp_path / "a.xml").write_text(text)
     assert quantization.missed("fp16", tmp_path / "a.xml") == (
-        "stores 0 of 14 weights in 16 bits. A file called fp16 needs 50%"
+        "stores 0 of 14 weights in 16 bits. A file called fp16 needs at least 50%"
     )
 
 

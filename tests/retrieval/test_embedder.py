@@ -95,7 +95,7 @@ def test_exported_features_are_embeddings(tmp_path):
     prepared = exported.preprocessing.normalize(images)
     expected = retrieval.embedding_model(model)(model.preprocessing.normalize(images))
     assert_close(exported.run(prepared), expected, rtol=1e-5)
-    with pytest.raises(ValueError, match="takes no `layer` and only `tokens` 'pool'.*'mean'"):
+    with pytest.raises(ValueError, match="takes no `layer` and only tokens='pool'.*'mean'"):
         retrieval.open_embedder(file, tokens="mean")
     manifest = tmp_path / "files" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"output": "logits"}))

@@ -89,7 +89,7 @@ def _csv_text(value, kind):
 
 
 def _no_formula(text: str) -> str:
-    """Prefixes an apostrophe to a text that a spreadsheet would evaluate, as OWASP advises."""
+    """Puts an apostrophe before text that a spreadsheet would evaluate, as OWASP advises."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
@@ -232,9 +232,9 @@ def write_file_predictions(
             path, class_1, probability_1, …, error; for numbers, a column for each one; for boxes, a
             row for each box, with the columns path, class, score, left, top, right, bottom and
             error, and a row without a box for other pictures. "jsonl" has an object in each line.
-            "coco", for boxes, is one JSON with images, annotations (which have a score) and
+            "coco", for boxes, is one JSON object with images, annotations (with scores) and
             categories. "html" is a self-contained page of the pictures with their labels. All
-            places are pixels of the picture.
+            coordinates are in pixels of the picture.
         kind: What the predictions are, as in `Task`.
         names: The K names, for numbers and for COCO's JSON.
         top: The largest number of classes per picture, as in `predict_files`.

@@ -90,7 +90,7 @@ def _joined(picture, tile, answers):
 
 
 def certain(predicted: Boxes, task: Task, threshold: float | None = None) -> Boxes:
-    """Leaves out predictions below a threshold, by default that of their class, and sorts them.
+    """Leaves out predictions below a threshold, by default that of their class, and sorts the rest.
 
     Example:
         >>> corners = np.array([[0.0, 0.0, 9.0, 9.0], [5.0, 5.0, 9.0, 9.0]])
@@ -265,7 +265,7 @@ def draw_boxes(
     names: Sequence[str] | Mapping[int, str],
     color: tuple[int, int, int] | None = None,
 ) -> np.ndarray:
-    """Draws boxes with the names of their classes, and their scores below 1, on a picture.
+    """Draws boxes on a picture, with the names of their classes and any score below 1.
 
     Args:
         picture: Pixels `(H, W, C)` from `data.read_image`.

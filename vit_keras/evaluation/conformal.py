@@ -1,10 +1,10 @@
 """Sets of classes and intervals of numbers that contain the truth at a chosen rate.
 
 Split conformal prediction (Vovk et al. 2005; Lei et al. 2018, arXiv 1604.04173): each answer gets a
-score, which is higher for an answer that fits a picture less, and an answer is possible if its
-score is not above a quantile of the true answers' scores on the development split. If these
-pictures and new ones come from the same source, new ones have their true answer among the possible
-ones at least at the chosen rate.
+score, which is higher for an answer that fits a picture worse, and an answer is possible if its
+score is not above a quantile of the true answers' scores on the development split. If new
+pictures come from the same source as these, their true answers are among the possible ones at least
+at the chosen rate.
 """
 
 import math
@@ -110,8 +110,8 @@ def possible_answers(outputs: np.ndarray, task: Task, coverage: float) -> np.nda
         coverage: One of the coverages of `task.quantiles`, such as 0.9.
 
     Returns:
-        `(N, K)` bool. A picture's class is among them at least at the rate `coverage`, and so is a
-        label, among the pictures that have it. A picture that resembles no class may have none.
+        `(N, K)` bool. A picture's class is among them at least at the rate `coverage`, and so is
+        each label, over the pictures that have it. A picture that resembles no class may have none.
 
     Raises:
         ValueError: If the task has no quantile for `coverage`.
@@ -158,8 +158,8 @@ def fit_floors(probabilities: np.ndarray) -> tuple[tuple[float, float], ...] | N
         probabilities: `(N, K)`, of the classes of the development pictures.
 
     Returns:
-        For each of `SHARES` that N allows, the share and a probability: of new pictures from the
-        same source, at most this share is below. None if there are too few pictures.
+        For each of `SHARES` that N allows, the share and a probability: at most this share of new
+        pictures from the same source falls below it. None if there are too few pictures.
 
     Example:
         >>> fit_floors(np.stack([np.linspace(0.5, 1, 19), np.linspace(0.5, 0, 19)], axis=1))
@@ -171,7 +171,7 @@ def fit_floors(probabilities: np.ndarray) -> tuple[tuple[float, float], ...] | N
 
 
 def abstains(probabilities: np.ndarray, task: Task, share: float) -> np.ndarray:
-    """Returns for which pictures none of the classes is an answer, `(N,)` bool.
+    """Returns which pictures get none of the classes as an answer, `(N,)` bool.
 
     Args:
         probabilities: `(N, K)`.

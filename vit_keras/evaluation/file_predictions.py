@@ -100,9 +100,9 @@ def predict_files(
         paths: The files, such as those from `data.expand_pictures`.
         batch: The number of pictures per call of the predictor.
         top: The largest number of classes per picture.
-        threshold: The lowest probability of a class, or score of a box. What is below it is left
-            out, so a picture may have none. None means 0, or the model's own thresholds for labels
-            and boxes. A model of numbers has no threshold.
+        threshold: The lowest probability of a class, or score of a box. Classes and boxes below it
+            are left out, so a picture may have none. None means 0, or the model's own thresholds
+            for labels and boxes. A model of numbers has no threshold.
         coverage: The rate at which the true answer is to be among the `possible` ones, or within
             the `intervals`, such as 0.9; None to leave them out.
         abstain: The share of known pictures that may get no class, such as 0.05, so that pictures
@@ -223,7 +223,7 @@ def classify(
 
 
 def _read(predictor, picture_px, path):
-    """Reads a file; returns its prediction without an answer, and what the model answers."""
+    """Reads a file; returns its prediction, still without an answer, and the model's input."""
     picture, preprocessing = read_picture(predictor, path), predictor.preprocessing
     row = FilePrediction(path, kind=predictor.task.kind, size=picture.shape[1::-1])
     if row.kind in PLACES:
@@ -308,7 +308,7 @@ CROPS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # the corners, and the cen
 
 
 def _over_mirror_images(predictor, images):
-    """Averages over image and mirror image, symmetrically: a mirrored image mirrors the answer."""
+    """Averages over image and mirror image; a mirrored image gets exactly the mirrored answer."""
     images = np.asarray(images)
     other, plain = (_shares(predictor, x) for x in (images[:, :, ::-1], images))
     other = other if other.ndim == 2 else other[:, :, ::-1]

@@ -38,14 +38,14 @@ class LabelIssue(NamedTuple):
 
 
 def early_features(model: keras.Model) -> keras.Model:
-    """Truncates a model in the middle, where one that learned wrong labels does not yet fit them.
+    """Truncates a model in the middle, where it does not yet fit wrong training labels.
 
     Args:
         model: An image model.
 
     Returns:
-        A model that gives the outputs of half of the blocks, `(B, 16 * D)` for a grid of patches
-        that is resized to 4 x 4; without blocks, those of `feature_model`.
+        A model that gives the middle block's patches, as `(B, 16 * D)` for a grid that is resized
+        to 4 x 4; for a model without blocks, its `feature_model`.
 
     Example:
         >>> model = vit_keras.applications.ViTTi16(image_size=96, weights=None)
@@ -72,7 +72,7 @@ def cross_validated_probabilities(
     Args:
         features: `(N, D)`, such as from `predict`.
         labels: `(N,)` integers from 0 to K − 1, each at least twice.
-        seed: Draws the parts.
+        seed: The seed with which the parts are drawn.
 
     Returns:
         `(N, K)` probabilities.
@@ -88,8 +88,8 @@ def cross_validated_probabilities(
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:
         raise ValueError(
-            "A search for wrong labels needs several classes of two pictures or more. Received: "
-            f"{len(classes)} classes, with {counts.min()} pictures in the smallest"
+            "A search for wrong labels needs at least two classes, each of at least two "
+            f"pictures. Received: {len(classes)} classes; the smallest has {counts.min()} pictures"
         )
     selection = extras.require("sklearn.model_selection")
     linear = extras.require("sklearn.linear_model")
@@ -120,9 +120,9 @@ def find_label_issues(probabilities: np.ndarray, labels: np.ndarray) -> list[Lab
     """Finds labels that are probably wrong, by confident learning (arXiv 1911.00068).
 
     A picture counts as a class if its probability of the class is at least the mean over the
-    pictures with this label; if several classes qualify, as the most probable one. The label of a
-    picture that counts as another class looks wrong. cleanlab calls this rule "confident_learning";
-    it needs pandas, so the rule is implemented here.
+    pictures with this label; if several classes qualify, it counts as the most probable one. The
+    label of a picture that counts as another class looks wrong. cleanlab calls this rule
+    "confident_learning"; it needs pandas, so the rule is implemented here.
 
     Args:
         probabilities: `(N, K)`, from `cross_validated_probabilities`.

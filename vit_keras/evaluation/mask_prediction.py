@@ -1,6 +1,6 @@
 """Predicts, judges and draws masks of pictures of any size.
 
-Pixels without a class, 255, are left out when masks are judged.
+Pixels without a class (number 255) are left out when masks are judged.
 """
 
 import colorsys
@@ -63,7 +63,7 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
         score), "pixel_accuracy", "mean_class_accuracy" (the mean recall), "images", "masks" (for
         each class its pixels, precision, recall, F1 and IoU) and "confusion_matrix". A class that
         occurs in no true or predicted mask has IoU None, and is left out of the means. All
-        are None if no pixel has a class.
+        metrics are None if no pixel has a class.
 
     Example:
         >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
@@ -166,7 +166,7 @@ def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
 
 
 def save_sheet(panels: Sequence[Sequence[np.ndarray]], path: str | os.PathLike) -> None:
-    """Writes rows of pictures `(h, w, 3)` uint8, two of them side by side, as PNG."""
+    """Writes rows of pictures `(h, w, 3)` uint8, two rows side by side, as PNG."""
     height = max(panel.shape[0] for row in panels for panel in row) + GAP
     width = max(panel.shape[1] for row in panels for panel in row) + GAP
     columns = max(len(row) for row in panels)
@@ -325,7 +325,7 @@ def outputs_of(
     if predictor.task.kind != kind:
         raise ValueError(
             f"{kind.capitalize()} need a model that predicts them, such as one that was trained "
-            f"with task {kind}. Received: a model of {predictor.task.kind}"
+            f"with task={kind!r}. Received: a model of {predictor.task.kind}"
         )
     preprocessing, remaining = predictor.preprocessing, iter(pictures)
     while chunk := [

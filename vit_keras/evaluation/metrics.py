@@ -102,7 +102,7 @@ def share_of(count, whole) -> float | None:
 
 
 def _rates(right, marked, true):
-    """Returns precision, recall and F1; the last two are None without true ones."""
+    """Returns precision, recall and F1; recall and F1 are None if `true` is 0."""
     f1 = share_of(2 * right, marked + true) if true else None
     return {"precision": share_of(right, marked), "recall": share_of(right, true), "f1": f1}
 
@@ -116,7 +116,7 @@ def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
 def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[dict[str, Any]]:
     """Returns for each class its name, true count (named `counted`), precision, recall and F1.
 
-    Row i, column j of `matrix` counts those of class i that were predicted as class j.
+    Row i, column j of `matrix` counts items of class i that were predicted as class j.
     """
     return [
         {
@@ -343,7 +343,7 @@ def read_real_labels(
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
-        ValueError: If the file has a different number of lists or labels outside of the classes, or
+        ValueError: If the file has a different number of lists, or labels outside the classes, or
             if the images come from TensorFlow Datasets, which has a different order.
 
     Example:

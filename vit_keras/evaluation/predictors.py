@@ -81,7 +81,7 @@ class Predictor:
         """Returns the Keras model; raises ValueError without one."""
         if self.model is None:
             raise ValueError(
-                f"{purpose} needs a Keras model, which an exported file does not give. Received: "
+                f"{purpose} needs a Keras model, which exported files and --tta lack. Received: "
                 "an exported file, or --tta. Give the run or the checkpoint, without --tta"
             )
         return self.model
@@ -100,7 +100,7 @@ class Predictor:
 
         Returns:
             The outputs, `(N, K)` float32; the labels, `(N,)` or `(N, K)`; and the images per second
-            of the predictor alone, without its first batch if there are more, which compiles it.
+            of the predictor alone, excluding the first batch, which compiles it, if others follow.
 
         Raises:
             ValueError: If there are no batches, or if outputs are not finite.
@@ -132,8 +132,8 @@ def filled(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a `run` that repeats the last image up to the largest batch so far, or to `size`.
 
-    Another number of images would recompile the model and change the last bits. The outputs of the
-    images alone are returned, in float32.
+    Another number of images would recompile the model and change the outputs' last bits. Only the
+    outputs of the given images are returned, in float32.
     """
     largest = size
 
@@ -147,7 +147,7 @@ def filled(
 
 
 def check_finite(outputs: np.ndarray, path: str | os.PathLike = "") -> None:
-    """Raises ValueError if outputs are NaN or infinite; it names the picture at `path`."""
+    """Raises ValueError if outputs are NaN or infinite; the message names the picture `path`."""
     if not np.isfinite(outputs).all():
         where = f" for {os.fspath(path)!r}" if path else ""
         raise ValueError(f"Outputs must be finite. Received: NaN or infinity{where}")
@@ -197,7 +197,7 @@ def make_predictor(
     if len(model.outputs) > 1:
         raise ValueError(
             f"Predictions need a model with one output. Received: {model.name!r}, which gives "
-            f"{', '.join(getattr(model, 'output_names', ()))}. Call it: model(images)"
+            f"{', '.join(getattr(model, 'output_names', ()))}. Call it directly: model(images)"
         )
     size = None if image_size is None else pair(image_size, "image_size")
     if size is not None and None not in model.input_shape[1:]:
@@ -309,7 +309,7 @@ def open_predictor(
 
     Raises:
         FileNotFoundError: If there is nothing at `path`.
-        ValueError: If an exported file is not an image classifier, or has another size; with
+        ValueError: If an exported file is not an image classifier, or needs another size; with
             `features`, if it gives no features.
         ImportError: If the runtime of an exported file is not installed.
 
@@ -325,7 +325,7 @@ def open_predictor(
     if format_of(path):
         if labels is not None:
             raise ValueError(
-                "`labels` turn a checkpoint's image tower into a classifier. Received: "
+                "`labels` needs a checkpoint whose image tower becomes a classifier. Received: "
                 f"{os.fspath(path)!r}, an exported file; give --labels to `vit-keras export`"
             )
         return _open_exported(pathlib.Path(path), image_size, features), None

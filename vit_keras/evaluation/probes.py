@@ -86,8 +86,8 @@ def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int)
         raise ValueError(f"Labels must lie in [0, {num_classes}). Received: {labels.max()}")
     if counts.min() < max(shots):
         raise ValueError(
-            f"{max(shots)} shots need as many images of each class. "
-            f"Received: class {counts.argmin()} with {counts.min()}"
+            f"{max(shots)} shots need at least as many images of each class. "
+            f"Received: class {counts.argmin()} with {counts.min()} images"
         )
     chosen: dict[tuple[int, int], np.ndarray] = {}
     for seed in range(seeds):
@@ -106,7 +106,7 @@ def few_shot(
     l2: Sequence[float] = (L2,),
     seeds: int = SEEDS,
 ) -> list[dict[str, Any]]:
-    """Measures the accuracy of least squares on a few training images.
+    """Measures the accuracy of least squares fitted to a few training images.
 
     Args:
         train: Features `(N, D)` and labels `(N,)` of the training images.
@@ -181,7 +181,7 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
         raise ValueError(
             f"Features must be the input of a layer 'head', or the output (B, D) of a named layer. "
             f"Received: representation={representation!r} for model {model.name!r}, "
-            f"which has {', '.join(map(repr, flat))}"
+            f"where these fit: {', '.join(map(repr, flat))}"
         )
     return with_features(model, features, "features")
 
@@ -292,7 +292,7 @@ class FewShotCallback(keras.callbacks.Callback):
             self.is_due = False
 
     def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
-        """Evaluates two models on the images of the run, to show the gain of training.
+        """Evaluates two models on the images of the run, to show the gain from training.
 
         Returns:
             The rows of `few_shot` under "fewshot_before" and "fewshot".
@@ -359,7 +359,7 @@ def knn(
 
     Returns:
         One row for each number of neighbors: "neighbors"; "weighted", the accuracy of the weighted
-        votes; and "majority", where each neighbor has one vote. Equal votes go to the first class.
+        votes; and "majority", where each neighbor has one vote. Ties go to the first class.
 
     Raises:
         ValueError: If there are fewer training images than neighbors, or `temperature` is not
@@ -436,7 +436,7 @@ def retrieval_recall(
 
     Args:
         similarities: `(N, M)`, of images and texts.
-        image_of_text: `(M,)`, the number of each text's image. Without it, text i has image i.
+        image_of_text: `(M,)`, the number of each text's image. By default, text i fits image i.
         counts: How many of the most similar ones to look at.
 
     Returns:

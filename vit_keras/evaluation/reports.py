@@ -40,8 +40,8 @@ class Report(NamedTuple):
         judge: Maps outputs, labels, names and the `Task` to a report.
         columns: The values of each class, label or number that a table in a terminal shows.
         figures: The figures in the last line.
-        drawings: For each picture, a function that draws it, and what it draws of the report; None
-            for the whole.
+        drawings: For each figure's file, a function that draws it, and the entry of the report that
+            it draws; None for the whole report.
     """
 
     judge: Callable[..., dict[str, Any]]
@@ -114,9 +114,9 @@ def report(
             `Predictor`. Labels are judged at thresholds of probabilities.
 
     Returns:
-        For classes, "accuracy" and others, see `report_classes`; for labels,
-        "average_precision" and others, see `report_labels`; for numbers, "r2" and others, see
-        `report_numbers`; for masks, "miou" and others, see `report_matrix`.
+        For classes, "accuracy" and others (see `report_classes`); for labels,
+        "average_precision" and others (see `report_labels`); for numbers, "r2" and others (see
+        `report_numbers`); for masks, "miou" and others (see `report_matrix`).
 
     Raises:
         ValueError: If a label lies outside the K classes, or if there are not K names.
@@ -289,8 +289,8 @@ def evaluate(
     if judge := OF_PICTURES.get(predictor.task.kind):
         if predictions is not None:
             raise ValueError(
-                "`predictions` holds a row of probabilities or numbers for each picture. Received: "
-                f"a model of {predictor.task.kind}. `vit-keras predict` writes those"
+                "`predictions` needs a model of classes, labels or numbers. Received: a model of "
+                f"{predictor.task.kind}. Write {predictor.task.kind} with `vit-keras predict`"
             )
         return judge(predictor, split, class_names, tiles, sheet)
     outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
@@ -320,7 +320,7 @@ def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names
     if len(class_names) != predictor.num_classes:
         raise ValueError(
             f"The data set must have the model's {predictor.num_classes} classes. "
-            f"Received: a data set with {len(class_names)}"
+            f"Received: a data set with {len(class_names)} classes"
         )
     names = predictor.class_names or class_names
     different = [k for k, (a, b) in enumerate(zip(names, class_names)) if str(a) != str(b)]

@@ -49,7 +49,7 @@ def export(
 ) -> list[dict]:
     """Exports `model` into `folder` and checks every file in its own runtime.
 
-    The complete folder replaces an earlier export at once. It holds the files,
+    The complete folder replaces an earlier export in one step. It holds the files,
     `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
 
     Args:
@@ -60,7 +60,7 @@ def export(
         images: Images to compare on, `(N, H, W, C)` in the model's depth: uint8, uint16 for more
             than 255 levels, or float32. Crops of two photographs by default.
         labels: The classes of `images`, `(N,)`, or their labels, `(N, K)`; for boxes, `(N, M, 5)`
-            as in `training.SetPrediction`. With them, accuracy is measured too, or COCO's AP.
+            as in `training.SetPrediction`. With them, accuracy (AP for boxes) is measured too.
         calibration: Images that set the ranges of static int8, shaped like `images`; by default the
             first 64 of `images`.
         image_size: The side, or height and width, of the exported model's images in pixels.
@@ -73,8 +73,8 @@ def export(
         The manifest's rows, one dictionary for each file.
 
     Raises:
-        ValueError: If the plan is impossible or another process exports to the folder; this is
-            checked first, and nothing is written. Or if a converter fails or a file breaks a
+        ValueError: If the plan is impossible or another process is exporting to the folder; this is
+            checked first, and nothing is written. Also if a converter fails or a file breaks a
             promise of `verification`: the other files are written, and the message has a line for
             each failed file. If all fail, nothing is written.
         ImportError: If a format needs a package that is not installed.
@@ -90,9 +90,9 @@ def export(
     model = models.with_one_output(model)
     if [len(x.shape) for x in model.inputs] != [4] or len(model.outputs) > 1:
         raise ValueError(
-            "Exports are for images (B, H, W, C) and one output. Received: model "
-            f"{model.name!r} with other inputs or outputs. Keras exports text towers and "
-            "an OWL-ViT: model.export(path, format='onnx')"
+            "An exported model must take images (B, H, W, C) and give one output. Received: model "
+            f"{model.name!r} with other inputs or outputs. Export text towers "
+            "and an OWL-ViT with Keras: model.export(path, format='onnx')"
         )
     plan, folder = plan_for(model, **options), pathlib.Path(folder)
     check_folder(folder)
@@ -120,8 +120,8 @@ def check_folder(folder: pathlib.Path) -> None:
     is_export = (folder / "manifest.json").is_file()
     if folder.exists() and not is_export and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(
-            "An export needs a new folder, or an earlier export, which has a manifest.json, to "
-            f"replace. Received: {str(folder)!r}, which holds something else"
+            "An export needs a new folder, or the folder of an earlier export (which has a "
+            f"manifest.json) to replace. Received: {str(folder)!r}, which holds something else"
         )
 
 
@@ -133,8 +133,8 @@ class Job:
         plan: Which files to make.
         inputs: Images prepared for the graph, `(N, H, W, C)`.
         compared: `inputs`, Keras' outputs for them, `(N, K)`, and their classes, `(N,)`, their
-            labels, `(N, K)`, or None; and the same of images of another size, without labels, if
-            files take any size.
+            labels, `(N, K)`, or None; if files take any size, also the same for images of another
+            size, without labels.
         calibration: Images that set the ranges of static int8, prepared for the graph.
         sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
         reference: The manifest's entry about Keras' outputs.
@@ -169,7 +169,7 @@ class Job:
         dtype = to_levels(images[:0], preprocessing.levels).dtype
         if images.shape[1:] != shape or images.dtype != dtype:
             raise ValueError(
-                f"Images to compare on must be {dtype} of shape (N, *{shape}). "
+                f"`images` and `calibration` must be {dtype} of shape (N, *{shape}). "
                 f"Received: {images.dtype} of shape {images.shape}"
             )
         if self.plan.raw:
@@ -202,14 +202,14 @@ class Job:
 
 @dataclasses.dataclass
 class File:
-    """A file of an export: what to make, how it went, and its row of the manifest.
+    """A file of an export: what to make, how it went, and its row in the manifest.
 
     Attributes:
         format: A row of `TARGETS`.
         precision: One of its precisions.
         folder: Where to write the file.
         fault: Why the file failed; empty if it did not.
-        row: The file's row of the manifest.
+        row: The file's row in the manifest.
     """
 
     format: str
@@ -224,7 +224,7 @@ class File:
 
     @property
     def source(self) -> str | None:
-        """The format whose float32 file this one is made from; None if it is the model."""
+        """The format whose float32 file this one is made from; None if made from the model."""
         is_first = (self.format, self.precision) == (self.target.source, "fp32")
         return None if is_first else self.target.source
 
@@ -242,7 +242,7 @@ class File:
         return self.path.parent if self.path.suffix == ".xml" else self.path
 
     def attempt(self, step: Callable, *arguments) -> None:
-        """Calls `step(file, *arguments)` unless the file has failed; records why it fails."""
+        """Calls `step(file, *arguments)` unless the file already failed; records why it fails."""
         if not self.fault:
             try:
                 step(self, *arguments)

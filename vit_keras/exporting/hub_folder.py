@@ -46,7 +46,7 @@ def write_hub_folder(
         The names of the files.
 
     Raises:
-        ValueError: The folder holds something, or transformers cannot represent the model.
+        ValueError: The folder is not empty, or transformers cannot represent the model.
 
     Example:
         ```python
@@ -151,7 +151,7 @@ def repository_of(address: str) -> str:
     target = parse_hf(address)
     if target != HubAddress(target.repository):
         raise ValueError(
-            f"A model is uploaded to hf://USER/NAME, branch {MAIN}. Received: {address!r}"
+            f"An upload must go to hf://USER/NAME, branch {MAIN}. Received: {address!r}"
         )
     return target.repository
 
@@ -204,6 +204,6 @@ def upload(folder: str | os.PathLike, repository: str, private: bool = False) ->
             repo_id=repository, folder_path=folder, commit_message="Upload a run of vit_keras"
         )
     except errors.HTTPError as error:
-        message = f"hf://{repository} did not take the upload: {reason_of(error)}"
+        message = f"hf://{repository} did not accept the upload: {reason_of(error)}"
         raise ConnectionError(message) from error
     return done.commit_url

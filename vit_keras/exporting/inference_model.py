@@ -51,8 +51,8 @@ def merge(x, size, metric, merged: int, prefix: int):
         size: The number of patches in each token, `(B, N, 1)`.
         metric: Vectors `(B, N, d)`; their cosines are the similarities of tokens.
         merged: The number of pairs.
-        prefix: The number of tokens before the patches, such as 1 for a class token, which are in
-            no pair.
+        prefix: The number of tokens before the patches, such as 1 for a class token; they are in no
+            pair.
 
     Returns:
         Tokens `(B, N - merged, D)` and their sizes `(B, N - merged, 1)`.
@@ -101,7 +101,7 @@ def _means(x, size, even, odd):
 
 
 def _scores(metric, prefix):
-    """Returns d times the cosines `(B, evens, odds)` of tokens; less for the class token.
+    """Returns d times the cosines `(B, evens, odds)` of tokens; lower for the class token.
 
     The norm is a mean because TFLite's fast kernels have no operator for the sum.
     """
@@ -216,7 +216,7 @@ def for_inference(
 
     Raises:
         ValueError: If the model is quantized, has no attention to return, has too few tokens to
-            merge, or attends within windows with `token_merging` or `with_attention`.
+            merge, or, with `token_merging` or `with_attention`, attends within windows.
 
     Example:
         ```python

@@ -80,7 +80,7 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 
 
 def facts(row: dict) -> dict[str, str]:
-    """Formats what a row of the manifest, or of a comparison, says: texts by name."""
+    """Formats the values in a row of the manifest, or of a comparison: `{name: text}`."""
     texts = {}
     if "agreement" in row:
         texts[row["agreement_is"]] = agreement_text(row)
@@ -143,12 +143,12 @@ def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
     return {"config.json": config, "preprocessor_config.json": processor}
 
 
-GRAY = " Pictures in color first become gray, as (299 R + 587 G + 114 B) / 1000."
-NOT_MEDIAPIPE = " MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
+GRAY = " Color pictures are first converted to gray: (299 R + 587 G + 114 B) / 1000."
+NOT_MEDIAPIPE = " MediaPipe takes only models of color pictures; open the TFLite files with LiteRT."
 MEDIAPIPE = (
-    " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
+    " MediaPipe resizes without antialiasing and never crops: give it pictures of {}x{} pixels."
 )
-AS_TRANSFORMERS = "The class that `config.json` names has the same outputs, by name."
+AS_TRANSFORMERS = "The outputs have the names and shapes of those of the class in `config.json`."
 
 
 def card(model: keras.Model, manifest: dict) -> str:

@@ -52,7 +52,7 @@ def export_patch_sizes(
         `verification.compare` with the first size, and the `files` of its manifest.
 
     Raises:
-        ValueError: As in `with_patch_size` and `export`. Nothing is written then.
+        ValueError: As in `with_patch_size` and `export`; nothing is written in that case.
 
     Example:
         ```python
@@ -89,9 +89,9 @@ def export_patch_sizes(
 
 
 def table(rows: list[dict]) -> str:
-    """Returns the rows of `export_patch_sizes` as a Markdown table, with times of the first file.
+    """Returns the rows of `export_patch_sizes` as a Markdown table, with the first file's times.
 
-    Differences and agreements are those from the first patch size.
+    Differences and agreements are relative to the first patch size.
     """
     cells = []
     for row in rows:

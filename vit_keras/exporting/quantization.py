@@ -1,8 +1,8 @@
 """Makes files with weights of fewer bits from float32 TFLite and ONNX files.
 
 Each writer takes (source, path, excluded, calibration): the file to read, the file to write, names
-of layers that stay in float32, and images for the ranges of activations. Layers are ranked by their
-loss in fewer bits, and the weights of each type in a file are counted.
+of layers that stay in float32, and images for the ranges of activations. Layers are ranked by the
+error from quantizing each alone, and the weights of each type in a file are counted.
 """
 
 import collections
@@ -165,7 +165,7 @@ def onnx_int8(source, path, excluded=(), calibration=None):
 
     Weights are unsigned. On x86 processors with AVX2 but without VNNI, ONNX Runtime multiplies
     unsigned activations by signed weights with an instruction (`vpmaddubsw`) that saturates at 16
-    bits: a product of full-range weights is up to 25 % off, computed from the file's own integers.
+    bits: a product of full-range weights is up to 25 % off the exact one of the file's integers.
     Unsigned weights are exact everywhere. With them, Ti/16 takes 28.9 ms on AVX2, compared to 24.7
     ms with 7-bit signed weights, which are also exact but nearly double a small model's error in
     its logits (0.032 compared to 0.019 rms). With VNNI both use the same kernel.
@@ -204,7 +204,7 @@ def onnx_int4(source, path, excluded=(), calibration=None):
 
 
 def onnx_int8_static(source, path, excluded=(), calibration=None):
-    """Quantizes products and convolutions to int8 as TensorRT and QNN read them.
+    """Quantizes products and convolutions to int8 in the form that TensorRT and QNN read.
 
     Each reads QuantizeLinear and DequantizeLinear (QDQ), with one scale per channel of its weights
     and a symmetric range of its inputs, from the images in `calibration`. Its outputs are float32:
@@ -235,7 +235,7 @@ def onnx_int8_static(source, path, excluded=(), calibration=None):
 def read_floats(path, chosen) -> None:
     """Lets only the nodes in `chosen` read quantized activations, in a file with QuantizeLinear.
 
-    The quantizer connects them to every node that reads the tensor. That rounds what should stay
+    The quantizer connects these to every node that reads the tensor. That rounds what should stay
     in float32, and after a Slice, ONNX Runtime 1.31 quantizes again and mixes int8 with uint8.
     """
     import onnx
@@ -329,7 +329,7 @@ def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
 
 
 def missed(precision: str, path: str | os.PathLike) -> str | None:
-    """Says how many weights a file stores in too many bits; None if these are few."""
+    """Says how many weights a file stores in too many bits; None if they are few."""
     bits = int(re.findall(r"\d+", precision)[0])  # 8 of int8-static16
     counts = (count_weights(path) if bits < 32 else None) or {}
     total = sum(counts.values())
@@ -338,7 +338,7 @@ def missed(precision: str, path: str | os.PathLike) -> str | None:
         return None
     return (
         f"stores {small:,} of {total:,} weights in {bits} bits. A file called {precision} needs "
-        f"{LEAST_SHARE:.0%}"
+        f"at least {LEAST_SHARE:.0%}"
     )
 
 
@@ -384,7 +384,7 @@ READERS = {"": _saved_model, ".tflite": _tflite, ".onnx": _onnx, ".xml": _openvi
 
 
 def rank_layers(make, source, images: np.ndarray, calibration=None) -> dict[str, float]:
-    """Measures the change of the outputs if only one layer is quantized, most sensitive first.
+    """Measures how much quantizing each layer alone changes the outputs, most sensitive first.
 
     Args:
         make: A function that writes a file in fewer bits, as in this module.
@@ -393,8 +393,8 @@ def rank_layers(make, source, images: np.ndarray, calibration=None) -> dict[str,
         calibration: Images for the ranges of activations, if `make` uses them.
 
     Returns:
-        `{layer: relative error}`: the root mean square of the outputs' change divided by the
-        outputs' own.
+        `{layer: relative error}`: the root mean square of the outputs' change divided by
+        that of the outputs.
     """
     names, outputs = layers(source), runtimes.open(source)(images)
     scale, errors = np.sqrt(np.mean(np.square(outputs))) + 1e-12, {}

@@ -34,7 +34,7 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
 
 
 def photographs_for(model) -> np.ndarray:
-    """Returns the crops of `photographs` at a model's size, channels, and levels."""
+    """Returns the crops of `photographs` with a model's size, channels, and levels."""
     pictures = photographs(model.input_shape[1:])
     return as_array(at_levels(pictures, preprocessing_of(model).levels))
 
@@ -70,7 +70,7 @@ def spread(split, count: int, seed: int = 0) -> np.ndarray:
     """Returns sorted indices of `count` images of a split that keep each class's fraction.
 
     The first images would not be representative, because files are mostly sorted by class. If
-    labels are known only by reading masks, the indices are drawn at random.
+    labels can be known only by reading masks, the indices are drawn at random.
     """
     order = np.random.default_rng(seed).permutation(len(split))
     if split.labels_are_known and split.labels.ndim == 1:

@@ -20,7 +20,7 @@ OUTPUTS = {
     "softmax": ("`(N, K)`", "the probability of each {}"),
     "sigmoid": ("`(N, K)`", "the probability of each {}"),
     "values": ("`(N, K)`", "each {} in the unit of the training table"),
-    "logits": ("`(N, K)`", "a logit of each {}"),
+    "logits": ("`(N, K)`", "the logit of each {}"),
     "mask": ("`(N, H, W)`", "the number of the most likely {}"),
     "features": ("`(N, D)`", "the features of the image"),
     "tokens": ("`(N, T, D)`", "the features of each token"),
@@ -117,18 +117,18 @@ def output_text(model: keras.Model, output: str) -> str:
 
 
 def thresholds_text(model: keras.Model) -> str:
-    """Lists the probabilities from which labels or objects count as present; empty for others."""
+    """Lists the probabilities from which labels or objects count as present; otherwise empty."""
     task, names = models.task_of(model), enumerate(models.class_names_of(model))
     if task.kind not in COUNTED:
         return ""
     least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
-    return f" {COUNTED[task.kind]} counts as present from this probability on: {least}."
+    return f" {COUNTED[task.kind]} counts as present at or above this probability: {least}."
 
 
 def with_tokens(model: keras.Model) -> keras.Model:
     """Returns a model with the features and the normalized tokens `(B, N, D)` of `model`.
 
-    A model without a last normalization gives its features as the only token.
+    For a model without a final normalization, the features are the only token.
     """
     features = _with_output(model, "features").output
     norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
@@ -146,8 +146,8 @@ def transformers_model(model: keras.Model, output: str, raw: bool = True) -> ker
 
     Returns:
         A model that returns a dictionary: "logits" `(B, K)`, or for masks `(B, K, H, W)`; for
-        "boxes", "logits" `(B, T, K + 1)`, the last of which means no object, and "pred_boxes" `(B,
-        T, 4)`, which are center x, center y, width and height in 0..1; for "features",
+        "boxes", "logits" `(B, T, K + 1)`, whose last class means no object, and "pred_boxes"
+        `(B, T, 4)`, which are center x, center y, width and height in 0..1; for "features",
         "last_hidden_state" `(B, N, D)` and "pooler_output" `(B, D)`.
     """
     height, width, channels = model.input_shape[1:]

@@ -39,15 +39,15 @@ class Target:
         source: The format from whose float32 file the other files are made; None if all start from
             the model.
         default: The precisions to make by default.
-        packages: Modules that making and reading the format need.
+        packages: The modules needed to make and read the format.
         extra: The extra of `vit-keras` that installs these packages.
         batch: Images per call, None for any number; fixed if a dynamic number costs speed.
         dynamic_batch: Whether a file can take any number of images.
         dynamic_size: Whether a file can take images of any size.
         attention: Whether a file can have attention as a second output.
         is_readable: Whether `runtimes` opens the files on this machine.
-        graph: `graph(model, output, raw)` gives the files' input and outputs.
-        spellings: The precisions that the file's name spells differently.
+        graph: `graph(model, output, raw)` returns the model to write, with the files' outputs.
+        spellings: How the file's name spells a precision, where it differs.
     """
 
     file: str
@@ -76,7 +76,7 @@ class Target:
 
 
 def signature(model, batch):
-    """Returns the input signature for `keras.Model.export` with calls of `batch` images."""
+    """Returns the input signature of calls with `batch` images, for `keras.Model.export`."""
     shape = (batch, *model.input_shape[1:])
     return [keras.InputSpec(shape=shape, dtype=model.input.dtype, name="images")]
 
@@ -196,7 +196,7 @@ def write_onnx(model, path, batch, opset=OPSETS[0]):
 
 
 def finish_onnx(path) -> None:
-    """Makes a file of torch's exporter run everywhere; drops what it reveals of this machine."""
+    """Makes a file from torch's exporter run everywhere; drops what it reveals of this machine."""
     import onnx
 
     model = onnx.load(path)
@@ -379,7 +379,7 @@ class Plan:
         raw: Whether the graph takes preprocessed float32 images and returns logits.
         batch: Images per call; None for each format's default, which is usually any number.
         dynamic_batch: Whether every format takes any number of images.
-        dynamic_size: Whether the files take images of any size, and interpolate their positions.
+        dynamic_size: Whether the files take images of any size, with interpolated positions.
         token_merging: Pairs of tokens that each block merges.
         merging_schedule: "constant" or "decreasing".
         opset: The opset of ONNX files, and of the files made from them; None for 20.
@@ -413,7 +413,7 @@ class Plan:
                 if getattr(self, option) and not getattr(target, option):
                     able = [name for name, row in TARGETS.items() if getattr(row, option)]
                     raise ValueError(
-                        f"`{option}` needs one of the formats {', '.join(able)}. Received: "
+                        f"`{option}` is supported only by the formats {', '.join(able)}. Received: "
                         f"{format!r}"
                     )
             extras.check(*target.packages, extra=target.extra)
@@ -430,7 +430,7 @@ RULES: list[Rule] = [
         lambda names, output: (
             TRANSFORMERS not in names or (len({*names}) == 1 and output != "mask")
         ),
-        f"{TRANSFORMERS} must be the only format, and `output` logits, boxes or features",
+        f"{TRANSFORMERS} must be the only format, and `output` must be logits, boxes or features",
     ),
     ("batch", lambda images: is_int(images) and images > 0, "a positive int"),
     (("batch", "dynamic_batch"), *ONE_OF_TWO),
@@ -456,8 +456,8 @@ def plan_for(
         **options: The other fields of `Plan`.
 
     Raises:
-        ValueError, ImportError: As in `Plan`; and ValueError if the model does not suit an
-            option.
+        ValueError, ImportError: As in `Plan`; and ValueError if the model does not support
+            an option.
     """
     task = task_of(model)
     output, allowed = output or task.row.output, (task.row.output, *OTHER_OUTPUTS[task.kind])

@@ -1,8 +1,8 @@
 """Reads TFLite files as the tables of their schema, changes them and packs them smaller.
 
-Metadata for MediaPipe and Android Studio (normalization and labels) are written with the numbers of
-TensorFlow Lite's metadata_schema.fbs (identifier M001), because the published writers need packages
-that conflict with a current TensorFlow.
+Metadata for MediaPipe and Android Studio (normalization and labels) are written by the field
+numbers of TensorFlow Lite's metadata_schema.fbs (identifier M001), because the published writers
+need packages that conflict with a current TensorFlow.
 """
 
 import collections
@@ -144,7 +144,7 @@ def _metadata(name, channels, normalization, answers) -> bytes:
 
 
 def _written(builder, value) -> int:
-    """Writes a text, an array, a list of tables, or a table; returns its offset."""
+    """Writes a string, an array, a list of tables, or a table; returns its offset."""
     if isinstance(value, str):
         return builder.CreateString(value)
     if isinstance(value, np.ndarray):

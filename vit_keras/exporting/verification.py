@@ -78,9 +78,9 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     Returns:
         `images` (their number), `largest_difference` (of a logit, or of a number in standard
         deviations; not for the output "mask"), `agreement`, `agreement_is` (what it measures) and,
-        for features of tokens, `first_token` (its mean cosine); with labels except for numbers,
-        `accuracy`, which is COCO's AP for boxes. For boxes, also
-        `least_iou` and `mean_iou`, the overlaps with those of Keras that count as present.
+        for features of tokens, `first_token` (its mean cosine); given labels, except for numbers,
+        `accuracy`, which is COCO's AP for boxes. For boxes, also `least_iou` and `mean_iou`, the
+        overlaps with the boxes of Keras that count as present.
     """
     row: dict[str, Any] = {"images": len(outputs)}
     if output == "boxes":
@@ -105,7 +105,7 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
 
 
 def _compare_boxes(outputs, expected, labels, task):
-    """Compares boxes that count as present for Keras, or all if none does, place by place."""
+    """Compares, position by position, the boxes present for Keras, or all boxes if none is."""
     scores, corners = expected[..., :-4], expected[..., -4:]
     best = scores.argmax(axis=-1)
     least = [task.threshold(k) for k in range(scores.shape[-1])]

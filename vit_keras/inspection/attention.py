@@ -132,7 +132,7 @@ class AttentionViews:
     Example:
         ```python
         views = attention_views(model, images)
-        views.distance_px[0].max()  # of the head in the first block that looks farthest
+        views.distance_px[0].max()  # the farthest-looking head of the first block
         views.entropy_nats / np.log(views.tokens)  # 1 if a head looks at all tokens equally
         ```
     """
@@ -160,7 +160,7 @@ def rollout_function(
 
     Raises:
         ValueError: If the model has no `EncoderBlock`, or one that attends within windows. The
-            function raises it if `heads` is unknown.
+            returned function raises ValueError if `heads` is unknown.
 
     Example:
         >>> rollout = rollout_function(model)
@@ -233,7 +233,7 @@ def perturbation_curves(
     classes: np.ndarray,
     steps: int = 20,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Measures whether a map points at what a model's answer rests on.
+    """Measures whether a map marks the patches that a model's answer depends on.
 
     Patches are hidden, or shown in an empty picture, in the order of their relevance (deletion and
     insertion, arXiv 1806.07421). A good map has a low first curve and a high second one. Hidden
@@ -243,7 +243,7 @@ def perturbation_curves(
         model: A classifier.
         images: `(B, H, W, C)`, prepared for the model.
         relevance: `(B, h, w)`, such as from `models.explain` or `AttentionViews.rollout`.
-        classes: `(B,)`, the class of each image whose probability is measured.
+        classes: `(B,)`, for each image the class whose probability is measured.
         steps: The largest number of steps; there are at most as many as patches.
 
     Returns:

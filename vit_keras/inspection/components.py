@@ -45,7 +45,7 @@ def _layers_of(model, *kinds):
     if not layers:
         names = ", ".join(kind.__name__ for kind in kinds)
         raise ValueError(
-            f"This view needs a model with layers of one of the kinds {names}. Received: model "
+            f"This view needs a model with any of these layers: {names}. Received: model "
             f"{model.name!r}, which has none"
         )
     return layers
@@ -57,7 +57,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     The class token's embedding is left out.
 
     Args:
-        model: A functional model with an `AddPositionEmbs` layer; the first counts.
+        model: A functional model with an `AddPositionEmbs` layer; the first one is used.
 
     Returns:
         Similarities `(h, w, h, w)`: entry [i, j] is the map for the patch in row i and column j.

@@ -102,7 +102,7 @@ def _einsum_dense(layer, shape, convention) -> Products:
     inputs, kernel = layer.equation.split("->")[0].split(",")
     if "..." in inputs:
         raise ValueError(
-            "The equation of an EinsumDense must name every axis to be counted. Received: layer "
+            "To be counted, an EinsumDense must name every axis in its equation. Received: layer "
             f"{layer.name!r} with equation={layer.equation!r}"
         )
     sizes = {**dict(zip(inputs, shape)), **dict(zip(kernel, layer.kernel.shape))}
@@ -128,7 +128,7 @@ def _convolution(layer, shape, convention) -> Products:
     """
     if getattr(layer, "dilation_rate", (1, 1)) not in (1, (1, 1)):
         raise ValueError(
-            "A convolution must not be dilated to be counted. Received: layer "
+            "To be counted, a convolution must not be dilated. Received: layer "
             f"{layer.name!r} with dilation_rate={layer.dilation_rate}"
         )
     strides = layer.strides if isinstance(layer.strides, tuple) else (layer.strides,) * 2
@@ -155,7 +155,7 @@ def _transposed_convolution(layer, shape, convention) -> Products:
 def _attention(layer, shape, convention, tokens_out: int | None = None) -> Products:
     """Counts the projections, q kᵀ, relative logits and the weighted sum of v.
 
-    N tokens attend to N tokens, `tokens_out` queries attend to N tokens, or all within windows.
+    N tokens, or `tokens_out` queries, attend to N tokens, or only within windows.
     """
     tokens, width = shape[1:]
     queries = tokens if tokens_out is None else tokens_out

@@ -171,7 +171,7 @@ def _rows(model, convention) -> Iterator[Row]:
 def table(model: Costs | keras.Model | str, **arguments) -> str:
     """Formats the costs of a model as text: a line for each layer, then the sums.
 
-    Layers without weights and multiply-adds are left out.
+    Layers with neither weights nor multiply-adds are left out.
 
     Args:
         model: `Costs`, or a model or variant's name to count.
@@ -260,7 +260,7 @@ def device_days(exaflops: float, device_tflops: float, utilization: float = 1.0)
         368.9...
     """
     if not 0 < utilization <= 1:
-        raise ValueError(f"`utilization` must be at most 1. Received: utilization={utilization!r}")
+        raise ValueError(f"`utilization` must be above 0 and at most 1. Received: {utilization!r}")
     return exaflops * 1e18 / (device_tflops * 1e12 * utilization) / 86_400
 
 

@@ -200,8 +200,8 @@ _registers = functools.partial(_last_layer, "registers", "register")
 def _features(subject) -> Drawn:
     """Draws a row for each picture: the picture, and the components of each block as colors.
 
-    The colors are scaled to all pictures of a block together. A block's components are first
-    turned toward those of the block before, so that similar features have similar colors.
+    The colors of a block are scaled over all pictures together. A block's components are first
+    turned toward those of the previous block, so that similar features have similar colors.
     """
     features = components.feature_components(subject.model, subject.images)
     places = np.linspace(0, len(features) - 1, min(len(features), 12))  # of at most 12 blocks
@@ -221,7 +221,7 @@ def _features(subject) -> Drawn:
 
 
 def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """Turns components `(..., K)` toward others of the same places (orthogonal Procrustes)."""
+    """Turns components `(..., K)` toward `before`, at the same places (orthogonal Procrustes)."""
     if before is None or before.shape != values.shape:
         return values
     samples = (x.reshape(-1, x.shape[-1]) for x in (values, before))
@@ -230,7 +230,7 @@ def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
 
 
 def _brightness(weights):
-    """Weights in [0, 1]; the few outliers that a large model has do not darken the others."""
+    """Scales weights to [0, 1]; the few outliers of a large model do not darken other patches."""
     high = np.quantile(weights, 0.975, method="higher")
     return np.minimum(weights / max(high, TINY), 1)
 
@@ -306,8 +306,8 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         Keys of `VIEWS`.
 
     Raises:
-        ValueError: If a requested name is unknown, if the model lacks the layers for it, or if it
-            attends within windows. The message names the views that the model has.
+        ValueError: If a requested name is unknown, if the model lacks the layers for it, or if
+            these attend within windows. The message names the views that the model has.
 
     Example:
         >>> views_of(BiTR50x1(weights=None))

@@ -49,7 +49,7 @@ def embedding_model(
     Args:
         model: A functional image model.
         layer: The layer whose output is used. By default, "pool" uses the input of the layer
-            `head`, and the others use the last layer that outputs tokens or a feature map.
+            `head`, and the other choices use the last layer that outputs tokens or a feature map.
         tokens: What to take from the output. "pool" takes the unchanged vector, `(B, D)`. "class"
             takes the class token, `(B, D)`. "mean" takes the mean of the patches, `(B, D)`.
             "patches" takes all patches, `(B, rows, columns, D)`.
@@ -74,8 +74,8 @@ def embedding_model(
     layer = next(reversed(outputs), None) if layer is None else layer
     if layer not in outputs:
         raise ValueError(
-            f"`layer` must be a layer whose output has what tokens={tokens!r} takes. Received: "
-            f"layer={layer!r} for model {model.name!r}, where these do: "
+            f"`layer` must name a layer whose output suits tokens={tokens!r}. Received: "
+            f"layer={layer!r} for model {model.name!r}, where these fit: "
             f"{', '.join(map(repr, outputs)) or 'none'}"
         )
     return with_features(model, TOKENS[tokens](model, outputs[layer]), "embedding")
@@ -181,7 +181,7 @@ def open_embedder(
         if layer is not None or tokens != "pool":
             raise ValueError(
                 "An exported file gives the input of the classifier, so it takes no `layer` and "
-                f"only `tokens` 'pool'. Received: layer={layer!r}, tokens={tokens!r}. Give the "
+                f"only tokens='pool'. Received: layer={layer!r}, tokens={tokens!r}. Give the "
                 "run or the checkpoint that the file was made from"
             )
         run, shape, of_weights = predictor.run, (predictor.num_classes,), _sha256_of_files(source)
@@ -282,9 +282,9 @@ class EmbeddingJob:
     """The work on one table of embeddings, which can continue after an interruption.
 
     Complete parts of the table lie in the folder `OUT.parts`; each is written under another name
-    and then renamed. The last step joins them to the table, which appears at once, and removes the
-    folder. A process that is killed at any moment therefore loses at most one part, and a job with
-    the same arguments continues and writes the same bytes.
+    and then renamed. The last step joins them into the table, which appears in one step, and
+    removes the folder. A process that is killed at any moment therefore loses at most one part,
+    and a job with the same arguments continues and writes the same bytes.
 
     Args:
         embedder: From `open_embedder`.

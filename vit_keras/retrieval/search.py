@@ -207,7 +207,7 @@ class Answer:
     """The result of a search for one query.
 
     Attributes:
-        query: The picture that was searched for.
+        query: The query picture; its `path` is the text in a search for a text.
         matches: The nearest pictures, the most similar first; empty if there is an `error`.
         error: Why the query has no embedding, or None.
 
@@ -264,7 +264,7 @@ def search_rows(
     count: int = 5,
     index: NeighborIndex | None = None,
 ) -> list[Answer]:
-    """Finds the pictures most similar to some pictures of the table, excluding themselves.
+    """Finds, for each of some pictures of the table, the most similar other pictures.
 
     Args:
         table: A table of vectors.
@@ -312,7 +312,7 @@ def search_texts(
         table: A table of the embeddings that the model's texts are compared with: from a CLIP with
             `layer="head"`, from a SigLIP with the default layer.
         texts: The texts, one query each.
-        without: Texts of what is to be absent; their mean embedding is subtracted from each query.
+        without: Texts of what should be absent; their mean embedding is subtracted from each query.
         model: The folder of both towers and the tokenizer, if it has moved.
         count: The largest number of matches per query.
         index: From `open_index`; None to compare all rows.
@@ -341,7 +341,7 @@ def search_texts(
     if (made["layer"], made["tokens"]) != (layer, "pool"):
         option = "with --layer head" if layer else "without --layer and --tokens"
         raise ValueError(
-            f"Texts are compared with the embeddings of the whole tower. Received: {table.path!r} "
+            f"A search by text needs embeddings of the whole tower. Received: {table.path!r} "
             f"of layer={made['layer']!r}, tokens={made['tokens']!r}. Embed the pictures {option}"
         )
     vectors = unit_length(embedded.embeddings)
@@ -396,7 +396,7 @@ def search_pictures(
 
 
 def _answers(table, index, count, queries, vectors, errors) -> Iterator[Answer]:
-    """Yields the answer to each query; it has no matches for one with an error."""
+    """Yields the answer to each query; a query with an error has no matches."""
     present = np.array([error is None for error in errors], bool)
     search = index.search if index else functools.partial(exact_neighbors, table)
     nearest = iter(search(vectors[present], count) if present.any() else ())

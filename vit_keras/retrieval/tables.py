@@ -1,4 +1,4 @@
-"""Pictures to embed, and tables of their embeddings: Parquet files that record their SHA-256."""
+"""Pictures to embed, and tables of their embeddings: Parquet files that hold their own SHA-256."""
 
 import dataclasses
 import hashlib
@@ -140,7 +140,7 @@ TAIL = 2**16  # bytes at the end of a file to search for it
 
 
 class Description(TypedDict):
-    """The description that a table must have of its embeddings."""
+    """What the description in a table must say about its embeddings."""
 
     shape: list[int]
     dtype: str
@@ -364,5 +364,5 @@ def check_searchable(table: EmbeddingTable) -> None:
     if len(table.shape) != 1:
         raise ValueError(
             f"A search needs one vector per picture. Received: {table.path!r} with embeddings "
-            f"{table.shape}. Embed the pictures with --tokens pool, class or mean"
+            f"of shape {table.shape}. Embed the pictures with --tokens pool, class or mean"
         )

@@ -107,7 +107,7 @@ def _require(module):
 
 
 def saved_model(path, threads=None) -> ExportedModel:
-    """Opens a SavedModel in TensorFlow, without Keras. The number of threads is process-wide."""
+    """Opens a SavedModel in TensorFlow without Keras; `threads` is ignored (it is process-wide)."""
     tf = _require("tensorflow")
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
@@ -152,7 +152,7 @@ def litert_interpreter(path, threads=None):
 def onnx(path, threads=None) -> ExportedModel:
     """Opens an ONNX file in ONNX Runtime on the CPU.
 
-    A file for transformers takes prepared images `(N, H, W, C)` here, as others do.
+    A file for transformers takes prepared images, here as `(N, H, W, C)`, like other files.
     """
     onnxruntime = _require("onnxruntime")
     options = onnxruntime.SessionOptions()

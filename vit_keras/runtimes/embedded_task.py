@@ -18,7 +18,7 @@ KEY = "vit_keras.task"  # among the metadata of an ONNX file
 
 
 class Note(TypedDict):
-    """The description of itself that an exported file contains."""
+    """What an exported file says about itself."""
 
     task: NotRequired[Task]
     names: NotRequired[list[str] | None]
