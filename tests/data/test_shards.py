@@ -132,7 +132,7 @@ def test_the_root_of_a_repository_stands_for_its_shards(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"version https://git-lfs.github.com/spec/v1\noid", "is a pointer of Git LFS. Run"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "is a Git LFS pointer. Run"),
         (b"\x1f\x8b\x08\0" + bytes(600), r"is not a whole shard \("),
         (b"<!DOCTYPE html><html>", "is a web page. Download the file itself"),
     ],

@@ -242,7 +242,7 @@ def test_a_step_of_a_run_becomes_one_file_or_is_refused(swept, tmp_path):
 
     folder, command = tmp_path / "run", ["convert", str(tmp_path / "run" / name), "out.keras"]
     shutil.copytree(whole / name, folder / name)
-    with pytest.raises(FileNotFoundError, match="without a config.yaml in .*run'. Give it inside"):
+    with pytest.raises(FileNotFoundError, match="without a config.yaml in .*run'. Give its path"):
         run(command)
     for file in ("dataset.json", "config.yaml"):
         shutil.copy(whole / file, folder)

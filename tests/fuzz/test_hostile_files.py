@@ -45,7 +45,7 @@ def test_changed_files_are_refused_or_have_no_effect(cases, name):
 NPZ, PTH, KERAS = "google .npz", "timm .pth", "vit_keras .keras"
 TENSORS = "timm .safetensors"
 HUGGING, CLIP = "huggingface folder, foreign", "open_clip folder, foreign"
-POINTER = r"is a pointer of Git LFS\. Run `git lfs pull`"
+POINTER = r"is a Git LFS pointer\. Run `git lfs pull`"
 
 
 @pytest.mark.parametrize(

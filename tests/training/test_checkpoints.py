@@ -232,7 +232,7 @@ def test_an_error_of_training_is_not_hidden_by_one_of_the_disk(tmp_path, model, 
 
     monkeypatch.setattr(np, "savez", full)
     with (
-        pytest.warns(UserWarning, match="last checkpoint is not whole.*step_000000001"),
+        pytest.warns(UserWarning, match="last checkpoint is incomplete.*step_000000001"),
         pytest.raises(RuntimeError, match="of training"),
         CheckpointWriter() as writer,
     ):

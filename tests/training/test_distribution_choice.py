@@ -101,7 +101,7 @@ REFUSED = {
         ({}, "data_parallel", SHARDS, "data_parallel needs several devices. Received: 1 device"),
     ],
     "torch": [
-        ({}, "data_parallel", {}, "one process for each GPU with torchrun, with multi_worker"),
+        ({}, "data_parallel", {}, "one process per GPU with torchrun, and use multi_worker"),
         (TORCHRUN, "multi_worker", HALF, "must be float32 or mixed_bfloat16.*ed: mixed_float16"),
         (TORCHRUN, "multi_worker", DINO, "none, masked_patch or mae .*KERAS_BACKEND=jax"),
         (TORCHRUN, "multi_worker", SHARDS, "`shard_state` must be false with torch.*Use KERAS_B"),
@@ -109,7 +109,7 @@ REFUSED = {
 }
 EVERYWHERE = [
     (TORCHRUN, "multi_worker", {"on_nan": "rollback"}, "`on_nan` must be stop with .*rollback"),
-    ({}, "multi_worker", {}, "something else for one process.*=multi_worker, 1 processes"),
+    ({}, "multi_worker", {}, "another value for one process.*=multi_worker, 1 processes"),
     (TORCHRUN, "multi_worker", {"watch_every": 2}, "`watch_every` must be 0.*watch_every=2"),
     (TORCHRUN, "none", {}, "must be multi_worker.*Received: distribution=none, 3 processes"),
 ]

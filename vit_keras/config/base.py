@@ -41,11 +41,11 @@ Percent = Annotated[float, Range(0, below=100)]
 
 
 class Section:
-    """Checks the ranges of a dataclass's fields, and its `RULES` for several of them.
+    """Base class of dataclasses that check their fields against ranges and `RULES`.
 
     Attributes:
         SECTION: The section's name in `Config`, which prefixes its fields in messages.
-        RULES: As in `check_rules`.
+        RULES: Further rules, as in `check_rules`.
     """
 
     SECTION: ClassVar[str | None] = None

@@ -19,16 +19,16 @@ class DataConfig(Section):
         test_split: held-out split, or a slice of it
         test_percent: percentage to hold out of image folders and tables without a held-out split
         split_seed: seed that decides which images to hold out
-        dev_percent: percentage of the training images to hold out instead of the test split; with a
-            fold, percentage of the other images on which to choose weights, temperature and
-            thresholds
+        dev_percent: percentage of the training images to hold out instead of the test split; with
+            `fold`, percentage of the images outside the fold on which to choose weights,
+            temperature and thresholds
         fold: fold of the training images to hold out instead of the test split, such as [0, 5] for
             the first of five; null for none
         path_column: column of a table that names the pictures; null for the detected one
         separator: text between the columns of a CSV table, or tab; null for the detected one
         encoding: encoding of a CSV table, such as cp1252; null for the detected one
         group_column: column of a table that tells which pictures belong together, such as those of
-            a patient; groups are never split
+            one patient; groups are never split
         label_columns: columns of a table that hold the labels, as a list or separated by commas;
             empty for the column label
         label_separator: text between several labels in one cell of a table
@@ -37,13 +37,13 @@ class DataConfig(Section):
         unknown: cells of a table that mean unknown, such as -1, as a list or separated by commas
         mask_values: level of each class in masks, such as 0,255, as a list or separated by commas
         mask_colors: color of each class in masks, such as '#000000,#ff0000', in the same form
-        on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
-            then takes its place, and the run counts and names such images at the end
+        on_corrupt: what to do about an unreadable image: stop the run, or skip the image; the next
+            one then takes its place, and the run counts and names the skipped images at the end
         workers: threads that read and augment the pictures; null for one per core
         levels: level of white, to which pictures of other depths are scaled: 255, 4095, 65535, or
             float for unchanged values in 0..1; auto to follow the whole data set: float if any
-            picture has floats; else 4095 or 65535, whichever holds the highest level, if any has
-            more than 8 bits; else 255
+            picture has floats; else, if any has more than 8 bits, the smaller of 4095 and 65535
+            that holds the highest level; else 255
         bands: channels of the pictures in the model's order, counted from 1, such as 4 3 2; empty
             for all
         shard_cache_gb: gigabytes on this machine for copies of shards from servers and object
@@ -76,7 +76,7 @@ class DataConfig(Section):
 
     SECTION: ClassVar = "data"
     RULES: ClassVar = (
-        ("mask_values", lambda x: re.fullmatch("[(, 0-9)]*", str(x)), "levels, as 0,255"),
+        ("mask_values", lambda x: re.fullmatch("[(, 0-9)]*", str(x)), "levels, such as 0,255"),
         (("mask_values", "mask_colors"), *ONE_OF_TWO),
         ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
     )
@@ -102,16 +102,16 @@ class AugmentConfig(Section):
 
     Attributes:
         rotation_degrees: largest rotation either way
-        scale: largest change of the sides, as a fraction
+        scale: largest change in the length of the sides, as a fraction
         shift: largest shift along each axis, as a fraction of the side
-        flip: mirror left to right half of the time
+        flip: mirror half of the images left to right
         crop: resize the whole picture; crop 5 to 100 % of the area with a ratio of sides from 3/4
             to 4/3 (inception); resize and crop by the BiT-HyperRule (bit); or crop so that an
-            object keeps a random share of itself and of the crop, as SSD does (objects)
+            object's IoU with the crop is at least a random number, as in SSD (objects)
         randaugment_layers: number of RandAugment operations per image; 0 for none
         randaugment_magnitude: strength of these operations, 0 to 30 as published
-        policy: augment each image by AutoAugment's policy for ImageNet or by TrivialAugment instead
-        color_jitter: largest change of brightness, contrast, and saturation, as a fraction
+        policy: AutoAugment's policy for ImageNet, or TrivialAugment, in place of RandAugment
+        color_jitter: largest change in brightness, contrast, and saturation, as a fraction
         erasing: share of the images in which a random box is replaced with noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
         cutmix_alpha: alpha of CutMix's Beta(alpha, alpha); 0 for none

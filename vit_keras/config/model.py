@@ -38,14 +38,14 @@ LATER: Any = None
 class ModelConfig(Section):
     """The model.
 
-    With `weights`, null fields take the values of the weights; otherwise, those below.
+    With `weights`, null fields take their values from the weights; otherwise, the values below.
 
     Attributes:
         variant: row of the table of variants, such as B/16 or DINOv2-S/14; null for B/16, or if all
             sizes below are given
         image_size: pixels, one number or [height, width]; null for the variant's, which is 224
             except in some families
-        channels: channels of the images: 1, 3, or any other number; null for 3. Weights of RGB are
+        channels: channels of the images: 1, 3, or any other number; null for 3. Weights for RGB are
             adapted: the kernels of red, green and blue are repeated in turn and scaled by 3 / N
         patch_size: height and width in pixels, one number or [height, width]; null for the
             variant's
@@ -56,8 +56,8 @@ class ModelConfig(Section):
         resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
         resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
         classifier: input of the classifier: the class token, the mean of all tokens (gap, or
-            gap_norm before encoder_norm), their attention pooling (map), class token and mean
-            (token_gap), or the class token and DeiT's distillation token with a head each
+            gap_norm if taken before encoder_norm), their attention pooling (map), class token and
+            mean (token_gap), or the class token and DeiT's distillation token with a head each
             (distilled); null for the variant's, or token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
@@ -66,9 +66,9 @@ class ModelConfig(Section):
             or learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
             separate weights, or before every block with shared weights; null for stem
-        dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
+        dropout_rate: dropout after position embeddings and dense layers except query, key and value
         attention_dropout_rate: dropout of the attention weights
-        stochastic_depth_rate: drop rate of the last block; it grows linearly from 0
+        stochastic_depth_rate: drop rate of the last block; rates grow linearly from 0 at the first
         patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
             0.5 nearly halves the cost
         gelu: exact (erf), tanh as in the published Flax code, or quick as in CLIP; null for the
@@ -76,22 +76,22 @@ class ModelConfig(Section):
         options: differences from the variant's model, a mapping of fields of ViTOptions such as
             {num_registers: 4, layer_scale: 1.0e-5}; null for none
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
-        head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
-        decoder: decoder from blocks to masks, only for task masks: multilevel sums four blocks and
-            doubles their resolution twice, linear is one layer on the last block
-        detector: source of the boxes, only for task boxes: the patches, whose boxes start at their
-            places, or learned tokens
-        num_boxes: number of tokens for `detector` tokens, the most objects in a picture
-        antialias: whether the resize of the pictures averages the pixels that it would skip; null
-            for the setting of the weights or the family, or true
-        rounding: values that the resize rounds to whole numbers, as in `Preprocessing.rounding`:
+        head_bias: initial bias of the classifier, such as -10 or -6.9 for a sigmoid loss
+        decoder: decoder from blocks to masks, only for task masks: multilevel, which sums four
+            blocks and doubles their resolution twice, or linear, one layer on the last block
+        detector: source of the boxes, only for task boxes: the patches, each of whose boxes starts
+            at its patch, or learned tokens
+        num_boxes: number of tokens if `detector` is tokens: the most objects found in a picture
+        antialias: whether resizing averages the pixels that it would otherwise skip; null for the
+            setting of the weights or the family, or true
+        rounding: values that resizing rounds to whole numbers, as in `Preprocessing.rounding`:
             none, torchvision or transformers; null for the setting of the weights, or torchvision
         rematerialize: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it sets the architecture, and the head is new
-        labels: file of `vit-keras labels` whose embeddings become the head, so that training starts
-            from the zero-shot answers; `weights` are then the image tower of the same model
-        adapter_dim: hidden units of an adapter between the tower and these embeddings
+        labels: file from `vit-keras labels` whose embeddings become the head, so that training
+            starts from the zero-shot answers; `weights` must be the image tower of the same model
+        adapter_dim: hidden units of an adapter between the tower and the embeddings of `labels`
             (CLIP-Adapter), such as a quarter of their width; null for none
     """
 
@@ -213,7 +213,7 @@ class LoraConfig(Section):
         rank: rank of the adapters, such as 8; null or 0 for none, which trains all weights
         alpha: scale of the adapters' product, divided by the rank; null for the rank
         layers: dense layers that get adapters, in every block
-        train: names of layers to train fully, besides the adapters, with * and ?
+        train: names of layers, with wildcards * and ?, to train fully besides the adapters
     """
 
     rank: Count | None = None

@@ -76,7 +76,7 @@ REPLACED: dict[str, tuple[str, ...]] = {
 }
 BANDS = "data.bands"  # its numbers need no brackets on a command line
 OF_YAML = {**TYPES, tuple: SIMPLE[tuple]}
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 WORDS |= {types.NoneType: "null"}
 
 # A recipe has 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
@@ -352,7 +352,7 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def load_yaml(text: str) -> Any:
-    """Parses YAML, in which 1e-3 is also a number; raises ValueError for other text."""
+    """Parses YAML, in which 1e-3 is also a number; raises ValueError for text that is not YAML."""
     yaml, loader = _yaml()
     try:
         _check_tokens(yaml.scan(text))
@@ -378,7 +378,7 @@ def _check_tokens(tokens):
         depth += kind.endswith(("SequenceStartToken", "MappingStartToken"))
         depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
         if depth > DEEPEST_YAML:
-            raise ValueError(f"it has more than {DEEPEST_YAML} levels")
+            raise ValueError(f"it has more than {DEEPEST_YAML} levels of nesting")
         if kind == "AliasToken":
             raise ValueError(
                 f"it must not repeat values by anchors such as *{token.value}. Write them out"

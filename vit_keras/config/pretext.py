@@ -30,11 +30,11 @@ class DinoConfig(Section):
     Attributes:
         local_crops: number of small views of an image, which only the student sees
         local_size: height and width of a small view in pixels; a multiple of the patch
-        global_scale: smallest and largest part of the area in the two views that the teacher sees
+        global_scale: smallest and largest share of the area in the two views that the teacher sees
         local_scale: the same for the small views
-        color_jitter: strength of the changes of brightness, contrast, saturation, and hue; 1 as
+        color_jitter: strength of the changes in brightness, contrast, saturation, and hue; 1 as
             published, 0 for none
-        grayscale: share of the views without colors
+        grayscale: share of the views that are converted to gray
         blur_sigma: largest standard deviation of the blur in pixels; 0 for none
         solarize: share of the second global views whose bright pixels are inverted
         prototypes: number of outputs of the head, K
@@ -44,8 +44,8 @@ class DinoConfig(Section):
         center_momentum: momentum of the center, the mean of the teacher's outputs
         student_temperature: temperature of the student's softmax
         teacher_temperature: temperature of the teacher's softmax after the warmup
-        warmup_temperature: the same at the first update; it grows linearly
-        temperature_warmup: fraction of the updates over which it grows
+        warmup_temperature: the same at the first update, from which it grows linearly
+        temperature_warmup: fraction of the updates over which the teacher's temperature grows
         frozen_prototypes: fraction of the updates during which the prototypes stay fixed
     """
 
@@ -135,7 +135,7 @@ class PretextConfig(Section):
 
     @property
     def is_dino(self) -> bool:
-        """Whether the model computes its own loss from views, without masks and targets."""
+        """Whether the model computes its own loss from views, without masks or targets."""
         return self.objective == "dino"
 
     @property
@@ -175,8 +175,8 @@ class PretextConfig(Section):
         is_trained = lambda name: name != "distilled" and (name != "map" or self.is_dino)
         is_added = lambda name: name in ADDED or not self.is_dino
         rules = (
-            ("variant", has_patches, "a plain Vision Transformer with a pretext, such as B/16"),
-            ("classifier", is_trained, "token or gap with a pretext, which trains no other pool"),
+            ("variant", has_patches, "a plain Vision Transformer, such as B/16, with a pretext"),
+            ("classifier", is_trained, "token or gap with a pretext; it trains no other pooling"),
             ("position_embedding", is_added, f"one of {', '.join(ADDED)} with objective dino"),
         )
         check_rules(model, "model", rules)
@@ -252,7 +252,7 @@ class DistillConfig(Section):
         unused = sorted(fields - {"teacher_variant", "kind", *USED[self.kind]})
         yield [f"distill.{name}" for name in unused], f"`distill.kind` {self.kind}"
         if not self.needs_labels:
-            where = "`distill.kind` features, which learns from no labels"
+            where = "`distill.kind` features, which uses no labels"
             yield (*OF_LABELS, "model.head_bias"), where
         if self.patches:
             where = "`distill.patches`, which needs all patches"

@@ -19,23 +19,23 @@ class OptimizerConfig(Section):
     Attributes:
         name: adamw, or sgd with momentum
         learning_rate: peak of the schedule, per update
-        weight_decay: decoupled decay of kernels, multiplied by the learning rate; unlike
-            big_vision's values, so divide those by the base rate
+        weight_decay: decoupled decay of kernels, multiplied by the learning rate; big_vision's
+            values are not multiplied, so divide them by the base rate
         beta_1: decay of the first moment of adamw
         beta_2: decay of the second moment of adamw
         momentum: momentum of sgd
         decay_type: decay of the learning rate from the warmup to 0 at total_steps; staircase
             divides it by 10 at 30, 60 and 90 % (BiT)
         warmup_steps: updates over which the learning rate grows linearly from 0
-        warmup_fraction: the same as a fraction of all updates; null to count by warmup_steps
+        warmup_fraction: the same, as a fraction of all updates; null to use warmup_steps
         grad_norm_clip: largest global norm of the gradients; null for no limit
         momentum_dtype: dtype of sgd's momentum; bfloat16 as published for fine-tuning
-        accumulation_steps: parts of a batch to compute one after the other
+        accumulation_steps: number of parts of a batch that are computed one after another
         ema_decay: decay of Polyak's average of the weights, 0.9999 in Table 2; null for none
         layer_decay: factor by which learning rates fall from block to block, from the head down;
             null for none
-        freeze: names of layers to freeze, with * and ?; "[!h]*" trains only the head, a linear
-            probe
+        freeze: names of layers to freeze, with wildcards * and ?; "[!h]*" trains only the head, a
+            linear probe
     """
 
     name: Literal["adamw", "sgd"] = "adamw"
@@ -174,11 +174,11 @@ class Config(Section):
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, in addition to the one with the best
             held-out accuracy
-        task: what the labels are; classes, of which one is right, any number of labels, numbers,
+        task: what the labels are: classes (one is right), labels (any number of them), numbers,
             masks, or boxes of objects; auto to follow the data set
         loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
             focal for labels; mse, mae or huber for numbers; pixels for masks; set for boxes; null
-            for the first of these
+            for the first one of the task
         focal_gamma: exponent of the focal loss
         balance: what to do about rare classes or labels: nothing, loss weights that give all
             classes equal weight, or sampling, which draws images of all classes equally often
@@ -194,8 +194,8 @@ class Config(Section):
         distribution: how the run uses several devices or processes; see docs/distribution.md
         model_devices: number of devices that share one copy of the model under model_parallel
         shard_state: split the weights, the optimizer's moments and the average of the weights over
-            the devices of a distribution, instead of a copy on each (fully sharded data parallel);
-            only on JAX
+            the devices of a distribution, instead of keeping a copy on each (fully sharded data
+            parallel); only on JAX
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
@@ -212,7 +212,7 @@ class Config(Section):
         kernels: implementations to use on CPUs: the fastest ones that a new run measures, recorded
             in its environment.json, or the defaults on every machine
         model: the model
-        lora: low-rank adapters that train instead of the model
+        lora: low-rank adapters to train instead of the model
         pretext: what the run learns instead of labels
         distill: what the run learns from another model
         data: where the images are

@@ -29,7 +29,7 @@ from vit_keras.weights.weight_file import open_weight_file
 
 
 def pin_weights(config: Config) -> Config:
-    """Pins the commits or versions of the Hub models that a run starts and learns from.
+    """Pins the commits or versions of the Hub models that a run starts from and learns from.
 
     An address without a version gets the one in the `config.yaml` of the run's folder, so a run
     continues as it began, even after new uploads. A new run gets the newest version.
@@ -57,9 +57,9 @@ def _find_teacher(config):
 
 
 def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
-    """Writes `teacher.json` to a run's folder, or compares the teacher with an existing one.
+    """Writes `teacher.json` to a run's folder, or compares the teacher with an existing file.
 
-    Without a teacher, it does nothing.
+    Without a teacher, this function does nothing.
 
     Raises:
         ValueError: The teacher's weights have changed since the run began.
@@ -92,7 +92,7 @@ def _detector(model, num_classes, config):
 
 
 def _of_texts(config, class_names, options):
-    """Returns the tower of the weights with the embeddings of `model.labels` as its head."""
+    """Returns the weights' image tower with the embeddings of `model.labels` as its head."""
     path = runs.find_weights(config.model.weights, config.model.variant)
     with open_weight_file(path) as file:
         held = {"head_use_bias": True, "num_classes": None, **file.arguments}
@@ -108,7 +108,7 @@ HYBRID, RESNET = "R50+B/16", "R50x1"
 
 
 def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASSES):
-    """Returns the model that a run starts from, with a new head; models of features have none.
+    """Returns the model that a run starts from, with a new head unless it learns features.
 
     Args:
         config: The run, after `complete_model`.
@@ -271,7 +271,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
             folder of its run.
 
     Returns:
-        The model, compiled as in the run unless the run trained more than the model.
+        The model, compiled as in the run unless the run had a pretext task, a teacher or adapters.
 
     Raises:
         FileNotFoundError: The checkpoint is not in the folder of a run.
@@ -288,8 +288,8 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     if config is None:
         raise FileNotFoundError(
             "A checkpoint needs the configuration of its run. Received: "
-            f"{str(path)!r}, without a config.yaml in {str(folder)!r}. Give it inside its run's "
-            "folder"
+            f"{str(path)!r}, without a config.yaml in {str(folder)!r}. Give its path in the folder "
+            "of its run"
         )
     if config.cache_features or config.task == "numbers":
         cause = "cache_features=true" if config.cache_features else "task=numbers"
@@ -365,8 +365,8 @@ def first_training_images(
     """Makes the first augmented images of a run with its own pipeline, as pixels.
 
     Args:
-        config: The run. Patches that its pretext task masks are shown; for DINO, the first view.
-        count: The number of images, even; fewer if there are fewer training images.
+        config: The run. A pretext task masks no patches here; for DINO, images are the first views.
+        count: An even number of images; fewer if there are fewer training images.
 
     Returns:
         The images, `(N, H, W, C)` uint8, or float32 for more than 8 bits; the targets, `(N, K)`,

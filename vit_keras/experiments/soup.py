@@ -43,7 +43,7 @@ class Soup(NamedTuple):
 
 
 def soup_sources(paths: Sequence[str | os.PathLike]) -> list[str]:
-    """Lists the models that paths stand for; a sweep's folder stands for the runs of its trials.
+    """Lists the models at some paths; for a sweep's folder, the runs of its trials.
 
     Example:
         >>> soup_sources(["runs/sweep", "runs/mine"])
@@ -130,7 +130,7 @@ def _checked_models(sources):
     if faults:
         raise ValueError(
             "The models of a soup must share their architecture, preprocessing and outputs. "
-            f"Received, where {sources[0]} is 'there':\n  " + "\n  ".join(faults)
+            f"Received ('there' is {sources[0]}):\n  " + "\n  ".join(faults)
         )
     return model
 
@@ -194,9 +194,9 @@ def development_judge(
     has_pictures = split and (configs or dataset)
     if not has_pictures and not (alike and configs[0].data.dev_percent):
         raise ValueError(
-            "A greedy soup needs pictures on which no model was trained and no soup is judged. "
-            "The trials of a sweep, or runs with the same `data.dev_percent`, have them. "
-            "Received: other models. Give --dataset, and --split such as validation"
+            "A greedy soup needs pictures on which no model was trained and no soup is evaluated. "
+            "The trials of a sweep, or runs with the same `data.dev_percent`, hold some out. "
+            "Received: other models. Give --dataset, and a --split such as validation"
         )
     config = configs[0].data if configs else DataConfig()
     config = dataclasses.replace(config, data_dir=data_dir or config.data_dir)

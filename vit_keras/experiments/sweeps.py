@@ -23,7 +23,7 @@ def sweep(config: Config) -> str:
     A trial holds out `grid.dev_percent` of the training images and is judged on them; among equally
     good rates, the smallest is chosen. The final runs, one for each seed of the grid, train on all
     training images and are judged on the test images. With `grid.classifiers`, each classifier gets
-    its own choice. Each run has a folder inside the sweep's folder, so an interrupted sweep
+    its own rate. Each run has a folder inside the sweep's folder, so an interrupted sweep
     continues with the run that it had reached.
 
     Args:
@@ -34,7 +34,7 @@ def sweep(config: Config) -> str:
 
     Raises:
         ValueError: Another process is using the folder.
-        ValueError, OSError, FloatingPointError: As `train_run`.
+        ValueError, OSError, FloatingPointError: As in `train_run`.
 
     Example:
         ```python
@@ -123,7 +123,7 @@ def cross_validate(config: Config) -> str:
 
     Raises:
         ValueError: Another process is using the folder.
-        ValueError, OSError, FloatingPointError: As `train_run`.
+        ValueError, OSError, FloatingPointError: As in `train_run`.
 
     Example:
         ```python

@@ -41,7 +41,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
         ValueError: The configuration does not fit the data, the devices or the run's folder.
         OSError: The data set or the weights cannot be read, or the folder cannot be written.
         FloatingPointError: The loss is not finite, and `config.on_nan` stops the run.
-        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, after a last checkpoint.
+        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, once a checkpoint is written.
 
     Example:
         ```python
@@ -56,11 +56,11 @@ def train_run(config: Config) -> dict[str, Any] | None:
 
 
 def _train_run(config, held):
-    """Does the work of `train_run`; the `ExitStack` `held` keeps the run's folder."""
+    """Does the work of `train_run`; the `ExitStack` `held` keeps the run's folder reserved."""
     if (name := extras.backend_name()) in extras.SERVING:
         raise ValueError(
             f"KERAS_BACKEND={name} predicts, embeds and evaluates, but does not train. Train on "
-            "jax, torch or tensorflow; its runs open on every backend"
+            "jax, torch or tensorflow; trained runs open on every backend"
         )
     machine.prepare()
     keras.utils.clear_session()
@@ -103,7 +103,7 @@ def _train_run(config, held):
 
 
 def _check_batch(config, images, topology):
-    """Notes that a batch exceeds the training images, and refuses an absurdly large one."""
+    """Prints a note if a batch exceeds the training images; refuses an absurdly large batch."""
     height, width = both_sides(config.model.image_size)
     divisor = config.optimizer.accumulation_steps * topology.shard[1]
     size = 4 * config.batch // divisor * height * width * config.model.channels  # bytes
@@ -209,8 +209,8 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
         The rows of `metrics.json`.
 
     Raises:
-        ValueError: The model has no frozen layers before the others, or the features in the run's
-            folder are damaged or belong to other weights.
+        ValueError: The model has no frozen layers before the trained ones, or the features in the
+            run's folder are damaged or belong to other weights.
         FloatingPointError: A feature is not finite.
 
     Example:
@@ -269,7 +269,7 @@ def _compute(folder, source, backbone, feed):
 
 
 def _checksums(folder, source):
-    """Returns the names and hashes of what features are computed from and of their files."""
+    """Returns the names and hashes of the features' sources and files."""
     files = sorted(folder.glob("*/*.npy"))
     hashes = {file.relative_to(folder).as_posix(): sha256(file) for file in files}
     return (source | hashes).items()

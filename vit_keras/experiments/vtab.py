@@ -33,7 +33,7 @@ def fine_tune_tasks(
     data: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Fine-tunes a checkpoint on tasks of VTAB-1k, and writes the tables after each of them.
+    """Fine-tunes a checkpoint on tasks of VTAB-1k, and writes the tables after each task.
 
     A task with a complete run is not trained again, and a failed task does not stop the others, so
     the same call continues after an interruption.

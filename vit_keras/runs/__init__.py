@@ -55,7 +55,7 @@ class Run:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The content of `report.json`; empty without one."""
+        """The content of `report.json`; empty if there is no such file."""
         file, remedy = self.folder / "report.json", "`vit-keras evaluate` writes it again"
         return read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
 
@@ -184,7 +184,7 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     if os.sep in weights or pathlib.Path(weights).suffix:
         raise FileNotFoundError(
             f"`{option}` must be a run's folder, a checkpoint or a published name. Received: "
-            f"{weights!r}, where there is nothing"
+            f"{weights!r}, which does not exist"
         )
     return resolve(variant or variants.DEFAULT, weights)
 

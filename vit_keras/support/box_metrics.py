@@ -32,7 +32,7 @@ class Boxes(NamedTuple):
     corners: np.ndarray
 
     def chosen(self, rows: Any) -> "Boxes":
-        """The objects of some rows: a mask or an array of indices."""
+        """The objects in some rows, given by a mask or an array of indices."""
         return Boxes(*(column[rows] for column in self))
 
 
@@ -100,13 +100,13 @@ def overlaps(first: np.ndarray, second: np.ndarray, of_smaller: bool = False) ->
 
 
 def without_repeats(boxes: Boxes, ranks: np.ndarray, least: float = HIT) -> Boxes:
-    """Leaves out boxes that repeat one of their class with a higher rank.
+    """Leaves out boxes that repeat a higher-ranked box of the same class.
 
     Args:
         boxes: The boxes.
         ranks: `(D,)` numbers.
-        least: The least overlap as a fraction of the smaller box, so a part of an object is a
-            repeat too.
+        least: The least overlap of a repeat, as a fraction of the smaller box, so that a box around
+            a part of an object is a repeat too.
     """
     boxes = boxes.chosen(np.argsort(-ranks, kind="stable"))
     kept = np.ones(len(boxes.scores), bool)
@@ -152,7 +152,7 @@ def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_class
 
 
 def coco_rows(boxes: Boxes) -> list[dict[str, Any]]:
-    """Describes boxes as COCO's JSON does; true ones that do not count are crowds."""
+    """Describes boxes as COCO's JSON does; true boxes that do not count are marked as crowds."""
     sizes = boxes.corners[:, 2:] - boxes.corners[:, :2]
     return [
         {
@@ -167,6 +167,6 @@ def coco_rows(boxes: Boxes) -> list[dict[str, Any]]:
 
 
 def coco_figures(evaluation: Any) -> dict[str, float | None]:
-    """Returns `FIGURES` of an evaluation; None where there is no object of a size."""
+    """Returns `FIGURES` of an evaluation; None where there are no objects of that size."""
     known = lambda value: None if value < 0 else float(value)
     return {name: known(value) for name, value in zip(FIGURES, evaluation.stats)}

@@ -23,7 +23,7 @@ LARGEST_FLOAT = 1e30  # products of such numbers still fit into float32
 
 
 def pair(value, name: str) -> tuple[int, int]:
-    """Returns `value` as (height, width); an int stands for both.
+    """Returns `value` as (height, width); an int is used for both.
 
     Raises:
         ValueError: If `value` is neither a positive int nor a pair of positive ints.
@@ -50,7 +50,7 @@ def check_choice(value, choices, name: str) -> None:
 
 
 def check_choices(instance: Any, choices: Mapping[str, Collection]) -> None:
-    """As `check_choice`, for attributes of an object and the choices for each."""
+    """Like `check_choice`, for several attributes of an object, each with its own choices."""
     for name, allowed in choices.items():
         check_choice(getattr(instance, name), allowed, name)
 
@@ -75,7 +75,7 @@ def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
 
 
 def check_types(instance: Any) -> None:
-    """As `check_annotated`, for the fields of a dataclass."""
+    """Like `check_annotated`, for the fields of a dataclass."""
     fields = dataclasses.fields(instance)
     check_annotated({field.name: getattr(instance, field.name) for field in fields}, type(instance))
 
@@ -86,7 +86,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is a text that can be encoded; lone surrogates cannot."""
+    """Whether a value is a string without lone surrogates, which cannot be encoded."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -116,7 +116,7 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def differences(recorded: Mapping, now: Mapping, names: Iterable[str]) -> list[str]:
-    """Describes the values of some names that differ between a record and the present."""
+    """Describes which of the named values differ between a record and the present."""
     return [
         f"{name}: {recorded.get(name)!r} there, {now.get(name)!r} here"
         for name in names
@@ -136,14 +136,14 @@ def _is(value, kind):
 def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -> str:
     """Describes how a value differs from a type; empty if it does not.
 
-    A list may replace a tuple, and an object a dataclass, of which it may lack fields, or a
-    `TypedDict`, which allows other keys as well.
+    A list may replace a tuple. An object may replace a dataclass, some of whose fields it may lack,
+    or a `TypedDict`, which allows other keys as well.
 
     Args:
         value: The value.
         kind: The type, such as `int`, `dict[str, float]`, `tuple[int, ...] | None`, or a dataclass.
         simple: For each type, the rule and the test of its values; other types have none.
-        place: The place of the value in a whole, for the text.
+        place: The path of the value in the whole content, for the text.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -179,7 +179,7 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
 
 
 def fault_inside(value: dict, kind: Any, simple: Mapping, apart=(), place: str = "") -> str:
-    """As `fault`, for an object and the objects in it, except those whose name is in `apart`."""
+    """Like `fault`, for an object and the objects in it, except those whose name is in `apart`."""
     inner = (
         fault_inside(item, kind, simple, apart, _join(place, name))
         for name, item in value.items()
@@ -197,7 +197,7 @@ def _fault_of_record(value, kind, simple, place):
         elif key in getattr(kind, "__required_keys__", ()):
             return f"{_place(place)} lacks `{key}`"
     if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
-        return f"{_place(place)} has no field {others[0]!r}"
+        return f"{_place(place)} must not have a field {others[0]!r}"
     return ""
 
 
@@ -228,7 +228,7 @@ SIMPLE: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     Count: ("an integer of at least 0", lambda value: is_int(value) and value >= 0),
     Size: ("an integer of at least 1", lambda value: is_int(value) and value > 0),
     Positive: ("a number above 0", lambda value: is_number(value) and value > 0),
-    Labels: ("an object of texts, by numbers of classes", _are_labels),
+    Labels: ("an object of strings, with class numbers as keys", _are_labels),
     bool: ("true or false", lambda value: isinstance(value, bool)),
     dict: ("an object", lambda value: isinstance(value, dict)),
     int: ("an integer", is_int),
@@ -249,7 +249,7 @@ ONE_OF_TWO = (lambda one, other: not (one and other), "give only one of them")
 
 
 def needs(first: str, second: str, *allowed: Any) -> Rule:
-    """Returns the rule that a field, if it is given, needs another one to have a value."""
+    """Returns the rule that a field, if given, needs another field to have an allowed value."""
     words = " or ".join("null" if value is None else str(value) for value in allowed)
     holds = lambda one, other: not one or other in allowed
     return (first, second), holds, f"the first needs the second to be {words}"
@@ -292,7 +292,7 @@ def check_defaults(run: Any, names: Iterable[str], where: str) -> None:
         where: The option that requires these defaults, and the reason, for the message.
 
     Raises:
-        ValueError: If some do not. The message names all of them.
+        ValueError: If a field has another value. The message names all such fields.
     """
     default, values = type(run)(), {}
     for name in names:
@@ -426,7 +426,7 @@ def load_once(text: str, names: Collection[str] | None = None) -> Any:
     except RecursionError:
         is_deep = True
     if is_deep:
-        raise ValueError(f"it must nest at most {DEEPEST_JSON} lists and objects")
+        raise ValueError(f"it must nest at most {DEEPEST_JSON} levels of lists and objects")
     return parsed
 
 

@@ -67,7 +67,7 @@ def spelled(command: str) -> str:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
-    """Prints this package's warnings on one line; users cannot act on a library's warnings."""
+    """Prints this package's warnings on one line; hides others, on which users cannot act."""
     frame: Any = sys._getframe(1)
     while frame.f_globals.get("__name__") == "warnings":
         frame = frame.f_back
@@ -98,7 +98,7 @@ class _Inside(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def without_optional(package):
-    """Keeps a package from importing optional packages, which takes a second or two.
+    """Keeps a package from importing optional packages, which would take a second or two.
 
     Keras imports them for its plots, its scikit-learn wrappers, tables as inputs, and Orbax
     checkpoints, which no command uses. They can still be imported after the block.
@@ -146,7 +146,7 @@ def set_exit_code(code: int) -> int:
 
 
 def _interrupt(*_):
-    """Raises KeyboardInterrupt in a command; ends the process if it is early or the second one."""
+    """Raises KeyboardInterrupt in a command; an early or a second Ctrl-C ends the process."""
     if _exit_code in (None, INTERRUPTED):
         os.write(2, b"vit-keras: error: interrupted\n")
         os._exit(INTERRUPTED)
@@ -155,7 +155,7 @@ def _interrupt(*_):
 
 
 def _interrupt_again(unraisable):
-    """Repeats a Ctrl-C that arrived where Python ignores errors, as during garbage collection.
+    """Repeats a Ctrl-C that arrived where Python ignores errors, such as in garbage collection.
 
     Args:
         unraisable: The error that Python ignores; other errors are printed.
@@ -244,7 +244,7 @@ def on_one_line(name: object) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Returns rows of texts as lines with columns: the first `left` are left-aligned.
+    """Returns rows of texts as lines with aligned columns, the first `left` of them to the left.
 
     Example:
         >>> aligned([["class", "images"], ["cat", "12"]])

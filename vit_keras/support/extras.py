@@ -62,7 +62,7 @@ def require(module: str) -> types.ModuleType:
 
 
 def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
-    """Checks that packages are installed without importing them.
+    """Checks, without importing them, that packages are installed.
 
     Args:
         *modules: The modules.

@@ -21,8 +21,8 @@ BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 def font_of(character: str) -> str | None:
     """The name of a font on this machine that can draw a character, or None.
 
-    None also stands for those that every font has: European letters, punctuation, and invisible
-    ones.
+    The result is also None for characters that every font has: European letters, punctuation, and
+    invisible characters.
     """
     if ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f":
         return None

@@ -4,8 +4,8 @@ Everything is written into a hidden folder beside its place, flushed to the disk
 lock beside the hidden folder lets one process at a time write there. The remains of a killed
 process are removed when the same name is next replaced.
 
-The kernel locks an open file, through `filelock`. A lock ends with its process, however that ends,
-so it is never stale.
+The kernel locks an open file, through `filelock`. A lock ends with its process, however the process
+ends, so it is never stale.
 
 Models on hubs have addresses instead: `hf://USER/NAME`, `kaggle://OWNER/MODEL/…` and `timm/NAME`.
 """
@@ -24,11 +24,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 
 PLACEHOLDERS = {  # by the first bytes, in lowercase
-    b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
+    b"version https://git-lfs": "a Git LFS pointer. Run `git lfs pull` in its folder",
     **dict.fromkeys(
         (b"<!doctype html", b"<html", b"<?xml"), "a web page. Download the file itself"
     ),
-    b"gguf": "a GGUF file, whose quantized numbers llama.cpp reads. Give the model's safetensors",
+    b"gguf": "a GGUF file of quantized weights for llama.cpp. Give the model's safetensors file",
 }
 
 PARTIAL = ".partial-"  # begins the name of a hidden folder
@@ -97,7 +97,7 @@ def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
     """Reads a file unless it is too large; refuses pipes and devices, which may never end.
 
     Raises:
-        ValueError: If it is not such a file. The message gives only the reason.
+        ValueError: If it is too large or not a regular file. The message gives only the reason.
     """
     if not os.path.isfile(path):
         raise ValueError("it is not a file")
@@ -108,7 +108,7 @@ def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
 
 
 def check_arrived(path: str | os.PathLike) -> None:
-    """Checks that a file is not a placeholder that a clone or a download leaves for a large file.
+    """Checks that a file is not a placeholder that a clone or download left for a large file.
 
     Raises:
         ValueError: If it is. The message names the file and says how to get it.
@@ -130,7 +130,7 @@ def sha256(path: str | os.PathLike) -> str:
 def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[pathlib.Path]:
     """Yields a new folder beside `folder`. On exit, it replaces `folder`.
 
-    Missing parent folders are created. After an error, the old folder is unchanged and the new is
+    Missing parent folders are created. After an error, the old folder is unchanged and the new one
     removed. A process that is killed between two renames leaves the old folder under a hidden name:
     the next `replacing_folder` or `recover` puts it back.
 
@@ -192,7 +192,7 @@ def recover(parent: str | os.PathLike) -> None:
 
 
 def remove_remains(path: str | os.PathLike) -> None:
-    """Does the same as `recover`, but only for `path`, unless a live process writes it."""
+    """Does the same as `recover`, but only for `path`, unless a live process is writing it."""
     with contextlib.suppress(OSError), reserved(pathlib.Path(path).absolute(), _give_up):
         pass
 
@@ -286,7 +286,7 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds the lock of the file at `path` for the `with` statement.
+    """Holds the lock of the file at `path` during a `with` block.
 
     Args:
         path: The lock file, which is made if necessary.
@@ -316,7 +316,7 @@ def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iter
 def claimed(
     place: pathlib.Path, purpose: str, remedy: str, lock: pathlib.Path | None = None
 ) -> Iterator[None]:
-    """Reserves a folder for this process, in a `with` statement.
+    """Reserves a folder for this process during a `with` block.
 
     Args:
         place: The folder, which is made if necessary.
@@ -347,7 +347,7 @@ def claimed(
 def claimed_output(
     path: str | os.PathLike, purpose: str, remedy: str = "Wait until it ends, or give another --out"
 ) -> contextlib.AbstractContextManager[None]:
-    """As `claimed`, for a file or folder that will be written; `.NAME.lock` lies beside it."""
+    """Like `claimed`, for a file or folder that will be written; `.NAME.lock` lies beside it."""
     path = pathlib.Path(path).absolute()
     return claimed(path, purpose, remedy, path.with_name(f".{path.name}{LOCK}"))
 
@@ -412,7 +412,7 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
         Kaggle's handle without the version, and the version; None for the newest.
 
     Raises:
-        ValueError: If it is not such an address.
+        ValueError: If the address has another form.
     """
     form = "kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]"
     handle, version = _parts(_KAGGLE, path, form)

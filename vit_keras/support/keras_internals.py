@@ -73,7 +73,7 @@ def input_shapes(model: keras.Model, operation: keras.Operation) -> list[tuple]:
 
 
 def chain_of(model: keras.Model) -> list[keras.Operation]:
-    """The operations of a functional model in which each one takes the previous one's result.
+    """The operations of a functional model in which each takes the previous operation's result.
 
     The list is empty for other models, and if an operation was called with other arguments. Relies
     on `_nodes_by_depth`, and on nodes holding the `arguments` and `outputs` of a call.
@@ -140,7 +140,7 @@ def weights_in_memory(model: keras.Model) -> io.BytesIO:
 
 @contextlib.contextmanager
 def unlocked(layer: keras.layers.Layer):
-    """While open, a built layer accepts more weights.
+    """Lets a built layer accept more weights during a `with` block.
 
     Relies on the layer's tracker refusing attributes with variables while it is locked.
     """
@@ -152,7 +152,7 @@ def unlocked(layer: keras.layers.Layer):
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """`keras.optimizers.Optimizer` whose subclass computes the whole update in `apply_step`.
+    """A `keras.optimizers.Optimizer` whose subclasses compute the whole update in `apply_step`.
 
     Relies on `apply` calling `_backend_apply_gradients(grads, trainable_variables)` once per step,
     on every backend, and adding 1 to `_iterations` afterward.
@@ -256,7 +256,7 @@ def wrap_logs(model: keras.Model, wrap: Callable) -> None:
 
 @contextlib.contextmanager
 def reduced_logs(reduce: Callable):
-    """While open, TensorFlow's trainer computes a step's logs with `reduce(values)`.
+    """In a `with` block, TensorFlow's trainer computes a step's logs with `reduce(values)`.
 
     Relies on the trainer looking up `reduce_per_replica` in its module for each call.
     """

@@ -31,12 +31,12 @@ class Preprocessing:
             torchvision's transforms, timm and OpenCLIP do: levels are rounded after each axis, the
             shorter side before a crop is rounded down, and the longer side is computed from it.
             "transformers" also rounds the corner of a crop down; the others round half a pixel to
-            the even side. "none" does not round levels, and computes the longer side from the exact
+            the even one. "none" does not round levels, and computes the longer side from the exact
             shorter side.
         levels: The level of white: 255 for 8 bits, 4095 or 65535 for 12 or 16 bits, and 1 for
             floats.
-        bands: The file's channels that the model takes, in its order, counted from 1; empty for all
-            of them.
+        bands: The file's channels that the model takes, in the model's order, counted from 1; empty
+            for all of them.
 
     Raises:
         ValueError: If a field has an unsupported value.
@@ -160,13 +160,13 @@ SAMPLED = 8  # pictures of an array, whose values are compared with black and wh
 
 
 def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> Any:
-    """Returns lists and arrays of prepared pictures as an array, and warns of unprepared ones.
+    """Returns lists and arrays of prepared pictures as an array; warns about unprepared pictures.
 
     Args:
         images: The input of a model. Tensors are returned unchanged, and so are lists of
             anything but pictures, such as a list of a model's inputs.
         preprocessing: The model's preprocessing.
-        warns: Whether to also warn of pictures in 0..1, which may be bright ones.
+        warns: Whether to also warn about values in 0..1, which bright prepared pictures may have.
 
     Raises:
         ValueError: As in `as_numbers`.

@@ -186,8 +186,8 @@ def resample_patch_kernel(
 ) -> np.ndarray:
     """Resamples a kernel to another patch size with FlexiViT's pseudo-inverse.
 
-    Let B be the matrix that resizes a patch. With the kernel `pinv(Bᵀ) w`, resized patches that are
-    larger get the same embeddings as the old patches with `w` (arXiv 2212.08013, Eq. 4).
+    Let B be the matrix that resizes a patch. With the kernel `pinv(Bᵀ) w`, patches that B enlarges
+    get the same embeddings as the old patches with `w` (arXiv 2212.08013, Eq. 4).
 
     Args:
         kernel: `(p_h, p_w, C, D)`.

@@ -92,7 +92,7 @@ class Task:
 
     Attributes:
         kind: A key of `KINDS`: one of several "classes", any number of "labels", "numbers",
-            "masks", with one of several classes for each pixel, or "boxes" around objects.
+            "masks" with one of several classes for each pixel, or "boxes" around objects.
         thresholds: For each label, the probability at which it counts as present; for boxes, the
             score at which an object of each class does; None for 0.5.
         mean: One value per output: `outputs * std + mean` restores the numbers. None if the outputs

@@ -90,7 +90,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def collected(self):
-        """While open, notes the first signal; a second one has its usual effect."""
+        """In a `with` block, notes the first signal; a second one has its usual effect."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may set handlers
             return
@@ -267,7 +267,7 @@ class RestoreFitState(keras.callbacks.Callback):
 
 
 class PatchKeepRates(keras.callbacks.Callback):
-    """Applies each of `patch_keep_rates` to the layer `patch_dropout` for an equal interval.
+    """Applies each of `patch_keep_rates` to the layer `patch_dropout` for an equal part of the run.
 
     A rate applies from the first epoch (of `eval_every` updates) that begins in its interval of the
     run, regardless of whether the run was stopped. Every rate gives a different number of tokens,
@@ -299,9 +299,9 @@ class PatchKeepRates(keras.callbacks.Callback):
 class StopOnNonFinite(StepCounter):
     """Raises `NonFinite` after a batch whose loss is NaN or infinite.
 
-    A batch's loss is checked after the next batch has been sent to the device, so that neither
-    waits for the host, but before anything is saved. The logs of `fit` cannot be used: they hold
-    the mean over the epoch so far, which stays NaN after one such loss.
+    A batch's loss is checked after the next batch has been sent to the device, so that the device
+    need not wait, but before anything is saved. The logs of `fit` cannot be used: they hold the
+    mean over the epoch so far, which stays NaN after one such loss.
     """
 
     unchecked = None  # the number and the loss of an update
@@ -326,13 +326,13 @@ class StopOnNonFinite(StepCounter):
 
 
 class StateSaver(StepCounter):
-    """Writes a checkpoint every `checkpoint_every` updates, and after the last and the best one.
+    """Writes a checkpoint every `checkpoint_every` updates, and after the last and best updates.
 
     If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
-    its row. When `signals` has a signal, the callback writes a checkpoint at the end of the update
-    and ends the process with the signal's exit code. It stops a running evaluation, which the
-    resumed run repeats. With several processes, all end when one of them has a signal, but they
-    finish an evaluation first.
+    the evaluation's row. When `signals` has a signal, the callback writes a checkpoint at the end
+    of the update and ends the process with the signal's exit code. It stops a running evaluation,
+    which the resumed run repeats. With several processes, all end when one of them has a signal,
+    but they finish an evaluation first.
 
     Args:
         recorder: The callback that records the evaluations; it must run earlier in the list.

@@ -66,7 +66,7 @@ class CheckpointWriter:
         self._future: concurrent.futures.Future | None = None
 
     def start(self, write: Callable[[], None]) -> None:
-        """Calls `write` in the thread. Call `wait` before."""
+        """Calls `write` in the thread. Call `wait` first."""
         self._future = self._pool.submit(write)
 
     def check(self) -> None:
@@ -93,7 +93,7 @@ class CheckpointWriter:
         except Exception as unwritten:
             if error is None:
                 raise
-            warnings.warn(f"The last checkpoint is not whole: {unwritten}", stacklevel=2)
+            warnings.warn(f"The last checkpoint is incomplete: {unwritten}", stacklevel=2)
 
 
 def save(
@@ -391,4 +391,4 @@ def generator_state() -> np.ndarray | None:
 
 @backends.dispatch("set_generator_state")
 def set_generator_state(state: np.ndarray) -> None:
-    """Sets a state from `generator_state`; other backends than torch have no generator."""
+    """Sets a state from `generator_state`; backends other than torch have no generator."""

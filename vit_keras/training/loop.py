@@ -198,8 +198,8 @@ def _fit(model, run, recorder, watching, batches_from, validation):
 def _record_rollback(run, rollbacks, error):
     """Adds a rollback to `rollbacks.json`, or raises a detailed error.
 
-    It is written before the run goes back, so a run that is stopped in between resumes with the
-    lower learning rate.
+    The file is written before the run goes back, so a run that is stopped in between resumes with
+    the lower learning rate.
     """
     config, last = run.config, checkpoints.newest(run.checkpoints)
     if config.on_nan == "stop" or len(rollbacks) >= config.max_rollbacks:

@@ -1,4 +1,4 @@
-"""The losses that a run can minimize. Unknown labels and numbers are NaN, and left out."""
+"""The losses that a run can minimize. Unknown labels and numbers are NaN, and are left out."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class ComputedLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class SigmoidCrossentropy(Configured, keras.losses.Loss):
-    """The sum over classes of binary cross-entropies, as big_vision's `sigmoid_xent`.
+    """The sum over classes of binary cross-entropies, like big_vision's `sigmoid_xent`.
 
     It compares logits `(B, C)` with targets `(B, C)` in [0, 1] and averages over the images. NaN
     targets add nothing to the sum.

@@ -1,4 +1,4 @@
-"""The metrics for each kind of label. Unknown targets are NaN, and left out."""
+"""The metrics for each kind of label. Unknown targets are NaN, and are left out."""
 
 import math
 from collections.abc import Callable
@@ -90,10 +90,10 @@ class PixelAccuracy(MeanIoU):
 class EvaluateLabels(keras.callbacks.Callback):
     """Adds `val_loss` and an average precision to the logs; replaces the validation of `fit`.
 
-    It is `val_average_precision` for labels, and `val_ap`, COCO's, for boxes. The metrics of `fit`
-    are sums over batches and replicas, which can only estimate an average precision. This callback
-    evaluates the model with a metric that keeps all targets and outputs, in float32, and computes
-    both figures from those of all replicas. The callback must come before `callbacks`.
+    The latter is `val_average_precision` for labels, and COCO's `val_ap` for boxes. The metrics of
+    `fit` are sums over batches and replicas, which can only estimate an average precision. This
+    callback evaluates the model with a metric that keeps the targets and outputs of all replicas,
+    in float32, and computes both figures from them. It must come before `callbacks`.
 
     Args:
         model: The compiled model.

@@ -121,7 +121,7 @@ class UpdateRule(Configured, keras_internals.Optimizer):
       the base rate: `weight_decay` is the published value divided by `learning_rate`, such as 0.1
       for 1e-4 at 1e-3.
     - With `use_ema`, Polyak's average starts as the weights after the first update. Then avg ← d ·
-      avg + (1 - d) · w, where d is `ema_momentum`. `fit` does not change the weights;
+      avg + (1 - d) · w, where d is `ema_momentum`. `fit` does not replace the weights with it;
       `keras.callbacks.SwapEMAWeights()` evaluates the average.
     - The variable `gradient_norm` holds the global norm before clipping at the last update.
 
@@ -301,7 +301,7 @@ class SGD(UpdateRule):
     Args:
         learning_rate: A rate or a schedule of rates.
         momentum: μ, the momentum.
-        momentum_dtype: The type that stores u. "bfloat16" repeats the published fine-tuning: it
+        momentum_dtype: The type that stores u. "bfloat16" reproduces the published fine-tuning: it
             rounds μ as well (0.9 to 0.8984) and computes the update in float32.
         **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 

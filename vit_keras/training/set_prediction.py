@@ -98,8 +98,8 @@ class SetPrediction(Configured, keras.losses.Loss):
         tokens, none = logits.shape[1], logits.shape[2] - 1
         if y_true.shape[1] is not None and y_true.shape[1] > tokens:
             raise ValueError(
-                "A detector needs a prediction for each object of a picture. Received: pictures of "
-                f"{y_true.shape[1]} objects for {tokens} predictions. Give a larger "
+                "A detector needs a prediction for each object in a picture. Received: pictures "
+                f"with {y_true.shape[1]} objects for {tokens} predictions. Give a larger "
                 "model.num_boxes, or smaller patches with model.detector patches"
             )
         classes, targets = ops.cast(y_true[..., 0], "int32"), ops.cast(y_true[..., 1:], boxes.dtype)

@@ -87,7 +87,7 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
 
     Args:
         model: A functional model, even one without values.
-        images: The images that a device computes at a time.
+        images: The number of images that a device processes at a time.
         itemsize: Bytes of an activation.
 
     Raises:
@@ -122,8 +122,8 @@ class Memory:
         moments: The moments of the optimizer.
         average: Polyak's average of the weights.
         sums: The gradient sums of a batch that is computed in parts.
-        batch: The images and targets that a device computes at a time.
-        images: The images that a device computes at a time.
+        batch: The images and targets that a device processes at a time.
+        images: The number of images that a device processes at a time.
         copies: The kernels that layers read: rounded to the products' type, or gathered from other
             devices if the state is split.
         activations: What the forward pass keeps for the backward pass.

@@ -43,7 +43,7 @@ class Device:
             GPUs, bfloat16 on TPUs.
         memory: Bytes.
         bandwidth: Bytes per second between the device and its memory.
-        link: Bytes per second that the device sends to others of its group, in one direction.
+        link: Bytes per second that the device sends to devices of its group, in one direction.
         group: The number of devices that the fast links connect.
         network: Bytes per second that it sends to devices of other groups, in one direction.
         source: The source of the numbers.
@@ -141,8 +141,8 @@ class Communication:
     def seconds(self, devices: int, device: Device) -> float:
         """Returns the time of rings in the groups of fast links, then over the network.
 
-        Each device of a group then has the sum of its shard, which it sends to the devices of other
-        groups with the same shard.
+        After the first rings, each device has its group's sum of one shard, and sends it to the
+        devices of other groups that have the same shard.
         """
         group = math.gcd(devices, device.group)
         inside = self.sent(group) / device.link
@@ -155,7 +155,7 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
     Args:
         model: The model of the run, even one without values.
         config: The run. With `optimizer.accumulation_steps`, XLA sums the gradients of each part of
-            the batch over the devices, so an update sends that many times more. Blocks that
+            the batch over the devices, so an update sends that many times as much. Blocks that
             `model.rematerialize` computes again gather their weights again.
         devices: The number of devices that share each batch.
 
@@ -177,10 +177,10 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """Seconds of an update on each device; the largest is the time of the update.
+    """Seconds of an update's three activities on each device; the update takes the longest time.
 
-    The three overlap: devices send gradients while they compute others, and memory transfers run
-    alongside the products.
+    The three overlap: devices send gradients while they compute the next ones, and memory transfers
+    run alongside the products.
 
     Attributes:
         products: The multiply-adds at a fraction of the device's peak rate.
@@ -236,7 +236,7 @@ class Choice:
 
     Attributes:
         rematerialize: Whether the backward pass computes the blocks' activations again.
-        accumulation_steps: The number of parts in which a device computes its images.
+        accumulation_steps: The number of parts in which a device processes its images.
         memory: The memory on each device.
         fits: Whether the device has enough memory.
         messages: The communication of the devices in an update.
@@ -305,7 +305,7 @@ def plan(
     utilization: float = UTILIZATION,
     accumulation_steps: int | None = None,
 ) -> Plan:
-    """Estimates what a run will take from its model's layers, without weights or data.
+    """Estimates what a run will need, based on its model's layers, without weights or data.
 
     Args:
         config: The run.
@@ -314,8 +314,8 @@ def plan(
         num_classes: The size of the classifier.
         epoch_images: The number of training images, for a run that counts by `epochs`.
         utilization: The fraction of the device's peak rate that products reach, in (0, 1].
-        accumulation_steps: The number of parts in which a device computes its images, instead of
-            the field of `config.optimizer`; by default the smallest number that fits.
+        accumulation_steps: The number of parts in which a device processes its images, instead of
+            `config.optimizer.accumulation_steps`; by default the smallest number that fits.
 
     Returns:
         `Plan`.

@@ -23,7 +23,7 @@ from vit_keras.support.checks import Rule, check_defaults, check_rules
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 UNSUPPORTED = {  # (backend, distribution): what to do instead
-    ("torch", "data_parallel"): "Start one process for each GPU with torchrun, with multi_worker",
+    ("torch", "data_parallel"): "Start one process per GPU with torchrun, and use multi_worker",
     ("torch", "model_parallel"): "Use KERAS_BACKEND=jax",
     ("tensorflow", "model_parallel"): "Use KERAS_BACKEND=jax",
 }
@@ -84,8 +84,8 @@ def _mode(distribution, cluster):
     if distribution in (("none", "data_parallel") if cluster else ("multi_worker",)):
         raise ValueError(
             "`distribution` must be multi_worker, or model_parallel on JAX, if a launcher names "
-            "several processes (in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, like torchrun, "
-            "TF_CONFIG, or KERAS_DISTRIBUTION_*), and something else for one process. "
+            "several processes (in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun "
+            "does, in TF_CONFIG, or in KERAS_DISTRIBUTION_*), and another value for one process. "
             f"Received: distribution={distribution}, {cluster.count if cluster else 1} processes"
         )
     return distribution
@@ -124,7 +124,7 @@ def _check_devices(config, mode, topology):
         if getattr(config, name) % divisor:
             times = " times `optimizer.accumulation_steps`" if divisor != replicas else ""
             raise ValueError(
-                f"`{name}` must be a multiple of the number of copies{times}, {divisor}. "
+                f"`{name}` must be a multiple of the number of model copies{times}, {divisor}. "
                 f"Received: {getattr(config, name)}"
             )
 
@@ -145,7 +145,7 @@ class Cluster:
     Attributes:
         index: The number of this process; 0 is the chief.
         count: The number of processes.
-        addresses: Host:port of the chief or of every process; empty if the backend reads them.
+        addresses: Host:port of the chief or of every process; empty if the backend finds them.
     """
 
     index: int
@@ -359,7 +359,7 @@ def fit_replicas(values: np.ndarray, count: int) -> np.ndarray:
 def read_variable(variable) -> np.ndarray:
     """Copies the whole value of a variable, which may be split over several devices.
 
-    If processes share one copy of the model, all must call it for the same variables in order.
+    If processes share one copy of the model, all must read the same variables in the same order.
     """
     value = keras.ops.convert_to_tensor(variable)  # on TensorFlow, metrics sum over replicas
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
