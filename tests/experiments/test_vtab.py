@@ -285,7 +285,7 @@ def test_a_task_reads_its_thousand_images_and_derives_their_classes(data_dir):
     np.testing.assert_array_equal(images[:, 0, 0, 0], train.labels)
     np.testing.assert_array_equal(labels, train.labels)
     assert set(train.labels) == {0, 1, 2, 3}
-    assert train.name(24) == "tfds:kitti validation[0]"
+    assert train.name(24).endswith("kitti-validation.tfrecord-00000-of-00001 record 0")
 
 
 def test_dsprites_have_pixels_from_0_to_255(data_dir, monkeypatch):

@@ -97,7 +97,7 @@ def test_a_link_to_another_file_is_refused(old_files, tmp_path):
         kernel = file["model_weights/head/head"]
         del kernel["kernel:0"]
         kernel["kernel:0"] = h5py.ExternalLink("other.h5", "kernel")
-    with pytest.raises(ValueError, match="linked.h5' .*a link /model_weights/head/head/k"):
+    with pytest.raises(ValueError, match="linked.h5' .*the link /model_weights/head/head/k"):
         load_model(path)
 
 
