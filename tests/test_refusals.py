@@ -124,7 +124,7 @@ MODELS = [
         ({"position_embedding": "3d"}, "`position_embedding` must be one of 'none'"),
         ({**NONE, "position_embedding_at": "every"}, "must be 'stem' unless.*'none', .*'every'"),
     ),
-    (lambda: models.detector(vit(**RELATIVE), 3), "take head='patches'.*'relative_2d'"),
+    (lambda: models.detector(vit(**RELATIVE), 3), "use head='patches'.*'relative_2d'"),
     (lambda: models.detector(vit(position_embedding_at="every"), 3), "_at='every'"),
     (lambda: models.detector(vit(), 0), "num_classes"),
     (lambda: models.detector(resnet(), 3), "needs a model with one PatchEmbedding layer"),

@@ -228,5 +228,5 @@ def test_what_cannot_be_split_is_named():
         split_frozen(whole)
     shared = VisionTransformer(*CHAIN, position_embedding_at="shared")
     freeze(shared, ["embedding", "cls", "encoderblock_*", "encoder_norm"])
-    with pytest.raises(ValueError, match="must follow the one before.*'posembed_shared' is"):
+    with pytest.raises(ValueError, match="must form a chain.*'posembed_shared' is"):
         split_frozen(shared)

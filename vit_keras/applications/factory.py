@@ -42,11 +42,11 @@ def preprocess_input(x, data_format=None, model=None):
         model: Optional model of this package. Pixels are then scaled as in the source of its
             weights. For example, torchvision's weights use another scale.
 
-    A warning is issued if pixels seem to lie in [0, 1], or lie outside the range. Arrays of bools
-    or of 16-bit numbers are first converted to the range.
+    A warning is issued if pixels seem to lie in [0, 1], or lie outside [0, 255]. Arrays of bools
+    or of 16-bit numbers are first converted to [0, 255].
 
     Raises:
-        ValueError: If the channels are not last, if a value is not finite, or if the level of white
+        ValueError: If the channels are not last, if a value is not finite, or if the white level
             is unknown.
 
     Returns:

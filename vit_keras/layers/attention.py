@@ -49,7 +49,7 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str, offset=N
         query: Queries `(B, N_q, H, d)`, already multiplied by 1/√d.
         key: Keys `(B, N_kv, H, d)`.
         value: Values `(B, N_kv, H, d)`.
-        bias: Biases to add to the logits, which broadcast to `(B, H, N_q, N_kv)`, or None.
+        bias: Biases that broadcast to the logits, `(B, H, N_q, N_kv)`, or None.
         drop: A function to apply to the weights, such as dropout.
         compute_dtype: The type that the layer computes in.
         offset: Numbers to add to the weights, `(B, H, N_q, N_kv)`, or None.
@@ -84,7 +84,7 @@ def _heads_first(x):
 
 @backends.dispatch("attention")
 def fused_attention(query, key, value, scale):
-    """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel of the backend.
+    """Computes softmax(scale q kᵀ) v of `(B, N, H, d)` with one kernel of the backend.
 
     Returns:
         A tensor `(B, N, H, d)`, or None if the backend has no such kernel. Torch has one
@@ -97,7 +97,7 @@ def fused_attention(query, key, value, scale):
 class MultiHeadDotProductAttention(SeededLayer):
     """softmax(q kᵀ / √d) v over H heads of d = D / H (Eq. 2, Appendix A).
 
-    The kernels of `query`, `key` and `value` are `(D, H, d)`, the kernel of `out` is `(H, d, D)`.
+    The kernels of `query`, `key` and `value` are `(D, H, d)`, and that of `out` is `(H, d, D)`.
     The kernels start Xavier uniform, the biases at zero.
 
     Args:
@@ -119,7 +119,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         return_attention_weights: Whether to return the weights as well. They have at least float32
             precision and no dropout. Attention within windows has no weights to return.
         attention_mask: Booleans `(B, N_q, N_kv)` or `(B, 1, N_kv)`, true where a query may attend
-            to a key, or numbers to add to the logits; None for all. Windows take none.
+            to a key, or numbers to add to the logits; None for all. Windows require None.
 
     Attributes:
         offset: Numbers to add to the weights, `(B, H, N_q, N_kv)`, while a caller differentiates a

@@ -1,4 +1,4 @@
-"""The base of layers, initializers, and dense layers that multiply all tokens of a batch at once.
+"""Initializers, base classes of layers, and dense layers that multiply a batch's tokens at once.
 
 Keras draws initial weights with the backend's generator, so one seed gives three different models.
 These initializers draw the same numbers on every backend, with NumPy's Philox, a counter-based
@@ -84,7 +84,7 @@ class TruncatedNormal(_PhiloxInitializer):
 
 
 def xavier_uniform(fan_in: int, fan_out: int, seed: int | None) -> Uniform:
-    """Returns Glorot and Bengio's uniform initializer, for kernels whose shape hides their fans.
+    """Returns Glorot and Bengio's uniform initializer for kernels whose shape hides their fan-in.
 
     Args:
         fan_in: The number of inputs per output.
@@ -116,7 +116,7 @@ def refuse_quantized(model: keras.Model, action: str) -> None:
     if mode is not None:
         raise ValueError(
             f"{action} needs kernels in floating point. Received: model {model.name!r}, quantized "
-            f"to {mode!r}. Take the model as it was before `quantize`"
+            f"to {mode!r}. Use the model as it was before `quantize`"
         )
 
 
@@ -293,7 +293,7 @@ def sizes_of(x):
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
 
-    On CPUs, the gradient of one large product takes two thirds of the time of a product per image.
+    On CPUs, the gradient of one large product takes two thirds as long as those of one per image.
 
     Args:
         x: `(B, …, *K)`.
@@ -342,8 +342,8 @@ class HeadsDense(LowRankKernel, keras.layers.EinsumDense):
 class Configured:
     """Base class of Keras objects whose arguments are attributes of the same names.
 
-    `get_config` returns these attributes, and `from_config` passes them to `__init__`. Objects of
-    Keras and dataclasses among them become dictionaries.
+    `get_config` returns these attributes, and `from_config` passes them to `__init__`. Keras
+    objects and dataclasses among them become dictionaries.
     """
 
     def get_config(self):
@@ -363,7 +363,7 @@ class Configured:
 
 
 def _argument_names(kind: type) -> tuple[str, ...]:
-    """The names of the arguments of constructors from a class up to Keras' own classes."""
+    """The names of the constructor arguments of a class and its bases below Keras' own classes."""
     classes = itertools.takewhile(lambda c: not c.__module__.startswith("keras."), kind.__mro__)
     constructors = [vars(c)["__init__"] for c in classes if "__init__" in vars(c)]
     return tuple(
@@ -456,7 +456,7 @@ class SeededLayer(Layer):
         return dense
 
     def heads_dense(self, equation: str, axes: tuple, new_axes: tuple, bias_axes, name: str):
-        """As `dense`, to or from attention heads: `(B, N, *axes)` -> `(B, N, *new_axes)`."""
+        """Like `dense`, but to or from attention heads: `(B, N, *axes)` -> `(B, N, *new_axes)`."""
         options = self._kernel(math.prod(axes), math.prod(new_axes), name)
         dense = HeadsDense(equation, (None, *new_axes), bias_axes=bias_axes, **options)
         dense.build((None, None, *axes))

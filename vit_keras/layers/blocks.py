@@ -1,4 +1,4 @@
-"""The transformer encoder block (Eq. 2 and 3), and the MLPs and the scale in it."""
+"""The transformer encoder block (Eq. 2 and 3), with its MLPs and `LayerScale`."""
 
 from typing import Any
 

@@ -17,9 +17,9 @@ from vit_keras.support.keras_internals import FixedSeed
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` whose next mask may be drawn before it is called.
+    """A `keras.layers.Dropout` whose next mask may be drawn before it is called.
 
-    It takes the arguments of `keras.layers.Dropout`, and keeps the shape.
+    It takes the arguments of `keras.layers.Dropout`, and keeps the shape of its input.
 
     Attributes:
         drawn: A seed, a function of the inputs that replaces the call, or None.
@@ -127,7 +127,7 @@ train_normalize = backends.lookup("train_layer_norm", normalize)
 class LayerNormalization(keras.layers.LayerNormalization):
     """Layer normalization over the last axis, with each backend's fastest operations.
 
-    Of the arguments of `keras.layers.LayerNormalization`, it takes `epsilon`, `name` and `dtype`.
+    Of `keras.layers.LayerNormalization`'s arguments, it takes only `epsilon`, `name` and `dtype`.
     """
 
     def call(self, inputs, training=None):
@@ -175,7 +175,7 @@ class Rope:
         rounded: Whether the periods 1 / f_j are rounded to bfloat16, as in Meta's files of DINOv3.
 
     Example:
-        >>> vit_keras.layers.Rope(base=10000.0, reference=(16, 16)).centered  # of EVA-02
+        >>> vit_keras.layers.Rope(base=10000.0, reference=(16, 16)).centered  # as in EVA-02
         False
     """
 
@@ -207,11 +207,11 @@ class BlockOptions:
         norm: "layer" for layer normalization, or "rms", which neither centers nor has an offset.
         layer_scale: The initial value of a factor for each channel of both residual branches
             (LayerScale, arXiv 2103.17239), or None for no factors.
-        parallel: Whether attention and MLP read the same normalized tokens and are added together,
-            as in ViT-22B (arXiv 2302.05442).
+        parallel: Whether attention and MLP read the same normalized tokens and their results are
+            added, as in ViT-22B (arXiv 2302.05442).
         rope: A `Rope` or a dictionary of its fields, for rotary positions; None for none.
         window_size: The rows and columns of patches in a window, as in ViTDet (arXiv 2203.16527);
-            an int stands for both. The patches of a window attend only to each other. Tokens before
+            an int applies to both. The patches of a window attend only to each other. Tokens before
             the patches attend to all tokens, and all tokens attend to them. None means attention
             between all tokens.
 
@@ -267,7 +267,7 @@ class ViTOptions(BlockOptions):
     """How a Vision Transformer differs from the paper's model, which has the defaults.
 
     `VisionTransformer` takes these fields, including those of `BlockOptions`, as keyword arguments.
-    A family of models is a set of them; see `vit_keras.variants.families`.
+    A family of models is a choice of their values; see `vit_keras.variants.families`.
 
     Attributes:
         class_token: Whether there is a class token even if the classifier does not read it, as with
@@ -276,8 +276,8 @@ class ViTOptions(BlockOptions):
             classifier does not read it. The classifier "distilled" always has it.
         num_registers: The number of registers between the class token and the patches (arXiv
             2309.16588).
-        position_cover: The tokens that get added positions: "all" tokens; "class" token and patches
-            but not registers, as in DINOv2; or only "patches", as in DeiT III.
+        position_cover: The tokens that get added positions: "all" tokens; the "class" token and
+            patches but not registers, as in DINOv2; or only "patches", as in DeiT III.
         crop_to_patches: Whether to ignore pixels at the right and bottom that do not fill a patch,
             like the convolution of So400m/14 at 384 pixels. Otherwise such images are refused.
         pre_norm: Whether tokens are normalized before the first block, as in CLIP. The patch
@@ -335,24 +335,24 @@ class ViTOptions(BlockOptions):
         check_counts(num_registers=self.num_registers)
         if self.boxes == "tokens" and not self.num_registers:
             raise ValueError(
-                "`boxes` 'tokens' come from registers, so `num_registers` must be at least 1. "
+                "`num_registers` must be at least 1 if boxes='tokens', which reads the registers. "
                 "Received: num_registers=0"
             )
         if self.global_blocks and self.window_size is None:
             raise ValueError(
-                "`global_blocks` are exceptions to windows. Give `window_size` too, or leave "
-                f"them out. Received: global_blocks={self.global_blocks}, window_size=None"
+                "`global_blocks` are exceptions to windows, so they need `window_size`. Set it, or "
+                f"omit them. Received: global_blocks={self.global_blocks}, window_size=None"
             )
         object.__setattr__(self, "global_blocks", tuple(sorted({*self.global_blocks})))
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> "ViTOptions":
-        """Returns the options among arguments of `VisionTransformer`."""
+        """Returns the options among the arguments of `VisionTransformer`."""
         return cls(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
 
     @property
     def extra_classes(self) -> int:
-        """The number of outputs of `head` besides the classes': 1 for no object, or 0."""
+        """The number of outputs of `head` beyond one per class: 1 for no object, or 0."""
         return int(self.boxes in WITH_NO_OBJECT)
 
     def changed(self) -> dict:

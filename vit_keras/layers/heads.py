@@ -1,4 +1,4 @@
-"""Attention pooling, the projection head of DINO (arXiv 2104.14294), boxes of patches."""
+"""Attention pooling, the projection head of DINO (arXiv 2104.14294), and boxes of patches."""
 
 import keras
 import numpy as np
@@ -97,9 +97,9 @@ class PrototypeHead(SeededLayer):
     output is its product with the columns of `kernel` `(bottleneck_size, K)`. These also have unit
     length, so the output holds cosines.
 
-    The kernels start LeCun normal; with 2048 units, their deviation is close to the published 0.02.
-    In a narrow head, 0.02 would make outputs so small that the biases soon outweigh them and all
-    images get the same output.
+    The kernels start LeCun normal; with 2048 units, their standard deviation is close to the
+    published 0.02. In a narrow head, 0.02 would make outputs so small that the biases soon outweigh
+    them and all images get the same output.
 
     Args:
         num_prototypes: K, the number of prototypes.
@@ -187,7 +187,7 @@ class PatchBoxes(Layer):
     in the published code.
 
     Args:
-        grid: The rows and columns (h, w) of patches; an int stands for both.
+        grid: The rows and columns (h, w) of patches; an int applies to both.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:

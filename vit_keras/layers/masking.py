@@ -149,8 +149,8 @@ def _take(x, index):
 class PatchDropout(SeededLayer):
     """Keeps a random subset of each image's patches in training.
 
-    Of P patches, max(1, round(P · `keep_rate`)) stay in order, drawn anew for each image and step.
-    At inference, all patches stay. Nothing is scaled. The layer must follow the position
+    Of P patches, max(1, round(P · `keep_rate`)) stay, in order; each image and step draws its own.
+    At inference, all patches stay. No token is scaled. The layer must follow the position
     embeddings. Source: arXiv 2208.07220.
 
     Args:

@@ -24,8 +24,8 @@ def prefix_tokens(tokens: int, grid: tuple[int, int]) -> int:
     before = tokens - math.prod(grid)
     if before < 0:
         raise ValueError(
-            f"A `grid` of {grid[0]}x{grid[1]} has {math.prod(grid)} patches, so there must be as "
-            f"many tokens or more. Received: {tokens} tokens"
+            f"A `grid` of {grid[0]}x{grid[1]} has {math.prod(grid)} patches, so a sequence needs "
+            f"at least as many tokens. Received: {tokens} tokens"
         )
     return before
 
@@ -58,7 +58,7 @@ def rotary_angles_2d(
     """Returns the angles of rotary positions: d/4 frequencies times the row, then the column.
 
     The frequencies are base^(-4j / d), as in axial RoPE for images (arXiv 2403.13298, Section 3.2).
-    Text models use the base 10000; grids are shorter.
+    Text models use the base 10000, but grids are shorter.
 
     Args:
         rows: The rows of patches.
@@ -146,11 +146,11 @@ class AddPositionEmbs2D(SeededLayer):
     """Adds learned embeddings of columns and rows (Appendix D.4).
 
     The first D/2 numbers of a patch's embedding depend on its column, through `x_embedding`
-    `(w, D/2)`; the others depend on its row, through `y_embedding` `(h, D/2)`. The T tokens before
+    `(w, D/2)`; the rest depend on its row, through `y_embedding` `(h, D/2)`. The T tokens before
     the patches use `cls_embedding` `(T, D)`. All weights start as N(0, 0.02²).
 
     Args:
-        grid: The rows and columns (h, w) of patches; an int stands for both.
+        grid: The rows and columns (h, w) of patches; an int applies to both.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -204,7 +204,7 @@ class AddSinCosPositions(Layer):
     `sincos_2d` makes the table, which is 0 for a class token. There are no weights.
 
     Args:
-        grid: The rows and columns (h, w) of patches; an int stands for both.
+        grid: The rows and columns (h, w) of patches; an int applies to both.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
@@ -307,7 +307,7 @@ class AddDynamicPositions(Layer):
         return x + ops.concatenate([table[:, : self.prefix], resized], axis=1)
 
     def _matrix(self, old, new):
-        """`(new, old)`; a grid that does not change keeps its points, even with an offset."""
+        """The matrix `(new, old)`; an unchanged grid keeps its points, even with an offset."""
         points, index = (ops.arange(count, dtype="float32") for count in (old, new))
         is_same = ops.equal(index[-1:], old - 1)
         unchanged = ops.cast(ops.equal(index[:, None], points), "float32")

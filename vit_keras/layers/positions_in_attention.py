@@ -78,7 +78,7 @@ class RotaryPositions(SeededLayer):
     the learned `frequencies` `(2, H, d/2)`.
 
     Args:
-        grid: The rows and columns (h, w) of patches; an int stands for both.
+        grid: The rows and columns (h, w) of patches; an int applies to both.
         rope: A `Rope` or a dictionary of its fields; None for the defaults.
         **kwargs: Arguments of `SeededLayer`.
 
@@ -148,7 +148,7 @@ class RelativeBias2D(SeededLayer):
     N(0, 0.02²), truncated.
 
     Args:
-        grid: The rows and columns (h, w) of patches; an int stands for both.
+        grid: The rows and columns (h, w) of patches; an int applies to both.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:

@@ -20,7 +20,7 @@ class StdConv(SeededLayer):
     """Convolution with standardized filters and no bias (arXiv 1903.10520).
 
     Each filter of `kernel`, `(k, k, C, filters)`, is centered over k, k and C and divided by its
-    deviation. `kernel` starts LeCun normal.
+    standard deviation. `kernel` starts LeCun normal.
 
     Args:
         filters: The number of filters.
@@ -155,7 +155,7 @@ class ResNetInput(Layer):
     Without the check, "same" padding would make tokens at the borders cover fewer pixels.
 
     Args:
-        total_stride: The height and width of one token in pixels; an int stands for both.
+        total_stride: The height and width of one token in pixels; an int applies to both.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
@@ -209,8 +209,8 @@ class GroupNorm(keras.layers.GroupNormalization):
 
     On torch, `keras.layers.GroupNormalization` computes the variance as E[x²] - E[x]², and on every
     backend it scales x before it subtracts the mean. If a group's mean is a hundred times its
-    deviation, this loses four of the seven digits of float32, and the difference may be negative.
-    Source: arXiv 1803.08494, Eq. 1-3.
+    standard deviation, this loses four of the seven digits of float32, and the difference may be
+    negative. Source: arXiv 1803.08494, Eq. 1-3.
 
     Args:
         groups: The number of groups. It must divide C.
@@ -353,8 +353,8 @@ class BottleneckUnit(_Unit):
 class PreActivationUnit(_Unit):
     """The unit of BiT (arXiv 1912.11370), with pre-activation: shortcut + conv3(relu(gn3(…))).
 
-    A shortcut that needs a projection projects the activated input. It takes the arguments of
-    `BottleneckUnit`; None means "bit" and 1e-5 here.
+    A shortcut that needs a projection projects the activated input. The layer takes
+    `BottleneckUnit`'s arguments, but None means "bit" and 1e-5.
 
     Input shape:
         `(B, H, W, C)`.

@@ -1,4 +1,4 @@
-"""Layers of text towers: embeddings of tokens, masks of attention, and the pooled token."""
+"""Layers of text towers: token embeddings, attention masks, and the pooled token."""
 
 import keras
 from keras import ops
@@ -78,7 +78,7 @@ class TextMask(Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
-        Ids `(B, N)`; and, optionally, an attention mask `(B, N)`, 0 for tokens to ignore.
+        Ids `(B, N)` and, optionally, an attention mask `(B, N)`, 0 for tokens to ignore.
 
     Output shape:
         Booleans `(B, N, N)`, or `(B, 1, N)` if not causal.
@@ -116,8 +116,8 @@ class TakeToken(Layer):
     """Takes one token of each text.
 
     Args:
-        pooling: Which one: that of the "largest" id, as in OpenAI's code; the first "end" token, or
-            the first token of a text without any; the "last" one, or the "first".
+        pooling: Which one: the token with the "largest" id, as in OpenAI's code; the first "end"
+            token, or the first token if a text has none; the "last" token; or the "first".
         end_id: The id of the end token, for "end".
         **kwargs: Arguments of `keras.layers.Layer`.
 

@@ -1,4 +1,4 @@
-"""Patches as tokens, and tokens before them, which layers add, take or drop (Eq. 1)."""
+"""Layers that turn patches into tokens, and add, take or drop tokens before them (Eq. 1)."""
 
 import math
 
@@ -19,7 +19,7 @@ class PatchEmbedding(SeededLayer):
 
     Args:
         hidden_size: D, the width of a token.
-        patch_size: The height and width of a patch in pixels; an int stands for both.
+        patch_size: The height and width of a patch in pixels; an int applies to both.
         use_bias: Whether to add a bias; CLIP has none.
         crop: Whether to ignore pixels at the right and bottom that do not fill a patch, like a
             convolution without padding. Otherwise such images, and images of an unknown height or
@@ -58,7 +58,7 @@ class PatchEmbedding(SeededLayer):
     def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Returns the rows and columns of patches in an image of (height, width) pixels.
 
-        With `crop`, they are None where the height or the width is.
+        With `crop`, an unknown height or width gives None.
         """
         if None in image_size and not self.crop:
             raise ValueError(
@@ -109,7 +109,7 @@ class PatchEmbedding(SeededLayer):
 
 
 def insert(x, tokens, after: int = 0):
-    """Inserts tokens `(1, T, D)` after the first ones of each image: `(B, N + T, D)`."""
+    """Inserts tokens `(1, T, D)` after the first `after` of each image: `(B, N + T, D)`."""
     tokens = ops.broadcast_to(tokens, (ops.shape(x)[0], *tokens.shape[1:]))
     joined = (x[:, :after], tokens, x[:, after:])
     return ops.concatenate([y for y in joined if y.shape[1] != 0], axis=1)

@@ -132,7 +132,7 @@ def _flat(x):
 def check(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
     """Raises ValueError if the windows of an attention layer do not suit the layer or its inputs.
 
-    While Keras copies a model, it hides errors of a constructor, but not those of `build`.
+    While Keras copies a model, it hides errors from a constructor, but not those from `build`.
     """
     windows, options = layer.windows, layer.options
     if layer.grid is None:
@@ -142,7 +142,7 @@ def check(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
     elif windows.are_padded and (layer.rotary is not None or options.qk_norm):
         rule = (
             "must divide the grid of patches if queries and keys are rotated or normalized, since "
-            "padding has no key there"
+            "padding then has no key"
         )
     elif kv_shape is not None or windows.prefix(q_shape[1]) < 0:
         rule = "needs a sequence that attends to itself and that ends with the patches of the grid"
@@ -165,7 +165,7 @@ def refuse_weights(layer) -> None:
 
 
 def count_pairs(windows: Windows | None, queries: int, tokens: int) -> tuple[int, int]:
-    """Counts the multiplied queries and pairs in attention for one image, including padding.
+    """Counts the queries and the pairs that attention multiplies for one image, with padding.
 
     Args:
         windows: The windows, or None for attention between all tokens.

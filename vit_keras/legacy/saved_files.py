@@ -207,7 +207,7 @@ def _arguments(model) -> dict[str, Any]:
     }
     if not blocks or others or not body <= set(named):
         raise ValueError(
-            "`model` must be a model of vit-keras 0.x alone, as `vit.build_model` makes it. "
+            "`model` must be a model of vit-keras 0.x alone, as `vit.build_model` returns it. "
             f"Received: model {model.name!r} with the layers {', '.join(named)}. If some of them "
             "are your own, pass only the submodel that `vit_keras.vit` made"
         )

@@ -140,7 +140,7 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
             pretrained_top: Whether to load the published classifier too, with `pretrained` and
                 `include_top`.
             weights: "imagenet21k+imagenet2012", which was fine-tuned on ImageNet's 1000 classes at
-                384 pixels, or "imagenet21k" with 21 843 classes and a layer `pre_logits`.
+                384 pixels, or "imagenet21k" with 21,843 classes and a layer `pre_logits`.
 
         Returns:
             A `keras.Model`.
@@ -159,8 +159,8 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
         pretrained_top = pretrained_top and pretrained and include_top
         if pretrained_top and classes != count:
             warnings.warn(
-                f"The published classifier of {weights!r} has {count} classes, so the model has as "
-                f"many. Received: classes={classes}. `pretrained_top=False` starts a new "
+                f"The published classifier of {weights!r} has {count} classes, so the model has "
+                f"{count} too. Received: classes={classes}. `pretrained_top=False` starts a new "
                 "classifier",
                 stacklevel=2,
             )

@@ -75,8 +75,8 @@ class ResNetArchitecture:
         arch = architecture_of(model)
         if not isinstance(arch, ResNetArchitecture):
             raise ValueError(
-                f"BiT's files hold models of `ResNet`. Received: model {model.name!r}, which "
-                "is not one"
+                f"BiT's format holds only models built by `ResNet`. Received: model "
+                f"{model.name!r}, which is not one"
             )
         return dataclasses.replace(arch, paths=_paths(model))
 
@@ -139,15 +139,15 @@ class VisionTransformerArchitecture:
         arch = architecture_of(model)
         if not isinstance(arch, VisionTransformerArchitecture) or None in arch.image_size:
             raise ValueError(
-                "Other projects' formats hold models of `VisionTransformer` and `HybridViT` for "
-                f"images of one size. Received: model {model.name!r}; save it as .keras or "
-                ".weights.h5, or if it is a clone, call `models.copy_description` on it"
+                "Other projects' formats hold only models built by `VisionTransformer` and "
+                f"`HybridViT` for images of one size. Received: model {model.name!r}; save it as "
+                ".keras or .weights.h5, or if it is a clone, call `models.copy_description` on it"
             )
         kind, place = arch.position_embedding, arch.position_embedding_at
         if (kind, place) not in POSITIONS:
             raise ValueError(
-                "Other projects' formats hold models whose positions are added once and learned or "
-                f"fixed, rotary, or BEiT's. Received: model {model.name!r} with "
+                "Other projects' formats hold only rotary positions, BEiT's, and learned or "
+                f"fixed ones that are added once. Received: model {model.name!r} with "
                 f"position_embedding={kind!r}, position_embedding_at={place!r}; save it as .keras "
                 "or .weights.h5"
             )
@@ -292,9 +292,9 @@ def with_boxes(
 def architecture_of(model: keras.Model) -> Architecture | None:
     """Returns the architecture that a model carries, with its present head, patches and numerics.
 
-    What you or other functions may have changed is read from its layers, such as the width and the
-    activation of the classifier, GELU and the epsilons. Returns None if the model carries no
-    architecture, or no longer has the layers that it describes.
+    What you or other functions may have changed, such as the width and the activation of the
+    classifier, GELU and the epsilons, is read from the model's layers. Returns None if the model
+    carries no architecture, or no longer has the layers that it describes.
     """
     arch = getattr(model, "architecture", None)
     if arch is None:

@@ -104,17 +104,17 @@ def detector(
 ) -> ImageModel:
     """Builds a model that finds objects from a backbone.
 
-    The model maps images `(B, H, W, C)` to a dictionary: "logits" `(B, T, num_classes + 1)`, the
-    last of which means no object, and "boxes" `(B, T, 4)`: center x, center y, width and height as
+    The model maps images `(B, H, W, C)` to a dictionary: "logits" `(B, T, num_classes + 1)`, whose
+    last column means no object, and "boxes" `(B, T, 4)`: center x, center y, width and height as
     fractions of the image's sides, in 0..1. Both come from MLPs of three layers on T normalized
     tokens (YOLOS, arXiv 2106.00666). The layer `head` of the classes starts at zero.
 
     Args:
         model: A backbone of this package with a known image size, such as a `VisionTransformer`
-            with or without a head. Layers after its last block are left out, except the norm, and
+            with or without a head. Layers after its last block, except the norm, are left out, and
             so is `PatchDropout`.
         num_classes: The number of classes.
-        head: "tokens" adds learned detection tokens before the blocks, which the MLPs read, as in
+        head: "tokens" adds learned detection tokens, which the MLPs read, before the blocks, as in
             YOLOS. "patches" reads the T patches, whose boxes start at their places, as in OWL-ViT
             (arXiv 2205.06230).
         num_tokens: T for "tokens", the largest number of objects in an image.
@@ -145,7 +145,7 @@ def detector(
         if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
             raise ValueError(
                 "Detection tokens need positions that are added once before the blocks, or rotary "
-                "ones. Other models take head='patches'. Received: model "
+                "ones. For other models, use head='patches'. Received: model "
                 f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={at!r}"
             )
     dtype = block.dtype_policy
@@ -164,8 +164,8 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     """Joins the outputs of a detector, so that one loss reads both.
 
     Args:
-        model: A model that returns "logits" `(B, T, K + 1)` and "boxes" `(B, T, 4)`, such as from
-            `models.detector`.
+        model: A model that returns "logits" `(B, T, K + 1)` and "boxes" `(B, T, 4)`, such as one
+            from `models.detector`.
 
     Returns:
         A model that shares the weights of `model`, with the output `(B, T, K + 1 + 4)`. Its task is
@@ -186,7 +186,7 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
 
 
 def with_one_output(model: keras.Model) -> keras.Model:
-    """Returns `with_joined_boxes` of a detector with its own classes; other models unchanged.
+    """Joins the outputs of a detector with its own classes; returns other models unchanged.
 
     An OWL-ViT is unchanged, since its classes are texts.
 

@@ -118,7 +118,7 @@ def build_without_values(build: Callable[[], keras.Model]) -> keras.Model:
         build: A function without arguments that returns a model.
 
     Returns:
-        The model, which takes no memory for weights and computes nothing.
+        The model, whose weights use no memory and which cannot compute outputs.
     """
 
     def without_values():

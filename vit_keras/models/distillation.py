@@ -200,7 +200,7 @@ def _features(model, patches):
     x = model.get_layer("encoder_norm").output
     if len(x.shape) != 3:
         raise ValueError(
-            "`distill.patches` needs models whose `encoder_norm` normalizes each token, unlike the "
-            f"classifier gap_norm's. Received: model {model.name!r}"
+            "`distill.patches` needs models whose `encoder_norm` normalizes each token, unlike "
+            f"that of the classifier 'gap_norm'. Received: model {model.name!r}"
         )
     return [*features, x[:, x.shape[1] - math.prod(patch_grid(model)) :]]

@@ -23,7 +23,7 @@ def check_images(model: keras.Model, images: Any) -> None:
     """Checks that a model takes images of this shape.
 
     Args:
-        model: A functional model. Keras checks one with several inputs.
+        model: A functional model. Keras itself checks one with several inputs.
         images: The input of a call or of training: a tensor, an array or a `tf.data.Dataset`. Other
             types are not checked. As in Keras, a grayscale model also takes images `(B, H, W)`.
 
@@ -129,7 +129,7 @@ def check_compile(
         weighted_metrics: See `optimizer`.
 
     Raises:
-        ValueError: If the model gives logits and one of them reads probabilities, or the reverse.
+        ValueError: If a loss or metric reads probabilities and the model has logits, or vice versa.
     """
     outputs = getattr(model, "outputs", None) or []
     kinds = {_gives(output) for output in outputs}

@@ -87,7 +87,7 @@ def _at_level(x, block, level, place):
         return x
     if level < 1 or any(stride % level and level % stride for stride in block.stride):
         raise ValueError(
-            "`levels` must be strides in pixels, each the stride of its block times or divided by "
+            "`levels` must be strides in pixels, each its block's stride multiplied or divided by "
             f"a whole number. Received: {level} for {block.layer.name!r} with stride {block.stride}"
         )
     options = {"data_format": "channels_last", "dtype": block.layer.dtype_policy}

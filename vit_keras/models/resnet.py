@@ -34,14 +34,14 @@ def ResNet(
     Args:
         image_size: Pixels, an int or (height, width), or None for images of any size.
         resnet_layers: The number of units in each stage: (3, 4, 6, 3) for R50.
-        resnet_width: The factor of all widths, starting with the root's 64 channels, which the 32
-            groups of `GroupNorm` must divide: 0.5, 1, 2 and so on.
+        resnet_width: The factor of all widths, starting with the root's 64 channels: 0.5, 1, 2 and
+            so on. Widths must be multiples of 32, the number of groups in `GroupNorm`.
         num_classes: The number of classes. None or 0 gives features, `(B, 2048 · resnet_width)`
             with four stages.
         channels: The number of channels of the images.
         classifier_activation: The activation of `head`; None gives logits.
         head_bias: The initial value of the biases of `head`, whose kernel starts at zero.
-        input_tensor: A Keras tensor to use as the images; it has its own size.
+        input_tensor: A Keras tensor to use as the images; it sets the image size.
         dtype: The dtype policy of all layers.
         seed: Equal seeds give equal weights on every backend.
         name: The name of the model.
@@ -111,15 +111,15 @@ def HybridViT(
         image_size: Pixels, an int or (height, width). The total stride must divide it: 4 pixels for
             the root, times 2 for each stage after the first, times the patch size.
         resnet_layers: The number of units in each stage of the stem; () for the root alone.
-        resnet_width: The factor of all widths, starting with the root's 64 channels, which the 32
-            groups of `GroupNorm` must divide: 0.5, 1, 2 and so on.
+        resnet_width: The factor of all widths, starting with the root's 64 channels: 0.5, 1, 2 and
+            so on. Widths must be multiples of 32, the number of groups in `GroupNorm`.
         patch_size: Cells of the stem's feature map, an int or (height, width); 1 in most variants.
         standardization: How `StdConv` standardizes its filters: "vit" as in the published code,
             "timm" as in timm.
         group_norm_epsilon: The number that `GroupNorm` adds to the variance: 1e-6 in the published
             code, 1e-5 in timm.
         channels: The number of channels of the images.
-        input_tensor: A Keras tensor to use as the images; it has its own size.
+        input_tensor: A Keras tensor to use as the images; it sets the image size.
         dtype: The dtype policy of all layers.
         seed: Equal seeds give equal weights on every backend.
         name: The name of the model.

@@ -34,7 +34,7 @@ def segmenter(
 
     Args:
         model: An encoder of this package with a known image size, such as a `VisionTransformer`
-            with or without a head. Layers after its last block are left out, except the norm.
+            with or without a head. Layers after its last block, except the norm, are left out.
         num_classes: The number of classes.
         decoder: "linear" is one dense layer on the normalized last map, as in Segmenter's linear
             decoder (arXiv 2105.05633). "multilevel" adds up projections of four blocks, evenly

@@ -40,10 +40,10 @@ def backbone_of(model: keras.Model) -> keras.Model:
         return model
     (backbone, is_first), *others = places.values()
     if others or not is_first:
-        why = "it holds several" if others else "other layers come before it"
+        why = "it holds several backbones" if others else "other layers come before it"
         raise ValueError(
             "A model inside another model must be the only backbone and read the images first. "
-            f"Received: model {model.name!r}, where {why}. Pass the backbone: {', '.join(places)}"
+            f"Received: model {model.name!r}; {why}. Pass the backbone: {', '.join(places)}"
         )
     return backbone
 
@@ -211,7 +211,7 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
 
 
 def grid_of_layers(layers, name: str) -> tuple[int, int]:
-    """As `patch_grid`, for layers that have been called and the name of their model."""
+    """Like `patch_grid`, but takes layers that have been called and the name of their model."""
     embeddings = [layer for layer in layers if isinstance(layer, PatchEmbedding)]
     if len(embeddings) != 1:
         raise ValueError(
@@ -328,8 +328,8 @@ def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
     if not others or not any(layer.weights for layer in frozen) or not is_chain:
         state = f"{others[0].name!r} is the first that trains" if others else "no layer trains"
         raise ValueError(
-            "The first layers of the model must be frozen, and from the first layer that trains, "
-            f"each must follow the one before. Received: model {model.name!r}, where {state}. Set "
+            "The first layers of the model must be frozen, and the layers from the first that "
+            f"trains must form a chain. Received: model {model.name!r}, where {state}. Set "
             'optimizer.freeze, such as ["[!h]*"] for all layers but the head'
         )
     backbone = type(model)(model.input, frozen[-1].output, name=f"{model.name}_frozen")
@@ -383,7 +383,7 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
     linear = keras.activations.linear
     if heads[0].name != "head" or any(getattr(h, "activation", None) is not linear for h in heads):
         raise ValueError(
-            "Scaling the outputs needs a linear last layer `head`. "
+            "Scaling the outputs needs a linear last layer called `head`. "
             f"Received: model {model.name!r}, which ends in {last.name!r}"
         )
     scale = np.asarray(scale, "float64")

@@ -109,8 +109,8 @@ def TextTransformer(
 class PairLogits(keras.layers.Layer):
     """Multiplies the embeddings of images `(B, E)` and texts `(K, E)`: logits `(B, K)`.
 
-    The weights are `logit_scale`, the logarithm of a factor, which training keeps below 100 as CLIP
-    does, or in a SigLIP `logit_scale` without a bound and `logit_bias`.
+    In a CLIP, the weight is `logit_scale`, the logarithm of a factor that training keeps below 100.
+    In a SigLIP, `logit_scale` has no bound, and there is a second weight, `logit_bias`.
     """
 
     def __init__(self, logit_scale: float, logit_bias: float | None = None, **kwargs):
@@ -138,14 +138,14 @@ class PairLogits(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class ImageText:
-    """An image and a text tower that were trained together, as from `weights.image_text`.
+    """An image and a text tower that were trained together, such as `weights.image_text` reads.
 
     Attributes:
         image: Maps images `(B, H, W, C)` to embeddings of length 1, `(B, E)`.
         text: Maps ids `(K, N)` to embeddings of length 1, `(K, E)`; a `TextTransformer`.
         logit_scale: The natural logarithm of the factor of the cosines.
         logit_bias: The number added to the products in a SigLIP; None in a CLIP.
-        folder: The folder that they were read from, whose tokenizer `weights.save` copies.
+        folder: The folder that the towers were read from, whose tokenizer `weights.save` copies.
 
     Example:
         >>> tower = VisionTransformer(32, 16, 48, 1, 3, 96, num_classes=8, head_use_bias=False)
@@ -200,7 +200,7 @@ def contrastive_model(towers: ImageText, seed: int | None = None) -> keras.Model
     """Builds the model that trains two towers, whose weights it shares, on images with texts.
 
     `vit_keras.training.ContrastiveLoss` reads its logits. Its targets are numbers `(B,)`, equal for
-    equal texts. With `towers.image.trainable = False`, only the texts' tower learns (LiT, arXiv
+    equal texts. With `towers.image.trainable = False`, only the text tower learns (LiT, arXiv
     2111.07991).
 
     Args:
@@ -264,7 +264,7 @@ def head_from_text(
     The logit of a class is `scale` times the cosine between the image's and the text's embeddings,
     plus `bias`. All of this becomes the weights of an ordinary linear `head`, so the classifier is
     saved, evaluated and exported like any other. An OWL-ViT (arXiv 2205.06230) finds the texts: its
-    patches have scales and shifts of their own, so `scale`, `bias`, `activation` and `adapter_dim`
+    patches have their own scales and shifts, so `scale`, `bias`, `activation` and `adapter_dim`
     have no effect.
 
     Args:
@@ -362,5 +362,5 @@ def _directions(embeddings, size):
     texts = np.asarray(embeddings, "float64")
     lengths = np.linalg.norm(texts, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise ValueError("`embeddings` must be finite and not zero. Received: other values")
+        raise ValueError("`embeddings` must be finite and nonzero. Received: zeros, NaN or ∞")
     return texts / lengths

@@ -116,7 +116,7 @@ def VisionTransformer(
         head_bias: The initial value of the biases of `head`, whose kernel starts at zero.
         rematerialize: Whether the backward pass computes the activations of the blocks again, which
             saves memory and costs a third more work.
-        input_tensor: A Keras tensor to use as the images; it has its own size.
+        input_tensor: A Keras tensor to use as the images; it sets the image size.
         dtype: The dtype policy of all layers, such as "mixed_bfloat16".
         seed: Equal seeds give equal weights on every backend. None draws a seed from the generator
             that `keras.utils.set_random_seed` sets.
@@ -199,8 +199,8 @@ def _check(arch, classifier_activation, patch_keep_rate):
         )
     if str(design.boxes).startswith("texts") and "cls" not in arch.prefix.names:
         raise ValueError(
-            f"`boxes` {design.boxes!r} merge patches with the class token. Received: a model "
-            "without one; pass `class_token=True`"
+            f"boxes={design.boxes!r} needs a class token to merge with the patches. Received: a "
+            "model without one; pass `class_token=True`"
         )
     reads_directly = arch.classifier == "distilled" or design.boxes is not None
     if reads_directly and not (arch.representation_size is classifier_activation is None):

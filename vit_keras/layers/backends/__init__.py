@@ -85,7 +85,7 @@ def lookup(operation, default=None):
 
 
 def dispatch(operation: str) -> Callable[[Callable], Callable]:
-    """Decorates the portable function of `operation`; the backend's own replaces it, if any.
+    """Decorates the portable function of `operation`, which the backend's own replaces, if any.
 
     The choice is made once, when the decorated function is defined, so calls cost nothing extra.
 
@@ -138,8 +138,8 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
 
     Raises:
         ValueError: If `mapping` names a kernel or an option that this backend does not have, if a
-            value is not a bool, or if this machine cannot run the implementation. The choices then
-            stay as they were.
+            value is not a bool, or if this machine cannot run a chosen implementation. The choices
+            then stay as they were.
     """
     known = _with_defaults({})
     is_known = fits(mapping, dict[str, dict[str, bool]]) and all(
@@ -148,8 +148,8 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
     )
     if not is_known:
         raise ValueError(
-            f"Choices must be bools in the form of those of the {keras.backend.backend()} backend, "
-            f"{known}. Received: {mapping}. Measure again with `backends.measure()`"
+            f"Choices must be bools for the options of the {keras.backend.backend()} backend, "
+            f"as in {known}. Received: {mapping}. Measure again with `backends.measure()`"
         )
     choices = _with_defaults(mapping)
     lookup("check", lambda choices: None)(choices)

@@ -34,7 +34,7 @@ def on_cpus() -> bool:
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
 
-    For long sequences only the activation's input is kept, not the hidden units.
+    For long sequences, only the activation's input is kept, not the hidden units.
     """
     if not _is_long(x):
         return second(first(x))
@@ -48,7 +48,7 @@ def _is_long(x) -> bool:
 
 
 def _late_zero(gradient):
-    """A zero of the backward pass: XLA would else compute what adds it earlier, and keep that."""
+    """A zero from the backward pass: without it, XLA would compute the sum earlier and keep it."""
     return 0 * gradient.ravel()[0]
 
 
@@ -66,8 +66,8 @@ def _backward(activation, kept, gradient):
     """The gradients to x and the kernel, in independent blocks of tokens.
 
     The blocks run in a loop because XLA would otherwise compute what it can before the backward
-    pass, and keep it. The last block starts early enough to be full, so it computes some rows
-    again.
+    pass, and keep the results. The last block starts early enough to be full, so it computes some
+    rows again.
     """
     x, kernel = kept
     of_units, tokens = gradient @ kernel.T, x.shape[1]

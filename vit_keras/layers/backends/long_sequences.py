@@ -20,7 +20,7 @@ def is_long(*lengths: int | None) -> bool:
 
 
 def divide(tokens: int, most: int) -> tuple[int, int]:
-    """The number of blocks and their common size; together they hold `tokens` and few more."""
+    """The number of blocks and their common size; together they hold `tokens` and a few more."""
     count = -(-tokens // most)
     return count, -(-tokens // count)
 
@@ -29,7 +29,7 @@ def blockwise(query, key, value, scale, loop: Callable, most: int):
     """softmax(scale q kᵀ) v of `(B, N, H, d)`, in blocks of at most `most` queries.
 
     `loop(function, tensors)` calls a function for each index of the first axis, one after the
-    other, and stacks the results, which are like the first tensor.
+    other, and stacks the results, which match the first tensor's entries in shape and type.
     """
     _, tokens, heads, width = query.shape
     count, size = divide(tokens, most)

@@ -16,7 +16,7 @@ compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=Tru
 def layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis, in at least float32.
 
-    NPU compilers take all of its operators, but not all of those in Keras' formula. β is not added
+    NPU compilers support all of its operators, but not all those in Keras' formula. β is not added
     last: LiteRT's converter would move it behind the next product, and int8 would represent the
     range of that product's input less well.
     """
@@ -29,7 +29,7 @@ def layer_norm(x, gamma, beta, epsilon: float):
 
 
 def train_layer_norm(x, gamma, beta, epsilon: float):
-    """As `layer_norm`; the gradient computes the moments again."""
+    """Like `layer_norm`, but the gradient computes the moments again."""
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
@@ -65,7 +65,7 @@ def _moments(x, epsilon):
 
 
 def _in_one_pass(compute):
-    """Compiles a function of x, and its gradient, which computes it again."""
+    """Compiles a function of x, and its gradient, which computes the function again."""
 
     @compiled
     def gradient(x, upstream):

@@ -62,8 +62,8 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
     if missing:
         raise ValueError(
             "The chosen products need oneDNN, and in bfloat16 also a processor that it supports. "
-            f"Received: torch_products with {', '.join(missing)} on a machine without them. Resume "
-            "the run on the machine that started it, or start a new run here"
+            f"Received: torch_products with {', '.join(missing)} on a machine that cannot "
+            "run them. Resume the run on the machine that started it, or start a new run here"
         )
 
 
@@ -153,7 +153,7 @@ def _forward(x, kernel, bias, by_onednn):
 class _Linear(torch.autograd.Function):
     """x kernel + bias, or gelu(x) kernel + bias; keeps x for the gradient, but not gelu(x).
 
-    oneDNN computes the gradients in float32 alone.
+    oneDNN computes the gradients only in float32.
     """
 
     @staticmethod
@@ -287,7 +287,7 @@ def _weights(query, key):
 
 
 def measure_attention(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict[str, bool]:
-    """Times both forms of attention of this size with gradients, in half a second in all."""
+    """Times both forms of attention of this size, with gradients, in half a second in total."""
     count = images * tokens * heads * width
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)

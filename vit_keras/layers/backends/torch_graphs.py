@@ -88,8 +88,8 @@ def predict_batches(model, batches) -> list:
 def placement() -> Callable:
     """Returns a function that copies a batch's arrays to the device of the thread that asks.
 
-    A GPU copies while it computes. The function returns when all is copied, so call it in another
-    thread or before waiting for the GPU.
+    A GPU copies while it computes. The function returns once everything is copied, so call it in
+    another thread or before waiting for the GPU.
     """
     device = keras.ops.zeros(()).device
     return functools.partial(keras.tree.map_structure, functools.partial(_placed, device))
@@ -113,7 +113,7 @@ def _placed(device, array):
 
 @functools.cache
 def _copies(device) -> torch.cuda.Stream:
-    """The stream for copies, beside the one that computes."""
+    """The stream for copies, separate from the one that computes."""
     return torch.cuda.Stream(device)
 
 
@@ -208,7 +208,7 @@ class _Plan:
         return self.state == self._state()
 
     def needs_layers(self, compiles) -> bool:
-        """Whether hooks, regularizers, quantization, unknown layers or devices need Keras' call."""
+        """Whether hooks, regularizers, quantization, unknown layers or devices need Keras calls."""
         return (
             any(self.hooks)
             or any(map(REGULARIZER, self.layers))
@@ -260,7 +260,7 @@ class _Piece:
 
 
 def _kind_of(layer) -> str:
-    """What training does with a layer that cannot be in a graph; "" for nothing."""
+    """Why training needs a layer in its own piece: "again", "random", or "" if it does not."""
     if getattr(layer, "rematerialize", False):
         return "again"
     is_random = getattr(layer, "seed_generator", None) is not None and not hasattr(layer, "drawn")
