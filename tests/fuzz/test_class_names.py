@@ -73,7 +73,7 @@ def test_wrong_names_of_classes_are_refused(tmp_path):
     damaged = "config.json' is damaged: its `id2label` must be"
     for labels, message in (
         (dict.fromkeys(map(str, range(10**6)), "a"), "json' must have at most 8388608 bytes"),
-        (dict.fromkeys(map(str, range(10**4)), "a"), "names 10000 classes, the tensors have 3"),
+        (dict.fromkeys(map(str, range(10**4)), "a"), "names 10000 classes, but the tensors have 3"),
         ({"0": "a", "1": "b", "2": "\ud800"}, damaged),
     ):
         (path / "config.json").write_text(json.dumps({**config, "id2label": labels}))

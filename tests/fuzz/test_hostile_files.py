@@ -53,7 +53,7 @@ POINTER = r"is a Git LFS pointer\. Run `git lfs pull`"
     [
         (NPZ, "objects", "must be an array of numbers. Received: object of shape"),
         (NPZ, "shape of 10**12", r"claims shape \(1000000, 1000000\) of float32 but has 64"),
-        (NPZ, "deflate bomb", r"bytes that claim \d+ bytes of tensors; no such file is opened"),
+        (NPZ, "deflate bomb", r"bytes that claim \d+ bytes of tensors; the file is not opened"),
         (NPZ, "entry twice", r"a\.npz' must hold each name once, .* Received: .* twice"),
         (PTH, "runs code", "holds Python objects.*, which loading would run"),
         (PTH, "strides of 0", r"claims shape \(1000000, 1000000\) but has 4 bytes"),

@@ -82,7 +82,7 @@ REFUSED = [
     ("big_vision", {"classifier": "gap_norm"}, "classifier='gap'. Received: classifier='gap_norm'"),
     ("torchvision", {"classifier": "map"}, "classifier='token'. Received: classifier='map'"),
     ("open_clip", {"pre_norm": True}, "head_use_bias=False. Received: num_classes=5, head_use"),
-    ("huggingface", {"classifier": "gap_norm"}, "'vit' has ViTModel, .*classifier='gap_norm'"),
+    ("huggingface", {"classifier": "gap_norm"}, "'vit' has only ViTModel, .*classifier='gap_norm'"),
     ("huggingface", {**DINO, "mlp": "swiglu", "layer_scale": None}, "Received: layer_scale=False"),
     ("huggingface", {"classifier": "map", "num_classes": None}, r"Images of \(16, 16\) pixels"),
     ("huggingface", ROTARY, UNCENTERED),
@@ -120,7 +120,7 @@ def test_a_head_that_reads_another_layer_is_not_written_as_the_models_own(tmp_pa
     model = build(classifier="token")
     mean = keras.layers.GlobalAveragePooling1D(name="gap")(model.get_layer("encoder_norm").output)
     changed = models.ImageModel(model.input, keras.layers.Dense(7, name="head")(mean))
-    message = "reads the layer 'token'.*whose 'head' reads 'gap'"
+    message = "must read the layer 'token'.*whose 'head' reads 'gap'"
     with pytest.raises(ValueError, match=message):
         weights.save(models.copy_description(changed, model), tmp_path / "a.pth", format="timm")
 

@@ -18,7 +18,7 @@ from vit_keras.weights.containers import DamagedFile
 
 pytestmark = [
     pytest.mark.on("torch"),
-    pytest.mark.filterwarnings("ignore:.*(DINOv3 License|does not say|layer_norm_epsilon)"),
+    pytest.mark.filterwarnings("ignore:.*(DINOv3 License|does not state|layer_norm_epsilon)"),
     pytest.mark.filterwarnings("ignore:.*no place for the classifier's activation"),
 ]
 keras_hub = pytest.importorskip("keras_hub")
@@ -132,7 +132,7 @@ def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path):
             vit_keras.open(tmp_path / "a.weights.h5", classifier="token", **given)
         texts = [str(w.message) for w in stated if "is read as" in str(w.message)]
         assert len(texts) == (assumed is not None)
-        assert all(f"with {assumed}, which it does not say" in text for text in texts)
+        assert all(f"with {assumed}, which the file does not state" in text for text in texts)
 
 
 def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
@@ -232,7 +232,7 @@ def test_other_classes_are_refused_by_name(tmp_path, name):
     theirs.save_weights(tmp_path / "bare.weights.h5")
     calls = (vit_keras.open, weights.describe, lambda file: weights.load(build(), file))
     for path, call in itertools.product(("preset", "bare.weights.h5"), calls):
-        with pytest.raises(ValueError, match="nothing is read of ViTDet") as refused:
+        with pytest.raises(ValueError, match="its ViTDet and SAM cannot") as refused:
             call(tmp_path / path)
         assert not isinstance(refused.value, DamagedFile)
         said = str(refused.value).replace("_", "").lower()

@@ -111,7 +111,7 @@ def test_published_widths_say_their_heads(rng, tmp_path):
     weights.save(model, tmp_path / "small.pth", format="dino")
     assert weights.describe(tmp_path / "small.pth")["architecture"]["num_heads"] == 6
     saved(rng, tmp_path / "tiny.pth", "2")
-    with pytest.raises(ValueError, match="do not give `num_heads`; pass .*num_heads=..."):
+    with pytest.raises(ValueError, match="do not give `num_heads`; call .*num_heads=..."):
         vit_keras.open(tmp_path / "tiny.pth")
 
 

@@ -46,7 +46,7 @@ def test_naflex_of_big_vision_is_loaded_at_another_grid(recwarn):
     assert model.preprocessing.crop_fraction is None
     loaded = vit_keras.open(NAFLEX, image_size=io["images_1"].shape[1:3])
     assert_golden(loaded, io, "_1", "_1")
-    assert not [warning for warning in recwarn if "does not say its grid" in str(warning.message)]
+    assert not [warning for warning in recwarn if "does not state its grid" in str(warning.message)]
 
 
 def test_naflex_is_written_as_an_ordinary_file(tmp_path):
@@ -74,7 +74,7 @@ def test_equal_counts_of_another_grid_are_resized_and_warned_of(rng, tmp_path, g
     path = written(tmp_path, table, classifier=classifier)
     image_size = tuple(4 * side for side in grid)
     model = build(image_size=image_size, patch_size=4, classifier=classifier)
-    with pytest.warns(UserWarning, match="16 positions are read as those of 4x4 patches"):
+    with pytest.warns(UserWarning, match="16 positions are read as 4x4 patches"):
         weights.load(model, path)
     after = weights_by_path(model)[POSITIONS]
     expected = resize_position_embeddings(table, (4, 4), grid)

@@ -124,8 +124,8 @@ ONES = np.ones(3)
 UNKNOWN = {
     "none.npz": (None, "no run and no checkpoint at .*none"),
     "a.onnx": (None, r"Weights are read from \.npz.*Received: .*a\.onnx"),
-    "a.npz": ({"a": ONES, "b": ONES}, r"no known format: its names begin a, b\. Formats are"),
-    "b.npz": ({"patch_embed.proj.weight": np.ones((2, 3, 1, 1))}, "no known format called 'timm'"),
+    "a.npz": ({"a": ONES, "b": ONES}, r"no known format: its names begin with a, b\. Formats are"),
+    "b.npz": ({"patch_embed.proj.weight": np.ones((2, 3, 1, 1))}, "a format other than 'timm'"),
     "": (None, r"must hold model\.safetensors or .* no weights"),
 }
 

@@ -136,7 +136,7 @@ def test_towers_equal_open_clip(rng, tmp_path, case):
         back = open_strictly(tmp_path / "hf", "CLIPModel")
         assert_close(logits(back, images, ids, None), towers.logits(images, ids), rtol=1e-5)
     else:
-        with pytest.raises(ValueError, match="transformers has no two towers such as these"):
+        with pytest.raises(ValueError, match="transformers has no class for these two towers"):
             weights.save(towers, tmp_path / "hf", format="huggingface")
 
 
@@ -166,7 +166,7 @@ def without(part):
 
 # Fields of the configuration, or a change of the tensors, and a part of the message.
 CHANGES = [
-    ({"model_type": "chinese_clip"}, "are read from 'clip'.* model_type='chinese_clip'"),
+    ({"model_type": "chinese_clip"}, "transformers' models 'clip'.* model_type='chinese_clip'"),
     ({"text_config": {"hidden_act": "relu"}}, "`hidden_act` must be one of"),
     ({"text_config": {"vocab_size": 61}}, "vocab_size is 61 in config.json, 60 in the"),
     ({"text_config": {"eos_token_id": [2, 3]}}, r"eos_token_id is \[2, 3\] instead of one whole"),

@@ -256,10 +256,10 @@ WRONG = [
     ("so150m_reg4_map", {"attn_pool.kv.weight": (16, 16)}, {}, r"is \(16, 16\) in the file, \(32"),
     ("naflexvit_siglip", {"embeds.proj.weight": (16, 50)}, {}, "embedding/kernel: cannot reshape"),
     (*called("vit_base_patch16_rpn_224"), "cannot be read: it normalizes after attention"),
-    (*called("vit_dwee_patch16_reg1_gap_256"), "its blocks compute something else"),
+    (*called("vit_dwee_patch16_reg1_gap_256"), "its blocks compute differently"),
     (*changed(global_pool="max"), "this pooling.*Received: global_pool='max'"),
     (*changed(use_post_norm=True), "normalization after .*: use_post_norm=True"),
-    (*changed(global_pool="avg", pool_include_prefix=True), "Means must be over the patches"),
+    (*changed(global_pool="avg", pool_include_prefix=True), "The mean must be over the patches"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The table of families: other plain Vision Transformers as rows over one constructor."""
+"""The table of families: other plain Vision Transformers, built by one constructor."""
 
 import dataclasses
 import re
@@ -404,7 +404,7 @@ def family_of(variant: FamilyVariant) -> Family:
     return FAMILIES[variant.family]
 
 
-# The words of other projects, as those of our names, and words that they write without a space.
+# Other projects' words and ours for them, and words that they write without a space.
 WORDS = {"tiny": "ti", "small": "s", "base": "b", "medium": "m", "large": "l", "huge": "h"}
 WORDS |= {"gigantic": "big g", "bigg": "big g", "giant": "g", "gopt": "g opt", "vit": ""}
 WORDS |= {"iii": "3", "registers": "reg", "laion": "open clip", "+/": "plus", "pali2": "pali"}

@@ -76,7 +76,7 @@ class HybridVariant(Variant):
     Attributes:
         patch_size: The side of a patch in cells of the ResNet's map.
         resnet_layers: The number of units in each stage of the ResNet; empty for the root alone.
-        resnet_width: The factor of the ResNet's widths.
+        resnet_width: The multiplier of the ResNet's widths.
     """
 
     resnet_layers: tuple[int, ...]
@@ -93,7 +93,7 @@ class ResNetVariant:
 
     Attributes:
         resnet_layers: The number of units in each stage.
-        resnet_width: The factor of all widths.
+        resnet_width: The multiplier of all widths.
     """
 
     resnet_layers: tuple[int, ...]
@@ -144,7 +144,7 @@ SIZES = {
 
 
 def sized(names: str) -> dict[str, Variant]:
-    """Returns the rows of names with a size and a patch, such as "S/16 B/16"."""
+    """Returns `{name: row}` for names of a size and a patch, such as "S/16 B/16"."""
     rows = {}
     for name in names.split():
         size, patch = name.split("/")

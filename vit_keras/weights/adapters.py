@@ -100,8 +100,8 @@ def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], checks.Safet
     note: Any = content.get(NOTE)
     if reason := fault(note, AdapterNote, FILLED):
         raise checks.DamagedFile(
-            f"{path!r} must be a file of adapters, as `save_adapters` and runs with `lora.rank` "
-            f"write it. Its note of them is missing or damaged: {reason}"
+            f"{path!r} must be a file of adapters, written by `save_adapters` or by a run with "
+            f"`lora.rank`. Its note about them is missing or damaged: {reason}"
         )
     with checks.named_errors(path):
         for annotated in (constructor_for(note["architecture"]), ViTOptions):
@@ -269,7 +269,7 @@ def _check_base(model, note, tensors):
     base, checksum = note["base"], _checksum(model, {*tensors.shapes})
     if checksum != base["sha256"]:
         raise ValueError(
-            f"Adapters need the weights that they were trained on: {tensors.path!r} needs those "
+            f"Adapters need the base that they were trained on: {tensors.path!r} needs the one "
             f"called {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
             f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Open that base"
         )

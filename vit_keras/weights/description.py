@@ -77,7 +77,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 
 
 def _plain(value):
-    """The fields of a dataclass, or a number of NumPy as one of Python."""
+    """Returns the fields of a dataclass, or a NumPy number as a Python number."""
     is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return dataclasses.asdict(value) if is_record else value.item()
 

@@ -66,7 +66,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     the other arguments are for Google's files. A file gets its name only once it is complete and
     verified. Its SHA-256 must match the row's; without one, its size must match, its checksums must
     be right, and its numbers must be finite. After a broken connection, the download continues
-    where it stopped. One that exceeds the published size is aborted.
+    where it stopped. A download that exceeds the published size is aborted.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
@@ -122,7 +122,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
 
 def _download(url, part, target, timeout, retries, most):
-    """Downloads `url` into the file `part`; `target` is for messages, `most` is in bytes.
+    """Downloads `url` into the file `part`; `target` is for messages, `most` is the limit in bytes.
 
     After a broken connection, only the missing bytes of the same version are requested.
     """

@@ -53,7 +53,7 @@ def local_path(path: str | os.PathLike) -> str:
 def pinned_address(path: str) -> str:
     """Returns the address of a model at the newest commit or version.
 
-    The model is downloaded as by `local_path`. Addresses with a commit, a branch, a tag or a
+    `local_path` downloads the model. Addresses with a commit, a branch, a tag or a
     version, and paths, are returned unchanged.
 
     Raises:
@@ -85,7 +85,7 @@ def _hf_path(address):
         named = files.COMMIT.fullmatch(address.revision)
         if not files.COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
             rule = "that commit" if named else "a commit of 40 digits"
-            raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
+            raise ValueError(f"The hub must resolve {address} to {rule}. Received: {info.sha!r}")
         names = [file.rfilename for file in info.siblings or ()]
         return _download(hub, address, info.sha, names)
     except (*broken, errors.FileMetadataError) as error:
@@ -133,7 +133,7 @@ def _choose(address: files.HubAddress, names: list[str]) -> list[str]:
         weights = os.path.basename(address.file)
     if weights is None:
         raise FileNotFoundError(
-            f"{address} must hold {', '.join(FOLDER_FILES)}, or exactly one other file of "
+            f"{address} must hold one of {', '.join(FOLDER_FILES)}, or exactly one other file of "
             f"weights. Received: {', '.join(sorted(names)[:20]) or 'nothing'}. Name a file as "
             f"hf://{address.repository}/FILE"
         )

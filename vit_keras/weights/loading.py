@@ -53,7 +53,7 @@ def open(
             the model, so overrides are not allowed.
         which: The name of one of several sets of weights in a file, such as "state_dict_ema" or
             "student", or "ema" for averaged weights under any name. None takes the raw weights, or
-            the teacher's beside a student's, and warns about the choice.
+            a teacher's rather than a student's, and warns about the choice.
         **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They supply what the
             file lacks, such as `num_heads` for a bare timm file, or replace what it has: another
             `image_size`, `patch_size` or `channels` adapts the weights, another `num_classes` gives
@@ -80,7 +80,7 @@ def open(
     if adapters is not None:
         if overrides:
             raise ValueError(
-                f"`adapters` set all sizes, so give nothing else. Received: {', '.join(overrides)}"
+                f"`adapters` sets all sizes, so pass no overrides. Received: {', '.join(overrides)}"
             )
         note, tensors = open_adapters(adapters)
         sizes = with_tuples(note["architecture"])
@@ -163,7 +163,7 @@ def load(
             source.
         which: The name of one of several sets of weights in a file, such as "state_dict_ema" or
             "student", or "ema" for averaged weights under any name. None takes the raw weights, or
-            the teacher's beside a student's, and warns about the choice.
+            a teacher's rather than a student's, and warns about the choice.
 
     Returns:
         The model.
@@ -240,7 +240,7 @@ def _build(file, overrides):
         examples = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
             f"{file.path!r} ({file.format.name}) and the files beside it do not give "
-            f"{' and '.join(f'`{name}`' for name in missing)}; pass "
+            f"{' and '.join(f'`{name}`' for name in missing)}; call "
             f"vit_keras.open(path, {examples})"
         )
     is_plain = file.numerics is not None and arguments.get("resnet_layers") is None
@@ -270,7 +270,7 @@ def check_plausible(sizes: dict, file, times: int = 1) -> None:
     if depth > len(file.shapes) or claimed > times * held + 10**6:
         raise ValueError(
             f"The shapes in {file.path!r} and the configuration beside it contradict each other: "
-            f"a model of {sizes} has at least {claimed} weights in {depth} blocks, the file has "
+            f"a model of {sizes} has at least {claimed} weights in {depth} blocks; the file has "
             f"{held} weights in {len(file.shapes)} tensors"
         )
 

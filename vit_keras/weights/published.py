@@ -2,7 +2,7 @@
 
 The names of weights describe their training:
 
-- `imagenet21k`: pre-trained on ImageNet-21k, with its 21 843 classes;
+- `imagenet21k`: pre-trained on ImageNet-21k, with its 21,843 classes;
 - `imagenet`: the same, fine-tuned on ImageNet, with its 1000 classes;
 - `imagenet1k`: trained only on ImageNet;
 - a number at the end: the resolution, if there are several;
@@ -18,7 +18,7 @@ report accuracies far below the published ones.
 
 The families' files are folders of timm and transformers on huggingface.co. Their names are timm's
 tags, which describe the training data. The repositories, resolutions, classes and licenses of
-timm's files come from its `default_cfgs`, and the accuracies from results/results-imagenet.csv of
+timm's files come from its `default_cfgs`, and the accuracies from results/results-imagenet.csv in
 its repository; transformers' files are the publishers' own uploads. DINOv3 is not in the table:
 every user must accept its license at the publisher's site, so `weights=` takes a file that the user
 has downloaded.

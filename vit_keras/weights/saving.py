@@ -64,7 +64,7 @@ def save(
     if towers is not None and (format != "huggingface" or os.path.splitext(path)[1]):
         raise ValueError(
             'Two towers are written to a folder with format="huggingface". Received: '
-            f"{path!r}, format={format!r}; each tower is a model with its own `save`"
+            f"{path!r}, format={format!r}; save `image` or `text` for one tower"
         )
     if format in (None, "vit_keras"):
         return _save_native(model, path)
@@ -144,7 +144,7 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
         are copies; `load(model, path)` reads its saved `state_dict()`.
 
     Raises:
-        ValueError: timm has no class for the model. The message names the options that it lacks.
+        ValueError: timm has no class for the model. The message names the options that timm lacks.
         ImportError: timm is not installed.
 
     Example:
@@ -157,7 +157,7 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
     arch = registry.FORMATS["timm"].architecture.from_model(model)
     if arch.classifier_activation is not None:
         raise ValueError(
-            "timm's models return logits, so the model's must end in them. Received: "
+            "timm's models return logits, so the model must return them too. Received: "
             f"classifier_activation={arch.classifier_activation!r}"
         )
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
@@ -233,7 +233,7 @@ def _tensors(model, row, arch, config):
     variables, task = {variable.path: variable for variable in model.weights}, models.task_of(model)
     if task.std is not None and not any(path.endswith("head/bias") for path in variables):
         raise ValueError(
-            "Numbers in their own units need a head with a bias, which takes their mean. Received: "
+            "Numbers in their own units need a head with a bias to absorb their mean. Received: "
             f"a model without one, whose task has mean={task.mean}"
         )
     _check_head(model, arch)
@@ -253,7 +253,7 @@ READ = {"distilled": "token", "gap_norm": "encoder_norm", "map": "MAPHead_0"}
 
 
 def _check_head(model, arch):
-    """Refuses a model whose classifier reads another layer than its architecture says."""
+    """Refuses a model whose classifier does not read the layer that its architecture names."""
     layers = {layer.name: layer for layer in model.layers}
     head = layers.get("pre_logits", layers.get("head"))
     of_vit = isinstance(arch, VisionTransformerArchitecture)
@@ -262,14 +262,14 @@ def _check_head(model, arch):
     usual = READ.get(arch.classifier, arch.classifier)
     if (read := operation_of(head.input).name) != usual:
         raise ValueError(
-            f"Files of other projects hold models whose {head.name!r} reads the layer "
-            f"{usual!r}, for classifier={arch.classifier!r}. Received: model "
+            f"In the files of other projects, {head.name!r} must read the layer "
+            f"{usual!r} for classifier={arch.classifier!r}. Received: model "
             f"{model.name!r}, whose {head.name!r} reads {read!r}; save it as .keras or .weights.h5"
         )
 
 
 def _in_own_units(path, array, task):
-    """Rescales a head's weights so that numbers no longer need `Task.std` and `Task.mean`."""
+    """Rescales a head's weights so that its outputs no longer need `Task.std` and `Task.mean`."""
     if task.std is None or not path.startswith("head"):
         return array
     return array * np.array(task.std) + (np.array(task.mean) if path.endswith("/bias") else 0)
@@ -304,13 +304,13 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
             )
         elif pictures.crop_fraction and others.rounding != "none" and shape[0] != shape[1]:
             yield (
-                f"takes other sizes before a crop of {shape[0]}x{shape[1]} pixels than this model: "
+                f"resizes unlike this model before a crop of {shape[0]}x{shape[1]} pixels: "
                 "probabilities of the same picture will differ there"
             )
     if is_folder and shape[-1] == 1:
         yield (
-            "does not turn pictures gray as this model's preprocessing does: give its code gray "
-            "ones"
+            "does not turn pictures gray as this model's preprocessing does: pass gray pictures to "
+            "its code"
         )
 
 

@@ -249,7 +249,7 @@ def _first_that_fits(pairs, count, count_of):
     raise ValueError(
         f"the file has {count} positions of a grid that is not square and that no "
         "configuration beside it describes; open it with vit_keras.open(path, "
-        "image_size=(height, width)) and change its size with vit_keras.models.with_image_size"
+        "image_size=(height, width)) and change the size with vit_keras.models.with_image_size"
     )
 
 
@@ -275,9 +275,9 @@ def _warn_of_equal_count(array, old_grid, grid, file):
         return  # a table with another shape in the file is `(h, w, D)`, which gives the grid
     ours, theirs = f"{grid[0]}x{grid[1]}", f"{old_grid[0]}x{old_grid[1]}"
     warnings.warn(
-        f"{file.path!r} does not say its grid. Its {array.shape[1]} positions are read as those of "
+        f"{file.path!r} does not state its grid. Its {array.shape[1]} positions are read as "
         f"{theirs} patches and resized to {ours}. If they belong to {ours} patches, load a "
-        ".safetensors file that this package wrote, or a folder: both say their grid",
+        ".safetensors file that this package wrote, or a folder: both state their grid",
         stacklevel=2,
     )
 
@@ -297,8 +297,8 @@ def license_note(arguments: dict) -> str | None:
     if not fields.get("centered"):
         return None
     return (
-        "Meta's DINOv3 weights, and all that is made from them, are under the DINOv3 License "
-        f"({DINOV3}): pass copies and conversions on under it and with its text, acknowledge "
+        "Meta's DINOv3 weights, and everything made from them, are under the DINOv3 License "
+        f"({DINOV3}): pass on copies and conversions under it and with its text, acknowledge "
         "DINOv3 in publications, and note the uses that it forbids"
     )
 
@@ -321,7 +321,7 @@ STEM = (StdConv, ResNetStage, keras.layers.GroupNormalization)  # of a hybrid
 
 
 def set_computation(model: keras.Model, numerics: Numerics) -> None:
-    """Sets GELU and the epsilons in the stem, blocks, pooling and norms of `model`."""
+    """Sets the GELU and the epsilons in the stem, blocks, pooling and norms of `model`."""
     epsilon = numerics.layer_norm_epsilon
     if epsilon is None:
         epsilon = next(b.layer_norm_epsilon for b in model.layers if isinstance(b, EncoderBlock))

@@ -74,7 +74,7 @@ def text_tower(
         strict_copy.copy_weights(model, file, "keep", None, None)
         logits = {name: file.read(name) for name in LOGITS if name in file.names}
         if not all(value.size == 1 and np.isfinite(value) for value in logits.values()):
-            raise ValueError(f"Each logit of {file.path!r} must be one number. Received: {logits}")
+            raise ValueError(f"`logit_*` in {file.path!r} must be one number. Received: {logits}")
         return model, {name: value.item() for name, value in logits.items()}
 
 
@@ -95,7 +95,7 @@ def image_text(
     Raises:
         FileNotFoundError: There is nothing at `path`.
         ValueError: The file is damaged, or does not have two towers of these kinds; nothing is
-            loaded in part.
+            then loaded.
         ImportError: The file needs a package that is not installed.
 
     Example:
@@ -126,8 +126,8 @@ TOKENIZER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # the la
 class TextTokenizer:
     """The tokenizer in a folder of transformers or OpenCLIP, which gives the same ids as they do.
 
-    Texts are padded and cut to one length. Those for a SigLIP 2 become lowercase; those for an
-    OpenCLIP are cleaned as `open_clip_config.json` states, but not repaired by ftfy.
+    Texts are padded or cut to one length. Those for SigLIP 2 are lowercased; those for OpenCLIP
+    models are cleaned as `open_clip_config.json` states, but not repaired by ftfy.
 
     Args:
         folder: A folder with `config.json` or `open_clip_config.json`, `tokenizer.json` and,
@@ -188,7 +188,7 @@ class TextTokenizer:
         held = {**text, **options}
         if unread := [name for name in UNREAD if held.get(name)]:
             raise ValueError(
-                "OpenCLIP's tokenizers are read without other changes of texts and ids. Received: "
+                "OpenCLIP's tokenizers may only clean, pad and cut texts. Received: "
                 f"{', '.join(unread)} in {CONFIG}"
             )
         default, pad_id = ("whitespace", None) if text.get("hf_tokenizer_name") else ("lower", 0)
@@ -197,7 +197,7 @@ class TextTokenizer:
         return kind, text.get("context_length", 77), pad_id
 
     def _clean(self, library, names):
-        """Puts steps before the tokenizer's own."""
+        """Puts the steps called `names` before those of the tokenizer."""
         make, before = library.normalizers, self.tokenizer.normalizer
         steps = {
             "underscores": make.Replace("_", " "),
@@ -278,7 +278,7 @@ class TextEmbeddings:
         is_table = self.embeddings.ndim == 2 and self.embeddings.dtype.kind == "f"
         if not (is_table and fits(self.embeddings, "float32")):
             raise ValueError(
-                "`embeddings` must be floating-point of shape (K, E), and finite as float32. "
+                "`embeddings` must be a float array of shape (K, E), finite as float32. "
                 f"Received: {self.embeddings.dtype} of shape {self.embeddings.shape}"
             )
         check_class_names(self.labels, len(self.embeddings))
@@ -315,7 +315,7 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not such an archive, or an array has the wrong form.
+        ValueError: The file is not an `.npz`, lacks an array, or has one of the wrong form.
 
     Example:
         ```python
@@ -347,8 +347,8 @@ def with_text_head(
         The classifier.
 
     Raises:
-        FileNotFoundError, ValueError: As in these two functions; messages name the model that made
-            the embeddings. Or the file lacks a name.
+        FileNotFoundError, ValueError: As in these two functions, or the file lacks a name.
+            Messages name the model that made the embeddings.
 
     Example:
         ```python
@@ -360,7 +360,7 @@ def with_text_head(
     names = texts.labels if names is None else names
     if missing := [name for name in names if name not in texts.labels]:
         raise ValueError(
-            f"The labels in {os.fspath(path)!r} must hold all names of the classes. Received: "
+            f"The labels in {os.fspath(path)!r} must include all names of the classes. Received: "
             f"{short(list(texts.labels))}, without {short(missing)}"
         )
     embeddings = texts.embeddings[[texts.labels.index(name) for name in names]]

@@ -82,7 +82,7 @@ class WeightFile:
 
     @functools.cached_property
     def note(self) -> dict:
-        """The note of this package about the model in its own files; empty otherwise.
+        """This package's note about the model in files that it wrote; empty for other files.
 
         Raises:
             DamagedFile: If the note has the wrong form.
@@ -184,7 +184,7 @@ def open_weight_file(
 
 
 def reader_for(path: str) -> type[Reader] | None:
-    """Returns the reader for a file by its suffix, or else its content; None if unknown."""
+    """Returns the reader for a file by its suffix, or else by its content; None if unknown."""
     if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
         return named
     with open(path, "rb") as file:
@@ -197,19 +197,19 @@ def reader_for(path: str) -> type[Reader] | None:
     return next((READERS[kind] for known, kind in starts.items() if start.startswith(known)), None)
 
 
-TRANSFORMERS_4 = "with transformers 4, `from_pretrained(folder, {}=True)`, and `save_pretrained` it"
+TRANSFORMERS_4 = "with transformers 4: `from_pretrained(folder, {}=True).save_pretrained(other)`"
 # Files of other programs, by patterns of file names, and what to do with them.
 FOREIGN = {
-    r"adapter_(config\.json|model\..*)": "PEFT's adapters. Merge them into their model: "
+    r"adapter_(config\.json|model\..*)": "PEFT adapters. Merge them into their model: "
     "`PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(other)`",
-    r".*\.msgpack": f"Flax's weights. Open them {TRANSFORMERS_4.format('from_flax')}",
-    r"(?!.*\.weights\.h5).*\.(h5|hdf5)": "the HDF5 of TensorFlow's models or of Keras 2. Open it "
+    r".*\.msgpack": f"Flax weights. Convert them {TRANSFORMERS_4.format('from_flax')}",
+    r"(?!.*\.weights\.h5).*\.(h5|hdf5)": "a TensorFlow or Keras 2 model in HDF5. Convert it "
     f"{TRANSFORMERS_4.format('from_tf')}; vit_keras.legacy reads the files of vit-keras 0.x",
-    r"_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding": "a checkpoint of Orbax. Restore "
-    "it with `orbax.checkpoint` and write `np.savez(path, **flatten_dict(params, sep='/'))`",
-    r"checkpoint|.*\.index|.*\.data-\d+-of-\d+|saved_model\.pb": "a checkpoint of TensorFlow. "
-    "Read its arrays with `tf.train.load_checkpoint`, and the same model from .npz",
-    r".*\.gguf": "llama.cpp: GGUF with quantized numbers. Give the safetensors",
+    r"_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding": "an Orbax checkpoint. Restore "
+    "it with `orbax.checkpoint` and write it: `np.savez(path, **flatten_dict(params, sep='/'))`",
+    r"checkpoint|.*\.index|.*\.data-\d+-of-\d+|saved_model\.pb": "a TensorFlow checkpoint. "
+    "Read its arrays with `tf.train.load_checkpoint`, or open the same model from .npz",
+    r".*\.gguf": "llama.cpp: GGUF with quantized numbers. Open the model's safetensors",
 }
 
 
@@ -246,7 +246,7 @@ def read_config(folder: str) -> dict:
         An empty dictionary if there are no such files.
 
     Raises:
-        DamagedFile: A file is not an object, or has a field of a type that no project writes.
+        DamagedFile: A file is not a JSON object, or has a field of a type that no project writes.
     """
     contents = {}
     for name in CONFIG_FILES:

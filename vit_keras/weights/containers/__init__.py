@@ -51,7 +51,7 @@ def shards_of(path: str) -> list[str]:
 class ShardedTensors(Reader):
     """Reads the shards that an index names, each with the reader of its kind.
 
-    Each tensor must be in the shard that the index names, and in no other one.
+    Each tensor must be in the shard that the index names, and in no other.
     """
 
     def _open(self):
@@ -66,7 +66,7 @@ class ShardedTensors(Reader):
         if faults := sorted(name for name, _ in held ^ {*self.elsewhere.items()}):
             raise DamagedFile(
                 f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
-                f"Others: {listed(faults)}. Download the index and its shards again"
+                f"Misplaced: {listed(faults)}. Download the index and its shards again"
             )
         for tensors in self.readers.values():
             self.shapes |= tensors.shapes

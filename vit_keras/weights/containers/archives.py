@@ -29,7 +29,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabyte
 
 
 class _Limited(io.FileIO):
-    """A file that limits the bytes of one read while its directory is opened."""
+    """A file that limits the bytes of one read while its directory is being read."""
 
     limit: int | None = LARGEST_JSON_BYTES
 
@@ -66,8 +66,8 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
             is_once = counts[entry.filename.removesuffix(".npy")] == 1  # readers take either one
             if not is_once or entry.compress_type not in METHODS:
                 raise DamagedFile(
-                    f"{path!r} must hold each name once, and store or deflate it. Received: "
-                    f"{short(entry.filename)}{'' if is_once else ' twice'}; write it again"
+                    f"{path!r} must hold each name once, stored or deflated. Received: "
+                    f"{short(entry.filename)}{'' if is_once else ' twice'}; write the file again"
                 )
         yield archive
 
@@ -88,7 +88,7 @@ MOST_AXES = 32
 class NpzTensors(Reader):
     """Reads NumPy archives.
 
-    Loading object arrays would unpickle them, so the reader refuses them by their headers.
+    Loading object arrays would unpickle them, so the reader refuses them based on their headers.
     """
 
     def _open(self):
@@ -121,7 +121,7 @@ class NpzTensors(Reader):
 
 
 def npy_header(file, label: str):
-    """Reads `(shape, fortran_order, dtype)` of the `.npy` that begins in `file`."""
+    """Reads `(shape, fortran_order, dtype)` from the start of a `.npy` file."""
     headers = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
@@ -155,7 +155,7 @@ MAPPED_BYTES = 2**22
 class TorchTensors(Reader):
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
-    A tensor in a dictionary has its key and a colon before its own name, as in
+    The name of a tensor in a nested dictionary begins with the dictionary's key and a colon, as in
     `state_dict:head.bias`. Maps are renewed, as in `SafetensorsTensors`. Files in PyTorch's old
     format are not archives and cannot be mapped, so they are loaded whole.
     """
@@ -190,7 +190,7 @@ class TorchTensors(Reader):
                 raise DamagedFile(f"{self.path!r} is damaged: a record is shorter than its tensor")
 
     def _map(self):
-        """Maps the file, and renews the map once enough has been read."""
+        """Maps the file, or replaces its map with a new one."""
         self.held = {}  # the old map is closed before a new one opens
         options = {"map_location": "cpu", "weights_only": True, "mmap": self.zipped}
         try:

@@ -1,4 +1,4 @@
-"""The base of all readers and what they check; safetensors files, which need nothing else."""
+"""The base class and the checks of all readers, and the reader of safetensors files."""
 
 import contextlib
 import hashlib
@@ -24,17 +24,17 @@ class DamagedFile(ValueError):
 
 
 def check_claim(path: str, claimed_bytes: int) -> None:
-    """Checks that a file's tensors take little more memory than the size of the file.
+    """Checks that a file's tensors do not take far more memory than the size of the file.
 
     Raises:
-        DamagedFile: If the tensors would take far more memory.
+        DamagedFile: If they would take far more.
     """
     size = os.path.getsize(path)
     if claimed_bytes > max(LARGEST_EXPANSION * size, ALWAYS_ALLOWED_BYTES):
         raise DamagedFile(
             f"Weights may take at most {LARGEST_EXPANSION} times the bytes of their file. "
-            f"Received: {path!r}, {size} bytes that claim {claimed_bytes} bytes of tensors; no "
-            "such file is opened"
+            f"Received: {path!r}, {size} bytes that claim {claimed_bytes} bytes of tensors; the "
+            "file is not opened"
         )
 
 
@@ -62,7 +62,7 @@ def reason_of(error: Exception) -> str:
 
 
 def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
-    """Returns half types as float32, and float32 and float64 unchanged.
+    """Converts half-precision arrays to float32; returns float32 and float64 unchanged.
 
     NumPy stores bfloat16 as the type `|V2`.
 
@@ -127,7 +127,7 @@ FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, Recurs
 
 @contextlib.contextmanager
 def named_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Names the file in errors of the `with` statement; those of the content's form damage it."""
+    """Names the file in errors of the `with` statement; turns those in `FORM` into DamagedFile."""
     name = os.fspath(path)
     try:
         yield
@@ -145,8 +145,8 @@ def named_errors(path: str | os.PathLike) -> Iterator[None]:
 
 
 REMEDY = (
-    "Restore it from a copy. If another program changed it on purpose, it must leave out what is "
-    f"called {KEY!r} in the file"
+    "Restore it from a copy. If another program changed it on purpose, that program must remove "
+    f"the entry {KEY!r} from the file"
 )
 
 
@@ -170,13 +170,13 @@ def _add(result, name, array):
 
 
 class Reader:
-    """An open file of tensors; a subclass opens it in `_open`, and pushes what to close on `stack`.
+    """An open file of tensors; subclasses open it in `_open`, and push onto `stack` what to close.
 
     Attributes:
         shapes: The shape of each tensor, by name.
         metadata: Other information in the file.
         elsewhere: The file of each tensor that lies in another file beside this one.
-        digests: This package's SHA-256 and the note that it covers, by the path of a file that
+        digests: This package's SHA-256 and the note that it covers, by the path of the file that
             carries them.
     """
 
@@ -230,7 +230,7 @@ def check_tensors(
 
     Args:
         tensors: The open file.
-        used: The names of the tensors that must be finite floating-point numbers; None for all.
+        used: The names of the tensors that must hold finite floating-point numbers; None for all.
         integers: Whether those in `used` may also be integers.
 
     Returns:
@@ -257,7 +257,7 @@ def check_tensors(
     for file, result in hashed.items():
         if result.hexdigest() != tensors.digests[file][0]:
             raise DamagedFile(
-                f"{file!r} is damaged: its SHA-256 differs from when it was written. {REMEDY}"
+                f"{file!r} is damaged: its SHA-256 is not the one recorded in it. {REMEDY}"
             )
     if infinite:
         raise ValueError(

@@ -20,7 +20,7 @@ NO_FILE = "{!r} is not a Keras file, or is damaged"
 
 
 class Described(TypedDict, total=False):
-    """The field of `config.json` in a `.keras` file that is read."""
+    """The only field that is read from the `config.json` in a `.keras` file."""
 
     config: dict
 
@@ -71,7 +71,7 @@ class KerasTensors(checks.Reader):
 
 
 def check_names(path: str, fault: str) -> None:
-    """Reads the texts of an HDF5 file in a process that HDF5's library may crash.
+    """Reads the texts of an HDF5 file in a separate process, since HDF5's library may crash.
 
     Args:
         path: The file.
@@ -90,7 +90,7 @@ def check_names(path: str, fault: str) -> None:
 
 
 def _claimed_bytes(dataset):
-    """Returns the bytes of an array once read, and of one of its chunks."""
+    """Returns the bytes that an array takes once read, plus those of one chunk."""
     chunk = math.prod(dataset.chunks or (0,))
     size = dataset.dtype.itemsize
     return math.prod(dataset.shape) * max(size, 4) + chunk * size

@@ -1,4 +1,4 @@
-"""Describes formats, without files, and what the names and shapes of tensors say about a model."""
+"""Describes formats, and what tensors' names and shapes say about a model; reads no files."""
 
 import collections
 import dataclasses
@@ -140,7 +140,7 @@ def resnet_sizes(shapes: Shapes, root: str, units: str, axes: tuple[int, int]) -
         root: The name of the first kernel.
         units: A regular expression for the names of a unit's tensors, with two groups, the numbers
             of the stage and of the unit.
-        axes: The axes of the first kernel's channels in and out.
+        axes: The axes of the first kernel's input and output channels.
     """
     matches = filter(None, map(re.compile(units).match, shapes))
     counts = collections.Counter(int(stage) for stage, _ in {match.groups() for match in matches})
@@ -166,9 +166,9 @@ class Format:
         name: The name for `source=` and `format=`.
         suffixes: The suffixes of the files to write, the usual one first.
         detect: Takes a set of canonical names; returns whether they belong to this format.
-        admits: The same for ambiguous tensors if the user or the file's name gives the format; None
-            to use `detect`.
-        file_names: A regular expression for the beginning of such file names.
+        admits: Like `detect`, for ambiguous tensors whose format the user or the file's name gives;
+            None to use `detect`.
+        file_names: A regular expression for the beginning of file names that give the format.
         infer: Takes `{canonical name: shape}` and the configuration; returns the constructor's
             arguments that they determine.
         links: Takes an architecture, the canonical names of a file to read (None to write), and the
@@ -177,7 +177,7 @@ class Format:
             returns the numerics of the project's code.
         assumption: Takes `{canonical name: shape}`, the configuration and the user's arguments;
             returns what is assumed about an incomplete file, for a message, or an empty text.
-        slots_optional: Whether files may have positions for only the patches, without slots for the
+        slots_optional: Whether files may have positions for the patches only, without slots for the
             tokens before them.
         canonical: Takes a name; returns it without old spellings and prefixes, as in `links`.
         holds_activation: Whether its folders record the activation of the classifier.

@@ -1,4 +1,4 @@
-"""Meta's state dicts of DINO, DINOv2 and DINOv3, with nearly the same names as timm.
+"""Meta's state dicts of DINO, DINOv2 and DINOv3, with nearly the same names as timm's.
 
 Files of DINO and DINOv2 do not give the number of heads; it follows from the published widths. For
 DINOv3, it follows from the periods of the rotary positions.
@@ -130,7 +130,7 @@ def infer_dinov3(shapes: dict, config: dict) -> dict:
 
 
 def numerics_dinov3(shapes: dict, config: dict) -> Numerics:
-    """Recognizes satellite models by their norm for local crops, as in the other 7B model."""
+    """Recognizes satellite models by their norm for local crops, which the web 7B also has."""
     is_other = f"{LOCAL_NORM}weight" not in shapes
     is_other = is_other or shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B
     return Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET if is_other else SATELLITE)

@@ -196,7 +196,7 @@ def infer_big_vision(shapes: dict, config: dict) -> dict:
 
 
 def numerics_big_vision(shapes: dict, config: dict) -> Numerics:
-    """Returns big_vision's numerics; SigLIP with a text tower, and NaFlex, do not crop pictures."""
+    """Returns big_vision's numerics; SigLIPs with text towers and NaFlex do not crop pictures."""
     naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
     is_whole = naflex or any(name.startswith("txt/") for name in shapes)
     crop = None if is_whole else 0.875

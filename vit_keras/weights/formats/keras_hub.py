@@ -1,4 +1,4 @@
-"""KerasHub's backbones and classifiers of ViT, DeiT, DINOv2 and DINOv3: presets, `.weights.h5`.
+"""KerasHub's ViT, DeiT, DINOv2 and DINOv3, in presets and `.weights.h5` files.
 
 Biases that an option of a backbone leaves out are read as zeros. A `.weights.h5` without a preset's
 JSON files records neither what the classifier reads, nor its activation, nor the epsilon.
@@ -31,9 +31,9 @@ from vit_keras.weights.formats.tensor_names import (
 )
 
 READ = (
-    "Of KerasHub's classes, the backbones of ViT, DeiT, DINOV2 and DINOV3 and the classifiers of "
-    "ViT and DeiT are read; nothing is read of ViTDet and SAM, and the image towers of CLIP and "
-    "SigLIP, as models of other families, from the files of timm and Hugging Face"
+    "KerasHub's backbones of ViT, DeiT, DINOV2 and DINOV3 and its classifiers of ViT and DeiT can "
+    "be read; its ViTDet and SAM cannot. For the image towers of CLIP and SigLIP and for other "
+    "families, open the files of timm or Hugging Face"
 )
 
 
@@ -149,7 +149,7 @@ def check_preset(name: str, content: dict[str, Any], path: str) -> None:
     """Raises ValueError if a preset's JSON file names a class that cannot be read."""
     said = str(content["registered_name"])
     if said.startswith("keras_hub>") and said not in CLASSES.get(name, [said]):
-        raise ValueError(f"{READ}. Received: {path!r} of {short(said)}")
+        raise ValueError(f"{READ}. Received: {path!r} with {short(said)}")
 
 
 def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
@@ -288,7 +288,7 @@ def _spelled(row, names, registers):
 def _in_keras(row, link):
     """The link to Keras' variable instead of PyTorch's tensor.
 
-    It has our layout, but DINOv3's matrices and SwiGLU's fused ones are PyTorch's, transposed.
+    Keras has our layout, but DINOv3's matrices and SwiGLU's fused ones are PyTorch's, transposed.
     """
     path, ends = link.ours[0], {".weight": "/0", ".bias": "/1"}
     theirs = tuple(re.sub(r"\.\w+$", lambda end: ends[end[0]], name) for name in link.theirs)
@@ -384,7 +384,7 @@ def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
     if "predictions/0" in shapes and not _task(config):
         unsaid["classifier_activation"] = None
     text = ", ".join(f"{name}={value}" for name, value in unsaid.items() if name not in overrides)
-    return text and f"a model with {text}, which it does not say; pass what is otherwise"
+    return text and f"a model with {text}, which the file does not state; pass those that differ"
 
 
 def numerics(shapes: dict, config: dict) -> Numerics:
@@ -405,7 +405,7 @@ def numerics(shapes: dict, config: dict) -> Numerics:
 def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:
     """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into our form.
 
-    KerasHub 0.18 wrote the last two. Without a converter, pixels of a ViT go to [-1, 1].
+    KerasHub 0.18 wrote `norm_*`. Without a converter, pixels of a ViT go to [-1, 1].
     """
     if converter is None and row is not VIT:
         return IMAGENET

@@ -82,8 +82,8 @@ def infer(shapes: dict, config: dict) -> dict:
         del arguments["classifier"]
     if len(positions := shapes.get("posembed_input/0", ())) != 3:
         raise ValueError(
-            "A .weights.h5 file does not state which position embeddings its model has, other than "
-            "learned ones that are added once. Build the model and load the file into it with "
+            "A .weights.h5 file does not state which position embeddings its model has, unless "
+            "they are learned and added once. Build the model and load the file into it with "
             "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
         )
     known = {"classifier": "gap", **arguments}

@@ -69,7 +69,7 @@ def choose(
         The format, `{canonical name: name in the file}`, and what the user should know about them.
 
     Raises:
-        ValueError: If no format, or not the format `source`, has such names, if there is no set
+        ValueError: If the names match no format, or not the format `source`, if there is no set
             `which`, or if the set has a tensor twice.
     """
     apart, model_type = is_part(config or {}), (config or {}).get("model_type")
@@ -80,9 +80,9 @@ def choose(
     sets = _sets(plain, rows, bool(source), path, apart)
     if not sets:
         raise ValueError(
-            f"{path!r} holds tensors of no known format"
-            f"{'' if source is None else f' called {source!r}'}: its names begin "
-            f"{', '.join(sorted(names)[:5]) or 'nothing'}"
+            f"{path!r} holds tensors of "
+            f"{'no known format' if source is None else f'a format other than {source!r}'}: its "
+            f"names begin with {', '.join(sorted(names)[:5]) or 'nothing'}"
             f"{f', and config.json says model_type={model_type!r}' if model_type else ''}. "
             f"Formats are {', '.join(map(repr, FORMATS))}"
         )
@@ -152,7 +152,7 @@ def _is_told(plain, prefix, path, pattern):
 
 
 def _one_of(prefixes, which, path):
-    """The prefix that is loaded, those of other sets, and a remark if nothing specified which."""
+    """The prefix to load, those of the other sets, and a remark if `which` made no choice."""
     components = {prefix: COMPONENT.findall(prefix) for prefix in prefixes}
     shared = _shared(*components.values()) if len(prefixes) > 1 else 0
     labels = {p: "".join(k[shared : shared + 1]).rstrip(".:") for p, k in components.items()}

@@ -1,6 +1,6 @@
-"""Links of tensors and variables, and PyTorch projects' names for the tensors of a plain ViT.
+"""Links between tensors and variables, and PyTorch projects' names for the tensors of a plain ViT.
 
-A `TensorNames` is one row of such a table. It gives links, and a model's sizes and options from the
+A `TensorNames` is one project's names. It gives links, and a model's sizes and options from the
 shapes in a file. PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and
 fused projections.
 """
@@ -62,7 +62,7 @@ class Link:
 def misfits(links: Iterable[Link], shapes: Mapping, variables: Mapping, sized: Collection[str]):
     """Returns a line for each tensor that is missing in a file, or that has another shape there.
 
-    Shapes are given by canonical names. The tensors of variables in `sized` may have other ones.
+    Shapes are given by canonical names. The tensors of variables in `sized` may have other shapes.
     """
     faults = []
     for link in links:
@@ -156,7 +156,7 @@ def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:
         theirs: The name of the tensor.
         ours: The path of the variable.
         pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
-        **sizes: The sizes of axes in parentheses. One size in each pair may be left out.
+        **sizes: The sizes of axes in parentheses. Each pair of parentheses may lack one size.
     """
     left, right = pattern.split(" -> ")
     groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]
@@ -179,7 +179,7 @@ def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:
 
 
 def stacked(theirs: str, links: list[Link], sizes: list[int], axis: int) -> Link:
-    """Links one tensor that holds those of several links, of `sizes` along an axis."""
+    """Links one tensor that stacks those of several links, with `sizes` along an axis."""
     ends = np.cumsum(sizes)[:-1]
 
     def read(x):
@@ -215,8 +215,8 @@ class TensorNames(types.SimpleNamespace):
         norm: The normalization after the blocks.
         pooled_norm: The normalization after a mean; empty for `norm`.
         qkv: What precedes "weight" and "bias" of the fused projection of query, key and value, such
-            as "attn.qkv." or "attn.in_proj_"; in a parallel block, of the MLP before them too.
-        query: The prefix of the query's own projection; `key` and `value` likewise.
+            as "attn.qkv." or "attn.in_proj_"; a parallel block's also holds the MLP, before them.
+        query: The prefix of a separate query projection; `key` and `value` likewise.
         query_bias: The full name of the query's bias beside a fused kernel; `value_bias` likewise.
         query_norm: The normalization of queries in each head; `key_norm` likewise.
         attention_norm: The normalization before `out`.
@@ -227,17 +227,17 @@ class TensorNames(types.SimpleNamespace):
         relative: The full name of a block's table of relative biases.
         shared_relative: The full name of a table that all blocks share.
         frequencies: The full name of the learned frequencies of all blocks.
-        cls: The full names of the class token, the distillation token, the registers and the
-            position embeddings: `dist`, `registers`, `positions`.
+        cls: The full name of the class token; `dist`, `registers` and `positions` likewise for the
+            distillation token, the registers and the position embeddings.
         positions_of_blocks: The full name of the positions that are added before all blocks but the
             first, `(L - 1, 1, N, D)`.
         registers_last: Whether the positions of the registers follow those of the patches.
         pre_norm: The normalization before the blocks.
         pre_logits: The hidden layer before the classifier.
-        head: The classifier, and the distillation token's: `head_dist`.
+        head: The classifier; `head_dist` is the distillation token's.
         projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
         boxes: The layers of the heads of boxes, by our names.
-        spellings: Fields that replace these, each in files that have one of its names.
+        spellings: Sets of fields that replace these, each in files with one of its names.
         pool_probe: The full name of the attention pool's probe. The other names of the pool are
             prefixes: `pool_query` and the fused `pool_kv`, or `pool_qkv` as in `qkv`; `pool_out`,
             `pool_norm`, and the layers of its MLP, `pool_dense_0` and `pool_dense_1`.
@@ -245,7 +245,7 @@ class TensorNames(types.SimpleNamespace):
         token_axes: The number of axes of `cls` and `dist`: 3 for `(1, 1, D)`, 1 for `(D,)`.
         position_axes: The number of axes of `positions`: 3 for `(1, N, D)`, 2 for `(N, D)`, 4 for
             `(1, h, w, D)`.
-        linear_patches: Whether the projection of patches is a matrix of flat patches.
+        linear_patches: Whether the projection of patches is a matrix for flattened patches.
         first: The number of the first block in `block`.
         rms: Whether the project's code also normalizes by the root mean square.
     """
@@ -381,7 +381,7 @@ PATTERNS = {
 
 
 def in_pytorch(theirs: str, ours: str, num_heads: int = 1) -> Link:
-    """Links one tensor in PyTorch's layout to a variable, of `num_heads` heads if it has heads."""
+    """Links one tensor in PyTorch's layout to a variable, with `num_heads` heads if it has any."""
     for end, pattern in PATTERNS.items():
         if re.search(f"{end}$", ours):
             return arranged(theirs, ours, pattern, h=num_heads)
@@ -417,7 +417,7 @@ def _names(arch, names: TensorNames) -> dict[str, str]:
 
 
 def _sum(theirs, path):
-    """Links tensors to the variable that is their sum; all of them are written as it."""
+    """Links tensors to the variable that is their sum; writing gives each of them its values."""
     return Link(theirs, (path,), lambda *x: (sum(x),), lambda x: (x,) * len(theirs))
 
 

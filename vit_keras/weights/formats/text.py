@@ -90,7 +90,7 @@ def kind_of(config: dict) -> str:
     """Returns transformers' model type; raises ValueError if its text tower is unknown."""
     if (kind := config.get("model_type")) not in KINDS:
         raise ValueError(
-            f"Text towers of transformers are read from {', '.join(map(repr, KINDS))}. "
+            f"Text towers are read from transformers' models {', '.join(map(repr, KINDS))}. "
             f"Received: model_type={kind!r} in config.json"
         )
     return kind
@@ -155,7 +155,7 @@ def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
     if not all(held.values()):
         values = {**vars(arch), "image tower": tower, "logit_bias": bias}
         received = ", ".join(f"{key}={values[key]!r}" for key in held if not held[key])
-        raise ValueError(f"transformers has no two towers such as these. Received: {received}")
+        raise ValueError(f"transformers has no class for these two towers. Received: {received}")
     text = {field: getattr(arch, ours) for field, ours in SIZES.items()} | {
         "model_type": f"{kind}_text_model",
         "num_attention_heads": arch.num_heads,

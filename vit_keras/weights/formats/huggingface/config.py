@@ -86,7 +86,7 @@ def is_known(names: set[str]) -> bool:
 
 
 def by_names(names: set[str]) -> ModelType:
-    """Returns the first type that matches a file with known names."""
+    """Returns the first type that matches the names of a file's tensors."""
     rows = [row for row in MODEL_TYPES.values() if row.marks[0] in names]
     marked = [row for row in rows if names.issuperset(row.marks)]
     # I-JEPA has the names of a ViT, but no class token.
@@ -172,7 +172,7 @@ def faults_of(fields: dict, names: dict[str, str], arguments: dict) -> list[str]
 
 
 def check_sizes(fields: dict, arguments: dict) -> None:
-    """Raises ValueError with a line for each number of a configuration that tensors contradict."""
+    """Raises ValueError with a line for each number in a configuration that tensors contradict."""
     patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
     faults = faults_of({**fields, **patch}, SIZES, arguments)
     labels = len(fields.get("id2label", ()))
@@ -180,7 +180,7 @@ def check_sizes(fields: dict, arguments: dict) -> None:
     has_classes = arguments.get("head_use_bias", True) and not of_texts
     classes = arguments["num_classes"] if has_classes else None
     if labels and classes and labels != classes:
-        faults.append(f"id2label names {labels} classes, the tensors have {classes}")
+        faults.append(f"id2label names {labels} classes, but the tensors have {classes}")
     if faults:
         raise ValueError(
             "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(faults)
@@ -212,9 +212,9 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
     head = kind_of_head(arch)
     if (arch.classifier, head) not in row.classes:
         raise ValueError(
-            f"transformers' {row.name!r} has {', '.join(row.classes.values())}. Received: a model "
-            f"with classifier={arch.classifier!r}, num_classes={arch.num_classes}. Save it as "
-            ".keras or .weights.h5"
+            f"transformers' {row.name!r} has only {', '.join(row.classes.values())}. Received: a "
+            f"model with classifier={arch.classifier!r}, num_classes={arch.num_classes}. Save it "
+            "as .keras or .weights.h5"
         )
     config = {
         "model_type": row.name,
@@ -284,7 +284,7 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
 
     Args:
         settings: The content of `preprocessor_config.json`; empty without such a file.
-        processor: The class of the model type, for a file that does not name one.
+        processor: The model type's processor, for a file that does not name one.
     """
     name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
     name = name.removesuffix("Fast").removesuffix("Pil")
@@ -319,10 +319,10 @@ def write_processor(
 
     Args:
         image_size: The height and width of the model's images.
-        channels: Their channels.
+        channels: The number of channels of these images.
         pixels: The preprocessing of the model.
-        processor: The class of the model type. If this class cannot express the crop, as DeiT's
-            cannot, since it first resizes to a square, CLIP's class is written.
+        processor: The model type's processor. CLIP's is written instead if this one cannot express
+            the crop, as is the case for DeiT's, which first resizes to a square.
     """
     check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
     height, width = image_size

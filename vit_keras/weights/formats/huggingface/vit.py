@@ -34,17 +34,17 @@ class ModelType:
         marks: Canonical names that identify its files without a configuration.
         names: The names of its tensors.
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
-        fields: The defaults of its configuration; `TRANSLATED` are arguments.
+        fields: The defaults of its configuration; `TRANSLATED` turns some into arguments.
         design: Takes the canonical names of a file; returns the arguments of `VisionTransformer`
             that the type or the presence of tensors decides.
         processor: The name of its image processor.
-        says: Takes the fields of a configuration; returns the arguments that other fields say.
+        says: Takes the fields of a configuration; returns the arguments that follow from others.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         rule: Takes the fields of a configuration; returns the rule for resizing positions.
-        base: The prefix of tensors in classes with a head.
+        base: The prefix of the backbone's tensors in classes with a head.
         square: Whether its configuration has one side for images and one for patches.
         write: Takes an architecture; returns the type's other fields of the configuration.
-        fillers: Takes an architecture; returns `{name: array}`, tensors without an effect.
+        fillers: Takes an architecture; returns `{name: array}`, tensors that have no effect.
         as_read: As in `Format`.
     """
 
@@ -66,7 +66,7 @@ class ModelType:
 
     @property
     def whole(self) -> str:
-        """The model type that has this one as its `vision_config` and a text tower, or ""."""
+        """The model type that has a text tower, and this one as its `vision_config`; or ""."""
         start, end, _ = self.name.partition("_vision_model")
         return start if end else ""
 

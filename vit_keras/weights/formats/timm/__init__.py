@@ -96,7 +96,7 @@ def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> 
         indexing = "xy" if not half and (pre_norm or rope.reference is None) else "ij"
     if half and indexing == "xy":
         raise ValueError(
-            "Columns come first only in heads whose pairs are neighbors. Received: "
+            "`rope_grid_indexing` must be 'ij' if `rope_rotate_half` is true. Received: "
             "rope_rotate_half=True, rope_grid_indexing='xy'"
         )
     return "halves" if half else COLUMNS_FIRST[indexing]
@@ -157,7 +157,7 @@ SAME_OF_EVA = pairs(
 
 
 def _vision_transformer(arch):
-    """Returns an architecture with the class, blocks and epsilon of the model, and arguments."""
+    """Returns an architecture with the model's class, blocks and epsilon, and its arguments."""
     options, is_gated = arch.options, arch.options.mlp == "swiglu"
     name = "vit_base_patch16_224"
     if options.parallel:
@@ -189,7 +189,7 @@ def _vision_transformer(arch):
 
 
 def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
-    """Whether only timm's class NaFlexVit resizes as the model does, and can hold the model."""
+    """Whether timm's NaFlexVit can hold the model, and alone resizes as the model does."""
     options = arch.options
     resizes = numerics.resizing.positions == "bilinear_antialias"
     has_positions = arch.position_embedding == "learned" and not options.crop_to_patches
@@ -282,7 +282,7 @@ def _beit(arch):
 
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    """Returns the `config.json` of a model, which `timm.create_model` can build."""
+    """Returns the `config.json` from which `timm.create_model` can build a model."""
     if isinstance(arch, HybridArchitecture):
         raise ValueError(
             "A timm folder describes a plain Vision Transformer; a hybrid is written to a "

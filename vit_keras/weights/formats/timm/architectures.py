@@ -167,7 +167,7 @@ HEADS: tuple[tuple[str, int], ...] = (
 # Architectures whose tensors have the names of another computation, or that no option covers.
 OTHERS: tuple[tuple[str, str], ...] = (
     (r"_rpn_|^eva02_enormous_", "it normalizes after attention and after the MLP"),
-    (r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "its blocks compute something else"),
+    (r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "its blocks compute differently"),
     (r"_parfac_|^naflexvit_.*(_par_|_radio_)", "it makes or resizes positions in another way"),
 )
 # Arguments with values that no option of the model covers.
@@ -227,7 +227,7 @@ def timm_arguments(config: dict) -> dict[str, Any]:
         if arguments.get(key) in values:
             raise ValueError(
                 f"No option of VisionTransformer corresponds to {what}, which the configuration of "
-                f"timm's model has. Received: {key}={arguments[key]!r}"
+                f"timm's model requires. Received: {key}={arguments[key]!r}"
             )
     return arguments
 
@@ -238,7 +238,7 @@ def architecture_of(config: dict) -> str:
 
 
 def pretrained_of(config: dict) -> dict[str, Any]:
-    """Returns the part of a `config.json` about images and license; in old files, all of it."""
+    """Returns the part of a `config.json` about the images and the license; in old files, all."""
     source = config.get("pretrained_cfg", config)
     return source if isinstance(source, dict) else {}
 
@@ -336,7 +336,7 @@ def classifier(shapes: dict, theirs: dict) -> str:
         return "distilled"
     if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
         raise ValueError(
-            "Means must be over the patches. Received: a configuration whose mean is over all "
+            "The mean must be over the patches only. Received: a configuration with a mean of all "
             "tokens, global_pool='avg' with pool_include_prefix=True"
         )
     pool, has_cls = theirs["global_pool"], "cls_token" in shapes or "embeds.cls_token" in shapes
