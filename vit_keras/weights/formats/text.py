@@ -12,11 +12,11 @@ from vit_keras.layers import BlockOptions, EncoderBlock
 from vit_keras.layers.common import check_choice
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format, count_blocks
-from vit_keras.weights.formats.huggingface import vit
+from vit_keras.weights.formats.huggingface import model_types
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
 from vit_keras.weights.formats.tensor_names import TensorNames
 
-TRANSFORMERS = vit.CLIP.replaced(
+TRANSFORMERS = model_types.CLIP.replaced(
     "patches=embeddings.token_embedding norm=final_layer_norm head=head "
     "projection=text_projection.weight"
 )

@@ -15,7 +15,7 @@ from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import resize_relative_table
 from vit_keras.weights.formats.base import Format, covered_positions
 from vit_keras.weights.formats.huggingface import config as configs
-from vit_keras.weights.formats.huggingface.vit import ModelType
+from vit_keras.weights.formats.huggingface.model_types import ModelType
 from vit_keras.weights.formats.tensor_names import Link, constant, unread, zeros
 
 # The prefixes of backbones in classes with a head.

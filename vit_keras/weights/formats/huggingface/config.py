@@ -8,7 +8,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.families import CLIP, HALF, IMAGENET
-from vit_keras.weights.formats.huggingface.vit import TYPES, ModelType
+from vit_keras.weights.formats.huggingface.model_types import TYPES, ModelType
 
 # Types with more marks come first, so the first type whose marks a file has is the right one.
 MODEL_TYPES: dict[str, ModelType] = {row.name: row for row in TYPES}
