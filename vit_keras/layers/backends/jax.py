@@ -93,7 +93,7 @@ _after_activation.defvjp(_forward, _backward)
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis of `(…, D)`; for long sequences, only `x` is kept."""
     normalize = _layer_norm if _is_long(x) else _portable_layer_norm
-    return normalize(x, ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta), epsilon)
+    return normalize(x, *map(ops.convert_to_tensor, (gamma, beta)), epsilon)
 
 
 def _portable_layer_norm(x, gamma, beta, epsilon):
