@@ -34,22 +34,13 @@ def on_cpus() -> bool:
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
 
-    For long sequences, only the activation's input is kept, not the hidden units.
+    For long sequences only the activation's input is kept, not the hidden units.
     """
-    if not _is_long(x):
+    if x.ndim != 3 or not (long_sequences.is_long(x.shape[1]) and on_cpus()):
         return second(first(x))
     weights = first.kernel, first.bias, second.kernel, second.bias
     first_kernel, first_bias, kernel, bias = map(ops.convert_to_tensor, weights)
     return _after_activation(x @ first_kernel + first_bias, kernel, first.activation) + bias
-
-
-def _is_long(x) -> bool:
-    return x.ndim == 3 and long_sequences.is_long(x.shape[1]) and on_cpus()
-
-
-def _late_zero(gradient):
-    """A zero from the backward pass: without it, XLA would compute the sum earlier and keep it."""
-    return 0 * gradient.ravel()[0]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -66,8 +57,8 @@ def _backward(activation, kept, gradient):
     """The gradients to x and the kernel, in independent blocks of tokens.
 
     The blocks run in a loop because XLA would otherwise compute what it can before the backward
-    pass, and keep the results. The last block starts early enough to be full, so it computes some
-    rows again.
+    pass, and keep it. The last block starts early enough to be full, so it computes some rows
+    again.
     """
     x, kernel = kept
     of_units, tokens = gradient @ kernel.T, x.shape[1]
@@ -82,37 +73,13 @@ def _backward(activation, kept, gradient):
             for result, part in zip(results, (units, *pull(upstream)))
         )
 
-    zeros = jnp.zeros_like(x) + _late_zero(of_units)
+    # Without a number of the upstream gradient, XLA would make these zeros first, and keep them.
+    zeros = jnp.zeros_like(x) + 0 * of_units.ravel()[0]
     units, of_x = jax.lax.fori_loop(0, count, compute, (zeros, zeros))
     return of_x, jnp.einsum("bnk,bnm->km", units, gradient)
 
 
 _after_activation.defvjp(_forward, _backward)
-
-
-def train_layer_norm(x, gamma, beta, epsilon: float):
-    """LN(x) γ + β over the last axis of `(…, D)`; for long sequences, only `x` is kept."""
-    normalize = _layer_norm if _is_long(x) else _portable_layer_norm
-    return normalize(x, *map(ops.convert_to_tensor, (gamma, beta)), epsilon)
-
-
-def _portable_layer_norm(x, gamma, beta, epsilon):
-    return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
-
-
-_layer_norm = jax.custom_vjp(_portable_layer_norm, nondiff_argnums=(3,))
-
-
-def _layer_norm_backward(epsilon, kept, gradient):
-    x, gamma, beta = kept
-    normalize = functools.partial(_portable_layer_norm, epsilon=epsilon)
-    _, pull = jax.vjp(normalize, x + _late_zero(gradient), gamma, beta)
-    return pull(gradient)
-
-
-_layer_norm.defvjp(
-    lambda *inputs: (_portable_layer_norm(*inputs), inputs[:3]), _layer_norm_backward
-)
 
 
 # A model's compiled step, and the Keras function that it belongs to, which changes with the model.
