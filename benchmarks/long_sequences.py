@@ -12,7 +12,6 @@ form. A model of fewer layers lets the written-out form fit into memory.
 import argparse
 import contextlib
 import json
-import math
 import os
 import subprocess
 import sys
@@ -44,7 +43,7 @@ def make_step(form: str, case: dict[str, Any]):
 
     machine.keep_memory()
     if form == "written_out":
-        long_sequences.LONG = math.inf
+        long_sequences.LENGTHS.clear()
     image_size, (width, heads, mlp_dim) = case["image_size"], SIZES[case["size"]]
     sizes = (width, case["num_layers"], heads, mlp_dim)
     windows = {name: case[name] for name in ("window_size", "global_blocks")}

@@ -7,8 +7,8 @@ version, written in `keras.ops`; `dispatch` replaces it where the table has a ro
     def linear(x, kernel, bias):
         return ops.matmul(x, kernel) + bias
 
-On torch, some of these operations have several implementations, and which one is faster depends on
-the machine. The choice is left to the program because implementations round differently:
+Some of these operations have several implementations, and which one is faster depends on the
+machine. The choice is left to the program because implementations round differently:
 
     backends.measure() -> dict[str, dict[str, bool]]  times them in a second or two on CPUs
     backends.use(mapping) -> None                     applies these choices from now on
@@ -61,7 +61,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "predict_batches": ("torch_graphs", "jax", "tensorflow"),
     "placement": ("torch_graphs",),
     # choices
-    "measure": ("torch",),
+    "measure": ("torch", "jax", "tensorflow"),
     "check": ("torch",),
 }
 
@@ -95,7 +95,11 @@ def dispatch(operation: str) -> Callable[[Callable], Callable]:
     return lambda portable: lookup(operation, portable)
 
 
+# Whether sequences of at least this many tokens count as long; see `long_sequences`.
+LONG_SEQUENCES = {"from_512": False, "from_1024": True}
 DEFAULTS = {
+    "jax": {"long_sequences": LONG_SEQUENCES},
+    "tensorflow": {"long_sequences": LONG_SEQUENCES},
     "torch": {
         # oneDNN's products instead of torch's default library: in float32 x w + b and its two
         # gradients; in bfloat16 x w + b, with the GELU that follows it.

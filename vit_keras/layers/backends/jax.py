@@ -1,6 +1,10 @@
 """JAX's own code: long sequences on CPUs, and prediction steps.
 
-XLA keeps several arrays of GELU; for long sequences, this module keeps only its input.
+With explicit products, XLA keeps all attention weights: a number for each head and pair of tokens.
+Computed in blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
+and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
+2205.14135). XLA also keeps several arrays of GELU; for long sequences, this module keeps only its
+input.
 """
 
 import functools
@@ -11,7 +15,8 @@ import jax.numpy as jnp
 import keras
 from keras import ops
 
-from vit_keras.layers.backends import long_sequences
+from vit_keras.layers.backends import is_faster
+from vit_keras.layers.backends.long_sequences import divide, is_long, measured
 
 
 def attention(query, key, value, scale):
@@ -21,8 +26,8 @@ def attention(query, key, value, scale):
     """
     if not on_cpus():
         return ops.dot_product_attention(query, key, value, scale=scale)
-    if long_sequences.is_long(query.shape[1], key.shape[1]):
-        return long_sequences.blockwise(query, key, value, scale, jax.lax.map, long_sequences.BLOCK)
+    if is_long(query.shape[1], key.shape[1]):
+        return blockwise(query, key, value, scale)
     return None
 
 
@@ -31,16 +36,177 @@ def on_cpus() -> bool:
     return all(device.startswith("cpu") for device in keras.distribution.list_devices())
 
 
+def blockwise(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`, in blocks of queries: `(B, N, H, d)`."""
+    return jnp.reshape(_attend(query, key, value, scale), query.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attend(query, key, value, scale):
+    """The result as `(B, N, D)`, so that it shares one array with the rows of the next product."""
+    return _forward(query, key, value, scale)[0]
+
+
+def _forward(query, key, value, scale):
+    key, value, queries = _groups(key), _groups(value), _blocks(query)
+    count = queries.shape[1]
+
+    def of_block(i, results):
+        group, block = i // count, i % count
+        logits = _logits(queries[group, block] * scale, key[group])  # (B, G, Q, N)
+        most = jnp.max(logits, axis=-1, keepdims=True)
+        numerators = jnp.exp(logits - most)
+        total = jnp.sum(numerators, axis=-1, keepdims=True)
+        x = _product("bgqn,bgnd->bgqd", numerators.astype(value.dtype), value[group]) / total
+        of_queries = x.astype(query.dtype), most + jnp.log(total)
+        return tuple(y.at[group, block].set(z) for y, z in zip(results, of_queries))
+
+    logarithms = jnp.zeros((*queries.shape[:-1], 1), exact(query))
+    results = wait(queries, jnp.zeros_like(queries), logarithms)
+    x, logarithms = jax.lax.fori_loop(0, len(queries) * count, of_block, results)
+    x = _tokens(x, query.shape[1])
+    return x, (queries, key, value, x, logarithms)
+
+
+def _backward(scale, kept, gradient):
+    queries, key, value, x, logarithms = kept  # key and value are (groups, B, G, N, d)
+    shape = (*x.shape[:2], -1, key.shape[-1])
+    gradient, x = jnp.reshape(gradient, shape), jnp.reshape(x, shape)
+    sums = _blocks(jnp.sum((gradient * x).astype(exact(x)), axis=-1, keepdims=True))
+    gradients = _blocks(gradient)
+
+    def of_group(group, results):
+        key_of_group, value_of_group = key[group], value[group]
+
+        def of_block(i, results):
+            query_gradients, key_gradient, value_gradient = results
+            query, gradient = queries[group, i] * scale, gradients[group, i]
+            weights = jnp.exp(_logits(query, key_of_group) - logarithms[group, i])
+            logits = weights * (_logits(gradient, value_of_group) - sums[group, i])
+            weights, logits = weights.astype(value.dtype), logits.astype(key.dtype)
+            block = scale * _product("bgqn,bgnd->bgqd", logits, key_of_group)
+            return (
+                query_gradients.at[group, i].set(block.astype(query.dtype)),
+                key_gradient + _product("bgqn,bgqd->bgnd", logits, query),
+                value_gradient + _product("bgqn,bgqd->bgnd", weights, gradient),
+            )
+
+        query_gradients, *others = results
+        zeros = jnp.zeros(key.shape[1:], exact(key))
+        of_queries, *of_others = jax.lax.fori_loop(
+            0, queries.shape[1], of_block, (query_gradients, zeros, zeros)
+        )
+        others = (y.at[group].set(z.astype(y.dtype)) for y, z in zip(others, of_others))
+        return of_queries, *others
+
+    results = wait(gradient, *map(jnp.zeros_like, (queries, key, value)))
+    query_gradients, *others = jax.lax.fori_loop(0, len(key), of_group, results)
+    others = (_ungrouped(other) for other in others)
+    return jnp.reshape(_tokens(query_gradients, x.shape[1]), shape), *others
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def wait(after, *tensors):
+    """Returns tensors that XLA cannot compute before `after`: they add one of its numbers, times 0.
+
+    XLA first computes everything that needs no data, such as zeros, and keeps it until it is used.
+    """
+    nothing = 0 * after.ravel()[0]
+    return tuple(x + nothing.astype(x.dtype) for x in tensors)
+
+
+def exact(x):
+    """The type for sums: at least float32."""
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _product(equation, x, y):
+    """A product of tensors in at least float32."""
+    return jnp.einsum(equation, x, y, preferred_element_type=exact(x))
+
+
+_logits = functools.partial(_product, "bgqd,bgnd->bgqn")
+
+
+def _groups(x):
+    """`(B, N, H, d)` -> `(groups, B, G, N, d)`, each group of G heads."""
+    images, tokens, heads, width = x.shape
+    # One head, so that blocks fit into a processor's caches, or all if devices share the heads.
+    shares_heads = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
+    size = heads if shares_heads else 1
+    x = jnp.reshape(x, (images, tokens, heads // size, size, width))
+    return jnp.transpose(x, (2, 0, 3, 1, 4))
+
+
+def _ungrouped(x):
+    """`(groups, B, G, N, d)` -> `(B, N, H, d)`."""
+    groups, images, size, tokens, width = x.shape
+    x = jnp.transpose(x, (1, 3, 0, 2, 4))
+    return jnp.reshape(x, (images, tokens, groups * size, width))
+
+
+def _blocks(x):
+    """`(B, N, H, d)` -> `(groups, blocks, B, G, Q, d)`; zeros fill the last block.
+
+    Loops run over only the first two axes, because devices may share the images or the heads.
+    """
+    count, size = divide(x.shape[1])
+    x = _groups(jnp.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0))))
+    x = jnp.reshape(x, (*x.shape[:3], count, size, x.shape[4]))
+    return jnp.transpose(x, (0, 3, 1, 2, 4, 5))
+
+
+def _tokens(blocks, tokens):
+    """`(groups, blocks, B, G, Q, d)` -> `(B, N, D)`."""
+    x = jnp.transpose(blocks, (2, 1, 4, 0, 3, 5))
+    return jnp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], -1))[:, :tokens]
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` <-> `(B, H, N, d)`."""
+    return jnp.transpose(x, (0, 2, 1, 3))
+
+
+def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
+    """For each minimum length, whether blocks, which save memory, take no more time."""
+    if not on_cpus():
+        return {}
+    new, old = map(_gradient, (blockwise, _written_out))
+
+    def pays(tokens):
+        x = jnp.linspace(-3, 3, tokens * heads * width).reshape(1, tokens, heads, width)
+        return not is_faster(old, new, [(x,)], rounds)
+
+    return {"long_sequences": measured(pays)}
+
+
+def _gradient(attend):
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(attend(x, x, x, x.shape[-1] ** -0.5))))
+    return lambda x: gradient(x).block_until_ready()
+
+
+def _written_out(query, key, value, scale):
+    query, key, value = map(_heads_first, (query * scale, key, value))
+    weights = jax.nn.softmax(_logits(query, key))
+    return _heads_first(_product("bgqn,bgnd->bgqd", weights, value))
+
+
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
 
     For long sequences only the activation's input is kept, not the hidden units.
     """
-    if x.ndim != 3 or not (long_sequences.is_long(x.shape[1]) and on_cpus()):
+    if not _is_long(x):
         return second(first(x))
     weights = first.kernel, first.bias, second.kernel, second.bias
     first_kernel, first_bias, kernel, bias = map(ops.convert_to_tensor, weights)
     return _after_activation(x @ first_kernel + first_bias, kernel, first.activation) + bias
+
+
+def _is_long(x) -> bool:
+    return x.ndim == 3 and is_long(x.shape[1]) and on_cpus()
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -49,37 +215,45 @@ def _after_activation(x, kernel, activation):
     return activation(x) @ kernel
 
 
-def _forward(x, kernel, activation):
-    return _after_activation(x, kernel, activation), (x, kernel)
+def _after_activation_backward(activation, kept, gradient):
+    x, kernel = kept
+    activate = functools.partial(_activate, activation)
+    units, into = by_blocks(activate, x, gradient @ kernel.T)
+    return into, jnp.einsum("bnk,bnm->km", units, gradient)
 
 
-def _backward(activation, kept, gradient):
-    """The gradients to x and the kernel, in independent blocks of tokens.
+def _activate(activation, x, gradient):
+    """The activation of rows, and the gradient with respect to the rows."""
+    y, pull = jax.vjp(activation, x)
+    return y, *pull(gradient)
+
+
+_after_activation.defvjp(
+    lambda x, kernel, activation: (activation(x) @ kernel, (x, kernel)), _after_activation_backward
+)
+
+
+def by_blocks(function, *tensors):
+    """`function(*tensors)` of `(B, N, …)`, in independent blocks of tokens.
 
     The blocks run in a loop because XLA would otherwise compute what it can before the backward
     pass, and keep it. The last block starts early enough to be full, so it computes some rows
     again.
     """
-    x, kernel = kept
-    of_units, tokens = gradient @ kernel.T, x.shape[1]
-    count, size = long_sequences.divide(tokens, long_sequences.BLOCK)
+    tokens = tensors[0].shape[1]
+    count, size = divide(tokens)
+    shapes = jax.eval_shape(function, *tensors)
 
     def compute(block, results):
         start = jnp.minimum(block * size, tokens - size)
-        rows, upstream = (jax.lax.dynamic_slice_in_dim(y, start, size, 1) for y in (x, of_units))
-        units, pull = jax.vjp(activation, rows)
+        rows = (jax.lax.dynamic_slice_in_dim(x, start, size, 1) for x in tensors)
         return tuple(
-            jax.lax.dynamic_update_slice_in_dim(result, part, start, 1)
-            for result, part in zip(results, (units, *pull(upstream)))
+            jax.lax.dynamic_update_slice_in_dim(x, part, start, 1)
+            for x, part in zip(results, function(*rows))
         )
 
-    # Without a number of the upstream gradient, XLA would make these zeros first, and keep them.
-    zeros = jnp.zeros_like(x) + 0 * of_units.ravel()[0]
-    units, of_x = jax.lax.fori_loop(0, count, compute, (zeros, zeros))
-    return of_x, jnp.einsum("bnk,bnm->km", units, gradient)
-
-
-_after_activation.defvjp(_forward, _backward)
+    zeros = wait(tensors[-1], *(jnp.zeros(shape.shape, shape.dtype) for shape in shapes))
+    return jax.lax.fori_loop(0, count, compute, zeros)
 
 
 # A model's compiled step, and the Keras function that it belongs to, which changes with the model.

@@ -2,13 +2,16 @@
 
 TensorFlow runs every operator as a pass over memory and keeps what the gradient needs. This code
 keeps only the input; GELU and its gradient, eleven operators, are compiled into one pass each.
+Attention of long sequences is computed in blocks of queries: only the weights of one head's block
+exist at a time, and the gradient computes them again (arXiv 2205.14135).
 """
 
 import functools
 
 import tensorflow as tf
 
-from vit_keras.layers.backends import long_sequences
+from vit_keras.layers.backends import is_faster, long_sequences
+from vit_keras.layers.backends.long_sequences import divide, is_long, measured
 
 compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
 
@@ -115,17 +118,147 @@ def adamw_update(
 
 def attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)`; None for short sequences."""
-    if long_sequences.is_long(query.shape[1], key.shape[1]):
-        # Each block costs another round of operator calls, so blocks are larger than on JAX.
-        return long_sequences.blockwise(query, key, value, scale, _map, 2 * long_sequences.BLOCK)
+    if is_long(query.shape[1], key.shape[1]):
+        return blockwise(query, key, value, scale)
     return None
 
 
-def _map(function, tensors):
-    """Calls `function` for each index of the first axis, one after the other."""
-    first = tf.nest.flatten(tensors)[0]
-    like = tf.TensorSpec(first.shape[1:], first.dtype)
+def blockwise(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`, in blocks of queries: `(B, N, H, d)`."""
+
+    @tf.custom_gradient
+    def attend(query, key, value):
+        x = _forward(query, key, value, scale)
+        return x, functools.partial(_backward, query, key, value, scale, x)
+
+    return attend(query, key, value)
+
+
+def _forward(query, key, value, scale):
+    def of_head(tensors):
+        query, key, value = tensors  # (N, d)
+
+        def of_block(blocks):
+            weights = _weights(blocks[0] * scale, key)
+            return [tf.matmul(tf.cast(weights, value.dtype), value)]
+
+        blocks = _blocks(query)
+        (x,) = _map(of_block, [blocks], blocks[0])
+        return [_tokens(x, query.shape[0])]
+
+    tensors = [_heads(y) for y in (query, key, value)]
+    (x,) = _map(of_head, tensors, tensors[0][0])
+    return _ungrouped(x, query.shape[2])
+
+
+def _backward(query, key, value, scale, x, gradient):
+    exact = _exact(query)
+    with tf.control_dependencies([gradient]):  # otherwise the forward pass computes and keeps it
+        tensors = [_heads(y) for y in (query, key, value)]
+    products = tf.reduce_sum(tf.cast(gradient * x, exact), -1, keepdims=True)  # (B, N, H, 1)
+
+    def of_head(tensors):
+        query, key, value, *others = tensors
+
+        def of_block(blocks):
+            query, gradient, products = blocks
+            query = query * scale
+            weights = _weights(query, key)
+            logits = tf.cast(tf.matmul(gradient, value, transpose_b=True), exact)
+            logits = weights * (logits - products)  # their gradient
+            weights, logits = tf.cast(weights, value.dtype), tf.cast(logits, key.dtype)
+            return [
+                tf.matmul(logits, key) * scale,
+                tf.cast(tf.matmul(logits, query, transpose_a=True), exact),
+                tf.cast(tf.matmul(weights, gradient, transpose_a=True), exact),
+            ]
+
+        blocks, wide = [_blocks(y) for y in (query, *others)], tf.cast(key, exact)
+        query_gradient, *of_blocks = _map(of_block, blocks, blocks[0][0], wide, wide)
+        summed = [tf.cast(tf.reduce_sum(y, 0), key.dtype) for y in of_blocks]
+        return [_tokens(query_gradient, query.shape[0]), *summed]
+
+    results = [y[0] for y in tensors]
+    gradients = _map(of_head, [*tensors, _heads(gradient), _heads(products)], *results)
+    return [_ungrouped(y, query.shape[2]) for y in gradients]
+
+
+def _map(function, tensors, *results):
+    """Calls `function` for each index of the first axis of `tensors`, one after the other.
+
+    `function` takes a list of tensors, and returns a list of tensors like `results`.
+    """
+    like = [tf.TensorSpec(result.shape, result.dtype) for result in results]
     return tf.map_fn(function, tensors, fn_output_signature=like, parallel_iterations=1)
+
+
+def _weights(query, key):
+    """softmax(q kᵀ) of `(…, Q, d)` and `(…, N, d)`, in at least float32."""
+    logits = tf.matmul(query, key, transpose_b=True)
+    return tf.nn.softmax(tf.cast(logits, _exact(query)))
+
+
+def _exact(x):
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` <-> `(B, H, N, d)`."""
+    return tf.transpose(x, (0, 2, 1, 3))
+
+
+def _heads(x):
+    """`(B, N, H, d)` -> `(B·H, N, d)`."""
+    return tf.reshape(_heads_first(x), (-1, x.shape[1], x.shape[3]))
+
+
+def _ungrouped(x, heads):
+    """`(B·H, N, d)` -> `(B, N, H, d)`."""
+    return _heads_first(tf.reshape(x, (-1, heads, *x.shape[1:])))
+
+
+def _blocks(x):
+    """`(N, d)` -> `(blocks, Q, d)`; zeros fill the last block.
+
+    All blocks have one size, as XLA requires. A block is twice as large as on JAX, because each
+    block costs another round of operator calls here.
+    """
+    count, size = divide(x.shape[0], 2 * long_sequences.BLOCK)
+    return tf.reshape(tf.pad(x, ((0, count * size - x.shape[0]), (0, 0))), (count, size, -1))
+
+
+def _tokens(blocks, tokens):
+    """`(blocks, Q, d)` -> `(N, d)`."""
+    return tf.reshape(blocks, (-1, blocks.shape[2]))[:tokens]
+
+
+def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
+    """For each minimum length, whether blocks, which save memory, take no more time."""
+    if tf.config.list_logical_devices("GPU"):
+        return {}
+
+    def pays(tokens):
+        x = tf.reshape(tf.linspace(-3.0, 3.0, tokens * heads * width), (1, tokens, heads, -1))
+        new, old = (_gradient(attend, x) for attend in (blockwise, _written_out))
+        return not is_faster(old, new, [(x,)], rounds)
+
+    return {"long_sequences": measured(pays)}
+
+
+def _gradient(attend, like):
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(attend(x, x, x, x.shape[-1] ** -0.5))
+        return tape.gradient(total, x)
+
+    return gradient.get_concrete_function(like)
+
+
+def _written_out(query, key, value, scale):
+    query, key, value = map(_heads_first, (query * scale, key, value))
+    return _heads_first(tf.matmul(_weights(query, key), value))
 
 
 def predict_batches(model, batches) -> list | None:
