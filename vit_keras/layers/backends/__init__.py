@@ -41,7 +41,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "mlp": ("torch", "jax"),
     "gelu": ("tensorflow",),
     "gelu_tanh": ("tensorflow",),
-    "train_layer_norm": ("tensorflow",),
+    "train_layer_norm": ("tensorflow", "jax"),
     # training
     "gradients": ("torch", "jax", "tensorflow"),
     "on_host": ("torch", "jax", "tensorflow"),

@@ -3,8 +3,8 @@
 With explicit products, XLA keeps all attention weights: a number for each head and pair of tokens.
 Computed in blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
 and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
-2205.14135). XLA also keeps several arrays of GELU; for long sequences, this module keeps only its
-input.
+2205.14135). XLA also keeps several arrays of a normalization and of GELU; for long sequences, this
+module keeps only their inputs.
 """
 
 import functools
@@ -193,6 +193,13 @@ def _written_out(query, key, value, scale):
     return _heads_first(_product("bgqn,bgnd->bgqd", weights, value))
 
 
+def train_layer_norm(x, gamma, beta, epsilon: float):
+    """LN(x) γ + β over the last axis of `(…, D)`."""
+    gamma, beta = ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
+    normalize = _layer_norm if _is_long(x) else _portable_layer_norm
+    return normalize(x, gamma, beta, epsilon)
+
+
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
 
@@ -230,6 +237,41 @@ def _activate(activation, x, gradient):
 
 _after_activation.defvjp(
     lambda x, kernel, activation: (activation(x) @ kernel, (x, kernel)), _after_activation_backward
+)
+
+
+def _portable_layer_norm(x, gamma, beta, epsilon):
+    return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+
+
+_layer_norm = jax.custom_vjp(_portable_layer_norm, nondiff_argnums=(3,))
+
+
+def _layer_norm_backward(epsilon, kept, gradient):
+    x, gamma, beta = kept
+    wide = exact(x)
+
+    def of_rows(x, gradient):
+        """The gradient with respect to rows, and the rows with mean 0 and variance 1."""
+        scaled, x = gradient.astype(wide) * gamma, x.astype(wide)
+        x = x - jnp.mean(x, -1, keepdims=True)
+        scale = jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + epsilon)
+        normal = x * scale
+        common = jnp.mean(scaled * normal, -1, keepdims=True)
+        return (scaled - jnp.mean(scaled, -1, keepdims=True) - normal * common) * scale, normal
+
+    rows, normal = by_blocks(of_rows, x, gradient)
+    gamma_gradient = jnp.sum(gradient * normal, (0, 1)).astype(gamma.dtype)
+    beta_gradient = jnp.sum(gradient.astype(wide), (0, 1)).astype(beta.dtype)
+    return rows.astype(x.dtype), gamma_gradient, beta_gradient
+
+
+_layer_norm.defvjp(
+    lambda x, gamma, beta, epsilon: (
+        _portable_layer_norm(x, gamma, beta, epsilon),
+        (x, gamma, beta),
+    ),
+    _layer_norm_backward,
 )
 
 
