@@ -75,7 +75,7 @@ def test_a_clean_folder_is_counted(clean, report, capsys):
     assert found["notes"][0].startswith("no folder test: 20% of each class, 10 pictures, are")
     imbalance, few = found["warnings"]
     assert imbalance.startswith(
-        "imbalance: 'ant' has 3.0 times the pictures of 'cat' (24 and 8). Add pictures of the small"
+        "imbalance: 'ant' has 3.0 times as many pictures as 'cat' (24 and 8). Add pictures of the "
     )
     assert few == "classes with fewer than 10 training pictures: cat. Add pictures"
     assert check(f"folder:{clean}", "--data.test_percent", "20") == 0
@@ -105,7 +105,7 @@ def test_an_unreadable_picture_is_a_problem_unless_it_is_skipped(root, report, c
     bad.write_bytes(bad.read_bytes()[:100])
     found = report(root, code=1)
     (problem,) = found["problems"]
-    assert problem.startswith("1 unreadable, which stops a run. Repair or remove them, or set da")
+    assert problem.startswith("1 unreadable; each stops a run. Repair or remove them, or set da")
     assert list(found["unreadable"]) == [str(bad)]
     assert report(root, "--data.on_corrupt", "skip")["problems"] == []
     assert check(root) == 1
@@ -129,9 +129,9 @@ def test_copies_are_named_by_what_they_spoil(root, report):
     pairs = {"-".join(sorted(stems(pair))): pair["exact"] for pair in found["duplicates"]}
     assert pairs == {"00-enlarged": False, "01-again": True, "02-label": True}
     texts = "\n".join(found["warnings"])
-    assert "look alike, in two splits, so that the measured accuracy is too high: keep one" in texts
+    assert "look alike, in two splits, so the measured accuracy is too high: keep one" in texts
     assert "look alike, with two labels" in texts and "look alike, twice in a class" in texts
-    assert "folders that are no splits are left out: ant, bee, cat. The splits are train" in texts
+    assert "folders that are not splits are left out: ant, bee, cat. The splits are train" in texts
 
 
 def test_what_cannot_be_trained_on_exits_with_1(root, report):
@@ -187,7 +187,7 @@ def test_labels_are_counted(check_table):
     assert report["kind"] == "labels" and report["images"] == {"train": 16, "test": 8}
     assert report["pictures"] == {"train": {"sun": 8, "sea": 3}, "test": {"sun": 4, "sea": 4}}
     unknown = "labels that are unknown for more than half of the training pictures: sea. They "
-    assert f"{unknown}are learned from the others alone" in report["warnings"]
+    assert f"{unknown}are learned from the other pictures alone" in report["warnings"]
     lines = check_table(columns, form="text").splitlines()
     assert "2 labels     16     8" in [line.rstrip() for line in lines]
 
@@ -200,7 +200,7 @@ def test_numbers_are_described(check_table):
     row = report["numbers"]["train"]["age"]
     assert row == {"known": 16, "min": 20.5, "median": 28.0, "max": 35.5}
     assert report["warnings"] == [
-        f"numbers that are the same in all of {split!r}, which have no R²: dose. Leave them out"
+        f"numbers that are constant in {split!r} and so have no R²: dose. Leave them out"
         for split in ("train", "test")
     ]
     printed = check_table(columns, form="text")

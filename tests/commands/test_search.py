@@ -91,7 +91,7 @@ def test_the_same_embed_command_is_complete_and_another_is_refused(folder, capsy
     command = ["embed", str(folder / "small.keras"), f"folder:{folder / 'photos'}", *out(folder)]
     content = (folder / "a.parquet").read_bytes()
     assert commands.main(command) == 0
-    assert f"complete already: {folder / 'a.parquet'}, 18 pictures" in capsys.readouterr().out
+    assert f"already complete: {folder / 'a.parquet'}, 18 pictures" in capsys.readouterr().out
     assert commands.main([*command, "--tokens", "class"]) == 1
     assert "was made by another job" in capsys.readouterr().err
     assert (folder / "a.parquet").read_bytes() == content

@@ -126,21 +126,21 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), r"a class and four finite numbers. Received: .'cat', None, 0.5.* object 2 of 'images/a.png' in 'labels/a.txt'"),
     "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: 1 boxes without one, in images/a.png"),
     "yolo: bytes": (yolo(b"\xff\xfe"), "a.txt' is damaged .'utf-8' codec can't decode"),
-    "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name all classes from 0 on"),
-    "yolo: twice": (yolo(yaml="train: images\nnames: [cat, cat]"), "needs objects, a name for each class"),
+    "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name all classes from 0 up"),
+    "yolo: twice": (yolo(yaml="train: images\nnames: [cat, cat]"), "needs objects, distinct class names"),
     "yolo: circle": (yolo(yaml="train: images\nnames: &a [*a]"), "must not repeat values"),
     "yolo: huge": (yolo(yaml="names: [a]\n" + "#" * 2**18), "bytes are more than"),
     "yolo: no place": (yolo(yaml="train: pictures\nnames: [cat]"), "No such file or directory: '.*pictures'"),
     "coco: nan": (with_box([1, float("nan"), 3, 4]), "four finite numbers. Received: .'cat', 1, nan.* object 1 of 'a.png' in 'boxes.json'"),
-    "coco: no image": (coco(lambda c: c["annotations"][0].update(image_id=9)), "different ids, which annotations name.* and annotations of .9.$"),
+    "coco: no image": (coco(lambda c: c["annotations"][0].update(image_id=9)), "annotations must name such ids.* and unknown image ids: .9.$"),
     "coco: twice": (coco(lambda c: c["categories"].append({"id": 3, "name": "dog"})), "categories different ids and names, the same in all files"),
     "coco: an image twice": (coco(lambda c: c["images"].append({"id": 1, "file_name": "b.png"})), "Images must have different ids"),
     "coco: no categories": (coco(lambda c: c.pop("categories")), r"categories\[0\] of .*boxes.json. must be an object with id, name. Received: None"),
-    "coco: no file": (coco(lambda c: c["images"][0].update(file_name="b.png")), "must be one file below .*'b.png' in 'boxes.json', which may be none"),
+    "coco: no file": (coco(lambda c: c["images"][0].update(file_name="b.png")), "must be one file below .*'b.png' in 'boxes.json', which matches none"),
     "coco: a picture twice": (coco(lambda c: c["images"].append({"id": 2, "file_name": "./a.png"})), r"and each picture once. Received: .*a.png.*, 2"),
     "coco: deep": (coco(text='{"images": [' + "[" * 10**5), "is damaged .*nest"),
     "voc: bomb": (voc(head=BOMB), "a.xml' cannot be read as XML .*must not define entities"),
-    "voc: wide letters": (voc(head=BOMB, encoding="utf-16"), "cannot be read as XML|needs the files of"),
+    "voc: wide letters": (voc(head=BOMB, encoding="utf-16"), "cannot be read as XML|needs files of one format"),
     "voc: huge": (voc(" " * 2**20), "bytes are more than 1048576"),
     "voc: no name": (voc(ONE + VOC_OBJECT.format(" ", 0, 1, 2, 3, 4)), "must have a class .* object 2 of 'a.png' in 'a.xml'"),
     "voc: deep": (voc("<a>" * 10**5 + "</a>" * 10**5), "needs objects"),
@@ -148,7 +148,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "hub: three numbers": (hub(bbox=[[1.0, 2.0, 3.0]], label=["cat"]), "four finite numbers. Received: .* object 1 of 'hf:.* train.0.'$"),
     "hub: no class": (hub(bbox=[[1.0, 2.0, 3.0, 4.0]], label=[]), "must have a class and four finite numbers"),
     "hub: no bbox": (hub(boxes=[[1.0, 2.0, 3.0, 4.0]], label=["cat"]), "or objects with a field bbox. Received: hf:"),
-    "nothing": (written({}), "A folder of boxes needs the files of YOLO"),
+    "nothing": (written({}), "A folder of boxes needs files of one format: YOLO"),
     "table: two splits": (table("a.png,1,2,3,4,cat,test"), "must be in one split. Received: 'a.png'"),
 }  # fmt: skip
 
@@ -195,9 +195,9 @@ def test_boxes_that_are_wrong_are_cut_or_left_out_and_counted(tmp_path):
     Image.new("RGB", (20, 10)).save(tmp_path / "empty.png")
     dataset = opened(tmp_path)
     assert dataset.warnings == (
-        "boxes that leave their picture are cut at its edge (2), in a.png",
+        "boxes that exceed their picture are cut at its edge (2), in a.png",
         "boxes without an area in their picture are left out (3), in a.png",
-        "boxes that are there twice count once (1), in a.png",
+        "boxes that occur twice count once (1), in a.png",
     )
     assert "3 objects" in dataset.notes[-1] and "1 of 2 pictures have none" in dataset.notes[-1]
     split = dataset.split("train")
@@ -248,9 +248,9 @@ def test_changed_boxes_are_noticed_and_boxes_are_not_packed(truth, tmp_path):
         data.check_unchanged(data.load(name, 3), tmp_path)
     (tmp_path / "data/train/labels/train1.txt").write_text("")  # of a picture that had no file
     dataset = data.load(name, 3)
-    with pytest.raises(ValueError, match="train: other labels, or other names"):
+    with pytest.raises(ValueError, match="train: different labels, or different names"):
         data.check_unchanged(dataset, tmp_path)
-    with pytest.raises(ValueError, match="Shards hold pictures of classes.*whose labels are boxes"):
+    with pytest.raises(ValueError, match="hold pictures with classes.*whose labels are boxes"):
         data.pack_shards(dataset, tmp_path / "packed")
 
 
@@ -263,7 +263,7 @@ def test_check_reports_and_draws_boxes(truth, tmp_path):
     commands.run(["check", str(tmp_path / "data"), *options, *out])
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["kind"] == "boxes" and report["classes"] == list(NAMES)
-    first = "boxes that leave their picture are cut at its edge (1), in train/images/train0.png"
+    first = "boxes that exceed their picture are cut at its edge (1), in train/images/train0.png"
     assert first in report["warnings"] and not report["problems"]
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"), int)
     assert (np.ptp(sheet[:, :, :], axis=-1) > 60).mean() > 0.01  # colored lines on gray pictures

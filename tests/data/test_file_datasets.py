@@ -123,7 +123,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
         ("ant/1.png bee/", r"Every class needs a folder .*own' with none in \['bee'\]"),
         (
             "train/ant/1.png train/bee/1.png test/wasp/1.png",
-            r"Every class of 'test' must be one of 'train'. Received: \['wasp'\]",
+            r"Every class of 'test' must also be in 'train'. Received: \['wasp'\]",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_changed_data_are_refused(copied):
     for change, message in (
         (
             lambda: picture.write_bytes(picture.read_bytes()[:-20] + b"?" * 20),
-            "train: other labels, or other names, sizes or contents",
+            "train: different labels, or different names, sizes or contents",
         ),
         (picture.unlink, "train/bee: 10 there, 9 here; train: other.*begin another run"),
         (

@@ -104,7 +104,7 @@ def test_a_mask_changes_as_its_picture_does(folder, change):
 def test_pairs_that_do_not_match_are_all_named(folder):
     (folder / "train" / "masks" / "p03.png").unlink()
     shutil.copy(folder / "train" / "masks" / "p00.png", folder / "train" / "masks" / "extra.png")
-    message = r"and 2 files that lack the other, such as \['extra', 'p03'\]"
+    message = r"and 2 files without a counterpart, such as \['extra', 'p03'\]"
     with pytest.raises(ValueError, match=message):
         data.load(f"folder:{folder}", 3)
     for split in ("train", "test"):
@@ -192,7 +192,7 @@ WRONG = {  # how masks are written, options, what is said, and the options of Pi
     "JPEG": (lambda n: n, {}, LOSSY, {"format": "JPEG"}),
     "lossy WebP": (lambda n: n, {}, LOSSY, {"format": "WEBP"}),
     "JPEG in a TIFF": (lambda n: n, {}, LOSSY, {"format": "TIFF", "compression": "jpeg"}),
-    "0, 128 and 255": (lambda n: n * 127, {}, r"from 0 on without gaps, or 255 .*the levels 0, 127, 254\. If each .*--data.mask_values 0,127,254; or name"),
+    "0, 128 and 255": (lambda n: n * 127, {}, r"from 0 up without gaps, or 255 .*the levels 0, 127, 254\. If each .*--data.mask_values 0,127,254; or name"),
     "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "of a mask must be 0, 255; it holds 1, 2, 3.* and 191 more"),
     "colors": (lambda n: painted(n, COLORS), {}, "not colors, such as #000000, #0080ff, #ff0000. Give .* data.mask_colors, or beside"),
     "a color that is no class": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000"}, "the colors of a mask must be #000000, #ff0000; it holds #0080ff"),

@@ -79,8 +79,8 @@ def test_what_systems_leave_and_links_upward_are_passed_over(here, argument):
     ("argument", "message"),
     [
         ("nowhere.jpg", r"No such file or directory: 'nowhere\.jpg'"),
-        ("*.txt", r"pattern must lead to pictures .*\.jpg.*'\*\.txt', with none"),
-        ("empty", r"must lead to pictures .*\. Received: 'empty', with none"),
+        ("*.txt", r"pattern must lead to pictures .*\.jpg.*'\*\.txt', which leads to none"),
+        ("empty", r"must lead to pictures .*\. Received: 'empty', which leads to none"),
     ],
 )
 def test_what_holds_no_picture_is_named(here, argument, message):

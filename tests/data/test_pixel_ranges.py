@@ -16,7 +16,7 @@ WARNED = {
     "Received: floats up to 1. Multiply them by 65535": (lambda x: x, Preprocessing(levels=65535)),
     "Received: levels above 1. Divide them": (lambda x: 255 * x, Preprocessing(levels=1)),
     "Received: levels above 255. Divide them": (lambda x: 65535 * x, Preprocessing()),
-    "Received: values below 0, as a model": (lambda x: 4 * x - 2, Preprocessing()),
+    "Received: values below 0, as in a model": (lambda x: 4 * x - 2, Preprocessing()),
 }
 
 

@@ -97,7 +97,7 @@ def test_a_server_that_stays_away_stops_the_run(server, on_corrupt):
     fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
     dataset = load(f"{server.url}/tar", **fields)
     server.fails = lambda number: 503
-    message = "train-00000.tar' could not be read in 7 attempts .*goes on with the same command"
+    message = "train-00000.tar' could not be read in 7 attempts .*same command continues the run"
     with pytest.raises(UnreadableImageError, match=message):
         batches(dataset)
     assert not dataset.unreadable.names

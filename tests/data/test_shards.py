@@ -76,8 +76,8 @@ def test_braces_stand_for_names():
     ("names", "message"),
     [
         ("a.tar b.tgz", "with b.tgz. Unpack compressed files"),
-        ("a.tar b.parquet", "with (tar, parquet|parquet, tar). .*name files of one"),
-        ("a.zip README.md", "with README.md, a.zip. .*name files of one, such as shards:FOLDER/"),
+        ("a.tar b.parquet", "with (tar, parquet|parquet, tar). .*name files of one format"),
+        ("a.zip README.md", "with README.md, a.zip. .*of one format, such as shards:FOLDER/"),
         (".a.tar", "with no files"),
     ],
 )

@@ -161,7 +161,7 @@ def test_the_task_that_was_guessed_is_said(tmp_path, case):
 
 
 BROKEN = {
-    "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
+    "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 rows name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),
@@ -174,7 +174,7 @@ BROKEN = {
     "no such column": ("path,label\n{0},a\n", {"group_column": "who"}, "`data.group_column` must name a column. Received: 'who'"),
     "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file.*'scan': \['x/scan.png', 'y/scan.png'\]}"),
     "an encoding that does not fit": ("path,label\n{0},é\n", {"encoding": "ascii"}, "or text in .* with data.encoding='ascii'"),
-    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave it out"),
+    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave them out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
     "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*1 rows that .* such as row 2"),
@@ -214,7 +214,7 @@ def test_groups_stay_whole_and_columns_that_look_like_them_are_told(tmp_path):
     columns["split"] = ["test"] * 2 + ["train"] * 38
     dataset = opened(stored(tmp_path / "rows.csv", columns), **fields)
     lines = data.describe_splits(dataset, dataset.split("train"), dataset.split("test"))
-    assert "warning: groups in 'train' and in 'test'" in lines[-1] and lines[-1].endswith(": p0")
+    assert "warning: groups in both 'train' and 'test'" in lines[-1] and lines[-1].endswith(": p0")
 
 
 def test_a_picture_in_several_rows_is_in_one_part(tmp_path):
@@ -308,7 +308,7 @@ def test_losses_that_balance_need_all_classes():
     shares = data.learned_task(dataset, train, config).shares
     np.testing.assert_allclose(shares, np.bincount(train.labels) / len(train))
     assert data.learned_task(dataset, train, Config()) == Task()
-    with pytest.raises(ValueError, match=r"none, or no others, for .'9'.. Set balance to none"):
+    with pytest.raises(ValueError, match=r"only one of the two for .'9'.. Set balance to none"):
         data.learned_task(dataset, train.part(np.flatnonzero(train.labels < 9)), config)
 
 

@@ -277,7 +277,7 @@ def test_commands_evaluate_and_predict_boxes(trained, tmp_path, capsys):
     printed = capsys.readouterr()
     assert "written" not in printed.out and "1 of 1 pictures could not be read" in printed.err
     for option in (["--top", "1"], ["--coverage", "0.9"], ["--abstain", "0.1"]):
-        with pytest.raises(UsageError, match=f"A model of boxes takes no {option[0]}"):
+        with pytest.raises(UsageError, match=f"{option[0]} does not apply to a model of boxes"):
             run([*arguments, "c.csv", *option])
     with pytest.raises(ValueError, match=r"`predictions` .* Received: a model of boxes"):
         run(["evaluate", str(folder), "--predictions", str(tmp_path / "c.csv")])

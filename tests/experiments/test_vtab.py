@@ -197,7 +197,7 @@ def test_every_task_can_be_prepared_up_to_its_download(tmp_path):
     assert found.keys() == TASKS.keys()
     for task, message in found.items():
         wanted = "Manual directory" if task in by_hand else "its download begins"
-        assert wanted in message and "Where there is internet, run: tfds build" in message
+        assert wanted in message and "With internet access, run: tfds build" in message
 
 
 class _Tiny(tfds.core.GeneratorBasedBuilder):

@@ -163,7 +163,7 @@ def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch):
     assert paths("photos/dog", "photos") == paths("photos/dog") + paths("photos/cat")
     for names, message in (
         (("photos", "folder:photos"), "must be the only argument. Received: photos, folder:"),
-        (("digits",), r"must lead to pictures .*Received: 'digits', with none"),  # the folder
+        (("digits",), r"must lead to pictures .*: 'digits', which leads to none"),  # the folder
         (("nowhere",), "No such file or directory: 'nowhere'"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):

@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "command", "main", "run"]
 # In the order of the help; each command is the module of that name, which has `EXAMPLES`,
 # `add_options` and `run`; some also have a `NOTE`, `needs_models` or `parse`.
 GROUPS = {
-    "a model of your own": {
+    "your own model": {
         "check": "Say whether a data set can be trained on, and what may spoil the result.",
         "train": "Train a model on a data set, or continue a run that was stopped.",
         "evaluate": "Evaluate runs, checkpoints or exported files on a data set.",
@@ -39,7 +39,7 @@ GROUPS = {
     "features and texts": {
         "embed": "Write the features of pictures.",
         "search": "Find the most similar pictures.",
-        "labels": "Embed class names by a text tower, for classifiers without training.",
+        "labels": "Embed class names with a text tower, for classifiers without training.",
     },
     "files of weights": {
         "convert": "Write a checkpoint in another project's format.",

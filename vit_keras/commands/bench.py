@@ -14,8 +14,8 @@ EXAMPLES = (
     "vit-keras bench runs/digits --int8 --dataset digits                   # and Keras' own int8",
 )
 NOTE = (
-    "All take turns. Ratios are medians over pairs of turns, and compare with the model that is\n"
-    "named first. With --dataset, those that lose too much are not called the fastest."
+    "All models take turns. Ratios are medians over pairs of turns, and compare with the model\n"
+    "named first. With --dataset, models that lose too much accuracy are not called the fastest."
 )
 HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
@@ -100,7 +100,7 @@ def _open(path, is_int8, options):
 
 
 def _take_turns(models, size, rounds):
-    """Calls each model once per round, so that other load on the machine slows all equally.
+    """Calls each model once per round, so that other load on the machine slows all models equally.
 
     A first round compiles programs and fills caches; its times are dropped.
 
@@ -124,7 +124,7 @@ def _take_turns(models, size, rounds):
 
 
 def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
-    """Compares the models' answers on a data set with those of the first, and prints the rows.
+    """Compares the models' answers on a data set with the first model's, and prints the rows.
 
     Returns:
         The names of the models that lose too much.

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
     add("--out", "FILE", out, action="append", default=[])
     add("--format", "NAME", "text or json (text)", choices=("text", "json"), default="text")
-    bits = "of near-duplicates, 0 to 16 (4)"
+    bits = "largest difference of near-duplicates, 0 to 16 (4)"
     add("--distance", "BITS", bits, int, choices=range(17), default=4)
     flag("--quick", "count pictures, but do not open them")
 

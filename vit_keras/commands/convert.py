@@ -24,7 +24,7 @@ def parse(command: shared.Command, arguments: Sequence[str], prog: str) -> argpa
     options, rest = command.parser(prog).parse_known_args(arguments)
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
         raise UsageError(
-            "Arguments of VisionTransformer are pairs of --name and value. "
+            "Arguments of VisionTransformer must be pairs of --name and value. "
             f"Received: {' '.join(rest)}"
         )
     options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}

@@ -8,8 +8,8 @@ EXAMPLES = (
     "vit-keras demo-data photos pictures",
     "vit-keras demo-data tables data/tables --count 300 --test_count 100",
 )
-NOTE = """The pictures are crops of the two photographs that come with scikit-learn, in seconds and
-without network. No place of a photograph is in both training and test pictures."""
+NOTE = """The pictures are crops of the two photographs that come with scikit-learn, made in seconds
+without a network. No place of a photograph is in both training and test pictures."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "; ".join(f"{name}: {holds}" for name, (holds, *_) in demo.KINDS.items())
     add("name", "NAME", text, choices=list(demo.KINDS))
     add("folder", "FOLDER", "the folder to make")
-    add("--count", "N", "training pictures (as NAME has)", int)
-    add("--test_count", "N", "test pictures (as NAME has)", int)
+    add("--count", "N", "training pictures (NAME's default)", int)
+    add("--test_count", "N", "test pictures (NAME's default)", int)
     add("--seed", None, "decides everything random (0)", int, default=0)
 
 

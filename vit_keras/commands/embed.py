@@ -17,8 +17,8 @@ EXAMPLES = (
     "find photos -name '*.jpg' | vit-keras embed runs/digits - --out features.parquet",
 )
 NOTE = (
-    "The same command goes on where a stopped one ended; parts lie in PATH.parts meanwhile. Rows\n"
-    "have path, label, split, embedding and error."
+    "The same command continues a stopped one; until the end, parts lie in PATH.parts. Rows have\n"
+    "path, label, split, embedding and error."
 )
 
 
@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> None:
         about={"model": os.path.abspath(options.model), "folder": os.getcwd()},
     )
     if job.is_complete:
-        print(f"complete already: {options.out}, {job.total:,} pictures")
+        print(f"already complete: {options.out}, {job.total:,} pictures")
         return
     if job.done:
-        print(f"goes on behind {job.done:,} of {job.total:,} pictures", file=sys.stderr)
+        print(f"continues after {job.done:,} of {job.total:,} pictures", file=sys.stderr)
     tqdm = extras.require("tqdm").tqdm
     with tqdm(total=job.total, initial=job.done, unit=" pictures", disable=None) as bar:
         for count in job.run():

@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     flag("--layers", "print the cost of each layer")
     shared.add_image_size(parser)
     add, flag = shared.adders(parser.add_argument_group("cost of a variant"))
-    add("--num_classes", "N", "(1000, or the published)", int)
+    add("--num_classes", "N", "(1000, or the published number)", int)
     flag("--norms", "count normalization, as fvcore does")
 
 
@@ -120,8 +120,8 @@ def _weights(source, size):
     elif not os.path.exists(source):
         near = " or ".join(variants.nearest(source))
         raise FileNotFoundError(
-            f"There is no file, folder or variant {os.fspath(source)!r}. Variants are rows such as "
-            "Ti/16, R50+L/32 and DINOv2-S/14." + (f" Did you mean {near}?" if near else "")
+            f"There is no file, folder or variant {os.fspath(source)!r}. Variants have names such "
+            "as Ti/16, R50+L/32 and DINOv2-S/14." + (f" Did you mean {near}?" if near else "")
         )
     description |= weights.describe(source)
     if description["missing"]:

@@ -9,8 +9,8 @@ EXAMPLES = (
     'vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz',
     'vit-keras labels "a photo of a {}" "art of a {}" --file names.txt --weights clip --out x.npz',
 )
-NOTE = """The file makes a classifier of the image tower of the same model:
-`vit-keras predict MODEL photos --labels FILE`. So do evaluate and export. See docs/zero-shot.md."""
+NOTE = """The file turns the image tower of the same model into a classifier (docs/zero-shot.md):
+`vit-keras predict MODEL photos --labels FILE`. Also use it with evaluate and export."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("texts", "TEXT", "templates, which have {} in the place of a label, and labels", nargs="+")
     folder = "folder of transformers or OpenCLIP with both towers and the tokenizer"
     add("--weights", "FOLDER", folder, required=True)
-    add("--file", "FILE", "more labels, one a line")
+    add("--file", "FILE", "more labels, one per line")
     shared.add_out(parser, "the file to write, which ends in .npz", required=True)
 
 

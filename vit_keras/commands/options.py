@@ -69,7 +69,7 @@ FIELDS = "All other options are fields of the run, as in `vit-keras train`."
 
 
 def parse_with_fields(command: Command, arguments: Sequence[str], prog: str) -> Any:
-    """Parses a few options of a command's own; the others are fields of the run `options.run`.
+    """Parses a command's own options; all others are fields of the run, `options.run`.
 
     The options include `config`, the recipes, and may include the run's `dataset`.
     """
@@ -227,7 +227,7 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
 def add_labels(parser: argparse.ArgumentParser) -> None:
     """Adds `--labels`: a file of embeddings of class names, for a CLIP or SigLIP model."""
     add, _ = adders(parser)
-    add("--labels", "FILE", "classes of a CLIP or SigLIP: a file that `vit-keras labels` wrote")
+    add("--labels", "FILE", "classes of a CLIP or SigLIP model: file that `vit-keras labels` wrote")
 
 
 def add_predictor(parser: argparse.ArgumentParser) -> None:

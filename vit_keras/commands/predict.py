@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
 
     form = shared.format_of(options, may_be_folder=True)
     if options.attention and form != "html":
-        raise UsageError(f"--attention needs an HTML page. Received: {form}; give --out page.html")
+        raise UsageError(f"--attention needs an HTML page. Received: {form}. Give --out page.html")
     predictor, _ = shared.predictor_of(options, options.model)
     _check_output(options, form, predictor.task.kind)
     paths, errors = data.expand_pictures(shared.arguments(options.pictures)), list[str]()
@@ -108,10 +108,10 @@ def needs_models(options: argparse.Namespace) -> bool:
 
 
 def _check_output(options, form, kind):
-    """Refuses options and forms of output that a kind of model does not have."""
+    """Refuses options and forms of output that a kind of model does not support."""
     for name in UNUSED.get(kind, ()):
         if getattr(options, name) not in (None, False):
-            raise UsageError(f"A model of {kind} takes no --{name}. Leave it out")
+            raise UsageError(f"--{name} does not apply to a model of {kind}. Leave it out")
     forms = FORMS.get(kind, shared.FORMATS)
     if form not in forms:
         written = ", ".join(name or "a folder of pictures" for name in forms)

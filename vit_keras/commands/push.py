@@ -16,10 +16,10 @@ EXAMPLES = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     add, flag = shared.adders(parser)
     add("run", "RUN", "folder of a complete run")
-    add("address", "ADDRESS", "hf://USER/NAME, made if need be")
+    add("address", "ADDRESS", "hf://USER/NAME, created if necessary")
     text = "the hub's name of the license, such as apache-2.0 (none is stated)"
     add("--license", "NAME", text)
-    flag("--private", "for you alone, if it is new")
+    flag("--private", "visible to you alone, if it is new")
     flag("--dry_run", "print the card, upload nothing")
     shared.add_out(parser, "write the folder here, and upload nothing", kind=shared.folder)
 

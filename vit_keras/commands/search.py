@@ -28,10 +28,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("pictures", "PICTURE", pictures, nargs="*")
     rows = "rows of the table to search for, from 0, besides pictures"
     add("--rows", "N", rows, int, nargs="+", default=[])
-    absent = "a text of what the pictures must not show, besides texts; may be repeated"
+    absent = "a text of what the pictures must not show, in addition to texts; may be repeated"
     add("--not", "TEXT", absent, dest="without", action="append", default=[])
     add("--top", "N", "most neighbors of each (5)", shared.count, default=5)
-    add("--model", "MODEL", "the model of the table, if it is no longer in its place")
+    add("--model", "MODEL", "the table's model, if it has been moved")
     flag("--exact", "compare with all rows, without an index")
     flag("--build", "build the index again")
     shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")

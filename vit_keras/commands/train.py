@@ -23,7 +23,7 @@ EXAMPLES = (
 )
 
 
-NOTE = "Without --config and --dataset, it learns handwritten digits by the recipe digits."
+NOTE = "Without --config and --dataset, it learns handwritten digits with the recipe digits."
 
 
 def parse(command: Command, arguments: Sequence[str], prog: str) -> Any:

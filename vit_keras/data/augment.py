@@ -57,7 +57,7 @@ ATTEMPTS = 10  # to draw a box that fits into the image
 def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
     """Replaces a random box with normal noise in a `share` of the images.
 
-    Of ten random boxes, it replaces the first that fits into the image; if none fits, nothing.
+    Of ten random boxes, it replaces the first that fits into the image, or none if none fits.
 
     Args:
         image: `(H, W, C)` float32, as the model takes it; changed in place.
@@ -156,7 +156,7 @@ class Augmentation:
 
         Raises:
             ValueError: If RandAugment, another policy, or a change of colors receives an image
-                without 3 channels.
+                that lacks 3 channels of 8 bits.
         """
         config = self.config
         is_mask, are_boxes = (

@@ -73,7 +73,7 @@ def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
 
 
 class _Orders:
-    """The order of each epoch, by a key that ends in its number; keeps two orders per sequence."""
+    """The order of each epoch, by a key that ends in the epoch's number; keeps two per sequence."""
 
     def __init__(self):
         self._lock, self._kept = threading.Lock(), {}

@@ -37,10 +37,10 @@ class Annotated(NamedTuple):
         file: The picture, relative to the folder of the data set.
         source: The annotation file.
         split: The split of the picture.
-        objects: For each object, the name of its class, four numbers, and its flag; what the
-            file holds instead of a name or a number is refused later.
+        objects: For each object, the name of its class, four numbers, and its flag; anything
+            else that a file has in these places is refused later.
         sides: The height and width in the unit of the objects, (1, 1) for fractions. If they are
-            not two numbers of at least 1, those of the picture are taken.
+            not two numbers of at least 1, the sides of the picture are taken.
     """
 
     file: str
@@ -125,7 +125,7 @@ def _check_objects(pictures, names) -> None:
 
 
 def _scale(rows, owner, unit, read, form) -> list[str]:
-    """Makes columns 1 to 4 of rows `(T, 6)` left, top, right and bottom as fractions of the sides.
+    """Turns columns 1 to 4 of `(T, 6)` into left, top, right and bottom as fractions of the sides.
 
     Returns notes; `unit`, the sides of each picture, `(N, 2)`, is changed too.
     """
@@ -151,7 +151,7 @@ def _scale(rows, owner, unit, read, form) -> list[str]:
 
 
 def _sides(read, index) -> tuple[int, int]:
-    """Returns the sides in a picture's header; any sides if unreadable, which a run reports."""
+    """Returns the sides in a picture's header; (1, 1) if it is unreadable, which a run reports."""
     try:
         return picture_sides(read(index))
     except (OSError, ValueError):
@@ -159,7 +159,7 @@ def _sides(read, index) -> tuple[int, int]:
 
 
 def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Returns the rows `(n, 6)` that have an area and come first, their owners, and warnings."""
+    """Returns the rows `(n, 6)` that have an area, each once, their owners, and warnings."""
     outside = (abs(rows[:, 1:5] - 0.5) > 0.5 + SLACK).any(axis=1)
     low, high = rows[:, 1:3].clip(0, 1), rows[:, 3:5].clip(0, 1)
     columns = rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]
@@ -178,9 +178,9 @@ def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
     warnings = [
         f"{what} ({marked.sum():,}), in {named(marked)}"
         for what, marked in (
-            ("boxes that leave their picture are cut at its edge", outside & ~empty),
+            ("boxes that exceed their picture are cut at its edge", outside & ~empty),
             ("boxes without an area in their picture are left out", empty),
-            ("boxes that are there twice count once", again),
+            ("boxes that occur twice count once", again),
         )
         if marked.any()
     ]
@@ -191,8 +191,8 @@ def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Gene
     """Draws a part of a picture around objects, as SSD and torchvision's `RandomIoUCrop` do.
 
     The part has 30 to 100 % of each side, and a ratio of sides up to 2. It holds the center of an
-    object, and of the objects with centers in it, one has at least a random IoU with the part. If
-    no draw fits, or that IoU is 1, the part is the whole picture.
+    object, and an object whose center it holds overlaps it with at least a random IoU. If no draw
+    fits, or that IoU is 1, the part is the whole picture.
 
     Args:
         sides: The picture's height and width in pixels.
@@ -262,7 +262,7 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
     """Reads the annotations of a folder.
 
     Returns:
-        The pictures, the names of the classes, or none if they are to be sorted, and the form of
+        The pictures; the names of the classes, or none if they are to be sorted; and the form of
         the boxes, as `with_boxes` takes them.
 
     Raises:
@@ -277,17 +277,17 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
             count = sum(len(picture.objects) for picture in pictures)
             if not count or len({*names}) < len(names) or max(listed.values()) > 1:
                 raise ValueError(
-                    "A data set of boxes needs objects, a name for each class, and each picture "
+                    "A data set of boxes needs objects, distinct class names, and each picture "
                     f"once. Received: {files[0]!r} with {count} objects, the classes "
                     f"{short(names)}, and {listed.most_common(1)}"
                 )
             return pictures, names, form
     forms = ", ".join(FORMATS)
-    raise ValueError(f"A folder of boxes needs the files of {forms}. Received: {path!r}")
+    raise ValueError(f"A folder of boxes needs files of one format: {forms}. Received: {path!r}")
 
 
 def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
-    """Yields files in `root` and its folders of annotations or splits that contain a pattern."""
+    """Yields the files with a pattern in `root` and in its folders of annotations or splits."""
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if is_folder(entry):
             if depth and (entry.name.lower() == "annotations" or split_in(entry.name, "")):
@@ -305,7 +305,7 @@ def _yolo(root, files) -> Annotations:
         names = [names.get(k) for k in range(len(names))]
     if not isinstance(names, list) or not all(is_text(n) or type(n) is int for n in names):
         raise ValueError(
-            f"{files[0]!r} must name all classes from 0 on, as quoted strings. Received: "
+            f"{files[0]!r} must name all classes from 0 up, as quoted strings. Received: "
             f"names={short(names)}"
         )
     pictures, names = [], tuple(map(str, names))
@@ -370,9 +370,9 @@ def _coco(root, files) -> Annotations:
         lost = {row["image_id"] for row in rows} - objects.keys()
         if not is_clear or (names and names != of_file) or lost:
             raise ValueError(
-                "Images must have different ids, which annotations name, and categories different "
-                f"ids and names, the same in all files. Received: {file!r} with "
-                f"{short(categories)}, and annotations of {short(lost) if lost else 'no others'}"
+                "Images must have distinct ids, and categories distinct ids and names, the same in "
+                f"all files; annotations must name such ids. Received: {file!r} with "
+                f"{short(categories)}, and unknown image ids: {short(lost) if lost else 'none'}"
             )
         for row in rows:
             kind, flag = row["category_id"], CROWD if row.get("iscrowd") else 0
@@ -413,7 +413,7 @@ def _picture(files: PictureFiles, source, split, beside, *names) -> str:
     if len(paths) != 1:
         raise ValueError(
             f"An annotated picture must be one file below {files.root!r}. Received: "
-            f"{names[-1]!r} in {source!r}, which may be {paths[:5] or 'none'}"
+            f"{names[-1]!r} in {source!r}, which matches {paths[:5] or 'none'}"
         )
     return os.path.normpath(paths[0])
 

@@ -1,6 +1,6 @@
 """Crops and resizes pictures with Pillow's resize, for training and for every model's input.
 
-A picture with 8 bits and three channels or one is a `PIL.Image.Image` in mode RGB or L; any other
+A picture with 8 bits and one or three channels is a `PIL.Image.Image` in mode RGB or L; any other
 is an array `(H, W, C)`.
 """
 
@@ -51,7 +51,7 @@ def mirror(picture: Picture) -> Picture:
 def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
     """Resizes a whole picture to `size` (height, width), whatever its shape.
 
-    Pillow does this and rounds levels if `preprocessing` does. Otherwise, and for arrays, each
+    Pillow resizes and rounds levels if `preprocessing` rounds them. Otherwise, and for arrays, each
     channel is resized in float32. Without antialiasing, a pixel is interpolated from the 2 or 4
     nearest ones along each axis.
     """

@@ -18,11 +18,11 @@ from vit_keras.support.files import read_text
 
 
 class UnreadableImageError(ValueError):
-    """An image cannot be read, and no other may replace it; the message names the image."""
+    """An image cannot be read and must not be replaced; the message names the image."""
 
 
 class UnreachableError(OSError):
-    """A file could not be read in repeated attempts; no other may replace it."""
+    """Repeated attempts to read a file failed; its pictures must not be replaced."""
 
 
 class WholeFault(ValueError):
@@ -33,8 +33,8 @@ class UnreadableImages:
     """Collects the pictures that cannot be read.
 
     Attributes:
-        stop: Whether the first one stops the run.
-        names: The names of the unreadable pictures, each replaced by the next one.
+        stop: Whether the first such picture stops the run.
+        names: The names of the unreadable pictures; the next picture replaces each.
     """
 
     def __init__(self, stop: bool = True):
@@ -117,7 +117,7 @@ class Source:
         groups: The group of each picture, such as a patient, or an empty text; None without groups.
         sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
             ones; None without annotations.
-        keys: Texts that decide which pictures are held out; None for the pictures' numbers.
+        keys: Texts that decide which pictures are held out; None to use the pictures' numbers.
         lacks: What is missing if there is no held-out split, such as "no folder test".
         notes: What was found or guessed, one sentence each.
         warnings: What may spoil a result, one sentence each.
@@ -162,7 +162,7 @@ class Split:
 
     Attributes:
         source: All pictures of a data set.
-        indices: The indices of the split's pictures among them, `(N,)`.
+        indices: The indices of the split's pictures in the source, `(N,)`.
         channels: The number of channels of encoded pictures; None keeps all channels of each file.
         levels, bands: As in `read_as`.
         unreadable: Collects the images that cannot be read.
@@ -199,7 +199,7 @@ class Split:
 
     @property
     def groups(self) -> list[str] | None:
-        """The group of each image; a group is held out whole. None without groups."""
+        """The group of each image; a group is held out as a whole. None without groups."""
         groups = self.source.groups
         return [groups[i] for i in self.indices] if groups else None
 
@@ -226,7 +226,7 @@ class Split:
         return self.source.read(int(self.indices[index]))
 
     def label(self, index: int, sides: tuple[int, int]) -> np.ndarray:
-        """Returns the label of the picture at an index, which has these sides."""
+        """Returns the label of the picture at an index, given the picture's height and width."""
         number, label_of = int(self.indices[index]), self.source.label_of
         return label_of(number, sides) if label_of else self.source.values[number]
 
@@ -257,8 +257,8 @@ class Split:
                 self.unreadable.add(self.name(index), self.fault(index, error))
             if len(names) >= len(self) and all(self.name(i) in names for i in range(len(self))):
                 self.unreadable.fail(
-                    f"At least one image must be readable. None of {len(self)} images can be "
-                    f"read, such as {self.name(index)}"
+                    f"At least one image must be readable. Received: {len(self)} unreadable "
+                    f"images, such as {self.name(index)}"
                 )
             index = (index + 1) % len(self)
 
@@ -343,7 +343,7 @@ class Dataset:
         Args:
             name: `train`, `train[:90%]`, `train[10%:]`, `train[5:20]`, or `train+validation`. In a
                 data set without a split "test", `test` stands for "validation", "val", "valid", or
-                "dev", and each of these four stands for the others.
+                "dev", and each of these four names for the other three.
 
         Raises:
             ValueError: If there is no such split, or if a slice contains no images.
@@ -361,8 +361,8 @@ class Dataset:
                 return part
         raise ValueError(
             f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or a "
-            f"slice with images, such as train[:90%]. Received: split={name!r}. Held-out pictures "
-            "are named by data.test_split, such as 'train[90%:]', or chosen by data.test_percent"
+            f"slice with images, such as train[:90%]. Received: split={name!r}. Name the held-out "
+            "pictures in data.test_split, such as 'train[90%:]', or set data.test_percent"
         )
 
 
@@ -379,14 +379,14 @@ def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[
 
 
 def split_name(text: str) -> str:
-    """A split's name as used here, such as "train" for "Training"; other names stay."""
+    """A split's name as used here, such as "train" for "Training"; other names are unchanged."""
     name = text.strip().casefold()
     name = OTHER_NAMES.get(name, name)
     return name if name in SPLITS else text
 
 
 def split_in(text: str, default: str = "train") -> str:
-    """Returns the first name of a split among the words of a path, such as "train2017"."""
+    """Returns the first split that a path names, such as "train" for "train2017"."""
     words = map(split_name, re.split(r"[\W_\d]+", text))
     return next((word for word in words if word in SPLITS), default)
 

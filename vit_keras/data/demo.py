@@ -160,9 +160,9 @@ def _photographs(folder, counts, seed):
 # What they are, the function that writes them, and the number of pictures in each split.
 KINDS: dict[str, tuple[str, Callable, tuple[int, int]]] = {
     "photos": ("a folder for each of six classes", _photos, (240, 120)),
-    "tables": ("labels.csv: six labels, a number, a place for each picture", _tables, (600, 200)),
+    "tables": ("labels.csv: six labels, a number and a place per picture", _tables, (600, 200)),
     "masks": ("pictures, and masks of six classes", _masks, (400, 100)),
-    "boxes": ("drawn shapes of four classes, and their boxes in YOLO's form", _boxes, (400, 100)),
+    "boxes": ("drawn shapes of four classes, and their boxes in YOLO's format", _boxes, (400, 100)),
     "places": ("a folder for each place, to pre-train on", _places, (4000, 0)),
     "photographs": ("the two whole photographs", _photographs, (0, 0)),
 }

@@ -46,8 +46,8 @@ def choose_channels(
             all of them.
 
     Raises:
-        ValueError: If the picture does not have these channels. Gray becomes RGB and RGB gray, and
-            transparency is dropped, but nothing else is guessed.
+        ValueError: If the picture does not have these channels. Gray becomes RGB, RGB becomes
+            gray, and transparency is dropped, but nothing else is guessed.
     """
     count = pixels.shape[-1]
     if bands:
@@ -66,7 +66,7 @@ def choose_channels(
         gray = (pixels @ np.array(GRAY))[..., None]
         return (gray if pixels.dtype == np.float32 else np.rint(gray)).astype(pixels.dtype)
     raise ValueError(
-        f"it has {count} channels, and the model takes {channels}. Choose them, such as with "
+        f"it has {count} channels, and the model takes {channels}. Choose channels, as with "
         f"--data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}, or set "
         f"model.channels to {count}"
     )
@@ -106,7 +106,7 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
             return pixels
         if 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16 bits hold levels up to {highest}, which may be dark or 12-bit, and "
+                f"its 16 bits hold levels up to {highest}, so it may be dark or 12-bit, and "
                 "the model does not take 16 bits. Save it with 8 bits, or train with "
                 "--data.levels 4095 or 65535"
             )
@@ -217,13 +217,13 @@ def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
     except Exception:  # of any backend
         return
     if not is_small and "float" in kind and low < -levels / 255:
-        text = "values below 0, as a model takes them. Give pixels, or leave this step out"
+        text = "values below 0, as in a model's input. Give pixels, or leave out this step"
     elif is_small:
         text = f"floats up to 1. Multiply them by {levels:g}"
     elif high > levels + 1:
-        text = f"levels above {levels:g}. Divide them, or use a model of more levels"
+        text = f"levels above {levels:g}. Divide them, or use a model with more levels"
     elif kind.endswith("uint8") and levels > WHOLE["uint8"]:
-        text = f"8 bits. Multiply them by {levels / WHOLE['uint8']:g}"
+        text = f"levels of 8 bits. Multiply them by {levels / WHOLE['uint8']:g}"
     else:
         return
     warnings.warn(f"Pixels must lie in [0, {levels:g}]. Received: {text}", stacklevel=2)

@@ -32,7 +32,7 @@ def file_source(
         root: The folder that the files are relative to.
         files: The N files, whose names decide which pictures are held out.
         labels: Their labels.
-        splits: The split of each, `(N,)`.
+        splits: The split of each file, `(N,)`.
         **known: More fields of a `Source`.
 
     Raises:
@@ -92,7 +92,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
     The held-out split is a folder named test, validation, val, valid, or dev. Without one,
     `config.test_percent` of each class is held out. If `config.train_split` is not part of train, a
-    held-out folder may lie there alone, such as ImageNet's val. The order of the images follows
+    held-out folder may be the only one, such as ImageNet's val. The order of the images follows
     from their names alone and mixes the classes, so that a slice is a sample.
 
     Raises:
@@ -129,7 +129,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
 
 def _in_order(path, rows) -> list[tuple]:
-    """Sorts rows of a file and what belongs to it, and returns the columns.
+    """Sorts rows, each a file and what belongs to it, and returns the columns.
 
     Files become relative to the folder; their order follows from their names alone.
     """
@@ -195,9 +195,9 @@ def read_layout(path: str, trains: bool = True) -> Layout:
     """Reads the names of the files in a folder.
 
     Folders named train, test, validation, val, valid, dev, training and testing are splits, in
-    upper or lower case. Without train, a held-out folder counts only if its folders are among the
-    classes beside it, since these words may also be names of classes. Unless the folder `trains` a
-    model, a held-out folder stands for train too.
+    upper or lower case. Without train, such a folder is a split only if its folders are among the
+    classes beside it, since a class may also have that name. Unless the folder `trains` a model, a
+    held-out folder stands for train too.
 
     Raises:
         FileNotFoundError: If there is no folder at `path`.
@@ -237,7 +237,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
 
 
 def _roots(path, names):
-    """Returns the folder of each split, train first; without one, train is `path`."""
+    """Returns the folder of each split, train first; without a folder train, that is `path`."""
     known = {split_name(name): name for name in names if split_name(name) in SPLITS}
     others = set(names) - set(known.values())
     if "train" not in known:  # then a folder of this name may be a class
@@ -267,7 +267,7 @@ def _problems(path, roots, pictures, loose):
     if not pictures["train"] and len(roots) > 1:
         held_out = [os.path.basename(root) for split, root in roots.items() if split != "train"]
         yield (
-            f"A folder with {' and '.join(held_out)} needs a folder train beside. Received: "
+            f"A folder with {' and '.join(held_out)} needs a folder train beside it. Received: "
             f"{path!r} without one"
         )
         return
@@ -275,13 +275,13 @@ def _problems(path, roots, pictures, loose):
         empty = [name for name, of_class in pictures[split].items() if not of_class]
         if empty or not pictures[split]:
             yield (
-                f"Every class needs a folder with images, as CLASS/x with a suffix of {kinds}. "
+                f"Every class needs a folder with images, such as CLASS/x.png ({kinds}). "
                 f"Received: {root!r} with none in {empty or 'any folder'}, and {len(loose):,} "
-                "outside folders of classes. Remove empty folders, or add images"
+                "images outside the folders of classes. Remove empty folders, or add images"
             )
         if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
             yield (
-                f"Every class of {split!r} must be one of 'train'. Received: {unknown} in {root!r}"
+                f"Every class of {split!r} must also be in 'train'. Received: {unknown} in {root!r}"
             )
 
 

@@ -21,7 +21,7 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     With `config.dev_percent`, both are parts of the training split (the paper's development split,
     Table 4): that share of each class is held out by `config.split_seed`, and the test split is
     not used. With `config.fold`, one of several equal parts is held out in the same way, and
-    `train_dev_test` divides the others by `config.dev_percent`. A group stays whole: see `divide`.
+    `train_dev_test` divides the rest by `config.dev_percent`. A group stays whole: see `divide`.
 
     Example:
         >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
@@ -83,8 +83,8 @@ def divide(
         groups: The group of each image, empty for an image without one; None without groups.
         seed: Decides the order.
         folds: The number of equal parts; 0 for two parts.
-        percent: The percentage of part 1 of two, which gets an image of each label that has two
-            groups. Part 0 is the rest.
+        percent: The percentage of images in part 1 of two. Part 1 gets an image of each label that
+            has two groups; part 0 is the rest.
 
     Returns:
         The part of each image, `(N,)` int.
@@ -112,8 +112,8 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
     """Deals units 0 to `count` - 1; each row of `unit` and `label` is one label of an image.
 
     Returns:
-        The part of each unit, and the number of labels with two units or more that lie in no part,
-        or in only one, so that the others would lack them.
+        The part of each unit, and the number of labels that have two units or more, all in one
+        part, so that the other parts lack them.
     """
     pairs, images = np.unique(label.astype("int64") * count + unit, return_counts=True)
     label, unit = np.divmod(pairs, count)  # in the order of the labels, then of the units
@@ -129,13 +129,13 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
 
 
 def _wanted(images, units, least, percent):
-    """Returns the number of a label's images to hold out: at least one unit if there are two."""
+    """Returns the number of a label's images to hold out: at least `least` if it has two units."""
     share = np.round(images * percent / 100).astype(int)
     return np.where(units > 1, np.clip(share, least, images - 1), 0)
 
 
 def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray, int]:
-    """Does what `_deal` does; each row is a label, a unit, and the unit's images of the label."""
+    """Does what `_deal` does; each row is a label, a unit, and the unit's number of such images."""
     sums = np.bincount(label, images).astype(int)
     edges = np.minimum(np.cumsum(units) - units, len(images) - 1)
     out = _wanted(sums, units, np.minimum.reduceat(images, edges), percent)
@@ -199,8 +199,8 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
         if is_class and len(without) and not config.unknown:
             raise ValueError(
                 f"Every picture must have a class. Received: {len(without)} without one, such as "
-                f"{source.name_of(int(without[0]))}. Name the labels in data.label_columns, or "
-                "learn without labels"
+                f"{source.name_of(int(without[0]))}. Name their column in data.label_columns, "
+                "or train without labels"
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}

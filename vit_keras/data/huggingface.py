@@ -107,7 +107,7 @@ def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
     if labeled and not usual and len(classes) != 1:
         raise ValueError(
             "One column must hold the classes, or objects with a field bbox. "
-            f"{_received(name, features)}. Name that of the classes in data.label_columns"
+            f"{_received(name, features)}. Name the column of the classes in data.label_columns"
         )
     return (*usual, *classes)[:1]
 
@@ -123,7 +123,7 @@ def _element(feature):
 
 
 def _cells(rows, column) -> list:
-    """Returns the cells of a column; numbers that stand for names become names, and -1 None."""
+    """Returns the cells of a column; numbers that stand for names become names; -1 becomes None."""
     cells = rows.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
     feature = _element(rows.features[column])
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
@@ -134,7 +134,7 @@ def _cells(rows, column) -> list:
 
 
 def _object_column(rows, config, task) -> str | None:
-    """Returns the column of lists of objects with a field bbox; None for another task."""
+    """Returns the column of lists of objects with a field bbox; None if there is none."""
     if task not in ("auto", "boxes") or (task == "auto" and config.label_columns):
         return None
     kinds = {key: _element(kind) for key, kind in rows.features.items()}

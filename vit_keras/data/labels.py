@@ -21,11 +21,11 @@ class LabelKind(NamedTuple):
             equally often.
         members: Maps labels to pairs of a picture's number and the number of one of its labels, as
             two arrays; a share of each label is held out.
-        target: Maps one picture's label to a model's target, `(K,)` float32, for a mask `(H, W)`
-            int32, or for boxes `(M, 5)` float32, given a `Task` and K.
+        target: Maps one picture's label to a model's target, given a `Task` and K: `(K,)` float32,
+            `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
         text: Describes one picture's label, given the names of the outputs.
         least: The smallest number of outputs.
-        unit: The whole that the held-out share refers to, for messages.
+        unit: What the held-out share is taken from, for messages.
     """
 
     counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
@@ -46,7 +46,7 @@ def _rarest_label(labels):
 
 
 def _rarer_values(labels):
-    """Pairs pictures with their labels, or with the labels they lack if most have them."""
+    """Pairs pictures with their labels, or with the labels they lack if most pictures have them."""
     yes, no = (labels == 1), (labels == 0)
     rarer = np.where(yes.sum(axis=0) <= no.sum(axis=0), yes, no)
     return np.nonzero(np.column_stack([rarer, ~rarer.any(axis=1)]))
@@ -252,14 +252,14 @@ def _guess(values, config):
             return "numbers", f"{column} holds fractions"
         what = f"{column} holds {len(numbers)} different texts or whole numbers"
         if any(config.label_separator in cell for cell in numbers):
-            what += f"; give --task labels if {config.label_separator!r} separates several in one"
+            what += f"; give --task labels if {config.label_separator!r} separates labels in a cell"
         elif None not in numbers.values() and len(numbers) > 20:
             what += "; give --task numbers if they are amounts"
         return "classes", what
     other = next((row for row in cells if row[2].casefold() not in YES_OR_NO), None)
     if other is None:
         ones = _numeric("", values, "labels").sum(axis=1)
-        hint = "; each row has exactly one 1, so --task classes makes classes of them"
+        hint = "; each row has exactly one 1, so --task classes turns them into classes"
         return "labels", f"{column} hold 0 and 1" + (hint if (ones == 1).all() else "")
     name, row, cell = other
     hint = f"; if it stands for unknown, give --task labels --data.unknown={cell}"
@@ -304,7 +304,7 @@ def _classes(where, values, config, order):
         order = sorted_names(texts)
     numbers = {None: NO_CLASS} | {name: i for i, name in enumerate(order)}
     if unknown := sum(cell is None for cell in cells):
-        left = f"{unknown:,} of {len(cells):,} rows without a class are left out"
+        left = f"{unknown:,} of {len(cells):,} rows have no class and are left out"
     return Labels(
         "classes",
         tuple(order),

@@ -33,7 +33,7 @@ class MaskCode(NamedTuple):
 
     Attributes:
         names: The names of the K classes.
-        numbers: The number of the class of each level, or of each color as 0xRRGGBB.
+        numbers: The class number of each level, or of each color as 0xRRGGBB.
         has_colors: Whether pixels are colors.
     """
 
@@ -54,7 +54,7 @@ class MaskCode(NamedTuple):
         known = self.numbers if self.has_colors else {VOID: VOID} | self.numbers
         values, places = np.unique(pixel_values(data, self.has_colors), return_inverse=True)
         if wrong := [value for value in values.tolist() if value not in known]:
-            what = "colors" if self.has_colors else f"levels, without {VOID} for no class,"
+            what = "colors" if self.has_colors else f"levels other than {VOID} (no class)"
             raise ValueError(
                 f"the {what} of a mask must be {_listed(self.numbers, self.has_colors)}; it holds "
                 f"{_listed(wrong, self.has_colors)}"
@@ -103,7 +103,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     must hold the numbers of the classes without gaps.
 
     Raises:
-        ValueError: If these contradict each other, or if levels have gaps; the message names them.
+        ValueError: If levels or colors do not fit the names, or have gaps; the message names them.
     """
     names, colors = _named_classes(os.path.join(root, NAMES))
     colors = tuple(map(_number_of, config.mask_colors)) or colors
@@ -116,7 +116,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
             pixel_values(read_file(masks[0]))
         if len(levels) < 2 or levels[-1] != len(levels) - 1:
             raise ValueError(
-                "The masks must hold the numbers of the classes, from 0 on without gaps, or "
+                "The masks must hold the numbers of the classes, from 0 up without gaps, or "
                 f"{VOID} for no class. Received: {root!r}, whose masks hold the levels "
                 f"{_listed(present.tolist(), False)}. If each level is a class, give "
                 f"--data.mask_values {','.join(map(str, present[:SHOWN]))}; or name all classes in "
@@ -128,8 +128,8 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     if not len({*values}) == len(values) == len(names) == len({*names}) <= VOID:
         raise ValueError(
             f"Each class needs its own name, and its own level or color; {VOID} classes at most. "
-            f"Received: {len(values)} of them, {_listed(values, has_colors)}, for {len(names)} "
-            f"classes, such as {list(names)[:SHOWN]}"
+            f"Received: {len(values)} levels or colors, {_listed(values, has_colors)}, for "
+            f"{len(names)} classes, such as {list(names)[:SHOWN]}"
         )
     return MaskCode(names, {value: k for k, value in enumerate(values)}, has_colors)
 
@@ -180,7 +180,7 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
 
 
 def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
-    """Adds the mask of each picture, relative to the root, and the meaning of its pixels."""
+    """Adds each picture's mask, a path relative to the root, and the meaning of its pixels."""
     places = [os.path.join(root, mask) for mask in masks]
     code = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
     pictures: Any = source.files
@@ -249,7 +249,7 @@ def _without_ends(stems) -> Iterator[tuple[str, str]]:
 
 
 def find_masks(root: str) -> list[tuple[str, str]]:
-    """Finds the picture and the mask of each name.
+    """Pairs each picture in a folder with its mask by their names.
 
     Raises:
         ValueError: There is not exactly one mask per picture.
@@ -267,8 +267,8 @@ def find_masks(root: str) -> list[tuple[str, str]]:
     if alone or not images:
         raise ValueError(
             "Every picture in the folder images needs a mask of the same name in the folder masks, "
-            f"or every a.jpg an a_mask.png beside it, and every mask a picture. Received: {root!r} "
-            f"with {len(images)} pictures, and {len(alone)} files that lack the other, "
+            f"or a.jpg needs a_mask.png beside it; every mask needs a picture. Received: {root!r} "
+            f"with {len(images)} pictures, and {len(alone)} files without a counterpart, "
             f"such as {alone[:5]}"
         )
     return [(images[stem], masks[stem]) for stem in images]

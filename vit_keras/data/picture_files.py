@@ -1,9 +1,9 @@
-"""Reads picture files: by Pillow, and those that it cannot read fully by other libraries.
+"""Reads picture files by Pillow, and by other libraries where Pillow cannot read them fully.
 
 A few bytes of header can ask for gigabytes, and a few bytes of data for hours. Pillow refuses only
 files above twice `PIL.Image.MAX_IMAGE_PIXELS`, so headers are checked before decoding. TIFF of more
-than 8 bits or other channels than gray and RGB, color PNG of 16 bits, and NumPy arrays have readers
-of their own.
+than 8 bits or with channels other than gray and RGB, color PNG of 16 bits, and NumPy arrays have
+their own readers.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ def read_image(
     Args:
         path: The file.
         channels: 1 for grayscale, 3 for RGB, or the file's number of channels. Transparency is
-            dropped unless it counts among them. None for all colors of the file.
+            dropped unless that number includes it. None for all colors of the file.
         levels: The level of white, as in `Preprocessing`, to which pictures of other depths are
             scaled; None keeps the file's levels.
         bands: The channels of the file in their new order, counted from 1; empty for all.
@@ -211,7 +211,7 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
 
 
 def unreadable_message(name: str, reason: str) -> str:
-    """Returns a message that a picture cannot be read, with the reason and the readable formats."""
+    """Returns the message for an unreadable picture, with the reason and the readable formats."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
     reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # Python's repr of the bytes
     remedy = "" if "--data." in reason else f". It must be a whole {kinds} file"
@@ -453,7 +453,7 @@ def _read_tiff(data):
             shortest = int(np.argmin(shape))
             axes = f"{'YX'[:shortest]}C{'YX'[shortest:]}"
         if not {*"YX"} <= {*axes}:
-            raise ValueError(f"its axes {axes} are not a picture's")
+            raise ValueError(f"its axes {axes} do not describe a picture")
         height, width = (shape[axes.index(axis)] for axis in "YX")
         channels = math.prod(shape) // max(height * width, 1)
         check_array(height, width, channels, page.dtype.itemsize)

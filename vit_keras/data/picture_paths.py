@@ -41,7 +41,7 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
         before those of its subfolders.
 
     Raises:
-        FileNotFoundError: If an argument is neither a file, a folder, nor a pattern.
+        FileNotFoundError: If an argument is not a file, a folder, or a pattern.
         PermissionError: If a folder cannot be read.
         ValueError: If a folder contains no pictures, or if no picture matches a pattern.
 
@@ -73,7 +73,7 @@ def expand_argument(argument: str) -> Iterator[str]:
     if first is None:
         raise ValueError(
             f"A folder or a pattern must lead to pictures ({', '.join(SUFFIXES)}). Received: "
-            f"{argument!r}, with none"
+            f"{argument!r}, which leads to none"
         )
     yield first
     yield from pictures
@@ -116,7 +116,7 @@ def _matches(folder, names) -> Iterator[str]:
 def walk_once(top: str, seen: Seen | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yields each folder from `top` down, and the names of its files, without junk.
 
-    A folder that several links lead to comes once, so links to their own parents cause no loop.
+    A folder with several links to it is yielded once, so links to their own parents cause no loop.
 
     Args:
         top: The first folder.
@@ -154,7 +154,7 @@ def is_folder(entry: os.DirEntry | pathlib.Path) -> bool:
 
 
 def is_junk(name: str) -> bool:
-    """Whether a file or folder of this name is hidden or the system's, such as `__MACOSX`."""
+    """Whether a file or folder of this name is hidden or a system file, such as `__MACOSX`."""
     name = name.lower()
     return name.startswith((".", "~$")) or name in JUNK or name.endswith(JUNK_ENDINGS)
 
@@ -165,7 +165,7 @@ def is_picture(name: str) -> bool:
 
 
 class PictureFiles:
-    """The pictures below a folder, which texts may spell differently.
+    """The pictures below a folder, found by paths that may be spelled differently.
 
     Args:
         root: The folder.

@@ -199,8 +199,8 @@ def sample_images(
     Args:
         name: The data set's name, as `load` takes it.
         shape: Height, width, and channels.
-        preprocessing: The model's preprocessing, which resizes the images but does not scale them
-            here.
+        preprocessing: The model's preprocessing, used here to resize the images, but not to scale
+            their values.
         count: The largest number of images.
         config: Decides which images are held out.
 
@@ -354,8 +354,8 @@ def learned_task(dataset: Dataset, train: Split, config) -> Task:
         config: The run's `Config`; its loss may need the shares of the classes.
 
     Raises:
-        ValueError: If the loss needs shares, but a class has no training images, or all or none
-            have a label.
+        ValueError: If the loss needs shares, but a class has no training images, or a label
+            belongs to all or none of them.
 
     Example:
         >>> dataset = data.load("digits", channels=1)
@@ -375,6 +375,6 @@ def learned_task(dataset: Dataset, train: Split, config) -> Task:
     if wrong := [name for name, share in zip(counts, shares) if not 0 < share < 1]:
         raise ValueError(
             "Balanced losses need training images with and without each class or label. "
-            f"Received: none, or no others, for {wrong}. Set balance to none, or sampling"
+            f"Received: only one of the two for {wrong}. Set balance to none, or to sampling"
         )
     return Task(dataset.kind, shares=tuple(shares.tolist()))

@@ -133,7 +133,7 @@ def grayscale(picture, rng, amount):
 
 
 def blur(picture, rng: np.random.Generator, largest: float):
-    """Blurs a picture with a Gaussian of 0.1 to `largest` pixels, repeating edges.
+    """Blurs a picture with a Gaussian of sigma 0.1 to `largest` pixels; edges are repeated.
 
     Pillow approximates the Gaussian with three box filters.
     """
@@ -142,7 +142,7 @@ def blur(picture, rng: np.random.Generator, largest: float):
 
 
 def solarize(picture, rng, threshold):
-    """Inverts the pixels from a threshold on."""
+    """Inverts the pixels at or above a threshold."""
     return OPERATIONS["solarize"](picture, threshold)
 
 
@@ -198,7 +198,7 @@ class Views:
         changes = config.color_jitter, config.grayscale, config.blur_sigma, config.solarize
         if isinstance(picture, np.ndarray) and any(changes):
             raise ValueError(
-                "Only images of 8 bits with 1 or 3 channels have colors to change. Received: "
+                "Only the colors of 8-bit images with 1 or 3 channels can be changed. Received: "
                 f"{picture.dtype} with {picture.shape[-1]} channels. Set color_jitter, grayscale, "
                 "blur_sigma, and solarize of pretext.dino to 0"
             )

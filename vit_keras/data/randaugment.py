@@ -19,7 +19,7 @@ BRIGHT = 128  # solarize_add changes pixels below
 
 
 def _affine(picture, *numbers):
-    """Maps a picture to the nearest pixels, Pillow's default."""
+    """Applies an affine map that takes the nearest pixels, Pillow's default."""
     method = pillow().Transform.AFFINE
     return picture.transform(picture.size, method, numbers, fillcolor=GRAY)
 

@@ -29,9 +29,9 @@ BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
 COLOR_DISTANCE = 16  # levels that a quarter's mean color may differ by in a copy
 SPOILED = {  # by the field in which two pictures that look alike differ
-    "split": "in two splits, so that the measured accuracy is too high: keep one of each",
+    "split": "in two splits, so the measured accuracy is too high: keep one of each pair",
     "class_name": "with two labels: compare them, and keep the right one",
-    "": "twice in a class: keep one of each",
+    "": "twice in a class: keep one of each pair",
 }
 SKEWED = 3.0  # ratio of the largest class to the smallest
 FEW = 10  # training pictures per class
@@ -75,7 +75,7 @@ class Picture(NamedTuple):
 
 
 def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
-    """Returns the splits that a run uses, by name, and, for most kinds of data sets, the others.
+    """Returns the splits that a run uses, by name; for most kinds of data sets, also the others.
 
     Raises:
         ValueError: If a split of the run does not exist.
@@ -140,8 +140,8 @@ def _kind(data, pixels):
 def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
     """Returns the perceptual hash and the mean colors of the quarters of pixels `(H, W, C)`.
 
-    The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether it
-    is above their median. The package imagehash computes the same (`phash`), but needs PyWavelets.
+    The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether
+    its value is above their median. The `phash` of imagehash is the same, but needs PyWavelets.
     The picture is reduced by an integer factor first, which changes few bits and saves time.
     """
     dctn = extras.require("scipy.fft").dctn
@@ -187,7 +187,7 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
 
     Args:
         pictures: From `survey_pictures`, the training images first.
-        distance: The largest number of bits of the hash, 0 to 16, in which a pair differs.
+        distance: The largest number of bits, 0 to 16, in which the hashes of a pair may differ.
 
     Returns:
         The pairs, the most similar first.
@@ -279,8 +279,8 @@ class Review:
         loose = layout.classes and layout.loose
         splits = f". The splits are {', '.join(layout.roots)}"
         self.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
-        self.warn(loose, "pictures in no folder of a class are left out", ". Move them into one")
-        self.warn(layout.unused, "folders that are no splits are left out", splits)
+        self.warn(loose, "pictures outside folders of classes are left out", ". Move them into one")
+        self.warn(layout.unused, "folders that are not splits are left out", splits)
         self.problems += layout.problems
 
     def add_labels(self, dataset: Dataset, splits: dict[str, Split]) -> None:
@@ -292,13 +292,13 @@ class Review:
         self.warnings += spoilers(dataset, splits)
         folded = collections.Counter(map(str.casefold, names))
         alike = [name for name in names if folded[name.casefold()] > 1]
-        rename = ". Rename one of them, or join them: some systems take them for one folder"
+        rename = ". Rename one of them, or merge them: some systems treat them as one folder"
         self.warn(alike, f"{kind} whose names differ only in upper and lower case", rename)
         if kind in ("labels", "numbers"):
             train = next(iter(splits.values())).labels  # (N, K)
             unknown = np.isnan(train).mean(axis=0) > UNKNOWN
             what = f"{kind} that are unknown for more than half of the training pictures"
-            advice = ". They are learned from the others alone"
+            advice = ". They are learned from the other pictures alone"
             self.warn(list(itertools.compress(names, unknown)), what, advice)
         if kind == "numbers":
             known = lambda values: values[~np.isnan(values)].astype("float64")
@@ -323,26 +323,26 @@ class Review:
             self.facts["imbalance"] = round(ratio, 3)
             if ratio >= SKEWED:
                 self.warnings.append(
-                    f"imbalance: {most!r} has {ratio:.1f} times the pictures of {least!r} "
+                    f"imbalance: {most!r} has {ratio:.1f} times as many pictures as {least!r} "
                     f"({train[most]:,} and {train[least]:,}). Add pictures of the small classes, "
-                    "and judge by the accuracy of each class, which `vit-keras evaluate` prints"
+                    "and judge a model by each class's accuracy, which `vit-keras evaluate` prints"
                 )
         few = [name for name in ranked if train[name] < FEW]
         self.warn(few, f"classes with fewer than {FEW} training pictures", ". Add pictures")
         for split, count in held_out:
-            what = f"classes without pictures in {split!r}, whose accuracy stays unknown"
+            what = f"classes without pictures in {split!r}, so that their accuracy stays unknown"
             self.warn([name for name in count if not count[name]], what)
 
     def add_pictures(
         self, pictures: Sequence[Picture], splits: dict[str, Split], stop: bool = True
     ) -> None:
-        """Adds what `survey_pictures` found; an unreadable picture is a problem with `stop`."""
+        """Adds what `survey_pictures` found; with `stop`, an unreadable picture is a problem."""
         self.facts["unreadable"] = errors = {p.name: p.error for p in pictures if p.error}
         if errors:
-            stops = "stops a run. Repair or remove them, or set data.on_corrupt to skip"
-            which = stops if stop else "the next picture replaces"
+            stops = "each stops a run. Repair or remove them, or set data.on_corrupt to skip"
+            which = stops if stop else "the next picture replaces each"
             texts = self.problems if stop else self.warnings
-            texts.append(_block(f"{len(errors):,} unreadable, which {which}:", [*errors.values()]))
+            texts.append(_block(f"{len(errors):,} unreadable; {which}:", [*errors.values()]))
         readable = [picture for picture in pictures if not picture.error]
         if self.facts.get("kind", "classes") == "classes":  # others have sets of classes
             left = {(p.split, p.class_name) for p in readable}
@@ -362,7 +362,7 @@ class Review:
             are_other = lambda p, said: said[0] and not p.error and [p.height, p.width] != said
             other = [p.name for p, of_p in zip(pictures, said, strict=True) if are_other(p, of_p)]
             advice = (
-                ". Their boxes are scaled, and lie elsewhere if they were annotated before the "
+                ". Their boxes are scaled, and are misplaced if they were annotated before the "
                 "pictures were turned upright: look at them with --out sheet.png"
             )
             self.warn(other, "pictures whose sides differ from those in their annotations", advice)
@@ -410,11 +410,11 @@ def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
     review = Review(warnings=[*dataset.warnings])
     groups = {name: {*(split.groups or ())} - {""} for name, split in splits.items()}
     for one, other in itertools.combinations(groups, 2):
-        what = f"groups in {one!r} and in {other!r}, so that the measured result is too good"
+        what = f"groups in both {one!r} and {other!r}, so that the measured result is too good"
         review.warn(sorted(groups[one] & groups[other]), what)
     for name, split in splits.items() if dataset.kind == "numbers" else ():
         same = [len(np.unique(values[~np.isnan(values)])) < 2 for values in split.labels.T]
-        what = f"numbers that are the same in all of {name!r}, which have no R²"
+        what = f"numbers that are constant in {name!r} and so have no R²"
         review.warn(list(itertools.compress(dataset.class_names, same)), what, ". Leave them out")
     return review.warnings
 

@@ -1,4 +1,4 @@
-"""Opens data sets by name, one row for each kind; a resumed run must have the same data."""
+"""Opens data sets by name, and checks that a resumed run has the same data."""
 
 import dataclasses
 import difflib
@@ -148,7 +148,7 @@ def load(
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Checks the names of the classes of a folder or a table, and that each is trained."""
+    """Checks the names of the classes of a folder or a table, and that each has training images."""
     names, kind = dataset.class_names, dataset.kind
     controls = lambda name: {*map(unicodedata.category, name)} & {"Cc", "Cs", "Zl", "Zp"}
     if broken := [name for name in names if not name or controls(name)]:
@@ -163,7 +163,7 @@ def _check_classes(dataset: Dataset) -> None:
         elsewhere = any(other[name] for other in others for name in untrained)
         raise ValueError(
             f"All {kind} must have training images. Received: {dataset.name!r}, which has "
-            f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave it out, or "
+            f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave them out, or "
             "add training images"
         )
 
@@ -184,7 +184,7 @@ def _check_task(dataset, name, task):
 
 
 DEEP = (".png", ".tif", ".tiff", ".npy")  # pictures that may have more than 8 bits
-SAMPLE = 64  # pictures to look at in a split without telling file names
+SAMPLE = 64  # pictures to look at in a split whose file names do not tell the depth
 
 
 def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
@@ -365,5 +365,5 @@ def _changes(recorded, current):
         changes = [f"classes: {short(recorded['classes'])} there, {short(current['classes'])} here"]
     before, now = recorded["sha256"], current["sha256"]
     changed = [split for split in {**before, **now} if before.get(split) != now.get(split)]
-    files = "other labels, or other names, sizes or contents of files"
+    files = "different labels, or different names, sizes or contents of files"
     return [*changes, *(f"{split}: {files}" for split in changed)]

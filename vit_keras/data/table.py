@@ -186,7 +186,7 @@ def _decoded(path, encoding):
             text = data.decode(name)
         except (UnicodeError, LookupError):
             continue
-        said = f"read as {name}; data.encoding may say another"
+        said = f"read as {name}; data.encoding can name another encoding"
         return text, [] if name.startswith("utf-8") else [said]
     raise ValueError(
         "A table must be Parquet, or text in UTF-8, UTF-16, cp1252 or data.encoding. Received: "
@@ -244,7 +244,7 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
     if wrong := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) != 1]:
         raise ValueError(
             f"Each row of a table must name one file. Received: {table.path!r}, where {len(wrong)} "
-            f"name none or several, such as {dict(wrong[:5])}. Paths are relative to "
+            f"rows name none or several, such as {dict(wrong[:5])}. Paths are relative to "
             f"{files.root!r}; data.path_column can name a column other than {column!r}"
         )
     paths = [path for (path,) in choices]
@@ -338,6 +338,6 @@ def _look_like_groups(table: Table, used, groups):
         if not groups and name not in used and words & {*GROUPS} and 1 < count < len(cells):
             yield (
                 f"the column {name!r} looks like groups: {count:,} for {len(cells):,} pictures. If "
-                "pictures of one are alike, held-out ones are easier than new ones: give "
+                "pictures of one group are alike, held-out ones are easier than new ones: give "
                 f"data.group_column {name}"
             )

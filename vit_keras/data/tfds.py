@@ -1,8 +1,8 @@
 """TensorFlow Datasets by random access, and the 19 tasks of VTAB-1k made from them.
 
 Tasks, splits and labels follow Zhai et al. 2019 (arXiv 1910.04867) and google-research's
-task_adaptation (data/*.py). Supplement F of BiT (arXiv 1912.11370) says which tasks may be cropped
-and mirrored.
+task_adaptation (data/*.py). Supplement F of BiT (arXiv 1912.11370) says which tasks allow crops
+and mirrored images.
 """
 
 import dataclasses
@@ -132,7 +132,7 @@ def _prepared(name, config):
         options = "".join(f" --{key} {folder}" for key, folder in folders.items() if folder)
         raise ValueError(
             f"tfds:{name} is not prepared in {os.fspath(builder.data_dir)!r}, and preparing it "
-            f"failed ({type(error).__name__}: {error!s:.300}). Where there is internet, run: "
+            f"failed ({type(error).__name__}: {error!s:.300}). With internet access, run: "
             f"tfds build {name}{options}"
         ) from error
     return builder
@@ -178,7 +178,7 @@ class Task(NamedTuple):
         dataset: The name and version in TensorFlow Datasets.
         group: "natural", "specialized", or "structured".
         num_classes: The number of classes.
-        val200: The 200 images for choosing hyperparameters, beside the 800 to train on.
+        val200: The 200 images for choosing hyperparameters, in addition to the 800 to train on.
         test: The images for the final result.
         label: Computes the class of an example; None if it is the data set's label.
         crop: Whether a crop of an image keeps its label.

@@ -34,7 +34,7 @@ AT_ONCE = 16  # concurrent requests
 FILE = "shards.json"
 # Formats whose records have no byte offsets.
 COMPRESSED = re.compile(r"\.(t[gbx]z2?|(tar|parquet|tfrecords?)\.(gz|bz2|xz|zst|lz4))$")
-REMEDY_OF_KINDS = "Unpack compressed files; name files of one, such as shards:FOLDER/*.tar"
+REMEDY_OF_KINDS = "Unpack compressed files; name files of one format, such as shards:FOLDER/*.tar"
 REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
 
 
@@ -182,7 +182,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def _manifest(path) -> Manifest:
-    """Reads `shards.json`; returns an empty dict if there is none."""
+    """Reads `shards.json`; returns an empty manifest if there is none."""
     if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
         raise ValueError(f"{path!r} is not a file. {REMEDY}")
     end = LARGEST_JSON_BYTES + 1  # of a larger file; too much to be JSON
@@ -268,7 +268,7 @@ def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path
 
 
 def _scanned(files, scan, column) -> tuple[list[np.ndarray], dict[str, int]]:
-    """Returns the places in each shard, and the number in them for each name of a class."""
+    """Returns the places in each shard, and the number that each class name has in them."""
     tqdm = extras.require("tqdm").tqdm
     tables, classes, kinds = list[np.ndarray](), dict[str, int](), set[type]()  # kinds of labels
     bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
@@ -297,7 +297,7 @@ def _number(where, label, classes, kinds):
 
 
 def write_index(path: pathlib.Path, tables: Sequence[np.ndarray], classes: Collection[str]) -> None:
-    """Writes an index: the places in each shard, and the names by the numbers in them, if any."""
+    """Writes an index: the places in each shard, and the class names by their numbers, if any."""
     table, names = np.concatenate(tables), sorted(classes)
     if names:
         ranks = {name: rank for rank, name in enumerate(names)}
@@ -393,6 +393,6 @@ def shard_source(
 
 
 def _name_and_path(shard: Shard) -> tuple[str, str]:
-    """Returns the name of a shard, which changes with a remote one's content, and its path."""
+    """Returns a shard's path after its name, which for a remote shard changes with the content."""
     stamp = f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
     return os.path.basename(shard.path) + stamp, shard.path

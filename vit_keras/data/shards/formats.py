@@ -221,7 +221,7 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
 
 
 def _parquet_labels(column) -> list:
-    """Returns the labels in a column; a few bytes of a file may stand for many long texts."""
+    """Returns the labels in a column; refuses long ones, since a few bytes may repeat many."""
     if texts := getattr(column, "dictionary", None):
         compute = extras.require("pyarrow.compute")
         if (compute.max(compute.binary_length(texts)).as_py() or 0) > MOST_LABEL_BYTES:
@@ -276,7 +276,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
         row, kept = offset - int(starts[group]), small(shard, group)
         picture = kept[row] if kept else next(itertools.islice(pictures(shard, group), row, None))
         if picture is None:
-            raise ValueError("it has at most a path, and no bytes")
+            raise ValueError("its row has no bytes, at most a path")
         return picture
 
     return read

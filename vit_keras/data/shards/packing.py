@@ -68,8 +68,8 @@ def pack_shards(
     check_choice(format, FORMATS, "format")
     if dataset.class_names and dataset.kind != "classes":
         raise ValueError(
-            f"Shards hold pictures of classes. Received: {dataset.name!r}, whose labels are "
-            f"{dataset.kind}. Train from the data set itself"
+            f"Shards hold pictures with classes. Received: {dataset.name!r}, whose labels are "
+            f"{dataset.kind}. Train on the data set itself"
         )
     check_new(folder)
     classes = list(dataset.class_names)

@@ -21,7 +21,7 @@ from vit_keras.support.machine import read_ahead
 
 
 class NoRanges(ValueError):
-    """A server sends bytes outside of the requested range."""
+    """A server sends bytes outside the requested range."""
 
 
 PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
@@ -87,8 +87,8 @@ def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
             last = error
             time.sleep(pause)
     raise UnreachableError(
-        f"{path!r} could not be read in {len(PAUSES) + 1} attempts ({last!r:.200}). The run goes "
-        "on with the same command when it can be read again"
+        f"{path!r} could not be read in {len(PAUSES) + 1} attempts ({last!r:.200}). The same "
+        "command continues the run when the file can be read again"
     ) from last
 
 
@@ -232,7 +232,7 @@ class ShardFiles:
 
     @contextlib.contextmanager
     def scanning(self, number: int) -> Iterator[str]:
-        """Yields a file with the content of a shard; an error of its content names the shard."""
+        """Yields a file with the content of a shard; an error in its content names the shard."""
         shard = self.shards[number]
         with tempfile.TemporaryDirectory() as look:
             if not is_remote(shard.path) or number in self.copies:
