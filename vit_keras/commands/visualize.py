@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
         model = models.with_image_size(model, size)
     views = inspection.views_of(model, options.views)
     if None in model.input_shape[1:]:
-        raise UsageError(f"{options.model} takes images of any size, so give an --image_size")
+        raise UsageError(f"{options.model} takes images of any size, so give --image_size")
     preprocessing = models.preprocessing_of(model)
     pictures = _pictures(options, trained, model.input_shape[1:], preprocessing)
     images = preprocessing.normalize(pictures.astype("float32"))

@@ -109,7 +109,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 if fault := _fault(row, part) or _fault_in_content(row, part):
                     raise ValueError(
                         f"{url} is not the published file: what arrived {fault}. It was removed. "
-                        "If this persists, the server or a proxy sends another file"
+                        "If this persists, the server or a proxy is sending another file"
                     )
                 os.replace(part, target)
                 return str(target)
@@ -172,7 +172,7 @@ def _receive(url, response, file, most):
     if max(done, size or 0) > most:
         raise ValueError(
             f"{url} is not the published file: it has more than {most} bytes, the limit. "
-            "Nothing was kept. The server or a proxy sends another file"
+            "Nothing was kept. The server or a proxy is sending another file"
         )
     if size not in (None, done):
         raise ConnectionError(f"the body ended at {done} of {size} bytes")
