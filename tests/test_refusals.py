@@ -216,7 +216,7 @@ USES = [
     ),
     (lambda: evaluation.abstains(np.eye(2), Task(), 0.05), "abstain=0.05; the model has none"),
     (lambda: evaluation.TileOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
-    (lambda: [*evaluation.predict_boxes(predictor(), [])], "task boxes. Received: a model of cl"),
+    (lambda: [*evaluation.predict_boxes(predictor(), [])], "task='boxes'. Received: a model of cl"),
     (lambda: evaluation.predict_mask(predictor(), np.zeros((8, 8, 3))), "with task='masks'"),
     (lambda: evaluation.predict_files(predictor(), [], top=0), "`top` must be positive.*top=0"),
     (lambda: runtimes.open("model.mlpackage"), r"an existing \.tflite, \.onnx, \.xml, \.pt2"),

@@ -57,7 +57,7 @@ WRONG = [  # the words of a command line, and a part of its message
     (["predict", "a", "b", "--out", "c.xlsx"], "end in .csv, .jsonl, .parquet or .html, or --fo"),
     (["labels", "cat", "--weights", "a", "--out", "b.csv"], "--out must end in .npz. Received: "),
     (["predict", "a", "b", "--format", "parquet"], "--format parquet needs --out"),
-    (["predict", "a", "b", "--attention", "--out", "c.csv"], "Received: csv; give --out page.htm"),
+    (["predict", "a", "b", "--attention", "--out", "c.csv"], "Received: csv. Give --out page.htm"),
 ]
 FAILING = [
     (["train", "--dataset", "mnist"], "`dataset` must be one of 'digits'"),

@@ -135,7 +135,7 @@ TASKS = {  # columns, options, the task, and what is said of it
     "many whole numbers": ({"label": [*map(str, range(30))]}, {}, "classes", "--task numbers if they are"),
     "several in one": ({"label": ["a|b", "a", "b"]}, {}, "classes", "--task labels if '|' separates"),
     "0 and 1": ({"a": ["1", "0", "1"], "b": ["1", "", "0"]}, {}, "labels", "hold 0 and 1"),
-    "exactly one": ({"a": ["1", "0", "0"], "b": ["0", "1", "1"]}, {}, "labels", "--task classes makes"),
+    "exactly one": ({"a": ["1", "0", "0"], "b": ["0", "1", "1"]}, {}, "labels", "--task classes turns"),
     "CheXpert": ({"a": ["1", "-1.0", "0"], "b": ["0", "", "1"]}, {}, "numbers", "'a' holds '-1.0' in row 2; if it stands for unknown, give --task labels --data.unknown=-1.0"),
     "unknown": ({"a": ["1", "-1.0", "0"], "b": ["0", "", "1"]}, {"unknown": "-1.0"}, "labels", "hold 0 and 1"),
 }  # fmt: skip
@@ -161,7 +161,7 @@ def test_the_task_that_was_guessed_is_said(tmp_path, case):
 
 
 BROKEN = {
-    "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 rows name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
+    "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*which has \['b'\] only in other splits"),

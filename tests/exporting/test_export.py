@@ -127,7 +127,7 @@ CARDS = [  # of a task and an output, what the card says
     (
         LABELS,
         "sigmoid",
-        "probability of each label | on: sun 0.25, sea 3e-08. | same labels",
+        "probability of each label | this probability: sun 0.25, sea 3e-08. | same labels",
     ),
     (Task("labels"), "logits", "The sigmoid of the logits | : sun 0.5, sea 0.5."),
     (Task("numbers"), "values", "each number in the unit of the training table | R²"),

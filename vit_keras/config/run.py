@@ -174,7 +174,7 @@ class Config(Section):
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, in addition to the one with the best
             held-out accuracy
-        task: what the labels are: classes (one is right), labels (any number of them), numbers,
+        task: what the labels are; classes (one is right), labels (any number of them), numbers,
             masks, or boxes of objects; auto to follow the data set
         loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
             focal for labels; mse, mae or huber for numbers; pixels for masks; set for boxes; null

@@ -277,7 +277,7 @@ def _problems(path, roots, pictures, loose):
             yield (
                 f"Every class needs a folder with images, such as CLASS/x.png ({kinds}). "
                 f"Received: {root!r} with none in {empty or 'any folder'}, and {len(loose):,} "
-                "images outside the folders of classes. Remove empty folders, or add images"
+                "outside the folders of classes. Remove empty folders, or add images"
             )
         if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
             yield (

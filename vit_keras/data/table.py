@@ -244,7 +244,7 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
     if wrong := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) != 1]:
         raise ValueError(
             f"Each row of a table must name one file. Received: {table.path!r}, where {len(wrong)} "
-            f"rows name none or several, such as {dict(wrong[:5])}. Paths are relative to "
+            f"name none or several, such as {dict(wrong[:5])}. Paths are relative to "
             f"{files.root!r}; data.path_column can name a column other than {column!r}"
         )
     paths = [path for (path,) in choices]
