@@ -37,7 +37,7 @@ class DataConfig(Section):
         unknown: cells of a table that mean unknown, such as -1, as a list or separated by commas
         mask_values: level of each class in masks, such as 0,255, as a list or separated by commas
         mask_colors: color of each class in masks, such as '#000000,#ff0000', in the same form
-        on_corrupt: what an unreadable image does: stop the run, or skip to the next one; the run
+        on_corrupt: what an unreadable image does: stop the run, or skip it; the run
             counts and names the skipped images at the end
         workers: threads that read and augment the pictures; null for one per core
         levels: level of white, to which pictures of other depths are scaled: 255, 4095, 65535, or
