@@ -7,6 +7,7 @@ exist at a time, and the gradient computes them again (arXiv 2205.14135).
 """
 
 import functools
+import math
 
 import tensorflow as tf
 
@@ -67,22 +68,50 @@ def _moments(x, epsilon):
     return centered, mean, tf.math.rsqrt(square + epsilon)
 
 
-def _in_one_pass(compute):
-    """Compiles a function of x, and its gradient, which computes the function again."""
-
-    @compiled
-    def gradient(x, upstream):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = compute(x)
-        return tape.gradient(y, x, upstream)
-
-    whole = compiled(compute)
-    return tf.custom_gradient(lambda x: (whole(x), functools.partial(gradient, x)))
+def _in_one_pass(compute, slope):
+    """Compiles `compute`, a function of x, and its gradient, whose factor is `slope(x)`."""
+    compute = compiled(compute)
+    gradient = compiled(lambda x, upstream: upstream * slope(x))
+    return tf.custom_gradient(lambda x: (compute(x), functools.partial(gradient, x)))
 
 
-gelu = _in_one_pass(functools.partial(tf.nn.gelu, approximate=False))
-gelu_tanh = _in_one_pass(functools.partial(tf.nn.gelu, approximate=True))
+def _gelu(x):
+    return x * _probability(x)
+
+
+def _gelu_slope(x):
+    """Φ(x) + x φ(x)."""
+    density = _constant(1 / math.sqrt(2 * math.pi), x) * tf.exp(-0.5 * tf.square(x))
+    return _probability(x) + x * density
+
+
+def _gelu_tanh(x):
+    return 0.5 * x * (1 + _tanh(x))
+
+
+def _gelu_tanh_slope(x):
+    """(1 + t) / 2 + x t' / 2."""
+    t = _tanh(x)
+    slope = _constant(math.sqrt(2 / math.pi), x) * (1 - t * t) * (1 + 0.134145 * tf.square(x))
+    return 0.5 * (1 + t + x * slope)
+
+
+def _probability(x):
+    """Φ(x)."""
+    return 0.5 * tf.math.erfc(_constant(-math.sqrt(0.5), x) * x)
+
+
+def _tanh(x):
+    """t = tanh(√(2/π) (x + 0.044715 x³))."""
+    return tf.tanh(_constant(math.sqrt(2 / math.pi), x) * x * (1 + 0.044715 * tf.square(x)))
+
+
+def _constant(value, like):
+    return tf.cast(value, like.dtype)
+
+
+gelu = _in_one_pass(_gelu, _gelu_slope)  # x Φ(x), computed with erf
+gelu_tanh = _in_one_pass(_gelu_tanh, _gelu_tanh_slope)  # x (1 + t) / 2
 
 
 def global_norm(tensors):
