@@ -201,11 +201,11 @@ def sample_images(
         shape: Height, width, and channels.
         preprocessing: The model's preprocessing, used here to resize the images, but not to scale
             their values.
-        count: The largest number of images.
+        count: The maximum number of images.
         config: Decides which images are held out.
 
     Returns:
-        `(N, H, W, C)`: uint8 for models of 8 bits, uint16 for models of more bits, and float32 for
+        `(N, H, W, C)`: uint8 for 8-bit pictures, uint16 for pictures of more bits, and float32 for
         floats.
 
     Example:

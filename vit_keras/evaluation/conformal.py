@@ -1,10 +1,10 @@
 """Sets of classes and intervals of numbers that contain the truth at a chosen rate.
 
 Split conformal prediction (Vovk et al. 2005; Lei et al. 2018, arXiv 1604.04173): each answer gets a
-score, which is higher for an answer that fits a picture worse, and an answer is possible if its
-score is not above a quantile of the true answers' scores on the development split. If new
-pictures come from the same source as these, their true answers are among the possible ones at least
-at the chosen rate.
+score, and the worse the answer fits the picture, the higher its score. An answer is possible if its
+score is at most a quantile of the true answers' scores on the development split. If new pictures
+come from the same source, their true answers are among the possible ones at least at the chosen
+rate.
 """
 
 import math

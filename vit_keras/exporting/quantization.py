@@ -329,7 +329,7 @@ def count_weights(path: str | os.PathLike) -> dict[int, int] | None:
 
 
 def missed(precision: str, path: str | os.PathLike) -> str | None:
-    """Says how many weights a file stores in too many bits; None if they are few."""
+    """Returns a sentence about weights that a file stores in too many bits; None if few are."""
     bits = int(re.findall(r"\d+", precision)[0])  # 8 of int8-static16
     counts = (count_weights(path) if bits < 32 else None) or {}
     total = sum(counts.values())

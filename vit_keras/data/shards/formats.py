@@ -394,7 +394,7 @@ class ShardFormat(NamedTuple):
 
 
 def ranges(files: ShardFiles, parse: Parse = parse_example) -> Reader:
-    """Returns a function that reads a range of bytes of a shard; they need no parsing."""
+    """Returns a function that reads a picture, which is a range of a shard's bytes."""
     return lambda number, shard, offset, length: files.read(shard, offset, length)
 
 

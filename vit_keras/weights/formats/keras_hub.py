@@ -42,8 +42,8 @@ class Family:
     """One of KerasHub's backbones.
 
     Attributes:
-        name: How the names of its classes begin.
-        groups: How Keras begins the names of its groups.
+        name: The prefix of its class names.
+        groups: The prefix of the names that Keras gives its groups.
         names: The names of its layers, with ".weight" for "/0" and ".bias" for "/1".
         biases: Its options that leave out biases, and patterns of these biases' paths.
         epsilon: The field with the epsilon, and its default.

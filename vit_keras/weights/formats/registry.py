@@ -146,7 +146,7 @@ def _sets(plain, rows, named, path, apart):
 
 
 def _is_told(plain, prefix, path, pattern):
-    """Whether the name of a file, or of a tensor beside a set of weights, gives the format."""
+    """Whether the name of a file, or of a tensor beside a set of weights, reveals the format."""
     beside = (_relative(name, prefix) for name, _ in plain if prefix)
     return any(re.match(pattern, name) for name in (os.path.basename(path), *beside))
 
