@@ -19,7 +19,6 @@ from benchmarks.turns import print_cpu_times
 
 REWRITES = {  # the arguments of `for_inference`: pairs merged a block, and the schedule
     "as it is": None,
-    "rewritten": (0, "constant"),
     "token merging 8": (8, "constant"),
     "token merging 8, decreasing": (8, "decreasing"),
     "token merging 13": (13, "constant"),

@@ -35,8 +35,6 @@ def test_logits_stay_the_same(name):
     rewritten = for_inference(model)
     assert_close(rewritten(images), expected)
     np.testing.assert_array_equal(to_numpy(model(images)), expected)
-    if name in ("CLIP", "DeiT III"):  # the last block computes what the head reads
-        assert rewritten.get_layer("encoderblock_1").output.shape[1] == 1
 
 
 def test_mixed_precision_becomes_float32():

@@ -138,7 +138,6 @@ CASES = {
 OTHERS = {
     common.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
     common.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
-    inference_model.ClassTokenBlock: Case(BLOCK, TOKENS, (2, 1, 12), 16),
     inference_model.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
     text.PairLogits: Case(
         {"logit_scale": 1.0, "logit_bias": 0.5},

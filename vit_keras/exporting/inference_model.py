@@ -5,8 +5,6 @@ Merging uses top-k and moves whole rows with static shapes, so it runs the same 
 ONNX Runtime, and takes little time there.
 """
 
-import functools
-
 import keras
 from keras import ops
 
@@ -15,7 +13,7 @@ from vit_keras.exporting.serving import check_attention, clone_in_float32, with_
 from vit_keras.layers.base import linear, refuse_quantized
 from vit_keras.models.description import copy_description, count_prefix
 from vit_keras.support.checks import check_choice
-from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
+from vit_keras.support.keras_internals import sublayers
 
 SCHEDULES = ("constant", "decreasing")
 
@@ -179,22 +177,6 @@ class MergingBlock(layers.EncoderBlock):
         return {**super().get_config(), "merged": self.merged, "prefix": self.prefix}
 
 
-@keras.saving.register_keras_serializable(package="vit_keras")
-class ClassTokenBlock(layers.EncoderBlock):
-    """An `EncoderBlock` that computes only the class token: `(B, N, D)` -> `(B, 1, D)`."""
-
-    def call(self, inputs, attention_mask=None, **_):  # type: ignore[override]  # no flags
-        normal, x = self.norm_0(inputs), inputs[:, :1]
-        y = self.attention(normal[:, :1], normal, attention_mask=attention_mask)
-        if self.norm_2 is None:  # in parallel
-            return x + self._scaled(y + self.mlp(normal[:, :1]), self.layer_scale_0)
-        x = x + self._scaled(y, self.layer_scale_0)
-        return x + self._scaled(self.mlp(self.norm_2(x)), self.layer_scale_1)
-
-    def compute_output_spec(self, inputs, **_):  # type: ignore[override]  # no flags
-        return keras.KerasTensor((inputs.shape[0], 1, inputs.shape[-1]), self.compute_dtype)
-
-
 def for_inference(
     model: keras.Model,
     token_merging: int = 0,
@@ -203,9 +185,8 @@ def for_inference(
 ) -> keras.Model:
     """Returns a copy of `model` for inference in float32: images -> logits, on every backend.
 
-    The copy is as accurate as the model unless tokens are merged. If only the class token is read,
-    the last block computes only that token. Standardized filters are computed once, and a final
-    softmax is left out.
+    The copy is as accurate as the model unless tokens are merged. Standardized filters are computed
+    once, and a final softmax is left out.
 
     Args:
         model: A functional Keras model.
@@ -229,7 +210,6 @@ def for_inference(
     if with_attention:
         check_attention(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
-    last = None if with_attention else _block_read_for_its_class_token(model)
     sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 
@@ -242,7 +222,7 @@ def for_inference(
             x, size = layer(args[0], *sizes)
             sizes[:] = [size]
             return x
-        if sizes and isinstance(layer, (ClassTokenBlock, layers.MAPHead)):
+        if sizes and isinstance(layer, layers.MAPHead):
             return layer(args[0], attention_mask=size_bias(sizes[0]))
         if sizes and isinstance(layer, keras.layers.GlobalAveragePooling1D):
             return ops.sum(args[0] * sizes[0], axis=1) / ops.sum(sizes[0], axis=1)
@@ -250,8 +230,15 @@ def for_inference(
             sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
 
-    options = {"merged": merged, "prefix": count_prefix(model), "last": last}
-    clone = functools.partial(_clone, model, with_attention=with_attention, **options)
+    def clone(layer):
+        new = clone_in_float32(model, layer)
+        if with_attention and isinstance(layer, layers.EncoderBlock):
+            return layers.WithAttentionWeights(new, name=layer.name, dtype="float32")
+        if token_merging and isinstance(layer, layers.EncoderBlock):
+            pairs, prefix = merged[layer.name], count_prefix(model)
+            return MergingBlock(merged=pairs, prefix=prefix, **new.get_config())
+        return new
+
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         new.set_weights(model.get_layer(new.name).get_weights())
@@ -265,7 +252,8 @@ def for_inference(
 def _pairs_to_merge(model, token_merging, merging_schedule):
     """Returns the number of pairs of tokens that each block merges, by the block's name."""
     blocks = [layer for layer in model.layers if isinstance(layer, layers.EncoderBlock)]
-    if token_merging and not (blocks and all(map(_attends_plainly, blocks))):
+    places = {(x.position_embedding, x.options.rope, x.options.window_size) for x in blocks}
+    if token_merging and places != {(None, None, None)}:
         raise ValueError(
             "Token merging needs a model with EncoderBlock layers whose attention uses neither "
             f"positions nor windows. Received: model {model.name!r}. Export it without merging"
@@ -280,34 +268,3 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
             )
         merged[block.name], tokens = count, tokens - count
     return merged
-
-
-def _attends_plainly(block):
-    """Whether each token of a block attends to all tokens, regardless of positions."""
-    places = block.position_embedding, block.options.rope, block.options.window_size
-    return places == (None, None, None)
-
-
-def _block_read_for_its_class_token(model):
-    """Returns the name of the block from which only the class token is read, or None."""
-    for layer in model.layers if len(model.outputs) == 1 else ():
-        if isinstance(layer, layers.TakeClassToken) and layer.index == 0:
-            norm = operation_of(layer.input)
-            block = operation_of(norm.input)
-            used_once = count_uses(norm) == count_uses(block) == 1
-            if isinstance(block, layers.EncoderBlock) and used_once and _attends_plainly(block):
-                return block.name
-    return None
-
-
-def _clone(model, layer, merged, prefix, last, with_attention):
-    new = clone_in_float32(model, layer)
-    if not isinstance(layer, layers.EncoderBlock):
-        return new
-    if with_attention:
-        return layers.WithAttentionWeights(new, name=layer.name, dtype="float32")
-    if layer.name == last:
-        return ClassTokenBlock.from_config(new.get_config())
-    if any(merged.values()):
-        return MergingBlock(merged=merged[layer.name], prefix=prefix, **new.get_config())
-    return new

@@ -56,11 +56,6 @@ def first_input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
     return operation._inbound_nodes[node_index].input_tensors[0]
 
 
-def count_uses(operation: keras.Operation) -> int:
-    """The number of calls, in all models, that take the outputs of `operation`."""
-    return len(operation._outbound_nodes)
-
-
 def input_shapes(model: keras.Model, operation: keras.Operation) -> list[tuple]:
     """The shape of the first input of each call of an operation in a functional model.
 
