@@ -13,7 +13,7 @@ from tests.helpers import randomize
 from vit_keras import exporting, runtimes
 from vit_keras.exporting import for_inference, quantization, targets, tflite_file
 from vit_keras.exporting.serving import serving_model
-from vit_keras.models import from_variant, preprocessing_of
+from vit_keras.models import ResNet, from_variant, preprocessing_of
 
 pytestmark = pytest.mark.once
 
@@ -106,9 +106,11 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path, make_int8):
     for excluded in ([], layers[:1], layers[3:], layers):
         make_int8(source, path, excluded, x)
         left = sum(weights["abcde"[layers.index(name)]].size for name in excluded)
-        counts = quantization.count_weights(path)
-        assert counts[32] < left + 64 + 4 * 64 + 8 + 8  # and the bias and the scales
-        assert counts.get(8, 0) >= 3 * 64**2 + 2 * 144 - left
+        stored = arrays(path).values()
+        floats = sum(array.size for array in stored if array.dtype == "float32")
+        assert floats < left + 64 + 4 * 64 + 8 + 8  # and the bias and the scales
+        small = sum(array.size for array in stored if array.itemsize == 1)
+        assert small >= 3 * 64**2 + 2 * 144 - left
         error = np.sqrt(np.mean((runtimes.open(path)(x) - expected) ** 2))
         assert error < (0.03 if len(excluded) < 5 else 1e-6) * np.sqrt(np.mean(expected**2))
 
@@ -158,32 +160,15 @@ def phone(tmp_path_factory):
     return model, path, rng.integers(0, 256, (32, 8, 12, 3), dtype="uint8")
 
 
-def test_files_of_every_format_are_counted(phone, tmp_path):
-    """Each of the formats that have fewer bits, in float32 and in fewer."""
-    model, floats, images = phone
-    path = str(tmp_path / "b.tflite")
-    targets.write_saved_model(model, tmp_path / "float", None)
-    targets.write_saved_model_int8(model, tmp_path / "int8", None)
-    for file in (floats, tmp_path / "float"):
-        assert quantization.missed("int8", file).startswith("stores 0 of 3,")
-        assert quantization.missed("fp32", file) is None
-    assert quantization.missed("int8", tmp_path / "int8") is None
-    for precision in ("int8", "fp16", "int4", "int8-static", "int8-static16"):
-        make = getattr(quantization, f"litert_{precision.replace('-', '_')}")
-        make(floats, path, (), images)
-        assert quantization.missed(precision, path) is None
-        assert quantization.missed("int4", path) is None or precision != "int4"
-    const = "<layer type='Const'><data element_type='{}' shape='{}' size='8'/></layer>"
-    stored = [("f16", "3, 4"), ("f32", "2"), ("i64", "100")]
-    layers = "".join(const.format(*each) for each in stored)
-    (tmp_path / "a.xml").write_text(f"<net><layers>{layers}</layers></net>")
-    assert quantization.count_weights(tmp_path / "a.xml") == {16: 12, 32: 2}
-    assert quantization.missed("fp16", tmp_path / "a.xml") is None
-    text = (tmp_path / "a.xml").read_text().replace("f16", "f32")
-    (tmp_path / "a.xml").write_text(text)
-    assert quantization.missed("fp16", tmp_path / "a.xml") == (
-        "stores 0 of 14 weights in 16 bits. A file called fp16 needs at least 50%"
-    )
+def test_a_file_that_keeps_its_weights_in_float32_is_not_called_int8(tmp_path):
+    """Keras quantizes no standardized filters."""
+    model = ResNet(32, (1, 1, 1, 1), 0.5, num_classes=3)
+    options = {"formats": ["savedmodel"], "threads": ()}
+    with pytest.raises(ValueError, match="saved_model_int8: takes .* must store half of them in 8"):
+        exporting.export(model, tmp_path / "out", precisions=["int8"], **options)
+    for precision, size in {"fp16": 2, "int8-static16": 1, "int4": 0.5}.items():
+        assert quantization.missed(precision, int(size * 10**8), 10**8) is None
+        assert quantization.missed(precision, 4 * 10**8, 10**8).startswith("takes 400,000,000 b")
 
 
 def test_activations_of_16_bits_lose_less_than_those_of_8(phone, tmp_path):

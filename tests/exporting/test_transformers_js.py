@@ -7,13 +7,14 @@ import shutil
 import subprocess
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
 from tests.helpers import ROOT, randomize, to_numpy
 from tests.reference import softmax
 from vit_keras import exporting, models, runtimes
-from vit_keras.exporting import quantization, samples
+from vit_keras.exporting import samples
 from vit_keras.models import VisionTransformer, preprocessing_of
 from vit_keras.support.box_metrics import scored_corners, to_corners
 
@@ -77,8 +78,9 @@ def test_a_detector_has_the_names_and_axes_of_yolos(rng, tmp_path, picture):
 def test_four_bits_hold_the_weights(rng, tmp_path):
     rows = write_folder(encoder(rng, 7, 2), tmp_path / "out", precisions=["fp32", "int4"])
     assert [row["file"] for row in rows] == ["onnx/model.onnx", "onnx/model_q4.onnx"]
-    exact, packed = (quantization.count_weights(tmp_path / "out" / row["file"]) for row in rows)
-    assert set(exact) == {32} and packed[4] > 9000  # some layers may stay in float32
+    tensors = onnx.load(tmp_path / "out" / rows[1]["file"]).graph.initializer
+    packed = [t for t in tensors if t.data_type == onnx.TensorProto.UINT8]  # two in a byte
+    assert sum(np.prod(t.dims) for t in packed) > 4500  # some layers may stay in float32
     assert rows[1]["agreement"] >= 0.99
 
 
