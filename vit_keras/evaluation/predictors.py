@@ -12,10 +12,9 @@ import numpy as np
 from vit_keras import data, runtimes
 from vit_keras.data.depth import to_levels
 from vit_keras.runtimes import format_of
-from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
 from vit_keras.support.box_metrics import scored_corners, softmax
-from vit_keras.support.checks import pair, read_json
+from vit_keras.support.checks import pair, parse_json, read_json
 from vit_keras.support.files import is_address, read_text
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
 from vit_keras.support.tasks import CLASSES, Task, check_class_names
@@ -282,6 +281,16 @@ class Manifest(TypedDict):
     task: NotRequired[Task]
 
 
+class Note(TypedDict):
+    """What an exported file says about itself."""
+
+    task: NotRequired[Task]
+    names: NotRequired[list[str] | None]
+    output: NotRequired[str]
+    levels: NotRequired[float]
+    bands: NotRequired[list[int]]
+
+
 def open_predictor(
     path: str | os.PathLike,
     image_size: int | tuple[int, int] | None = None,
@@ -339,7 +348,9 @@ def open_predictor(
 def _open_exported(path, image_size, features):
     with command_line.quiet():
         exported = runtimes.open(path)
-    (folder, manifest), inside = _manifest_of(path), read_task(path)
+    (folder, manifest), inside = _manifest_of(path), {}
+    if exported.note:
+        inside = parse_json(exported.note, f"The task in {os.fspath(path)!r}", Note, REMEDY)
     preprocessing, dtype, shape = _images_of(path, exported, manifest, inside, image_size)
     output, labels = (inside | manifest).get("output"), folder / "labels.txt"
     if (output == "features") != features:

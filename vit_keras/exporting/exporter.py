@@ -26,7 +26,6 @@ from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, Target, plan_for
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
-from vit_keras.runtimes.embedded_task import write_task
 from vit_keras.support import command_line, files
 
 CALIBRATION_IMAGES = 64
@@ -380,7 +379,9 @@ def _finish(file, job):
     row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
     row |= _describe(file, job)
     row |= manifest.describe_file(file.whole) | {"float_layers": []} | file.row
-    broken = None if row["float_layers"] else quantization.missed(file.precision, file.path)
+    weights = job.model.count_params()
+    broken = quantization.missed(file.precision, row["bytes"], weights)
+    broken = None if row["float_layers"] else broken
     if not broken and file.target.is_readable:
         row |= job.compare(file.path)
         broken = job.broken_promise(file.precision, row)
@@ -402,8 +403,9 @@ def _describe(file, job) -> dict[str, Any]:
     if plan.graph_output != "features":
         is_deep = not plan.raw and (pixels.levels != 255 or pixels.bands)
         depth = {"levels": pixels.levels, "bands": list(pixels.bands)} if is_deep else {}
-        names = models.class_names_of(model)
-        write_task(file.path, models.task_of(model), names, plan.graph_output, **depth)
+        task, names = dataclasses.asdict(models.task_of(model)), models.class_names_of(model)
+        note = {"task": task, "names": names, "output": plan.graph_output, **depth}
+        manifest.write_note(file.path, note)
     return about
 
 

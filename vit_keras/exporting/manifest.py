@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 import pathlib
+import zipfile
 
 import keras
 
@@ -12,6 +13,7 @@ from vit_keras.exporting.serving import BOX_OUTPUTS, output_text, thresholds_tex
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS
 from vit_keras.exporting.verification import MEASURES, accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
+from vit_keras.runtimes import NOTE, NOTE_KEY, SAVED_MODEL, format_of
 from vit_keras.support.files import sha256
 from vit_keras.weights.formats.huggingface.config import labels_of, write_processor
 
@@ -62,6 +64,26 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         "versions": {x.name: x.version for x in installed if x.name in packages},
         "files": rows,
     }
+
+
+def write_note(path: pathlib.Path, note: dict) -> None:
+    """Writes the meaning of outputs and pixels into a file, which may lose its manifest.
+
+    It goes into TFLite, ONNX and SavedModel files, as an `evaluation.predictors.Note`.
+    """
+    format, text = format_of(path), json.dumps(note)
+    if format == ".tflite":
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(NOTE), text)
+    elif format == ".onnx":
+        import onnx
+
+        model = onnx.load(path)
+        onnx.helper.set_model_props(model, {NOTE_KEY: text})
+        onnx.save(model, path)
+    elif format == SAVED_MODEL:
+        (path / "assets.extra").mkdir(exist_ok=True)
+        (path / "assets.extra" / NOTE).write_text(text)
 
 
 def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) -> None:

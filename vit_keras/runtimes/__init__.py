@@ -14,11 +14,14 @@ import os
 import pathlib
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 
 import numpy as np
 
 SAVED_MODEL = "SavedModel"
+NOTE = "task.json"  # a member of a TFLite file, or in `assets.extra` of a SavedModel
+NOTE_KEY = "vit_keras.task"  # among the metadata of an ONNX file
 BOXES = ["scores", "boxes"]  # the outputs of a file of boxes, in the order of `scores_and_corners`
 DETR = ["logits", "pred_boxes"]  # those of transformers' files of boxes
 WARM_UP_CALLS = 2
@@ -38,6 +41,7 @@ class ExportedModel:
         num_outputs: K; meaningless for a file that returns masks `(B, H, W)`.
         batch: The number of images that the file takes per call; None for any number.
         gives_boxes: Whether the outputs are boxes and their scores.
+        note: What the file says about its outputs and pixels, as JSON; None if it says nothing.
     """
 
     run: Callable[[np.ndarray], np.ndarray]
@@ -46,6 +50,7 @@ class ExportedModel:
     num_outputs: int
     batch: int | None
     gives_boxes: bool = False
+    note: str | None = None
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         if self.batch is None:
@@ -64,7 +69,7 @@ def scores_and_corners(answers) -> np.ndarray:
     return np.concatenate([np.asarray(answers[name]) for name in BOXES], axis=-1)
 
 
-def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
+def _exported_model(run, dtype, input_shape, shapes, note=None) -> ExportedModel:
     """Makes an `ExportedModel`.
 
     Args:
@@ -72,6 +77,7 @@ def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
         dtype: The type of the images.
         input_shape: Their shape. An axis that may have any size is a name, None or -1.
         shapes: The shapes of the outputs, by name.
+        note: What the file says about itself.
     """
     pairs = [names for names in (BOXES, DETR) if {*names} <= {*shapes}]
     # The output `(B, K)` or `(B, H, W, K)`; there may also be attention `(B, h, w)`. Masks
@@ -93,7 +99,7 @@ def _exported_model(run, dtype, input_shape, shapes) -> ExportedModel:
     fixed = lambda axis: int(axis) if isinstance(axis, (int, np.integer)) and axis > 0 else None
     batch, *sides = map(fixed, input_shape)
     count = (fixed(shapes[names[0]][-1]) or 0) - (names == DETR)  # their last class is "no object"
-    return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs))
+    return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs), note)
 
 
 def _require(module):
@@ -117,7 +123,9 @@ def saved_model(path, threads=None) -> ExportedModel:
     def run(images, loaded=loaded):  # a reference to `loaded` keeps its variables alive
         return serve(**{name: tf.constant(images)})
 
-    return _exported_model(run, source.dtype.name, source.shape, shapes)
+    file = pathlib.Path(path, "assets.extra", NOTE)
+    note = file.read_text() if file.is_file() else None
+    return _exported_model(run, source.dtype.name, source.shape, shapes, note)
 
 
 def litert(path, threads=None) -> ExportedModel:
@@ -137,8 +145,11 @@ def litert(path, threads=None) -> ExportedModel:
         return {name: interpreter.get_tensor(outputs[name]["index"]) for name in outputs}
 
     shapes = {name: output["shape"] for name, output in outputs.items()}
-    dtype = np.dtype(source["dtype"]).name
-    return _exported_model(run, dtype, source["shape_signature"], shapes)
+    dtype, note = np.dtype(source["dtype"]).name, None
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            note = archive.read(NOTE).decode() if NOTE in archive.namelist() else None
+    return _exported_model(run, dtype, source["shape_signature"], shapes, note)
 
 
 def litert_interpreter(path, threads=None):
@@ -163,9 +174,10 @@ def onnx(path, threads=None) -> ExportedModel:
     source, outputs = session.get_inputs()[0], {o.name: o.shape for o in session.get_outputs()}
     dtype = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if dtype == "float" else dtype
+    note = session.get_modelmeta().custom_metadata_map.get(NOTE_KEY)
     run = lambda images: dict(zip(outputs, session.run(None, {source.name: images})))
     if source.name != "pixel_values":
-        return _exported_model(run, dtype, source.shape, outputs)
+        return _exported_model(run, dtype, source.shape, outputs, note)
 
     def run_last(images):
         answers = run(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
@@ -173,7 +185,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
     last = lambda shape: [shape[0], *shape[2:], shape[1]] if len(shape) == 4 else shape
     shapes = {name: last(shape) for name, shape in outputs.items()}
-    return _exported_model(run_last, dtype, last(source.shape), shapes)
+    return _exported_model(run_last, dtype, last(source.shape), shapes, note)
 
 
 def openvino(path, threads=None) -> ExportedModel:
