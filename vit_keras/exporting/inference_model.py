@@ -211,13 +211,8 @@ def for_inference(
         check_attention(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)
     sizes: list = []  # [(B, N, 1)]: the sizes of the current tokens, once some are merged
-    maps = []  # one (B, N, N) for each block
 
     def call(layer, *args, **kwargs):
-        if isinstance(layer, layers.WithAttentionWeights):
-            x, weights = layer(*args)
-            maps.append(ops.mean(weights, axis=1))
-            return x
         if isinstance(layer, MergingBlock):
             x, size = layer(args[0], *sizes)
             sizes[:] = [size]
@@ -232,8 +227,6 @@ def for_inference(
 
     def clone(layer):
         new = clone_in_float32(model, layer)
-        if with_attention and isinstance(layer, layers.EncoderBlock):
-            return layers.WithAttentionWeights(new, name=layer.name, dtype="float32")
         if token_merging and isinstance(layer, layers.EncoderBlock):
             pairs, prefix = merged[layer.name], count_prefix(model)
             return MergingBlock(merged=pairs, prefix=prefix, **new.get_config())
@@ -246,7 +239,7 @@ def for_inference(
             if isinstance(layer, layers.StdConv):
                 layer.fold_standardization()
     copy_description(rewritten, model)
-    return with_rollout(rewritten, maps) if with_attention else rewritten
+    return with_rollout(rewritten) if with_attention else rewritten
 
 
 def _pairs_to_merge(model, token_merging, merging_schedule):

@@ -8,7 +8,7 @@ from keras import ops
 
 from vit_keras import models
 from vit_keras.models.description import copy_description, has_class_token, with_outputs
-from vit_keras.models.surgery import refuse_windows
+from vit_keras.models.surgery import refuse_windows, with_attention_weights
 
 ACTIVATIONS = {"softmax": ops.softmax, "sigmoid": ops.sigmoid}
 BOX_OUTPUTS = {  # of a file that finds objects
@@ -189,7 +189,7 @@ def check_attention(model: keras.Model, token_merging: int = 0) -> None:
     models.patch_grid(model)
 
 
-def with_rollout(model: models.ImageModel, maps: list) -> models.ImageModel:
+def with_rollout(model: keras.Model) -> keras.Model:
     """Returns a model with the output of `model` and its attention rollout `(B, h, w)`.
 
     The rollout (arXiv 2005.00928) leads from the classifier to the image: it multiplies the means
@@ -198,8 +198,9 @@ def with_rollout(model: models.ImageModel, maps: list) -> models.ImageModel:
 
     Args:
         model: A model with one output.
-        maps: The attention `(B, N, N)` of every block in order, averaged over heads.
     """
+    whole, _ = with_attention_weights(model, "Outputs of attention")
+    maps = [ops.mean(weights, axis=1) for weights in whole.outputs[1:]]  # (B, N, N) of each block
     grid, tokens = models.patch_grid(model), maps[-1].shape[-1]
     patches = grid[0] * grid[1]
     reads = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
@@ -212,4 +213,5 @@ def with_rollout(model: models.ImageModel, maps: list) -> models.ImageModel:
     for attention in reversed(maps[:-1]):
         row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)
     rollout = ops.reshape(row[:, 0, tokens - patches :], (-1, *grid))
-    return with_outputs(model, [model.output, rollout])
+    made = models.ImageModel(whole.input, [whole.outputs[0], rollout], name=model.name)
+    return copy_description(made, model)
