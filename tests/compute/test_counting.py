@@ -47,7 +47,8 @@ def attention_without_stack(model):
 
 def keras_layers():
     images = keras.Input((9, 7, 4))
-    x = keras.layers.Conv2D(6, (3, 2), strides=2, padding="same", groups=2)(images)
+    x = keras.layers.ZeroPadding2D()(images)
+    x = keras.layers.Conv2D(6, (3, 2), strides=2, padding="same", groups=2)(x)
     x = keras.layers.Conv2D(5, 2, padding="valid")(x)
     x = keras.layers.Reshape((-1, 5))(x)
     x = keras.layers.EinsumDense("bnd,dhk->bnhk", (12, 3, 2))(x)

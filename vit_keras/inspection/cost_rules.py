@@ -15,27 +15,8 @@ from vit_keras import layers
 from vit_keras.layers.windows import count_pairs
 from vit_keras.support.keras_internals import sublayers
 
-WEIGHTLESS: tuple[type, ...] = (
-    keras.layers.Activation,
-    keras.layers.Add,
-    keras.layers.Average,
-    keras.layers.Concatenate,
-    keras.layers.Dropout,
-    keras.layers.Flatten,
-    keras.layers.GlobalAveragePooling1D,
-    keras.layers.GlobalAveragePooling2D,
-    keras.layers.GlobalMaxPooling1D,
-    keras.layers.GlobalMaxPooling2D,
-    keras.layers.MaxPooling2D,
-    keras.layers.Multiply,
-    keras.layers.ReLU,
-    keras.layers.Rescaling,
-    keras.layers.Reshape,
-    keras.layers.UnitNormalization,
-    keras.layers.UpSampling2D,
-)
-
-
+# Keras' layers that multiply their inputs with each other; its others without weights need no rule.
+PRODUCTS_OF_INPUTS = (keras.layers.Attention, keras.layers.AdditiveAttention, keras.layers.Dot)
 NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
 
 
@@ -62,7 +43,8 @@ Rule = Callable[[keras.layers.Layer, Shape, Convention], Products]
 def count(layer, shape: Shape, convention: Convention) -> Products:
     """Yields (multiply-adds, elements in the result) for each product of `layer`.
 
-    A layer without its own rule is counted by the rule of its nearest base class.
+    A layer without its own rule is counted by the rule of its nearest base class. Layers of Keras
+    and of this package without weights multiply nothing.
 
     Args:
         layer: A built layer.
@@ -80,15 +62,15 @@ def count(layer, shape: Shape, convention: Convention) -> Products:
     for kind in type(layer).__mro__:
         if kind in RULES:
             return RULES[kind](layer, shape, convention)
+    is_known = type(layer).__module__.startswith(("keras.", "vit_keras."))
+    multiplies = not isinstance(layer, keras.Layer) or isinstance(layer, PRODUCTS_OF_INPUTS)
+    if is_known and not multiplies and not layer.weights:
+        return iter(())
     raise ValueError(
         f"Every layer needs a cost rule to be counted. Received: layer {layer.name!r}, a "
         f"{type(layer).__name__}, which has none. Add a rule for its class to "
         "`vit_keras.inspection.RULES`; CONTRIBUTING.md shows how, under 'A new layer'"
     )
-
-
-def _nothing(layer, shape, convention) -> Products:
-    return iter(())
 
 
 def _dense(layer, shape, convention) -> Products:
@@ -246,11 +228,10 @@ RULES: dict[type, Rule] = {
     layers.StdConv: _convolution,
     **dict.fromkeys((layers.RootBlock, layers.ResNetStage), _residual),
     **dict.fromkeys((layers.BottleneckUnit, layers.PreActivationUnit), _residual),
-    **dict.fromkeys(WEIGHTLESS, _nothing),
 }
 # The other public layers multiply nothing by weights, as a test of each one counts.
 RULES |= {
-    kind: _nothing
+    kind: lambda *_: iter(())
     for kind in (getattr(layers, name) for name in layers.__all__)
     if issubclass(kind, keras.layers.Layer) and not any(base in RULES for base in kind.__mro__)
 }
