@@ -23,7 +23,7 @@ from vit_keras import models, runtimes, weights
 from vit_keras.data.depth import to_levels
 from vit_keras.exporting import manifest, quantization, samples, serving, verification
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, Target, plan_for
+from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, plan_for
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.support import command_line, files
@@ -185,60 +185,46 @@ class Job:
         output, task = self.plan.graph_output, models.task_of(self.model)
         return verification.compare(outputs, expected, output, labels, task)
 
-    def compare(self, path) -> dict:
-        """Compares the outputs of the file at `path`, in its own runtime, with those of Keras."""
+    def judge(self, precision, path) -> tuple[dict, str | None]:
+        """Compares a file's outputs, in its own runtime, with those of Keras.
+
+        Returns:
+            The result, and how the file falls short of the promise of its precision, or None.
+        """
         with command_line.quiet():
             file = runtimes.open(path)
             row, *others = (self._compare(file(x), *answers) for x, *answers in self.compared)
         for other in others:
             row["largest_difference"] = max(x["largest_difference"] for x in (row, other))
             row["image_sizes"] = [list(images.shape[1:3]) for images, *_ in self.compared]
-        return row
-
-    def broken_promise(self, precision, row) -> str | None:
-        return verification.broken_promise(precision, row, self.reference.get("accuracy"))
+        accuracy = self.reference.get("accuracy")
+        return row, verification.broken_promise(precision, row, accuracy)
 
 
-@dataclasses.dataclass
 class File:
     """A file of an export: what to make, how it went, and its row in the manifest.
 
-    Attributes:
+    Args:
         format: A row of `TARGETS`.
         precision: One of its precisions.
         folder: Where to write the file.
+
+    Attributes:
+        source: The format whose float32 file this one is made from; None if made from the model.
+        whole: The path, or its folder for OpenVINO, which writes two files.
         fault: Why the file failed; empty if it did not.
         row: The file's row in the manifest.
     """
 
-    format: str
-    precision: str
-    folder: pathlib.Path
-    fault: str = ""
-    row: dict = dataclasses.field(default_factory=dict)
-
-    @property
-    def target(self) -> Target:
-        return TARGETS[self.format]
-
-    @property
-    def source(self) -> str | None:
-        """The format whose float32 file this one is made from; None if made from the model."""
-        is_first = (self.format, self.precision) == (self.target.source, "fp32")
-        return None if is_first else self.target.source
-
-    @property
-    def make(self) -> Callable:
-        return self.target.precisions[self.precision]
-
-    @property
-    def path(self) -> pathlib.Path:
-        return self.folder / self.target.name(self.precision)
-
-    @property
-    def whole(self) -> pathlib.Path:
-        """The path, or its folder for OpenVINO, which writes two files."""
-        return self.path.parent if self.path.suffix == ".xml" else self.path
+    def __init__(self, format: str, precision: str, folder: pathlib.Path):
+        self.format, self.precision, self.folder = format, precision, folder
+        self.target = TARGETS[format]
+        self.make = self.target.precisions[precision]
+        is_first = (format, precision) == (self.target.source, "fp32")
+        self.source = None if is_first else self.target.source
+        self.path = folder / self.target.name(precision)
+        self.whole = self.path.parent if self.path.suffix == ".xml" else self.path
+        self.fault, self.row = "", dict[str, Any]()
 
     def attempt(self, step: Callable, *arguments) -> None:
         """Calls `step(file, *arguments)` unless the file already failed; records why it fails."""
@@ -361,7 +347,7 @@ def _derive(file, job, source):
     if source.format != file.format:  # OpenVINO converts whole files
         file.make(*paths)
         return
-    is_good = lambda path: job.broken_promise(file.precision, job.compare(path)) is None
+    is_good = lambda path: job.judge(file.precision, path)[1] is None
     images = job.inputs[:SENSITIVITY_IMAGES]
     options = images, job.calibration, job.sensitivity
     excluded, ranking = quantization.quantize_until(file.make, *paths, is_good, *options)
@@ -383,8 +369,8 @@ def _finish(file, job):
     broken = quantization.missed(file.precision, row["bytes"], weights)
     broken = None if row["float_layers"] else broken
     if not broken and file.target.is_readable:
-        row |= job.compare(file.path)
-        broken = job.broken_promise(file.precision, row)
+        compared, broken = job.judge(file.precision, file.path)
+        row |= compared
     if broken:
         raise ValueError(broken)
     file.row = row
