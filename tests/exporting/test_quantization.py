@@ -225,7 +225,7 @@ def test_large_weights_are_stored_in_float16(source, images, tmp_path):
     path, weights = str(tmp_path / "half.onnx"), arrays(source)
     quantization.store_in_half(source, path)
     types = {name: array.dtype for name, array in arrays(path).items()}
-    assert types == {"hard/half": "float16", "easy/half": "float16", "small": "float32"}
+    assert types == {"hard/float16": "float16", "easy/float16": "float16", "small": "float32"}
     hard, easy = (weights[name].astype("float16").astype("float32") for name in ("hard", "easy"))
     expected = np.maximum(images @ hard, 0) @ easy
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-2)

@@ -133,6 +133,18 @@ def read_named(source):
     return model
 
 
+def _restore(graph, tensor, arrays, operation, **attributes) -> None:
+    """Stores other arrays in place of a tensor of a graph, which a new node makes from them."""
+    import onnx
+
+    name = tensor.name
+    stored = [onnx.numpy_helper.from_array(array, f"{name}/{array.dtype}") for array in arrays]
+    tensor.CopyFrom(stored[0])
+    graph.initializer.extend(stored[1:])
+    inputs, place = [each.name for each in stored], f"{name}/{operation}"
+    graph.node.insert(0, onnx.helper.make_node(operation, inputs, [name], place, **attributes))
+
+
 def store_kernels_in_int8(model, names) -> None:
     """Stores kernels of convolutions in int8, one scale per output; computes in float32.
 
@@ -142,19 +154,14 @@ def store_kernels_in_int8(model, names) -> None:
     """
     import onnx
 
-    graph = model.graph
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    for node in [n for n in graph.node if n.name in names and n.op_type in KERNEL_AXES]:
-        axis, kernel = KERNEL_AXES[node.op_type], onnx.numpy_helper.to_array(weights[node.input[1]])
+    chosen = [n for n in model.graph.node if n.name in names and n.op_type in KERNEL_AXES]
+    axes = {node.input[1]: KERNEL_AXES[node.op_type] for node in chosen}
+    for tensor in [x for x in model.graph.initializer if x.name in axes]:
+        axis, kernel = axes[tensor.name], onnx.numpy_helper.to_array(tensor)
         others = tuple(i for i in range(kernel.ndim) if i != axis)
         scale = np.maximum(np.abs(kernel).max(axis=others, keepdims=True), 1e-30) / 127
         arrays = np.rint(kernel / scale).astype("int8"), scale.ravel().astype("float32")
-        stored = [f"{node.name}/int8", f"{node.name}/scale"]
-        graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, stored))
-        node.input[1] = f"{node.name}/kernel"
-        back = onnx.helper.make_node("DequantizeLinear", stored, [node.input[1]], axis=axis)
-        back.name = f"{node.name}/dequantize"
-        graph.node.insert(0, back)
+        _restore(model.graph, tensor, arrays, "DequantizeLinear", axis=axis)
 
 
 def onnx_int8(source, path, excluded=(), calibration=None):
@@ -260,21 +267,10 @@ def store_in_half(source, path, excluded=(), calibration=None) -> None:
 
     model = read_named(source)
     kept = {name for node in model.graph.node if node.name in excluded for name in node.input}
-    casts, stored = [], []
-    for tensor in model.graph.initializer:
-        is_float = tensor.data_type == onnx.TensorProto.FLOAT
-        if not is_float or np.prod(tensor.dims) < LARGE or tensor.name in kept:
-            stored.append(tensor)
-            continue
-        value = onnx.numpy_helper.to_array(tensor)
-        half = f"{tensor.name}/half"
-        stored.append(onnx.numpy_helper.from_array(value.astype("float16"), half))
-        to = {"to": onnx.TensorProto.FLOAT}
-        casts.append(onnx.helper.make_node("Cast", [half], [tensor.name], f"{half}/cast", **to))
-    nodes = [*casts, *model.graph.node]
-    del model.graph.initializer[:], model.graph.node[:]
-    model.graph.initializer.extend(stored)
-    model.graph.node.extend(nodes)
+    for tensor in [x for x in model.graph.initializer if x.name not in kept]:
+        if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) >= LARGE:
+            half = onnx.numpy_helper.to_array(tensor).astype("float16")
+            _restore(model.graph, tensor, [half], "Cast", to=onnx.TensorProto.FLOAT)
     onnx.save(model, path)
 
 
