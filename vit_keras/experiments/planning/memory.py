@@ -34,20 +34,15 @@ class Kept:
 
     Attributes:
         bytes: The bytes that its backward pass needs.
+        between: The bytes between both passes: the same, or with rematerialization the input alone.
         workspace: The additional bytes that the backward pass takes.
         gradients: The gradients of the layer's weights, in float32.
-        input: The layer's input, if rematerialization keeps nothing else.
     """
 
     bytes: float
+    between: float
     workspace: float = 0
     gradients: float = 0
-    input: float | None = None
-
-    @property
-    def between(self) -> float:
-        """The bytes between the forward and the backward pass of the layer."""
-        return self.bytes if self.input is None else self.input
 
 
 def _block(layer, shape, images, itemsize) -> Kept:
@@ -75,9 +70,9 @@ def _block(layer, shape, images, itemsize) -> Kept:
         masks += layer.num_heads * length * sequences * length // size
     halves = size * width * FLOAT32 * branches  # normalized in float32
     gradients = size * (2 * width + max(layer.mlp_dim, 4 * width)) * itemsize
-    dropped = size * width * itemsize if layer.rematerialize else None
     total = elements * itemsize + halves + size * masks  # a mask has one byte per element
-    return Kept(total, workspace=gradients, input=dropped)
+    between = size * width * itemsize if layer.rematerialize else total
+    return Kept(total, between, workspace=gradients)
 
 
 def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
@@ -108,7 +103,8 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
                 row = _block(layer, shape, images, itemsize)
             else:
                 results = sum(elements for _, elements in products)
-                row = Kept(images * itemsize * (math.prod(shape[1:]) + results) if products else 0)
+                size = images * itemsize * (math.prod(shape[1:]) + results) if products else 0
+                row = Kept(size, size)
             # The gradients are one array, no matter how often the layer is called.
             yield dataclasses.replace(row, gradients=0 if number else gradients)
 
