@@ -212,6 +212,7 @@ class File:
     Attributes:
         source: The format whose float32 file this one is made from; None if made from the model.
         whole: The path, or its folder for OpenVINO, which writes two files.
+        numbers: How many numbers its float32 source holds; None if made from the model.
         fault: Why the file failed; empty if it did not.
         row: The file's row in the manifest.
     """
@@ -224,6 +225,7 @@ class File:
         self.source = None if is_first else self.target.source
         self.path = folder / self.target.name(precision)
         self.whole = self.path.parent if self.path.suffix == ".xml" else self.path
+        self.numbers: int | None = None
         self.fault, self.row = "", dict[str, Any]()
 
     def attempt(self, step: Callable, *arguments) -> None:
@@ -344,6 +346,7 @@ def _derive(file, job, source):
     if source.fault:
         raise ValueError(source.fault)
     paths = str(source.path), str(file.path)
+    file.numbers = source.path.stat().st_size // 4
     if source.format != file.format:  # OpenVINO converts whole files
         file.make(*paths)
         return
@@ -365,8 +368,8 @@ def _finish(file, job):
     row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
     row |= _describe(file, job)
     row |= manifest.describe_file(file.whole) | {"float_layers": []} | file.row
-    weights = job.model.count_params()
-    broken = quantization.missed(file.precision, row["bytes"], weights)
+    numbers = file.numbers or job.model.count_params()
+    broken = quantization.missed(file.precision, row["bytes"], numbers)
     broken = None if row["float_layers"] else broken
     if not broken and file.target.is_readable:
         compared, broken = job.judge(file.precision, file.path)

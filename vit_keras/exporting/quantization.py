@@ -19,7 +19,7 @@ import numpy as np
 from vit_keras import runtimes
 from vit_keras.runtimes import litert_interpreter
 
-GRAPH = 2**20  # bytes that a file may take beside its weights
+GRAPH = 2**20  # bytes that a file may take beside its numbers
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs, in ONNX
 PRODUCTS = {
@@ -293,20 +293,20 @@ def compute_in_half(source, path, excluded=(), calibration=None) -> None:
     onnx.save(half, path)
 
 
-def missed(precision: str, size: int, weights: int) -> str | None:
+def missed(precision: str, size: int, numbers: int) -> str | None:
     """Says that a file is too large for the bits in its name; None if it is not.
 
     Args:
         precision: The file's precision.
         size: The file's bytes.
-        weights: The number of the model's weights.
+        numbers: How many numbers it stores: weights and other constants.
     """
     bits = int(re.findall(r"\d+", precision)[0])  # 8 of int8-static16
-    most = int(weights * (bits + 32) / 16) + GRAPH  # bytes, if half of them have 32 bits
+    most = int(numbers * (bits + 32) / 16) + GRAPH  # bytes, if half of them have 32 bits
     if size <= most or bits == 32:
         return None
     return (
-        f"takes {size:,} bytes for {weights:,} weights. A file called {precision} must store half "
+        f"takes {size:,} bytes for {numbers:,} numbers. A file called {precision} must store half "
         f"of them in {bits} bits, and so take at most {most:,} bytes"
     )
 
