@@ -115,8 +115,17 @@ def _weights(source, size):
 
     description: dict[str, Any] = {"kind": "checkpoint"}
     if trained := runs.run_of(source):
-        description = {"kind": "run", **_run(trained)}
-        source = trained.model_file
+        source, config, environment = trained.model_file, trained.config, trained.environment
+        description = {
+            "kind": "run",
+            "folder": str(trained.folder),
+            "dataset": config.dataset,
+            "total_steps": config.total_steps,
+            "seed": config.seed,
+            "backend": environment["backend"],
+            "keras": environment.get("keras"),
+            "accuracy": trained.report.get("accuracy"),
+        }
     elif not os.path.exists(source):
         near = " or ".join(variants.nearest(source))
         raise FileNotFoundError(
@@ -135,18 +144,6 @@ def _weights(source, size):
         return description, None
     costs = flops(model)
     return description | _cost(costs), costs
-
-
-def _run(trained):
-    return {
-        "folder": str(trained.folder),
-        "dataset": trained.config.dataset,
-        "total_steps": trained.config.total_steps,
-        "seed": trained.config.seed,
-        "backend": trained.environment["backend"],
-        "keras": trained.environment.get("keras"),
-        "accuracy": trained.report.get("accuracy"),
-    }
 
 
 def _lines(description, indent=""):

@@ -17,7 +17,6 @@ from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import patch_grid, preprocessing_of, task_of, with_patch_size
 from vit_keras.support import files
-from vit_keras.support.files import claimed_output
 
 TABLE, NUMBERS = "costs.md", "manifest.json"
 
@@ -67,7 +66,7 @@ def export_patch_sizes(
         images = samples.photographs_for(model)
     rows, first, task = [], None, task_of(model)
     output = "values" if task.kind == "numbers" else "logits"
-    with claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
+    with files.claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
         for size, resized in models.items():
             compared: dict[str, Any] = {"images": images, "labels": labels}
             compared |= {"calibration": calibration, **options}

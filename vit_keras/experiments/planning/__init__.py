@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         StepTime,
         communication,
         device_flops,
-        find_device,
         plan,
     )
 

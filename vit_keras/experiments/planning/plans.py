@@ -49,7 +49,7 @@ class Device:
         source: The source of the numbers.
 
     Example:
-        >>> find_device("h100").memory / GIB
+        >>> DEVICES["h100"].memory / GIB
         74.5...
     """
 
@@ -86,23 +86,6 @@ COMPILED = "XLA's analysis of the compiled step"
 DEVICES["cpu"] = Device(
     "this processor by JAX", None, None, math.inf, math.inf, math.inf, 1, math.inf, COMPILED
 )
-
-
-def find_device(name: str) -> Device:
-    """Returns the specifications of a device.
-
-    Args:
-        name: A key of `DEVICES`, such as "h100".
-
-    Raises:
-        ValueError: There is no such device in the table.
-
-    Example:
-        >>> find_device("tpu_v3").flops
-        61500000000000.0
-    """
-    check_choice(name, DEVICES, "device")
-    return DEVICES[name]
 
 
 AGAIN = 1  # forward passes that rematerialization adds to a training step
@@ -330,7 +313,8 @@ def plan(
         >>> kept.fits, kept.accumulation_steps, kept.memory.images
         (True, 1, 128)
     """
-    row = find_device(device)
+    check_choice(device, DEVICES, "device")
+    row = DEVICES[device]
     _check(config, row, devices, utilization)
     if epoch_images is not None:
         config = config.count_steps(epoch_images)
