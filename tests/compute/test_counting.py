@@ -51,7 +51,8 @@ def keras_layers():
     x = keras.layers.Conv2D(6, (3, 2), strides=2, padding="same", groups=2)(x)
     x = keras.layers.Conv2D(5, 2, padding="valid")(x)
     x = keras.layers.Reshape((-1, 5))(x)
-    x = keras.layers.EinsumDense("bnd,dhk->bnhk", (12, 3, 2))(x)
+    x = keras.layers.EinsumDense("bnd,dhk->bnhk", (20, 3, 2))(x)
+    x = keras.layers.EinsumDense("...hk,hkd->...d", 6)(x)
     return keras.Model(images, keras.layers.Dense(4)(keras.layers.Flatten()(x)))
 
 

@@ -80,17 +80,11 @@ def _dense(layer, shape, convention) -> Products:
 
 
 def _einsum_dense(layer, shape, convention) -> Products:
-    """Multiplies the sizes of all axes in the equation except the batch axis."""
-    inputs, kernel = layer.equation.split("->")[0].split(",")
-    if "..." in inputs:
-        raise ValueError(
-            "To be counted, an EinsumDense must name every axis in its equation. Received: layer "
-            f"{layer.name!r} with equation={layer.equation!r}"
-        )
-    sizes = {**dict(zip(inputs, shape)), **dict(zip(kernel, layer.kernel.shape))}
-    sizes[inputs[0]] = 1
-    outputs = layer.equation.split("->")[1]
-    yield math.prod(sizes.values()), math.prod(sizes[axis] for axis in outputs)
+    """Multiplies each element of the result by the kernel's axes that the result lacks."""
+    inputs, outputs = layer.equation.split("->")
+    kernel = zip(inputs.split(",")[1], layer.kernel.shape)
+    elements = math.prod(layer.compute_output_shape(shape)[1:])
+    yield elements * math.prod(size for axis, size in kernel if axis not in outputs), elements
 
 
 def _patch_embedding(layer, shape, convention) -> Products:
