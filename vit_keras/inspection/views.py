@@ -19,9 +19,8 @@ from vit_keras.models import explain, patch_grid
 from vit_keras.models.surgery import backbone_of, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
 
-ACROSS = 15  # the number of characters of a title that fit across a picture, or along its side
+ACROSS = 15  # the number of characters of a title that fit along a picture's side
 TINY = 1e-30  # a picture without relevance is drawn dark
-LINE = 0.14  # inches: the height of a line of a title
 
 Arrays = dict[str, np.ndarray]
 Drawn = tuple[Any, Arrays]  # a figure, and the numbers in it
@@ -150,22 +149,17 @@ def _heads_over_depth(values, label, reference, reference_label):
 
 
 def rollout_figure(subject: Subject, rollout: np.ndarray, label: str = "rollout"):
-    """Draws the pictures of a subject, with each one's rollout `(h, w)` below it."""
-    titles = [wrap(title, ACROSS) for title in subject.titles]
-    top = LINE * max((title.count("\n") for title in titles), default=0)
-    count, height, width, _ = subject.pictures.shape
-    figure, axes = _axes(2, count, (height, width), top, 0.7, subject.heading)
+    """Draws each picture of a subject in a row, followed by its rollout `(h, w)` over it."""
+    figure, axes = _rows_of_pictures(subject, 1, right=0.7)
+    height, width = subject.pictures.shape[1:3]
     whole = {"extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
-    for column, picture, weights, title in zip(axes.T, subject.pictures, rollout, titles):
-        for axis in column:
-            _show(axis, picture)
-        column[0].set_title(title, fontsize=8)
-        image = column[1].imshow(
+    for axis, picture, weights in zip(axes[:, 1], subject.pictures, rollout):
+        _show(axis, picture)
+        image = axis.imshow(
             _brightness(weights), alpha=0.75, interpolation="bilinear", **whole, **MAP
         )
-    axes[0, 0].set_ylabel("input", fontsize=9)
-    axes[1, 0].set_ylabel(label, fontsize=9)
-    _color_bar(figure, image, axes, pad=0.02)
+    axes[0, 1].set_title(label, fontsize=8)
+    _color_bar(figure, image, axes[:, 1], pad=0.03, aspect=25)
     return figure
 
 
