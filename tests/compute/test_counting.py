@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from vit_keras import inspection
-from vit_keras.config import DinoConfig, PretextConfig
+from vit_keras.config import PretextConfig
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps, pretext_model
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
@@ -21,7 +21,6 @@ MODELS = {
     "every": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding_at="every"),
     "masked_patch": lambda: pretext("masked_patch"),
     "mae": lambda: pretext("mae", decoder_hidden_size=8, decoder_num_layers=1, decoder_num_heads=2),
-    "dino": lambda: self_distillation(),
     "keras": lambda: keras_layers(),
 }
 
@@ -29,13 +28,6 @@ MODELS = {
 def pretext(objective, **decoder):
     encoder = VisionTransformer((12, 8), 4, **SMALL)
     return pretext_model(encoder, PretextConfig(objective, **decoder))
-
-
-def self_distillation():
-    """Without learned positions, which are interpolated once for a whole batch."""
-    sizes = {"local_size": 4, "prototypes": 9, "head_hidden_size": 7, "bottleneck_size": 5}
-    encoder = VisionTransformer((12, 8), 4, **SMALL, position_embedding="none")
-    return pretext_model(encoder, PretextConfig("dino", dino=DinoConfig(3, **sizes)))
 
 
 def attention_without_stack(model):

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 import keras
 
 from vit_keras import variants
-from vit_keras.inspection.cost_rules import RULES, Convention, Products, count
+from vit_keras.inspection.cost_rules import Convention, count
 from vit_keras.models import from_variant
 from vit_keras.models.common import build_without_values
-from vit_keras.models.pretext import SelfDistillation
 from vit_keras.support.checks import pair
 from vit_keras.support.command_line import aligned
 from vit_keras.support.keras_internals import input_shapes
@@ -269,21 +268,3 @@ def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[t
     for layer in model.operations:
         if not isinstance(layer, keras.layers.InputLayer):
             yield layer, input_shapes(model, layer)
-
-
-def _self_distillation(layer, shape, convention) -> Products:
-    """Counts both networks on their views, and the products of all pairs of distributions."""
-    teacher_views, views = layer.pairs.shape
-    runs = (
-        (layer.teacher, layer.teacher_head, teacher_views),
-        (layer.student, layer.student_head, teacher_views),
-        (layer.local_student, layer.student_head, views - teacher_views),
-    )
-    for model, head, times in runs:
-        products = [(row.macs, row.activations) for row in _rows(model, convention)]
-        products += count(head, model.output_shape, convention)
-        yield from ((times * macs, times * elements) for macs, elements in products)
-    yield layer.pairs.size * layer.config.prototypes, layer.pairs.size
-
-
-RULES[SelfDistillation] = _self_distillation
