@@ -39,7 +39,7 @@ def built(rng, name):
 def test_every_format_holds_the_channels_or_refuses_them_by_name(rng, tmp_path, name):
     row, model = registry.FORMATS[name], built(rng, name)
     images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
-    folder = row.config_files and name != "vit_keras"
+    folder = row.folder_name
     path = tmp_path / ("folder" if folder else "".join(["a", *row.suffixes[:1]]))
     if name in ("open_clip", "perception_encoder", "torchvision", "open_clip_timm"):
         with pytest.raises(ValueError, match="channels=5|Received: format='open_clip_timm'"):

@@ -76,7 +76,7 @@ def save(
     numerics = numerics_of(model, arch)
     suffix, is_folder = _target(row, path)
     configs: dict[str, dict] = {}
-    if row.config_files and (is_folder or not isinstance(arch, HybridArchitecture)):
+    if is_folder or not isinstance(arch, HybridArchitecture):
         configs = row.config_files(arch, numerics)
     registry.check_held(row, arch, model, merge_configs(configs))
     configs = configs if is_folder else {}
@@ -91,7 +91,7 @@ def save(
         with replacing(path) as temporary:
             return _write(row, temporary, suffix, tensors, note)
     with replacing_folder(path, keep=True) as new:  # weights and their config change together
-        file = new / (row.folder_name or f"model{suffix}")
+        file = new / row.folder_name
         _write(row, os.fspath(file), suffix, tensors, note, is_folder=True)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -114,7 +114,7 @@ def _both(towers, tensors, vision):
     shape = () if towers.logit_bias is None else (1,)  # in CLIP and in SigLIP
     logits = {"logit_scale": towers.logit_scale, "logit_bias": towers.logit_bias}
     held = [(n, np.full(shape, x, "float32")) for n, x in logits.items() if x is not None]
-    texts = _tensors(towers.text, text.FORMAT, arch, {})
+    texts = _tensors(towers.text, text.TEXT_FORMATS["huggingface"][0], arch, {})
     outside = ("vision_model.", "visual_projection.", "text_projection.")
     for prefix, pairs in (("vision_model.", tensors), ("text_model.", texts)):
         held += [(n if n.startswith(outside) else f"{prefix}{n}", array) for n, array in pairs]
@@ -123,7 +123,7 @@ def _both(towers, tensors, vision):
 
 def _write(row, path, suffix, tensors, note, is_folder=False):
     """Writes a file, or the files of a folder; `path` is the file of the weights."""
-    if suffix == ".weights.h5" and row.h5_groups:
+    if suffix == ".weights.h5":
         arrays, folder = dict(tensors), os.path.dirname(path)
         for name, groups in row.h5_groups(list(arrays), is_folder).items():
             write_h5(os.path.join(folder, name) if is_folder else path, groups, arrays)
@@ -205,9 +205,9 @@ def _target(row, path):
     suffix = next((end for end in row.suffixes if path.endswith(end)), None)
     if suffix is not None:
         return suffix, False
-    if row.config_files is not None and not os.path.splitext(path)[1]:
+    if row.folder_name and not os.path.splitext(path)[1]:
         return row.suffixes[0], True
-    folder = " or a folder" if row.config_files else ""
+    folder = " or a folder" if row.folder_name else ""
     raise ValueError(
         f"{row.name} weights are written to {' or '.join(row.suffixes)}{folder}. Received: {path!r}"
     )
@@ -291,7 +291,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
                 f"computes with `{field}` {there!r} and this model with {here!r}: the "
                 "weights are written unchanged, and logits there will differ slightly"
             )
-    if row.config_files is None or is_folder:  # else the project has its preprocessing in folders
+    if not row.folder_name or is_folder:  # else the project has its preprocessing in folders
         pictures, others = ours.preprocessing, theirs.preprocessing
         if names := _differences(pictures, others, shape):
             there, here = (

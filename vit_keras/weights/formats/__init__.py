@@ -1,18 +1,18 @@
-"""Formats of weights, one module each: they map names and layouts, and read no files."""
+"""Formats of weights, one class each: they map names and layouts, and read no files."""
 
-# The module of each format, and its name there if not FORMAT. Detection tries them in order.
+# The class of each format. Detection tries them in order.
 FILES = {
-    "huggingface": "huggingface",
-    "google": "google",
-    "big_vision": "google.BIG_VISION_FORMAT",
-    "dinov3": "dino.DINOV3_FORMAT",
-    "dino": "dino",
-    "perception_encoder": "open_clip.PE_FORMAT",
-    "open_clip": "open_clip",
-    "open_clip_timm": "open_clip.TIMM_FORMAT",
-    "timm": "timm",
-    "torchvision": "torchvision",
-    "keras_hub": "keras_hub",
-    "bit": "google.BIT_FORMAT",
-    "vit_keras": "native",
+    "huggingface": "huggingface.HuggingFace",
+    "google": "google.Google",
+    "big_vision": "google.BigVision",
+    "dinov3": "dino.DinoV3",
+    "dino": "dino.Dino",
+    "perception_encoder": "open_clip.PerceptionEncoder",
+    "open_clip": "open_clip.OpenClip",
+    "open_clip_timm": "open_clip.OpenClipTimm",
+    "timm": "timm.Timm",
+    "torchvision": "torchvision.Torchvision",
+    "keras_hub": "keras_hub.KerasHub",
+    "bit": "google.BigTransfer",
+    "vit_keras": "native.Native",
 }

@@ -1,10 +1,9 @@
 """Describes formats, and what tensors' names and shapes say about a model; reads no files."""
 
 import collections
-import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -35,11 +34,7 @@ def interleaved_columns_first(size: int) -> np.ndarray:
 # Rotary positions rotate pairs of channels of queries and keys in a head, which projects order
 # differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by columns for the
 # others. A layout gives the position of each channel in a file.
-LAYOUTS: dict[str, Callable[[int], np.ndarray]] = {
-    "halves": halves,
-    "interleaved": interleaved,
-    "interleaved_columns_first": interleaved_columns_first,
-}
+LAYOUTS = {layout.__name__: layout for layout in (halves, interleaved, interleaved_columns_first)}
 
 
 def pairs(text: str) -> dict[str, Any]:
@@ -158,63 +153,80 @@ def square_side(positions: int) -> int | None:
     return side if side * side == positions and side else None
 
 
-@dataclasses.dataclass(frozen=True)
 class Format:
-    """One row in the table of formats.
+    """A project's format; each one is a subclass, and a row in the table of formats.
+
+    The methods take canonical names: those of a file without old spellings and prefixes. `config`
+    is the content of the JSON files beside the weights, and may be empty.
 
     Attributes:
         name: The name for `source=` and `format=`.
         suffixes: The suffixes of the files to write, the usual one first.
-        detect: Takes a set of canonical names; returns whether they belong to this format.
-        admits: Like `detect`, for ambiguous tensors whose format the user or the file's name gives;
-            None to use `detect`.
+        folder_name: The name of the weights in a folder; "" if the project has no folders.
         file_names: A regular expression for the beginning of file names that give the format.
-        infer: Takes `{canonical name: shape}` and the configuration; returns the constructor's
-            arguments that they determine.
-        links: Takes an architecture, the canonical names of a file to read (None to write), and the
-            configuration beside it; returns the links.
-        numerics: Takes `{canonical name: shape}`, which may be empty, and the configuration;
-            returns the numerics of the project's code.
-        assumption: Takes `{canonical name: shape}`, the configuration and the user's arguments;
-            returns what is assumed about an incomplete file, for a message, or an empty text.
+        tensors: The `TensorNames` of the project, if `links` is not overridden.
+        head: The prefixes of names that belong to the classifier.
+        ignored: The prefixes of names that models do not use.
+        values: The names of small tensors whose values determine how the model computes; `config`
+            holds them in a dictionary "values".
         slots_optional: Whether files may have positions for the patches only, without slots for the
             tokens before them.
-        canonical: Takes a name; returns it without old spellings and prefixes, as in `links`.
         holds_activation: Whether its folders record the activation of the classifier.
-        values: The canonical names of small tensors whose values determine how the model computes;
-            the configuration holds them in a dictionary "values".
-        head: The prefixes of canonical names that belong to the classifier.
-        ignored: The prefixes of canonical names that models do not use.
-        wraps: Takes the canonical names; returns whether a classifier that another program added
-            has the same input as the format's own.
         architecture: The class whose `from_model` makes the input of `links`.
-        as_read: Takes an architecture; returns the arguments that the project's code fixes, or
-            that its files hold in an equivalent form.
-        config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
-            project's configuration beside the weights.
-        folder_name: The name of its file in a folder; None for the usual name with its suffix.
-        h5_groups: For `.weights.h5`: takes names and whether to write a folder; returns
-            `{file: {name: groups}}`, see `containers.keras_h5.write_h5`.
     """
 
     name: str
-    suffixes: tuple[str, ...]
-    detect: Callable[[set[str]], bool]
-    infer: Callable[[dict[str, tuple[int, ...]], dict], dict[str, Any]]
-    links: Callable[..., Iterable[Any]]
-    numerics: Callable[[dict[str, tuple[int, ...]], dict], Numerics | None]
-    slots_optional: bool = False
-    assumption: Callable[..., str] = lambda shapes, config, overrides: ""
-    canonical: Callable[[str], str] = str
-    admits: Callable[[set[str]], bool] | None = None
-    file_names: str | None = None
-    holds_activation: bool = False
-    values: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    folder_name = ""
+    file_names = "(?!)"
+    tensors: Any
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    wraps: Callable[[set[str]], bool] = lambda names: True
+    values: tuple[str, ...] = ()
+    slots_optional = False
+    holds_activation = False
     architecture: type[Any] = VisionTransformerArchitecture
-    as_read: Callable[[Any], dict[str, Any]] = lambda arch: {}
-    config_files: Callable[..., dict[str, dict]] | None = None
-    folder_name: str | None = None
-    h5_groups: Callable[..., dict[str, dict[str, list]]] | None = None
+
+    def detect(self, names: set[str]) -> bool:
+        """Whether a file with these tensors belongs to the format."""
+        raise NotImplementedError
+
+    def admits(self, names: set[str]) -> bool:
+        """Like `detect`, for a file whose format the user or a name in `file_names` gives."""
+        return False
+
+    def wraps(self, names: set[str]) -> bool:
+        """Whether a classifier that another program added has the same input as the format's."""
+        return True
+
+    def canonical(self, name: str) -> str:
+        """Returns the name of a tensor without old spellings and prefixes."""
+        return name
+
+    def infer(self, shapes: Shapes, config: dict) -> dict[str, Any]:
+        """Returns the constructor's arguments that shapes and configuration determine."""
+        raise NotImplementedError
+
+    def links(self, arch: Any, names: set[str] | None, config: dict) -> list[Any]:
+        """Links the model's variables to the tensors of a file, or to those to write (None)."""
+        return self.tensors.links(arch, names)
+
+    def numerics(self, shapes: Shapes, config: dict) -> Numerics | None:
+        """Returns how the project's code computes, or None; `shapes` is empty before writing."""
+        return None
+
+    def assumption(self, shapes: Shapes, config: dict, overrides: Collection[str]) -> str:
+        """Says what is assumed about a file and is not among `overrides`; "" for nothing."""
+        return ""
+
+    def as_read(self, arch: Any) -> dict[str, Any]:
+        """Returns arguments that the project's code fixes, or that files hold in another form."""
+        return {}
+
+    def config_files(self, arch: Any, numerics: Numerics) -> dict[str, dict]:
+        """Returns `{file name: JSON}`, the project's configuration beside the weights."""
+        return {}
+
+    def h5_groups(self, names: list[str], folder: bool) -> dict[str, dict[str, list]]:
+        """Returns `{file: {name: groups}}` for `containers.keras_h5.write_h5`."""
+        raise NotImplementedError

@@ -11,11 +11,11 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
-from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
+from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import families
 from vit_keras.weights.formats.base import Format, covered_positions, pairs
-from vit_keras.weights.formats.tensor_names import Link, TensorNames, constant
+from vit_keras.weights.formats.tensor_names import TensorNames, constant
 
 DINO = TensorNames.of(
     "patches=patch_embed.proj cls=cls_token registers=register_tokens positions=pos_embed "
@@ -32,54 +32,41 @@ CROPPED = dataclasses.replace(
 )
 
 
-def admits(names: set[str]) -> bool:
-    needed = {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"}
-    return needed <= names and "decoder_embed.weight" not in names
+class Dino(Format):
+    name = "dino"
+    suffixes = (".pth", ".safetensors")
+    file_names = r"dino_|head\.(mlp|last_layer)\."
+    tensors = DINO
+    head = ("head.",)
+    ignored = (MASK_TOKEN,)
 
+    def admits(self, names):
+        needed = {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"}
+        return needed <= names and "decoder_embed.weight" not in names
 
-def detect(names: set[str]) -> bool:
-    """Leaves plain files of DINO to timm, unless their name or a head identifies them."""
-    return admits(names) and any(name in names for name in ONLY_HERE)
+    def detect(self, names):
+        """Leaves plain files of DINO to timm, unless their name or a head identifies them."""
+        return self.admits(names) and any(name in names for name in ONLY_HERE)
 
+    def links(self, arch, names, config):
+        result = super().links(arch, names, config)
+        if names is None and arch.options.layer_scale is not None:  # DINO has none
+            result.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
+        return result
 
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    result = DINO.links(arch, names)
-    if names is None and arch.options.layer_scale is not None:  # DINO has none
-        result.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
-    return result
+    def infer(self, shapes, config):
+        arguments = DINO.sizes(shapes, "token")
+        if (width := arguments["hidden_size"]) in HEADS:
+            arguments["num_heads"] = HEADS[width]
+        return arguments | covered_positions(arguments, shapes[DINO.positions][1])
 
+    def numerics(self, shapes, config):
+        rule = "bicubic_antialias" if "register_tokens" in shapes else "bicubic_offset"
+        return Numerics(preprocessing=CROPPED, resizing=Resizing(rule))
 
-def infer(shapes: dict, config: dict) -> dict:
-    arguments = DINO.sizes(shapes, "token")
-    if (width := arguments["hidden_size"]) in HEADS:
-        arguments["num_heads"] = HEADS[width]
-    return arguments | covered_positions(arguments, shapes[DINO.positions][1])
-
-
-def numerics(shapes: dict, config: dict) -> Numerics:
-    rule = "bicubic_antialias" if "register_tokens" in shapes else "bicubic_offset"
-    return Numerics(preprocessing=CROPPED, resizing=Resizing(rule))
-
-
-def as_read(arch: VisionTransformerArchitecture) -> dict:
-    """Returns the arguments that Meta's code fixes."""
-    cover = "class" if arch.options.num_registers else "all"
-    return {"num_classes": None, "qkv_bias": "all", "position_cover": cover}
-
-
-FORMAT = Format(
-    name="dino",
-    suffixes=(".pth", ".safetensors"),
-    detect=detect,
-    admits=admits,
-    file_names=r"dino_|head\.(mlp|last_layer)\.",
-    infer=infer,
-    links=links,
-    numerics=numerics,
-    head=("head.",),
-    ignored=(MASK_TOKEN,),
-    as_read=as_read,
-)
+    def as_read(self, arch):
+        cover = "class" if arch.options.num_registers else "all"
+        return {"num_classes": None, "qkv_bias": "all", "position_cover": cover}
 
 
 NAMES = DINO.replaced(
@@ -93,58 +80,58 @@ SATELLITE = dataclasses.replace(IMAGENET, mean=(0.430, 0.411, 0.296), std=(0.213
 PRETRAINING_SIZE = 224
 
 
-def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    width, options = arch.hidden_size, arch.options
-    mask, rule = np.repeat([1, 0, 1], width), "must be 1 for queries and values and 0 for keys"
-    masked = range(arch.num_layers if options.qkv_bias == "qv" else 0)
-    masks = (NAMES.of_block(i, BIAS_MASK) for i in masked)  # which are checked first
-    links = [constant(k, mask, f"{k!r} {rule}") for k in masks if names is None or k in names]
-    links += NAMES.links(arch, names)
-    if names is not None:
+class DinoV3(Format):
+    name = "dinov3"
+    suffixes = (".pth", ".safetensors")
+    values = (PERIODS,)
+    head = ("head.",)
+    ignored = (MASK_TOKEN, PERIODS, LOCAL_NORM)
+
+    def detect(self, names):
+        return {PERIODS, "blocks.0.attn.qkv.weight"} <= names
+
+    def links(self, arch, names, config):
+        width, options = arch.hidden_size, arch.options
+        mask, rule = np.repeat([1, 0, 1], width), "must be 1 for queries and values and 0 for keys"
+        masked = range(arch.num_layers if options.qkv_bias == "qv" else 0)
+        masks = (NAMES.of_block(i, BIAS_MASK) for i in masked)  # which are checked first
+        links = [constant(k, mask, f"{k!r} {rule}") for k in masks if names is None or k in names]
+        links += NAMES.links(arch, names)
+        if names is not None:
+            return links
+        rope = options.rope or Rope(centered=True)
+        periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
+        links += [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
+        if (
+            options.qkv_bias == "none"
+        ):  # the 7B, with a norm for local crops that only training uses
+            links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
+            links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
         return links
-    rope = options.rope or Rope(centered=True)
-    periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
-    links += [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
-    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that only training uses
-        links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
-        links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
-    return links
 
+    def infer(self, shapes, config):
+        arguments = NAMES.sizes(shapes, "token")
+        if NAMES.of_block(0, BIAS_MASK) in shapes:
+            arguments["qkv_bias"] = "qv"
+        head_size, patch_size = 4 * shapes[PERIODS][0], arguments["patch_size"]
+        arguments["num_heads"] = arguments["hidden_size"] // head_size
+        arguments["image_size"] = tuple(PRETRAINING_SIZE // side * side for side in patch_size)
+        periods = config.get("values", {}).get(PERIODS)
+        for rounded in (True, False):  # those of published files are rounded
+            rope = Rope(centered=True, rounded=rounded)
+            ours = 1 / rotary_frequencies(head_size, rope)
+            if periods is None or np.allclose(ours, periods, 1e-5):
+                return {**arguments, "rope": rope}
+        raise ValueError(
+            f"The periods of DINOv3's rotary positions, {PERIODS!r}, must be powers of 100. "
+            f"Received: {periods}"
+        )
 
-def infer_dinov3(shapes: dict, config: dict) -> dict:
-    arguments = NAMES.sizes(shapes, "token")
-    if NAMES.of_block(0, BIAS_MASK) in shapes:
-        arguments["qkv_bias"] = "qv"
-    head_size, patch_size = 4 * shapes[PERIODS][0], arguments["patch_size"]
-    arguments["num_heads"] = arguments["hidden_size"] // head_size
-    arguments["image_size"] = tuple(PRETRAINING_SIZE // side * side for side in patch_size)
-    periods = config.get("values", {}).get(PERIODS)
-    for rounded in (True, False):  # those of published files are rounded
-        rope = Rope(centered=True, rounded=rounded)
-        if periods is None or np.allclose(1 / rotary_frequencies(head_size, rope), periods, 1e-5):
-            return {**arguments, "rope": rope}
-    raise ValueError(
-        f"The periods of DINOv3's rotary positions, {PERIODS!r}, must be powers of 100. "
-        f"Received: {periods}"
-    )
+    def numerics(self, shapes, config):
+        """Recognizes satellite models by their norm for local crops, which the web 7B also has."""
+        is_other = f"{LOCAL_NORM}weight" not in shapes
+        is_other = is_other or shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B
+        return Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET if is_other else SATELLITE)
 
-
-def numerics_dinov3(shapes: dict, config: dict) -> Numerics:
-    """Recognizes satellite models by their norm for local crops, which the web 7B also has."""
-    is_other = f"{LOCAL_NORM}weight" not in shapes
-    is_other = is_other or shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B
-    return Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET if is_other else SATELLITE)
-
-
-DINOV3_FORMAT = Format(
-    name="dinov3",
-    suffixes=(".pth", ".safetensors"),
-    detect=lambda names: {PERIODS, "blocks.0.attn.qkv.weight"} <= names,
-    infer=infer_dinov3,
-    links=links_dinov3,
-    numerics=numerics_dinov3,
-    values=(PERIODS,),
-    head=("head.",),
-    ignored=(MASK_TOKEN, PERIODS, LOCAL_NORM),
-    as_read=lambda arch: {"num_classes": None},
-)
+    def as_read(self, arch):
+        return {"num_classes": None}

@@ -12,11 +12,7 @@ import re
 import numpy as np
 
 from vit_keras.layers.positions import sincos_2d
-from vit_keras.models.architectures import (
-    Numerics,
-    ResNetArchitecture,
-    VisionTransformerArchitecture,
-)
+from vit_keras.models.architectures import Numerics, ResNetArchitecture
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
 from vit_keras.weights.formats.base import Format, count_blocks, covered_positions, resnet_sizes
 from vit_keras.weights.formats.tensor_names import Link, same
@@ -30,7 +26,7 @@ LINEN_NAMES = {
 }
 _LINEN_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(LINEN_NAMES)})/")
 STEM, UNITS = "conv_root/kernel", r"block(\d+)/unit(\d+)/conv1/"
-POSITIONS = "Transformer/posembed_input/pos_embedding"
+POSITIONS, KERNEL = "Transformer/posembed_input/pos_embedding", "embedding/kernel"
 
 
 def unpadded(theirs: str, ours: str) -> Link:
@@ -50,17 +46,8 @@ def flax_norm(path: str) -> str:
     return NORM_VARIABLE.sub(lambda m: {"gamma": "/scale", "beta": "/bias"}[m[1]], path)
 
 
-def canonical(name: str) -> str:
-    """Removes prefixes and restores the original numbering."""
-    name = re.sub(r"^(opt/target/|params/)", "", name)
+def _original(name: str) -> str:
     return _LINEN_LAYER.sub(lambda m: f"{m[1]}/{LINEN_NAMES[m[2]]}/", name)
-
-
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    return [
-        (unpadded if "gn" in path else same)(published_name(path), path)  # GroupNorm, (1, 1, 1, C)
-        for path in arch.paths
-    ]
 
 
 def sizes(shapes: dict, blocks: str = "Transformer/encoderblock") -> dict:
@@ -83,25 +70,34 @@ def sizes(shapes: dict, blocks: str = "Transformer/encoderblock") -> dict:
     }
 
 
-def infer(shapes: dict, config: dict) -> dict:
-    arguments = sizes(shapes)
-    return arguments | covered_positions(arguments, shapes[POSITIONS][1], covers=("all",))
+class Google(Format):
+    name = "google"
+    suffixes = (".npz",)
+    head = ("head/", "pre_logits/")
+    ignored: tuple[str, ...] = ("opt/state/",)
 
+    def detect(self, names):
+        return {POSITIONS, KERNEL} <= names
 
-NUMERICS = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
+    def canonical(self, name):
+        """Removes prefixes and restores the original numbering."""
+        return _original(re.sub(r"^(opt/target/|params/)", "", name))
 
-FORMAT = Format(
-    name="google",
-    suffixes=(".npz",),
-    detect=lambda names: {POSITIONS, "embedding/kernel"} <= names,
-    infer=infer,
-    links=links,
-    numerics=lambda shapes, config: NUMERICS,
-    canonical=canonical,
-    head=("head/", "pre_logits/"),
-    ignored=("opt/state/",),
-    as_read=lambda arch: {"classifier": "token" if "cls" in arch.prefix.names else "gap"},
-)
+    def links(self, arch, names, config):
+        return [
+            (unpadded if "gn" in path else same)(published_name(path), path)  # GroupNorm
+            for path in arch.paths
+        ]
+
+    def infer(self, shapes, config):
+        arguments = sizes(shapes)
+        return arguments | covered_positions(arguments, shapes[POSITIONS][1], covers=("all",))
+
+    def numerics(self, shapes, config):
+        return Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
+
+    def as_read(self, arch):
+        return {"classifier": "token" if "cls" in arch.prefix.names else "gap"}
 
 
 # big_vision's `.npz`: positions at the top without a slot for the class token; scanned blocks.
@@ -115,43 +111,14 @@ FORMAT = Format(
 #   `(h, w, D)`; the model then has that grid, and `with_image_size` changes it.
 # A slot of zeros is not written. Any other slot is written, and big_vision folds it into `cls` when
 # it reads the file.
-TOP_POSITIONS, KERNEL = "pos_embedding", "embedding/kernel"
+TOP_POSITIONS = "pos_embedding"
 SCANNED = "Transformer/encoderblock"
 _LINEN_OF = {ours: linen for linen, ours in LINEN_NAMES.items()}
 _NUMBERED_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN_OF)})/")
 
 
-def canonical_big_vision(name: str) -> str:
-    """Removes prefixes, restores Linen's numbering and puts the positions at the top."""
-    name = re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name)
-    if name in ("t", "b"):  # the temperature and bias of two-tower models
-        return f"txt/{name}"
-    if name in (POSITIONS, "Transformer/pos_embedding"):
-        return TOP_POSITIONS
-    return _linen(name)
-
-
 def _linen(name: str) -> str:
     return _NUMBERED_LAYER.sub(lambda m: f"{m[1]}/{_LINEN_OF[m[2]]}/", name)
-
-
-def links_big_vision(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
-    result, start = [], "params/" if names is None else ""
-    for path in arch.paths:
-        name = start + _linen(published_name(path))
-        if path == "posembed_input/pos_embedding":
-            result.append(_positions(arch, names, f"{start}{TOP_POSITIONS}"))
-        elif path == KERNEL:
-            read = lambda x: (x.reshape(_kernel_shape(x.shape)),)
-            result.append(Link((name,), (path,), read, lambda x: (x,)))
-        elif not (scanned and path.startswith("encoderblock_")):
-            result.append(same(name, path))
-        elif path.startswith("encoderblock_0/"):  # one tensor of all blocks, (L, …)
-            paths = (path.replace("_0/", f"_{i}/", 1) for i in range(arch.num_layers))
-            name = name.replace("encoderblock_0", "encoderblock")
-            result.append(Link((name,), tuple(paths), tuple, lambda *x: (np.stack(x),)))
-    return result
 
 
 def _kernel_shape(shape):
@@ -182,51 +149,70 @@ def _positions(arch, names, theirs):
     return Link((theirs,), ours, read, write)
 
 
-def infer_big_vision(shapes: dict, config: dict) -> dict:
-    shapes = {canonical(name): shape for name, shape in shapes.items()}
-    shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
-    arguments = sizes(shapes)
-    table, patch_size = shapes.get(TOP_POSITIONS, (1, 0)), arguments["patch_size"]
-    if (grid := _grid_of_positions(table)) is not None:
-        image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
-        return {**arguments, "image_size": image_size}
-    positions = covered_positions(arguments, table[1], covers=("patches", "all"))
-    positions.pop("position_cover", None)  # any slot that is missing is read as zeros
-    return arguments | positions
-
-
-def numerics_big_vision(shapes: dict, config: dict) -> Numerics:
-    """Returns big_vision's numerics; SigLIPs with text towers and NaFlex do not crop pictures."""
-    naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
-    is_whole = naflex or any(name.startswith("txt/") for name in shapes)
-    crop = None if is_whole else 0.875
-    pixels = Preprocessing(antialias=True, crop_fraction=crop, rounding="none")
-    return Numerics(gelu="tanh", preprocessing=pixels, resizing=NAFLEX if naflex else PUBLISHED)
-
-
-def as_read_big_vision(arch: VisionTransformerArchitecture) -> dict:
-    """Positions may lack the slot of the class token, or be missing because they are fixed."""
-    kind, cover = arch.position_embedding, arch.options.position_cover
-    fixed = {"position_embedding": kind} if kind == "sincos2d" else {}
-    return {"position_cover": cover, **fixed}
-
-
 PUBLISHED = Resizing(crops=True)
 NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 
-BIG_VISION_FORMAT = Format(
-    name="big_vision",
-    suffixes=(".npz",),
-    detect=lambda names: {KERNEL, "Transformer/encoder_norm/scale"} <= names,
-    infer=infer_big_vision,
-    links=links_big_vision,
-    numerics=numerics_big_vision,
-    slots_optional=True,
-    canonical=canonical_big_vision,
-    head=("head/", "pre_logits/"),
-    ignored=("opt/", "extra/", "txt/"),
-    as_read=as_read_big_vision,
-)
+
+class BigVision(Google):
+    name = "big_vision"
+    slots_optional = True
+    ignored = ("opt/", "extra/", "txt/")
+
+    def detect(self, names):
+        return {KERNEL, "Transformer/encoder_norm/scale"} <= names
+
+    def canonical(self, name):
+        """Removes prefixes, restores Linen's numbering and puts the positions at the top."""
+        name = re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name)
+        if name in ("t", "b"):  # the temperature and bias of two-tower models
+            return f"txt/{name}"
+        if name in (POSITIONS, "Transformer/pos_embedding"):
+            return TOP_POSITIONS
+        return _linen(name)
+
+    def links(self, arch, names, config):
+        scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
+        result, start = [], "params/" if names is None else ""
+        for path in arch.paths:
+            name = start + _linen(published_name(path))
+            if path == "posembed_input/pos_embedding":
+                result.append(_positions(arch, names, f"{start}{TOP_POSITIONS}"))
+            elif path == KERNEL:
+                read = lambda x: (x.reshape(_kernel_shape(x.shape)),)
+                result.append(Link((name,), (path,), read, lambda x: (x,)))
+            elif not (scanned and path.startswith("encoderblock_")):
+                result.append(same(name, path))
+            elif path.startswith("encoderblock_0/"):  # one tensor of all blocks, (L, …)
+                paths = (path.replace("_0/", f"_{i}/", 1) for i in range(arch.num_layers))
+                name = name.replace("encoderblock_0", "encoderblock")
+                result.append(Link((name,), tuple(paths), tuple, lambda *x: (np.stack(x),)))
+        return result
+
+    def infer(self, shapes, config):
+        shapes = {_original(name): shape for name, shape in shapes.items()}
+        shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
+        arguments = sizes(shapes)
+        table, patch_size = shapes.get(TOP_POSITIONS, (1, 0)), arguments["patch_size"]
+        if (grid := _grid_of_positions(table)) is not None:
+            image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
+            return {**arguments, "image_size": image_size}
+        positions = covered_positions(arguments, table[1], covers=("patches", "all"))
+        positions.pop("position_cover", None)  # any slot that is missing is read as zeros
+        return arguments | positions
+
+    def numerics(self, shapes, config):
+        """SigLIPs with text towers and NaFlex do not crop pictures."""
+        naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
+        is_whole = naflex or any(name.startswith("txt/") for name in shapes)
+        crop = None if is_whole else 0.875
+        pixels = Preprocessing(antialias=True, crop_fraction=crop, rounding="none")
+        return Numerics(gelu="tanh", preprocessing=pixels, resizing=NAFLEX if naflex else PUBLISHED)
+
+    def as_read(self, arch):
+        """Positions may lack the slot of the class token, or be missing because they are fixed."""
+        kind, cover = arch.position_embedding, arch.options.position_cover
+        fixed = {"position_embedding": kind} if kind == "sincos2d" else {}
+        return {"position_cover": cover, **fixed}
 
 
 # BiT's `.npz` (arXiv 1912.11370) with big_transfer's names; big_vision's names are also read.
@@ -234,12 +220,6 @@ LETTERS = {"1": "a", "2": "b", "3": "c"}  # of the convolutions of a unit
 OURS = ("conv_root", "norm-pre-head/", "head/")
 THEIRS = ("standardized_conv2d", "group_norm/", "head/conv2d/")
 OUR_ROOT, THEIR_ROOT = (f"root_block/{names[0]}/kernel" for names in (OURS, THEIRS))
-
-
-def canonical_bit(name: str) -> str:
-    """Removes prefixes and the numbers of layers."""
-    name = re.sub(r"^(params/|opt/target/)?(resnet/)?", "", name)
-    return re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
 
 
 def big_transfer_name(path: str) -> str:
@@ -256,16 +236,6 @@ def big_transfer_name(path: str) -> str:
     return f"{unit}/unit{number}/{LETTERS[layer[-1]]}/{kind}/{leaf}"
 
 
-def links_bit(arch: ResNetArchitecture, names=None, config=None) -> list[Link]:
-    is_ours, prefix = OUR_ROOT in (names or ()), "resnet/" if names is None else ""
-    result = []
-    for path in arch.paths:
-        name = flax_norm(path) if is_ours else prefix + big_transfer_name(path)
-        kind = _head if path == "head/kernel" else unpadded if "/gn" in path else same
-        result.append(kind(name, path))
-    return result
-
-
 def _head(theirs, ours):
     """Links the head: a 1x1 convolution `(1, 1, F, K)` in big_transfer, a matrix in big_vision."""
     return Link(
@@ -277,7 +247,7 @@ def _head(theirs, ours):
     )
 
 
-def infer_bit(shapes: dict, config: dict) -> dict:
+def infer_bit(shapes: dict) -> dict:
     is_ours = OUR_ROOT in shapes
     num_classes = shapes.get("head/kernel" if is_ours else "head/conv2d/kernel", (None,))[-1]
     units = UNITS if is_ours else UNITS.replace("conv1", f"a/{THEIRS[0]}")
@@ -285,14 +255,31 @@ def infer_bit(shapes: dict, config: dict) -> dict:
     return {**resnet_sizes(shapes, root, units, (2, 3)), "num_classes": num_classes}
 
 
-BIT_FORMAT = Format(
-    name="bit",
-    suffixes=(".npz",),
-    detect=lambda names: not names.isdisjoint((OUR_ROOT, THEIR_ROOT)),
-    infer=infer_bit,
-    links=links_bit,
-    numerics=lambda shapes, config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),
-    canonical=canonical_bit,
-    head=("head/",),
-    architecture=ResNetArchitecture,
-)
+class BigTransfer(Format):
+    name = "bit"
+    suffixes = (".npz",)
+    head = ("head/",)
+    architecture = ResNetArchitecture
+
+    def detect(self, names):
+        return not names.isdisjoint((OUR_ROOT, THEIR_ROOT))
+
+    def canonical(self, name):
+        """Removes prefixes and the numbers of layers."""
+        name = re.sub(r"^(params/|opt/target/)?(resnet/)?", "", name)
+        return re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
+
+    def links(self, arch, names, config):
+        is_ours, prefix = OUR_ROOT in (names or ()), "resnet/" if names is None else ""
+        result = []
+        for path in arch.paths:
+            name = flax_norm(path) if is_ours else prefix + big_transfer_name(path)
+            kind = _head if path == "head/kernel" else unpadded if "/gn" in path else same
+            result.append(kind(name, path))
+        return result
+
+    def infer(self, shapes, config):
+        return infer_bit(shapes)
+
+    def numerics(self, shapes, config):
+        return Numerics(preprocessing=PUBLISHED_PREPROCESSING)

@@ -152,24 +152,6 @@ def check_preset(name: str, content: dict[str, Any], path: str) -> None:
         raise ValueError(f"{READ}. Received: {path!r} with {short(said)}")
 
 
-def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
-    """Returns `{file: {name: [(group, name of its layer), …]}}` with the groups that Keras reads.
-
-    A folder has the backbone and the head in two files; a file with a head nests the backbone.
-    """
-    row, nests = family_in(names), "predictions/0" in names and not folder
-    files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
-    for name in names:
-        *layers, _ = name.split("/")
-        backbone = re.fullmatch(BACKBONE, layers[0])
-        groups = [pair for part in layers for pair in _groups(row, part, "pre_logits/0" in names)]
-        if backbone and nests:
-            groups = [("layers", None), (f"{row.groups}_backbone",) * 2, *groups]
-        file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
-        files.setdefault(file, {})[name] = groups
-    return files
-
-
 def _groups(row, part, pre_logits):
     if match := re.fullmatch(r"(?:transformer_block|layers)_(\d+)", part):
         index = int(match[1]) - row.names.first
@@ -181,39 +163,6 @@ def _groups(row, part, pre_logits):
         return [("layers", None), ("dense_1" if second else "dense", part)]
     *outer, key = NUMBERED_NAMES.get(part, part).format(row.groups).split("/")
     return [(container, None) for container in outer] + [(key, part)]
-
-
-def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
-    row = family_of(arch)
-    backbone = row.object("Backbone", _backbone(row, arch))
-    metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
-    pixels = numerics.preprocessing
-    scale, offset = (x[0] if len(x) == 1 else x for x in pixels.rescaling())
-    fields: dict[str, Any] = {
-        "image_size": list(arch.image_size),
-        "scale": scale,
-        "offset": offset,
-        "interpolation": pixels.interpolation,
-        "antialias": pixels.antialias,
-        "crop_to_aspect_ratio": pixels.crop_fraction is not None,
-    }
-    converter = row.object("ImageConverter", fields)
-    files = {"config.json": backbone, "image_converter.json": converter, "metadata.json": metadata}
-    if arch.num_classes is None:
-        return files
-    metadata["tasks"] = ["ImageClassifier"]
-    fields = {"image_converter": converter, "config_file": "preprocessor.json"}
-    files["preprocessor.json"] = row.object("ImageClassifierPreprocessor", fields)
-    task = {
-        "backbone": backbone,
-        "preprocessor": files["preprocessor.json"],
-        "num_classes": arch.num_classes,
-        "pooling": arch.classifier,
-        "activation": arch.classifier_activation,
-        **({"intermediate_dim": arch.representation_size} if row is VIT else {}),
-    }
-    return files | {"task.json": row.object("ImageClassifier", task)}
 
 
 def _backbone(row, arch):
@@ -242,29 +191,6 @@ def _backbone(row, arch):
 
 
 POSITIONS = "posembed_input/pos_embedding"
-
-
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    row = family_of(arch) if names is None else family_in(names)
-    fields = (config or {}).get("config") or {}
-    if "predictions/0" in (names or ()) and arch.num_classes is not None:
-        token = row is not VIT or row.names.cls in names
-        if task := _task(config):
-            _check_reads("pooling", task["pooling"], token)
-        _check_reads("classifier", arch.classifier, token)
-    registers = fields.get("num_register_tokens", arch.options.num_registers)
-    spelled, mask, table = _spelled(row, names, registers)
-    result = [_in_keras(row, link) for link in spelled.links(arch, names)]
-    if names is None:
-        twice = lambda k: Link((table, *k.theirs), k.ours, k.read, lambda x: 2 * k.write(x))
-        blank = np.zeros((1, arch.hidden_size) if table else (1, 1, arch.hidden_size))
-        result = [twice(k) if table and k.path == POSITIONS else k for k in result]
-        return result + ([constant(mask, blank)] if mask else [])
-    for option, pattern in row.biases.items():  # without it, all these biases are left out
-        biases = [link for link in result if re.search(pattern, link.path)]
-        if not fields.get(option) and names.isdisjoint(link.theirs[0] for link in biases):
-            result = [zeros(*link.ours) if link in biases else link for link in result]
-    return [*result, unread(filter(None, (mask, table)))]
 
 
 def _spelled(row, names, registers):
@@ -297,42 +223,6 @@ def _in_keras(row, link):
     if path.startswith("embedding/") or (row is not DINOV3 and len(link.ours) == 1):
         return same(theirs[0], path)
     return Link(theirs, link.ours, lambda x: link.read(x.T), lambda *x: (link.write(*x)[0].T,))
-
-
-def infer(shapes: dict, config: dict) -> dict:
-    row, fields, task = family_in(shapes), config.get("config", {}), _task(config)
-    second = shapes.get("embeddings/1", ())  # registers, or a mask token of (1, D) or (1, 1, D)
-    several = len(second) == 3 and (row is DINOV2 or second[1] > 1)
-    registers = fields.get("num_register_tokens", several)
-    names, _, resized = _spelled(row, shapes, registers)
-    token = row is not VIT or names.cls in shapes
-    arguments = names.sizes(_in_pytorch(shapes), "token" if token else "gap")
-    if not row.names.first:
-        arguments["layer_scale"] = fields.get("layer_scale_init_value", LAYER_SCALE)
-    if row is DINOV3:
-        activation = "silu" if arguments.get("mlp") == "swiglu" else "gelu"
-        said = _name(fields.get("hidden_activation", activation))
-        check_choice(said, (activation,), "hidden_activation")
-        arguments["rope"] = Rope(base=fields.get("rope_theta", 100.0), centered=True)
-        arguments |= {"num_heads": fields["num_heads"]} if "num_heads" in fields else {}
-        arguments |= {} if fields else {"layer_norm_epsilon": DINOV3.epsilon[1]}
-    else:
-        for default in ("position_embedding", "qkv_bias"):
-            arguments.pop(default, None)
-        arguments["num_heads"] = shapes[f"{names.of_block(0, names.query)}/0"][1]
-        arguments |= {"distillation_token": True} if row is DEIT else {}
-        arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
-        positions = shapes[resized or names.positions][-2]
-        arguments |= covered_positions(arguments, positions, None, ("class",))
-    if "predictions/0" in shapes:
-        del arguments["classifier"]
-        if task:
-            _check_reads("pooling", task["pooling"], token)
-            arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
-    if image_shape := fields.get("image_shape"):
-        channels_last = image_shape[-1] == arguments["channels"]
-        arguments["image_size"] = tuple(image_shape[:2] if channels_last else image_shape[1:])
-    return arguments
 
 
 def _in_pytorch(shapes):
@@ -374,34 +264,6 @@ def _activation(activation):
     return {"classifier_activation": name}
 
 
-def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
-    """Describes what is assumed without a preset's JSON files: defaults and a square image."""
-    row, unsaid = family_in(shapes), {}
-    if "config" not in config:
-        said = {"layer_norm_epsilon": row.epsilon[1], **infer(shapes, config)}
-        names = ("layer_norm_epsilon", *(("rope", "mlp") if row is DINOV3 else ("image_size",)))
-        unsaid = {name: said.get(name) for name in names}
-    if "predictions/0" in shapes and not _task(config):
-        unsaid["classifier_activation"] = None
-    text = ", ".join(f"{name}={value}" for name, value in unsaid.items() if name not in overrides)
-    return text and f"a model with {text}, which the file does not state; pass those that differ"
-
-
-def numerics(shapes: dict, config: dict) -> Numerics:
-    named = CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
-    row = family_in(shapes) if shapes else named
-    backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
-    converter = preprocessor.get("config", {}).get("image_converter")
-    default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
-    said = {row.epsilon[0]: default, **(backbone or {})}
-    rule = "bicubic_antialias" if said.get("antialias_in_interpolation") else "bicubic"
-    return Numerics(
-        layer_norm_epsilon=said.get(row.epsilon[0]),
-        preprocessing=_preprocessing(converter or config.get("image_converter.json"), row),
-        resizing=Resizing(rule) if row is DINOV2 else Resizing(),
-    )
-
-
 def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:
     """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into our form.
 
@@ -427,33 +289,164 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
     )
 
 
-def as_read(arch: VisionTransformerArchitecture) -> dict:
-    """Returns sizes that KerasHub's code rounds or makes square."""
-    row = family_of(arch)
-    theirs: dict[str, Any] = {}
-    if arch.num_classes is None:
-        theirs["representation_size"] = None
-    if not row.names.first:
-        theirs["patch_size"] = (arch.patch_size[0],) * 2
-    if row is DINOV2:
-        theirs["image_size"] = (arch.image_size[0],) * 2
-        unit = 1 if arch.options.mlp == "gelu" else 8
-        theirs["mlp_dim"] = -(-arch.mlp_dim // unit) * unit
-    return theirs
+class KerasHub(Format):
+    name = "keras_hub"
+    suffixes = (".weights.h5",)
+    folder_name = "model.weights.h5"
+    head = ("predictions/", "pre_logits/")
+    holds_activation = True
 
+    def detect(self, names):
+        return family_in(names).is_in(names)
 
-FORMAT = Format(
-    name="keras_hub",
-    suffixes=(".weights.h5",),
-    detect=lambda names: family_in(names).is_in(names),
-    infer=infer,
-    links=links,
-    numerics=numerics,
-    canonical=lambda name: re.sub(rf"^.*?({BACKBONE})/", r"\1/", name),  # without the backbone's
-    holds_activation=True,
-    head=("predictions/", "pre_logits/"),
-    as_read=as_read,
-    assumption=assumption,
-    config_files=config_files,
-    h5_groups=h5_groups,
-)
+    def canonical(self, name):
+        return re.sub(rf"^.*?({BACKBONE})/", r"\1/", name)  # without the backbone's
+
+    def links(self, arch, names, config):
+        row = family_of(arch) if names is None else family_in(names)
+        fields = config.get("config") or {}
+        if "predictions/0" in (names or ()) and arch.num_classes is not None:
+            token = row is not VIT or row.names.cls in names
+            if task := _task(config):
+                _check_reads("pooling", task["pooling"], token)
+            _check_reads("classifier", arch.classifier, token)
+        registers = fields.get("num_register_tokens", arch.options.num_registers)
+        spelled, mask, table = _spelled(row, names, registers)
+        result = [_in_keras(row, link) for link in spelled.links(arch, names)]
+        if names is None:
+            twice = lambda k: Link((table, *k.theirs), k.ours, k.read, lambda x: 2 * k.write(x))
+            blank = np.zeros((1, arch.hidden_size) if table else (1, 1, arch.hidden_size))
+            result = [twice(k) if table and k.path == POSITIONS else k for k in result]
+            return result + ([constant(mask, blank)] if mask else [])
+        for option, pattern in row.biases.items():  # without it, all these biases are left out
+            biases = [link for link in result if re.search(pattern, link.path)]
+            if not fields.get(option) and names.isdisjoint(link.theirs[0] for link in biases):
+                result = [zeros(*link.ours) if link in biases else link for link in result]
+        return [*result, unread(filter(None, (mask, table)))]
+
+    def infer(self, shapes, config):
+        row, fields, task = family_in(shapes), config.get("config", {}), _task(config)
+        second = shapes.get("embeddings/1", ())  # registers, or a mask token of (1, D) or (1, 1, D)
+        several = len(second) == 3 and (row is DINOV2 or second[1] > 1)
+        registers = fields.get("num_register_tokens", several)
+        names, _, resized = _spelled(row, shapes, registers)
+        token = row is not VIT or names.cls in shapes
+        arguments = names.sizes(_in_pytorch(shapes), "token" if token else "gap")
+        if not row.names.first:
+            arguments["layer_scale"] = fields.get("layer_scale_init_value", LAYER_SCALE)
+        if row is DINOV3:
+            activation = "silu" if arguments.get("mlp") == "swiglu" else "gelu"
+            said = _name(fields.get("hidden_activation", activation))
+            check_choice(said, (activation,), "hidden_activation")
+            arguments["rope"] = Rope(base=fields.get("rope_theta", 100.0), centered=True)
+            arguments |= {"num_heads": fields["num_heads"]} if "num_heads" in fields else {}
+            arguments |= {} if fields else {"layer_norm_epsilon": DINOV3.epsilon[1]}
+        else:
+            for default in ("position_embedding", "qkv_bias"):
+                arguments.pop(default, None)
+            arguments["num_heads"] = shapes[f"{names.of_block(0, names.query)}/0"][1]
+            arguments |= {"distillation_token": True} if row is DEIT else {}
+            arguments |= {"position_cover": "class"} if "num_registers" in arguments else {}
+            positions = shapes[resized or names.positions][-2]
+            arguments |= covered_positions(arguments, positions, None, ("class",))
+        if "predictions/0" in shapes:
+            del arguments["classifier"]
+            if task:
+                _check_reads("pooling", task["pooling"], token)
+                arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
+        if image_shape := fields.get("image_shape"):
+            channels_last = image_shape[-1] == arguments["channels"]
+            arguments["image_size"] = tuple(image_shape[:2] if channels_last else image_shape[1:])
+        return arguments
+
+    def assumption(self, shapes, config, overrides):
+        """Describes what is assumed without a preset's JSON files: defaults and a square image."""
+        row, unsaid = family_in(shapes), {}
+        if "config" not in config:
+            assumed = {"layer_norm_epsilon": row.epsilon[1], **self.infer(shapes, config)}
+            names = ("layer_norm_epsilon", *(("rope", "mlp") if row is DINOV3 else ("image_size",)))
+            unsaid = {name: assumed.get(name) for name in names}
+        if "predictions/0" in shapes and not _task(config):
+            unsaid["classifier_activation"] = None
+        said = [f"{name}={value}" for name, value in unsaid.items() if name not in overrides]
+        end = "which the file does not state; pass those that differ"
+        return f"a model with {', '.join(said)}, {end}" if said else ""
+
+    def numerics(self, shapes, config):
+        named = CLASSES["config.json"].get(str(config.get("registered_name")), VIT)
+        row = family_in(shapes) if shapes else named
+        backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
+        converter = preprocessor.get("config", {}).get("image_converter")
+        default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
+        said = {row.epsilon[0]: default, **(backbone or {})}
+        rule = "bicubic_antialias" if said.get("antialias_in_interpolation") else "bicubic"
+        return Numerics(
+            layer_norm_epsilon=said.get(row.epsilon[0]),
+            preprocessing=_preprocessing(converter or config.get("image_converter.json"), row),
+            resizing=Resizing(rule) if row is DINOV2 else Resizing(),
+        )
+
+    def as_read(self, arch):
+        """Returns sizes that KerasHub's code rounds or makes square."""
+        row = family_of(arch)
+        theirs: dict[str, Any] = {}
+        if arch.num_classes is None:
+            theirs["representation_size"] = None
+        if not row.names.first:
+            theirs["patch_size"] = (arch.patch_size[0],) * 2
+        if row is DINOV2:
+            theirs["image_size"] = (arch.image_size[0],) * 2
+            unit = 1 if arch.options.mlp == "gelu" else 8
+            theirs["mlp_dim"] = -(-arch.mlp_dim // unit) * unit
+        return theirs
+
+    def config_files(self, arch, numerics):
+        """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
+        row = family_of(arch)
+        backbone = row.object("Backbone", _backbone(row, arch))
+        metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0", "tasks": []}
+        pixels = numerics.preprocessing
+        scale, offset = (x[0] if len(x) == 1 else x for x in pixels.rescaling())
+        fields: dict[str, Any] = {
+            "image_size": list(arch.image_size),
+            "scale": scale,
+            "offset": offset,
+            "interpolation": pixels.interpolation,
+            "antialias": pixels.antialias,
+            "crop_to_aspect_ratio": pixels.crop_fraction is not None,
+        }
+        converter = row.object("ImageConverter", fields)
+        files = {"config.json": backbone, "image_converter.json": converter}
+        files["metadata.json"] = metadata
+        if arch.num_classes is None:
+            return files
+        metadata["tasks"] = ["ImageClassifier"]
+        fields = {"image_converter": converter, "config_file": "preprocessor.json"}
+        files["preprocessor.json"] = row.object("ImageClassifierPreprocessor", fields)
+        task = {
+            "backbone": backbone,
+            "preprocessor": files["preprocessor.json"],
+            "num_classes": arch.num_classes,
+            "pooling": arch.classifier,
+            "activation": arch.classifier_activation,
+            **({"intermediate_dim": arch.representation_size} if row is VIT else {}),
+        }
+        return files | {"task.json": row.object("ImageClassifier", task)}
+
+    def h5_groups(self, names, folder):
+        """Returns `{file: {name: [(group, name of its layer), …]}}`, the groups that Keras reads.
+
+        A folder has the backbone and the head in two files; a file with a head nests the backbone.
+        """
+        row, nests = family_in(names), "predictions/0" in names and not folder
+        files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
+        for name in names:
+            *layers, _ = name.split("/")
+            backbone = re.fullmatch(BACKBONE, layers[0])
+            parts = (_groups(row, part, "pre_logits/0" in names) for part in layers)
+            groups = [pair for part in parts for pair in part]
+            if backbone and nests:
+                groups = [("layers", None), (f"{row.groups}_backbone",) * 2, *groups]
+            file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
+            files.setdefault(file, {})[name] = groups
+        return files

@@ -15,7 +15,7 @@ from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, covered_positions
 from vit_keras.weights.formats.google import OUR_ROOT, infer_bit, sizes
-from vit_keras.weights.formats.tensor_names import Link, same
+from vit_keras.weights.formats.tensor_names import same
 
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 
@@ -61,58 +61,48 @@ def _numbered_variables(model, prefix=""):
             yield f"{prefix}{owner}/{counts[owner]}", variable.path
 
 
-def links(layout: VariableLayout, names=None, config=None) -> list[Link]:
-    return [same(theirs, ours) for theirs, ours in layout.variables]
+class Native(Format):
+    name = "vit_keras"
+    suffixes = (".weights.h5",)
+    head = ("head/", "head_", "pre_logits/")
+    architecture = VariableLayout
 
+    def detect(self, names):
+        return all(re.search(r"/\d+$", name) for name in names)
 
-def infer(shapes: dict, config: dict) -> dict:
-    model = config.get(KERAS_CONFIG, {})
-    if "layers" in model:
-        if not isinstance(model.get("architecture"), dict):
-            raise ValueError("Its model was not built by a constructor of this package")
-        return {**LEARNED, **with_tuples(model["architecture"])}
-    renamed = {"cls/0": "cls", "MAPHead_0/0": "MAPHead_0/probe"}
-    named = {renamed.get(k, re.sub("/0$", "/kernel", k)): shape for k, shape in shapes.items()}
-    if OUR_ROOT in named:
-        return infer_bit(named, {})
-    arguments = sizes(named, "encoderblock")
-    if "dist/0" in shapes:
-        arguments["classifier"] = "distilled"
-    elif arguments["classifier"] == "gap":  # or "gap_norm"
-        del arguments["classifier"]
-    if len(positions := shapes.get("posembed_input/0", ())) != 3:
-        raise ValueError(
-            "A .weights.h5 file does not state which position embeddings its model has, unless "
-            "they are learned and added once. Build the model and load the file into it with "
-            "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
-        )
-    known = {"classifier": "gap", **arguments}
-    return arguments | covered_positions(known, positions[1], None, ("all",))
+    def links(self, layout, names, config):
+        return [same(theirs, ours) for theirs, ours in layout.variables]
 
+    def infer(self, shapes, config):
+        model = config.get(KERAS_CONFIG, {})
+        if "layers" in model:
+            if not isinstance(model.get("architecture"), dict):
+                raise ValueError("Its model was not built by a constructor of this package")
+            return {**LEARNED, **with_tuples(model["architecture"])}
+        renamed = {"cls/0": "cls", "MAPHead_0/0": "MAPHead_0/probe"}
+        named = {renamed.get(k, re.sub("/0$", "/kernel", k)): shape for k, shape in shapes.items()}
+        if OUR_ROOT in named:
+            return infer_bit(named)
+        arguments = sizes(named, "encoderblock")
+        if "dist/0" in shapes:
+            arguments["classifier"] = "distilled"
+        elif arguments["classifier"] == "gap":  # or "gap_norm"
+            del arguments["classifier"]
+        if len(positions := shapes.get("posembed_input/0", ())) != 3:
+            raise ValueError(
+                "A .weights.h5 file does not state which position embeddings its model has, unless "
+                "they are learned and added once. Build the model and load the file into it with "
+                "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
+            )
+        known = {"classifier": "gap", **arguments}
+        return arguments | covered_positions(known, positions[1], None, ("all",))
 
-def numerics(shapes: dict, config: dict) -> Numerics | None:
-    """Reads the numerics in a `.keras` file's configuration; None without a known architecture."""
-    model = config.get(KERAS_CONFIG, {})
-    known = model.get("architecture")
-    if not isinstance(known, dict) or "preprocessing" not in model:
-        return None
-    return Numerics.from_json(
-        {
-            **{name: known[name] for name in class_for(known).numerics_fields if name in known},
-            "preprocessing": model["preprocessing"],
-            "class_names": model["class_names"],
-            "resizing": model.get("resizing", {}),
-        }
-    )
-
-
-FORMAT = Format(
-    name="vit_keras",
-    suffixes=(".weights.h5",),
-    detect=lambda names: all(re.search(r"/\d+$", name) for name in names),
-    infer=infer,
-    links=links,
-    numerics=numerics,
-    head=("head/", "head_", "pre_logits/"),
-    architecture=VariableLayout,
-)
+    def numerics(self, shapes, config):
+        """Reads the numerics in a `.keras` file; None without a known architecture."""
+        model = config.get(KERAS_CONFIG, {})
+        known = model.get("architecture")
+        if not isinstance(known, dict) or "preprocessing" not in model:
+            return None
+        fields = {name: known[name] for name in class_for(known).numerics_fields if name in known}
+        fields |= {name: model[name] for name in ("preprocessing", "class_names")}
+        return Numerics.from_json({**fields, "resizing": model.get("resizing", {})})

@@ -7,18 +7,16 @@ followed by a projection. Such models are written in the formats of timm or tran
 """
 
 import dataclasses
-from collections.abc import Collection
 
 from vit_keras.layers import Rope
 from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
-from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
+from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants import families
 from vit_keras.weights.formats.base import Format, covered_positions
-from vit_keras.weights.formats.tensor_names import Link, TensorNames, zeros
-from vit_keras.weights.formats.timm import FORMAT as TIMM
-from vit_keras.weights.formats.timm import architectures
+from vit_keras.weights.formats.tensor_names import TensorNames, zeros
+from vit_keras.weights.formats.timm import Timm
 
 CLIP = TensorNames.of(
     "patches=conv1 cls=class_embedding positions=positional_embedding pre_norm=ln_pre "
@@ -42,47 +40,8 @@ FIXED = {"channels": 3, "qkv_bias": "all", "position_cover": "all"}
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}
 
 
-def detect(names: set[str]) -> bool:
-    blocks = "transformer.resblocks.0.ln_1.weight"
-    return {"conv1.weight", "class_embedding", "positional_embedding", blocks} <= names
-
-
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    linked = CLIP.links(arch)
-    if not arch.options.pre_norm:
-        linked = [zeros(k.path) if k.path == "embedding/bias" else k for k in linked]
-    if names is not None:
-        return linked
-    named = (tuple(TOWER + name for name in link.theirs) for link in linked)
-    return [dataclasses.replace(link, theirs=theirs) for link, theirs in zip(linked, named)]
-
-
-def infer(shapes: dict, config: dict) -> dict:
-    vision = _vision(config)
-    check_choice(pool := vision.get("pool_type", "tok"), ("tok", "avg"), "pool_type")
-    after_pool = pool == "avg" and bool(vision.get("final_ln_after_pool"))
-    classifier = CLASSIFIERS[pool, after_pool]
-    arguments = CLIP.sizes(shapes, classifier)
-    arguments["class_token"] = classifier != "token"
-    arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa has it after its pool
-    width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
-    if width % head_width == 0:
-        arguments["num_heads"] = width // head_width
-    size = vision.get("image_size")
-    size = None if size is None else pair(size, "image_size")
-    return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
-
-
 def _vision(config):
     return config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
-
-
-def numerics(shapes: dict, config: dict) -> Numerics:
-    return Numerics(
-        **computation_of(config, _vision(config)),
-        preprocessing=preprocessing_of(config.get(CONFIG, {}).get("preprocess_cfg", {})),
-        resizing=Resizing("bicubic_antialias", crops=True),
-    )
 
 
 def computation_of(config: dict, tower: dict) -> dict:
@@ -96,13 +55,9 @@ def computation_of(config: dict, tower: dict) -> dict:
     }
 
 
-def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
-    if CONFIG in config or {"gelu", "layer_norm_epsilon"} & {*overrides}:
-        return ""
-    return "OpenAI's, with the quick GELU; pass gelu='exact' for OpenCLIP's models that have it"
-
-
-def preprocessing_of(source):
+def preprocessing_of(config: dict) -> Preprocessing:
+    """Returns the preprocessing of an image tower."""
+    source = config.get(CONFIG, {}).get("preprocess_cfg", {})
     method = source.get("interpolation", "bicubic")
     return Preprocessing(
         mean=tuple(source.get("mean", families.CLIP["mean"])),
@@ -114,72 +69,99 @@ def preprocessing_of(source):
     )
 
 
-def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    pools = {classifier: pool for pool, classifier in CLASSIFIERS.items()}
-    pool_type, after_pool = pools.get(arch.classifier, (arch.classifier, False))
-    options = arch.options
-    vision = {
-        "image_size": _one_if_equal(arch.image_size),
-        "layers": arch.num_layers,
-        "width": arch.hidden_size,
-        "head_width": arch.hidden_size // arch.num_heads,
-        "mlp_ratio": arch.mlp_dim / arch.hidden_size,
-        "patch_size": _one_if_equal(arch.patch_size),
-        "ls_init_value": options.layer_scale,
-        "no_ln_pre": not options.pre_norm,
-        "pool_type": pool_type,
-        "final_ln_after_pool": after_pool,
-        "qk_norm": options.qk_norm,
-        "scale_attn_inner": options.attention_norm,
-        "scale_fc": options.mlp_norm,
-        "norm_kwargs": {"eps": arch.layer_norm_epsilon},
-        **({"act_kwargs": {"approximate": "tanh"}} if arch.gelu == "tanh" else {}),
-    }
-    pixels = numerics.preprocessing
-    model = {
-        "embed_dim": arch.num_classes,
-        "quick_gelu": arch.gelu == "quick",
-        "vision_cfg": vision,
-        "text_cfg": {},
-    }
-    preprocess = {
-        "mean": list(pixels.mean) * (3 // len(pixels.mean)),
-        "std": list(pixels.std) * (3 // len(pixels.std)),
-        "interpolation": pixels.interpolation,
-        "resize_mode": "squash" if pixels.crop_fraction is None else "shortest",
-    }
-    return {CONFIG: {"model_cfg": model, "preprocess_cfg": preprocess}}
-
-
 def _one_if_equal(sizes):
     return sizes[0] if sizes[0] == sizes[1] else list(sizes)
 
 
-FORMAT = Format(
-    name="open_clip",
-    suffixes=(".safetensors", ".bin", ".pt"),
-    detect=detect,
-    infer=infer,
-    links=links,
-    numerics=numerics,
-    assumption=assumption,
-    head=("proj",),
-    as_read=lambda arch: {**FIXED, "head_use_bias": False, "final_norm": True},
-    config_files=config_files,
-    folder_name="open_clip_model.safetensors",
-)
+class OpenClip(Format):
+    name = "open_clip"
+    suffixes = (".safetensors", ".bin", ".pt")
+    folder_name = "open_clip_model.safetensors"
+    tensors = CLIP
+    head = ("proj",)
+
+    def detect(self, names):
+        blocks = "transformer.resblocks.0.ln_1.weight"
+        return {"conv1.weight", "class_embedding", "positional_embedding", blocks} <= names
+
+    def links(self, arch, names, config):
+        linked = CLIP.links(arch)
+        if not arch.options.pre_norm:
+            linked = [zeros(k.path) if k.path == "embedding/bias" else k for k in linked]
+        if names is not None:
+            return linked
+        named = (tuple(TOWER + name for name in link.theirs) for link in linked)
+        return [dataclasses.replace(link, theirs=theirs) for link, theirs in zip(linked, named)]
+
+    def infer(self, shapes, config):
+        vision = _vision(config)
+        check_choice(pool := vision.get("pool_type", "tok"), ("tok", "avg"), "pool_type")
+        after_pool = pool == "avg" and bool(vision.get("final_ln_after_pool"))
+        classifier = CLASSIFIERS[pool, after_pool]
+        arguments = CLIP.sizes(shapes, classifier)
+        arguments["class_token"] = classifier != "token"
+        arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa has it after its pool
+        width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
+        if width % head_width == 0:
+            arguments["num_heads"] = width // head_width
+        size = vision.get("image_size")
+        size = None if size is None else pair(size, "image_size")
+        return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
+
+    def numerics(self, shapes, config):
+        return Numerics(
+            **computation_of(config, _vision(config)),
+            preprocessing=preprocessing_of(config),
+            resizing=Resizing("bicubic_antialias", crops=True),
+        )
+
+    def assumption(self, shapes, config, overrides):
+        if CONFIG in config or {"gelu", "layer_norm_epsilon"} & {*overrides}:
+            return ""
+        return "OpenAI's, with the quick GELU; pass gelu='exact' for OpenCLIP's models that have it"
+
+    def as_read(self, arch):
+        return {**FIXED, "head_use_bias": False, "final_norm": True}
+
+    def config_files(self, arch, numerics):
+        pools = {classifier: pool for pool, classifier in CLASSIFIERS.items()}
+        pool_type, after_pool = pools.get(arch.classifier, (arch.classifier, False))
+        options = arch.options
+        vision = {
+            "image_size": _one_if_equal(arch.image_size),
+            "layers": arch.num_layers,
+            "width": arch.hidden_size,
+            "head_width": arch.hidden_size // arch.num_heads,
+            "mlp_ratio": arch.mlp_dim / arch.hidden_size,
+            "patch_size": _one_if_equal(arch.patch_size),
+            "ls_init_value": options.layer_scale,
+            "no_ln_pre": not options.pre_norm,
+            "pool_type": pool_type,
+            "final_ln_after_pool": after_pool,
+            "qk_norm": options.qk_norm,
+            "scale_attn_inner": options.attention_norm,
+            "scale_fc": options.mlp_norm,
+            "norm_kwargs": {"eps": arch.layer_norm_epsilon},
+            **({"act_kwargs": {"approximate": "tanh"}} if arch.gelu == "tanh" else {}),
+        }
+        pixels = numerics.preprocessing
+        model = {
+            "embed_dim": arch.num_classes,
+            "quick_gelu": arch.gelu == "quick",
+            "vision_cfg": vision,
+            "text_cfg": {},
+        }
+        preprocess = {
+            "mean": list(pixels.mean) * (3 // len(pixels.mean)),
+            "std": list(pixels.std) * (3 // len(pixels.std)),
+            "interpolation": pixels.interpolation,
+            "resize_mode": "squash" if pixels.crop_fraction is None else "shortest",
+        }
+        return {CONFIG: {"model_cfg": model, "preprocess_cfg": preprocess}}
 
 
 TRUNK, PROJECTION = "visual.trunk.", "visual.head.proj."
 BESIDE = "beside."  # the prefix of tensors of other towers
-
-
-def canonical_timm(name: str) -> str:
-    if name.startswith(TRUNK):
-        return TIMM.canonical(name.removeprefix(TRUNK))
-    if name.startswith(PROJECTION):
-        return name.replace(PROJECTION, "head.")
-    return name if name.startswith("visual.") else f"{BESIDE}{name}"
 
 
 def timm_config(config: dict) -> dict:
@@ -192,30 +174,32 @@ def timm_config(config: dict) -> dict:
     }
 
 
-def infer_timm(shapes: dict, config: dict) -> dict:
-    arguments = TIMM.infer(shapes, timm_config(config))
-    if arguments["num_classes"] is not None and "head.bias" not in shapes:
-        arguments["head_use_bias"] = False
-    return arguments
+class OpenClipTimm(Timm):
+    name = "open_clip_timm"
+    suffixes = ()  # it is only read
+    folder_name = ""
+    head = ("head.",)
+    ignored = (*Timm.ignored, BESIDE)
 
+    def canonical(self, name):
+        if name.startswith(TRUNK):
+            return super().canonical(name.removeprefix(TRUNK))
+        if name.startswith(PROJECTION):
+            return name.replace(PROJECTION, "head.")
+        return name if name.startswith("visual.") else f"{BESIDE}{name}"
 
-def numerics_timm(shapes: dict, config: dict) -> Numerics:
-    source = config.get(CONFIG, {}).get("preprocess_cfg", {})
-    theirs = architectures.numerics(shapes, timm_config(config))
-    return dataclasses.replace(theirs, preprocessing=preprocessing_of(source))
+    def links(self, arch, names, config):
+        return super().links(arch, names, timm_config(config))
 
+    def infer(self, shapes, config):
+        arguments = super().infer(shapes, timm_config(config))
+        if arguments["num_classes"] is not None and "head.bias" not in shapes:
+            arguments["head_use_bias"] = False
+        return arguments
 
-TIMM_FORMAT = Format(
-    name="open_clip_timm",
-    suffixes=(),
-    detect=TIMM.detect,
-    infer=infer_timm,
-    links=lambda arch, names=None, config=None: TIMM.links(arch, names, timm_config(config or {})),
-    numerics=numerics_timm,
-    canonical=canonical_timm,
-    head=("head.",),
-    ignored=(*TIMM.ignored, BESIDE),
-)
+    def numerics(self, shapes, config):
+        theirs = super().numerics(shapes, timm_config(config))
+        return dataclasses.replace(theirs, preprocessing=preprocessing_of(config))
 
 
 # Meta's Perception Encoder: PE Core, with or without its text tower, PE Lang and PE Spatial. Core
@@ -232,35 +216,34 @@ PE_NUMERICS = Numerics(
 )
 
 
-def detect_pe(names: set[str]) -> bool:
-    blocks = "transformer.resblocks.0.attn.in_proj_weight"
-    if not {"conv1.weight", "positional_embedding", blocks} <= names:
-        return False
-    return "attn_pool.probe" in names or names.isdisjoint(("ln_post.weight", "attn_pool.query"))
+class PerceptionEncoder(Format):
+    name = "perception_encoder"
+    suffixes = (".pt", ".safetensors")
+    tensors = PE
+    head = ("proj",)
 
+    def detect(self, names):
+        blocks = "transformer.resblocks.0.attn.in_proj_weight"
+        if not {"conv1.weight", "positional_embedding", blocks} <= names:
+            return False
+        return "attn_pool.probe" in names or names.isdisjoint(("ln_post.weight", "attn_pool.query"))
 
-def infer_pe(shapes: dict, config: dict) -> dict:
-    has_class_token, pools = CLIP.cls in shapes, "attn_pool.probe" in shapes
-    classifier = "map" if pools else "token" if has_class_token else "gap"
-    arguments = PE.sizes(shapes, classifier)
-    arguments["rope"] = dataclasses.asdict(Rope(base=10000.0, offset=float(has_class_token)))
-    heads = config.get("heads", PE_HEADS.get(arguments["hidden_size"]))
-    arguments |= {} if heads is None else {"num_heads": heads}
-    if pools:
-        arguments |= {"pool_all_tokens": True, "class_token": has_class_token}
-        arguments["map_heads"] = config.get("attn_pooler_heads", POOL_HEADS)
-    else:
-        arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes
-    return arguments | covered_positions(arguments, shapes[CLIP.positions][0])
+    def infer(self, shapes, config):
+        has_class_token, pools = CLIP.cls in shapes, "attn_pool.probe" in shapes
+        classifier = "map" if pools else "token" if has_class_token else "gap"
+        arguments = PE.sizes(shapes, classifier)
+        arguments["rope"] = dataclasses.asdict(Rope(base=10000.0, offset=float(has_class_token)))
+        heads = config.get("heads", PE_HEADS.get(arguments["hidden_size"]))
+        arguments |= {} if heads is None else {"num_heads": heads}
+        if pools:
+            arguments |= {"pool_all_tokens": True, "class_token": has_class_token}
+            arguments["map_heads"] = config.get("attn_pooler_heads", POOL_HEADS)
+        else:
+            arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes
+        return arguments | covered_positions(arguments, shapes[CLIP.positions][0])
 
+    def numerics(self, shapes, config):
+        return PE_NUMERICS
 
-PE_FORMAT = Format(
-    name="perception_encoder",
-    suffixes=(".pt", ".safetensors"),
-    detect=detect_pe,
-    infer=infer_pe,
-    links=lambda arch, names=None, config=None: PE.links(arch),
-    numerics=lambda shapes, config: PE_NUMERICS,
-    head=("proj",),
-    as_read=lambda arch: {**FIXED, "pre_norm": True, "map_heads": arch.options.map_heads},
-)
+    def as_read(self, arch):
+        return {**FIXED, "pre_norm": True, "map_heads": arch.options.map_heads}

@@ -20,8 +20,8 @@ from vit_keras.weights.recognition import family_name
 
 
 def _row(file: str) -> Format:
-    module, _, name = file.partition(".")
-    return getattr(importlib.import_module(f"vit_keras.weights.formats.{module}"), name or "FORMAT")
+    module, name = file.split(".")
+    return getattr(importlib.import_module(f"vit_keras.weights.formats.{module}"), name)()
 
 
 FORMATS: dict[str, Format] = {name: _row(file) for name, file in FILES.items()}
@@ -137,9 +137,8 @@ def _sets(plain, rows, named, path, apart):
         held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
         for row in rows:
             names = {*map(row.canonical, held)}
-            admits = row.admits is not None and row.admits(names)
-            is_told = admits and (named or _is_told(plain, prefix, path, row.file_names))
-            if row.detect(names) or is_told:
+            is_told = named or _is_told(plain, prefix, path, row.file_names)
+            if row.detect(names) or (is_told and row.admits(names)):
                 sets[prefix] = row
                 break
     return sets

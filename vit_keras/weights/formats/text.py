@@ -16,7 +16,7 @@ from vit_keras.weights.formats.huggingface import model_types
 from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
 from vit_keras.weights.formats.tensor_names import TensorNames
 
-TRANSFORMERS = model_types.CLIP.replaced(
+TRANSFORMERS = model_types.ClipVision.names.replaced(
     "patches=embeddings.token_embedding norm=final_layer_norm head=head "
     "projection=text_projection.weight"
 )
@@ -105,28 +105,6 @@ def text_config(config: dict) -> dict[str, Any]:
     return {**defaults, **held}
 
 
-def infer(shapes: dict, config: dict) -> dict:
-    fields, is_clip = text_config(config), "eos_token_id" in KINDS[kind_of(config)][1]
-    sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
-    fields.setdefault("projection_size", sizes["hidden_size"])
-    projection = "projection_dim" if is_clip else "projection_size"
-    faults = faults_of(fields, {**SIZES, projection: "projection_dim"}, sizes)
-    end = fields["eos_token_id"] if is_clip else None
-    if is_clip and type(end) is not int:
-        faults.append(f"eos_token_id is {end} instead of one whole number")
-    if faults:
-        raise ValueError(f"A text tower must agree with config.json. Received: {'; '.join(faults)}")
-    largest = config["model_type"] == "clip" and end == OPENAIS_END
-    return sizes | {
-        "num_heads": fields["num_attention_heads"],
-        "gelu": gelu_of(fields),
-        "layer_norm_epsilon": fields["layer_norm_eps"],
-        "causal": is_clip,
-        "pooling": "largest" if largest else "end" if is_clip else "last",
-        "end_id": None if largest else end,
-    }
-
-
 def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
     """Returns transformers' `config.json` for two towers.
 
@@ -183,44 +161,70 @@ def open_clip_text(config: dict) -> dict[str, Any] | None:
     return config.get(open_clip.CONFIG, {}).get("model_cfg", {}).get("text_cfg")
 
 
-def infer_open_clip(shapes: dict, config: dict) -> dict:
-    content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
-    if text.get("use_pad_mask") and text.get("no_causal_mask"):
-        raise ValueError(
-            "Text towers of OpenCLIP must attend to padding. Received: use_pad_mask=true"
-        )
-    sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)
-    known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
-    check_choice(pooling, POOLINGS, "pool_type")
-    return sizes | {
-        **{name: x for name, x in OPEN_CLIP.options(shapes).items() if name in known},
-        **open_clip.computation_of(config, text),
-        "num_heads": text.get("heads", 8 if content else sizes["hidden_size"] // 64),
-        "causal": not text.get("no_causal_mask", False),
-        "pooling": POOLINGS[pooling],
-        "end_id": text.get("eos_id", 2) if pooling == "eos" else None,
-    }
+class TextTower(Format):
+    ignored: tuple[str, ...] = ("logit_scale", "logit_bias")
+    architecture = TextArchitecture
+
+    def detect(self, names):
+        return f"{self.tensors.patches}.weight" in names
 
 
-def _row(names: TensorNames, project: str, infer, ignored: str) -> Format:
-    return Format(
-        name=f"text tower of {project}",
-        suffixes=(),
-        detect=lambda held: f"{names.patches}.weight" in held,
-        infer=infer,
-        links=lambda arch, held=None, config=None: names.links(arch),
-        numerics=lambda shapes, config: None,
-        ignored=("logit_scale", "logit_bias", *ignored.split()),
-        architecture=TextArchitecture,
-    )
+class TransformersText(TextTower):
+    name = "text tower of transformers"
+    tensors = TRANSFORMERS
+    ignored = (*TextTower.ignored, "embeddings.position_ids")
+
+    def infer(self, shapes, config):
+        fields, is_clip = text_config(config), "eos_token_id" in KINDS[kind_of(config)][1]
+        sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
+        fields.setdefault("projection_size", sizes["hidden_size"])
+        projection = "projection_dim" if is_clip else "projection_size"
+        faults = faults_of(fields, {**SIZES, projection: "projection_dim"}, sizes)
+        end = fields["eos_token_id"] if is_clip else None
+        if is_clip and type(end) is not int:
+            faults.append(f"eos_token_id is {end} instead of one whole number")
+        if faults:
+            raise ValueError(
+                f"A text tower must agree with config.json. Received: {'; '.join(faults)}"
+            )
+        largest = config["model_type"] == "clip" and end == OPENAIS_END
+        return sizes | {
+            "num_heads": fields["num_attention_heads"],
+            "gelu": gelu_of(fields),
+            "layer_norm_epsilon": fields["layer_norm_eps"],
+            "causal": is_clip,
+            "pooling": "largest" if largest else "end" if is_clip else "last",
+            "end_id": None if largest else end,
+        }
 
 
-FORMAT = _row(TRANSFORMERS, "transformers", infer, "embeddings.position_ids")
-OPENAIS = "attn_mask input_resolution context_length vocab_size"
-OPEN_CLIP_FORMAT = _row(OPEN_CLIP, "OpenCLIP", infer_open_clip, OPENAIS)
+class OpenClipText(TextTower):
+    name = "text tower of OpenCLIP"
+    tensors = OPEN_CLIP
+    ignored = (*TextTower.ignored, "attn_mask", "input_resolution", "context_length", "vocab_size")
+
+    def infer(self, shapes, config):
+        content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
+        if text.get("use_pad_mask") and text.get("no_causal_mask"):
+            raise ValueError(
+                "Text towers of OpenCLIP must attend to padding. Received: use_pad_mask=true"
+            )
+        sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)
+        known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
+        check_choice(pooling, POOLINGS, "pool_type")
+        return sizes | {
+            **{name: x for name, x in OPEN_CLIP.options(shapes).items() if name in known},
+            **open_clip.computation_of(config, text),
+            "num_heads": text.get("heads", 8 if content else sizes["hidden_size"] // 64),
+            "causal": not text.get("no_causal_mask", False),
+            "pooling": POOLINGS[pooling],
+            "end_id": text.get("eos_id", 2) if pooling == "eos" else None,
+        }
+
+
 # By the image tower's format: the text tower's, its prefix and the image tower's in the file.
-TEXT_FORMATS = {
-    "huggingface": (FORMAT, "text_model.", "vision_model."),
-    "open_clip": (OPEN_CLIP_FORMAT, "text.", "visual."),
-    "open_clip_timm": (OPEN_CLIP_FORMAT, "text.", "visual."),
+TEXT_FORMATS: dict[str, tuple[Format, str, str]] = {
+    "huggingface": (TransformersText(), "text_model.", "vision_model."),
+    "open_clip": (OpenClipText(), "text.", "visual."),
+    "open_clip_timm": (OpenClipText(), "text.", "visual."),
 }

@@ -18,26 +18,26 @@ PREPROCESSING = Preprocessing(
 )
 
 
-def canonical(name: str) -> str:
-    """Translates the MLP's old names to its new ones."""
-    return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
+class Torchvision(Format):
+    name = "torchvision"
+    suffixes = (".pth", ".safetensors")
+    tensors = NAMES
+    head = ("heads.head.", "heads.pre_logits.")
 
+    def detect(self, names):
+        return {"conv_proj.weight", NAMES.positions} <= names
 
-def infer(shapes: dict, config: dict) -> dict:
-    arguments = NAMES.sizes(shapes, "token")
-    return arguments | covered_positions(arguments, shapes[NAMES.positions][1], covers=("all",))
+    def canonical(self, name):
+        return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
 
+    def infer(self, shapes, config):
+        arguments = NAMES.sizes(shapes, "token")
+        count = shapes[NAMES.positions][1]
+        return arguments | covered_positions(arguments, count, covers=("all",))
 
-FORMAT = Format(
-    name="torchvision",
-    suffixes=(".pth", ".safetensors"),
-    detect=lambda names: {"conv_proj.weight", NAMES.positions} <= names,
-    infer=infer,
-    links=lambda arch, names=None, config=None: NAMES.links(arch),
-    numerics=lambda shapes, config: Numerics(
-        preprocessing=PREPROCESSING, resizing=Resizing("bicubic_aligned", "bicubic")
-    ),
-    canonical=canonical,
-    head=("heads.head.", "heads.pre_logits."),
-    as_read=lambda arch: {"channels": 3, "qkv_bias": "all"},
-)
+    def numerics(self, shapes, config):
+        resizing = Resizing("bicubic_aligned", "bicubic")
+        return Numerics(preprocessing=PREPROCESSING, resizing=resizing)
+
+    def as_read(self, arch):
+        return {"channels": 3, "qkv_bias": "all"}

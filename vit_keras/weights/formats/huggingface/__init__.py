@@ -55,37 +55,8 @@ HEADS = (
 )
 
 
-def canonical(name: str) -> str:
-    """Translates a name to the one on disk, without the prefix of a classifier's backbone."""
-    name = name.replace("vision_model.encoder.layer.", "encoder.layers.")  # AltCLIP in version 5
-    name = PREFIX.sub("", name)
-    for start, patterns in IN_MEMORY.items():
-        if name.startswith(start):
-            for pattern, new in patterns.items():
-                name = re.sub(pattern, new, name)
-            break
-    return f"{INDEX}.{name}" if name.endswith(f".{INDEX}") else name
-
-
 # Fields of DINOv3's configuration, and the paths of the biases that they switch on or off.
 BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
-
-
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    """Links all variables of a model to the tensors of a file, or of a transformers class."""
-    if names is None:
-        kind = configs.tower_config(config or {}).get("model_type")
-        row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
-        return links_to_write(arch, row)
-    row, fields = configs.read_config(config or {}, names)
-    result = row.names.links(arch, names)
-    for field in BIASES.keys() & row.fields:
-        if not fields[field]:
-            result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
-    rows, columns = configs.image_size_of(fields) or (1, 1)
-    if rows != columns:
-        result = [_transposed_table(link, arch, (rows, columns)) for link in result]
-    return [*result, unread(_unused(arch, row, names))]
 
 
 def _unused(arch, row, names):
@@ -129,30 +100,6 @@ LAST_RESORT = (224, 224)  # transformers' default of `image_size`
 PROCESSOR = "preprocessor_config.json"
 
 
-def infer(shapes: dict, config: dict) -> dict:
-    row, fields = configs.read_config(config, set(shapes))
-    tensors, design = row.names, row.design(set(shapes))
-    channels = fields.get("num_channels", 3)
-    arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
-    if tensors.positions and not tensors.relative:  # which only BEiT may lack
-        arguments["position_embedding"] = "learned"
-    if arguments.get("boxes") in WITH_NO_OBJECT:
-        arguments["num_classes"] -= 1
-    if arguments["num_classes"] is not None:
-        arguments["representation_size"] = None  # a pooler beside a classifier has no effect
-    if "model_type" in fields:
-        configs.check_sizes(fields, arguments)
-        if arguments["representation_size"] is not None:  # `pre_logits` has tanh
-            check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
-        arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
-    elif "num_attention_heads" in config:
-        arguments["num_heads"] = config["num_attention_heads"]
-    arguments |= _image_size(arguments, tensors, shapes, fields, row.covers)
-    defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
-    arguments = {k: v for k, v in arguments.items() if v != defaults.get(k, ...)}
-    return changed_options(arguments)
-
-
 def _image_size(arguments, tensors, shapes, fields, covers):
     """Returns the size of images and the tokens that positions cover."""
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
@@ -163,41 +110,91 @@ def _image_size(arguments, tensors, shapes, fields, covers):
     return covered_positions(arguments, count, size, covers) if count or size else {}
 
 
-def numerics(shapes: dict, config: dict) -> Numerics:
-    row, fields = configs.read_config(config, set(shapes))
-    rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
-    patches = half_pixel if rule == NAFLEX else "bicubic"
-    biases = half_pixel if row.name == "beit" and rule == "bicubic" else None
-    return Numerics(
-        gelu=configs.gelu_of(fields),
-        layer_norm_epsilon=fields["layer_norm_eps"],
-        preprocessing=configs.read_processor(config.get(PROCESSOR) or {}, row.processor),
-        resizing=Resizing(rule, patches, biases=biases, crops=True),
-        class_names=configs.class_names_of(fields),
-        task=configs.task_of(fields),
-    )
+class HuggingFace(Format):
+    name = "huggingface"
+    suffixes = (".safetensors", ".bin")
+    folder_name = "model.safetensors"
+    head = HEADS
+    ignored = IGNORED
 
+    def detect(self, names):
+        return configs.is_known(names)
 
-def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    row = configs.type_for(arch, numerics.resizing.positions == NAFLEX)
-    sizes, pixels = (arch.image_size, arch.channels), numerics.preprocessing
-    processor = configs.write_processor(*sizes, pixels, row.processor)
-    if row.processor == "Siglip2ImageProcessor":
-        processor |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
-    return {"config.json": configs.write_config(arch, row, numerics), PROCESSOR: processor}
+    def wraps(self, names):
+        return "layernorm.weight" in names and "pooler.dense.weight" not in names
 
+    def canonical(self, name):
+        """Translates a name to the one on disk, without the prefix of a classifier's backbone."""
+        name = name.replace(
+            "vision_model.encoder.layer.", "encoder.layers."
+        )  # AltCLIP in version 5
+        name = PREFIX.sub("", name)
+        for start, patterns in IN_MEMORY.items():
+            if name.startswith(start):
+                for pattern, new in patterns.items():
+                    name = re.sub(pattern, new, name)
+                break
+        return f"{INDEX}.{name}" if name.endswith(f".{INDEX}") else name
 
-FORMAT = Format(
-    name="huggingface",
-    suffixes=(".safetensors", ".bin"),
-    detect=configs.is_known,
-    infer=infer,
-    links=links,
-    numerics=numerics,
-    canonical=canonical,
-    head=HEADS,
-    ignored=IGNORED,
-    as_read=lambda arch: configs.type_for(arch).as_read(arch),
-    wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,
-    config_files=config_files,
-)
+    def links(self, arch, names, config):
+        if names is None:
+            kind = configs.tower_config(config).get("model_type")
+            row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
+            return links_to_write(arch, row)
+        row, fields = configs.read_config(config, names)
+        result = row.names.links(arch, names)
+        for field in BIASES.keys() & row.fields:
+            if not fields[field]:
+                result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
+        rows, columns = configs.image_size_of(fields) or (1, 1)
+        if rows != columns:
+            result = [_transposed_table(link, arch, (rows, columns)) for link in result]
+        return [*result, unread(_unused(arch, row, names))]
+
+    def infer(self, shapes, config):
+        row, fields = configs.read_config(config, set(shapes))
+        tensors, design = row.names, row.design(set(shapes))
+        channels = fields.get("num_channels", 3)
+        arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
+        if tensors.positions and not tensors.relative:  # which only BEiT may lack
+            arguments["position_embedding"] = "learned"
+        if arguments.get("boxes") in WITH_NO_OBJECT:
+            arguments["num_classes"] -= 1
+        if arguments["num_classes"] is not None:
+            arguments["representation_size"] = None  # a pooler beside a classifier has no effect
+        if "model_type" in fields:
+            configs.check_sizes(fields, arguments)
+            if arguments["representation_size"] is not None:  # `pre_logits` has tanh
+                check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
+            arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
+        elif "num_attention_heads" in config:
+            arguments["num_heads"] = config["num_attention_heads"]
+        arguments |= _image_size(arguments, tensors, shapes, fields, row.covers)
+        defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
+        arguments = {k: v for k, v in arguments.items() if v != defaults.get(k, ...)}
+        return changed_options(arguments)
+
+    def numerics(self, shapes, config):
+        row, fields = configs.read_config(config, set(shapes))
+        rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
+        patches = half_pixel if rule == NAFLEX else "bicubic"
+        biases = half_pixel if row.name == "beit" and rule == "bicubic" else None
+        return Numerics(
+            gelu=configs.gelu_of(fields),
+            layer_norm_epsilon=fields["layer_norm_eps"],
+            preprocessing=configs.read_processor(config.get(PROCESSOR) or {}, row.processor),
+            resizing=Resizing(rule, patches, biases=biases, crops=True),
+            class_names=configs.class_names_of(fields),
+            task=configs.task_of(fields),
+        )
+
+    def as_read(self, arch):
+        return configs.type_for(arch).as_read(arch)
+
+    def config_files(self, arch, numerics):
+        row = configs.type_for(arch, numerics.resizing.positions == NAFLEX)
+        sizes, pixels = (arch.image_size, arch.channels), numerics.preprocessing
+        processor = configs.write_processor(*sizes, pixels, row.processor)
+        if row.processor == "Siglip2ImageProcessor":
+            processor |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
+        return {"config.json": configs.write_config(arch, row, numerics), PROCESSOR: processor}

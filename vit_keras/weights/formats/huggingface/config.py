@@ -6,12 +6,11 @@ from typing import Any
 from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
+from vit_keras.support.checks import listed
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.families import CLIP, HALF, IMAGENET
-from vit_keras.weights.formats.huggingface.model_types import TYPES, ModelType
+from vit_keras.weights.formats.huggingface.model_types import MODEL_TYPES, ModelType
 
-# Types with more marks come first, so the first type whose marks a file has is the right one.
-MODEL_TYPES: dict[str, ModelType] = {row.name: row for row in TYPES}
 # Configurations with the image tower's as `vision_config`, and other names of the same types.
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
@@ -70,9 +69,9 @@ def _named(name, names):
             f"Received: {name!r}"
         )
     row = MODEL_TYPES[name]
-    if names and row.marks[0] not in names:
+    if names and not row.held <= names:
         raise ValueError(
-            f"config.json says model_type={name!r}, whose files have a tensor {row.marks[0]!r}. "
+            f"config.json says model_type={name!r}, whose files have {listed(row.held)}. "
             f"Received: a file with the tensors of {by_names(names).name!r}"
         )
     return row
@@ -80,17 +79,14 @@ def _named(name, names):
 
 def is_known(names: set[str]) -> bool:
     """Whether a file with canonical `names` has the tensors of one of the types."""
-    return any(
-        {row.marks[0], f"{row.names.patches}.weight"} <= names for row in MODEL_TYPES.values()
-    )
+    return any(row.held <= names for row in MODEL_TYPES.values())
 
 
 def by_names(names: set[str]) -> ModelType:
     """Returns the first type that matches the names of a file's tensors."""
-    rows = [row for row in MODEL_TYPES.values() if row.marks[0] in names]
-    marked = [row for row in rows if names.issuperset(row.marks)]
-    # I-JEPA has the names of a ViT, but no class token.
-    whole = [row for row in marked if row.name == "ijepa" or row.names.cls in {"", *names}]
+    rows = [row for row in MODEL_TYPES.values() if row.held <= names]
+    marked = [row for row in rows if row.mark in {"", *names}]
+    whole = [row for row in marked if row.names.cls in {"", *names}]
     return (whole or marked or rows or [MODEL_TYPES["vit"]])[0]
 
 

@@ -30,52 +30,6 @@ CLASS_TOKEN, POSITIONS = "cls/cls", "posembed_input/pos_embedding"
 BUFFERS = "buffers."  # tensors computed from sizes
 
 
-def canonical(name: str) -> str:
-    """Translates the old name of the head's hidden layer."""
-    if name.endswith((".relative_position_index", ".k_bias")) or name.startswith("rope.periods"):
-        return f"{BUFFERS}{name}"
-    return name.replace("pre_logits.fc.", "pre_logits.")
-
-
-def detect(names: set[str]) -> bool:
-    stem = {"patch_embed.proj.weight", "embeds.proj.weight"} & names
-    attention = ("attn.qkv.weight", "attn.q_proj.weight", "in_proj.weight")
-    return bool(stem) and any(f"blocks.0.{name}" in names for name in attention)
-
-
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    """Links a model to the tensors of a file, or to those to write."""
-    config = config or {}
-    architecture, theirs = architecture_of(config), architectures.timm_arguments(config)
-    row = architectures.names_for(arch) if names is None else architectures.PLAIN.among(names)
-    if names is None and architecture.startswith("naflexvit_"):
-        row = row.replaced(**NAFLEX)
-    if row.patches == NAFLEX["patches"]:
-        row = row.replaced(linear_patches=theirs.get("embed_proj_type", "linear") == "linear")
-    if (rope := arch.options.rope) is not None:
-        layout = rotary_layout(rope, arch.options.pre_norm, theirs if architecture else None)
-        row = row.replaced(rotary=layout)
-    others = []  # which come first, so that they fail before others are read
-    has_bias = names is None or f"{row.head}.bias" in names
-    if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
-        name = f"{row.head}.bias"
-        rule = f"A head without bias can be read only from a file whose {name} is zero; build the "
-        rule += "model with head_use_bias=True"
-        bias = constant(name, np.zeros(arch.num_classes), rule)
-        read = lambda kernel, offset: (kernel.T, *bias.read(offset))
-        write = lambda kernel: (kernel.T, *bias.write())
-        others.append(Link((f"{row.head}.weight", name), ("head/kernel",), read, write))
-    if _folds(arch):  # the class token and its position into their sum
-        unfold = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
-        fold = lambda cls, table: (cls + table[:, :1], table[:, 1:])
-        others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), unfold, fold))
-    if isinstance(arch, HybridArchitecture):
-        others += stem_links(arch)
-    linked = {path for link in others for path in link.ours}
-    result = row.links(arch, names)
-    return others + [link for link in result if link.path not in linked]
-
-
 COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
 
 
@@ -281,40 +235,6 @@ def _beit(arch):
     return "beit_base_patch16_224", arguments
 
 
-def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    """Returns the `config.json` from which `timm.create_model` can build a model."""
-    if isinstance(arch, HybridArchitecture):
-        raise ValueError(
-            "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
-            f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
-        )
-    describe = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
-    name, arguments = (_naflex if is_for_any_grid(arch, numerics) else describe)(arch)
-    pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
-    heads: Any = ["head", "head_dist"] if "dist" in arch.prefix.names else "head"
-    source = {
-        "input_size": [arch.channels, *arch.image_size],
-        "interpolation": pixels.interpolation,
-        "crop_pct": 1.0 if crop is None else crop,
-        "crop_mode": "squash" if crop is None else "center",
-        "mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
-        "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
-        "num_classes": arch.num_classes or 0,
-        "first_conv": "embeds.proj" if name == NAFLEX_SIGLIP else "patch_embed.proj",
-        "classifier": heads,
-    }
-    config = {
-        "architecture": name,
-        "num_classes": arch.num_classes or 0,
-        "num_features": arch.hidden_size,
-        "global_pool": POOLS.get(arch.classifier, ""),
-        "model_args": arguments,
-        "pretrained_cfg": source,
-    }
-    names = numerics.class_names
-    return {"config.json": {**config, **({} if names is None else {"label_names": list(names)})}}
-
-
 def timm_class(arch: VisionTransformerArchitecture) -> str:
     """Returns the name of timm's class, or block, to write a model for."""
     if arch.position_embedding == "relative_2d":
@@ -335,23 +255,100 @@ FIXED: dict[str, dict[str, Any]] = {
 }
 
 
-def as_read(arch: VisionTransformerArchitecture) -> dict:
-    """Returns what `links` writes in another form, and the arguments that the class fixes."""
-    folded = {"position_cover": "class"} if _folds(arch) else {}
-    bias = {"head_use_bias": arch.options.head_use_bias}  # without one, zeros are written
-    return {**bias, **folded, **FIXED.get(timm_class(arch), {})}
+class Timm(Format):
+    name = "timm"
+    suffixes: tuple[str, ...] = (".safetensors", ".pth")
+    folder_name = "model.safetensors"
+    head: tuple[str, ...] = ("head.", "head_dist.", "pre_logits.")
+    ignored: tuple[str, ...] = (BUFFERS,)
 
+    def detect(self, names):
+        stem = {"patch_embed.proj.weight", "embeds.proj.weight"} & names
+        attention = ("attn.qkv.weight", "attn.q_proj.weight", "in_proj.weight")
+        return bool(stem) and any(f"blocks.0.{name}" in names for name in attention)
 
-FORMAT = Format(
-    name="timm",
-    suffixes=(".safetensors", ".pth"),
-    detect=detect,
-    infer=architectures.infer,
-    links=links,
-    numerics=architectures.numerics,
-    canonical=canonical,
-    head=("head.", "head_dist.", "pre_logits."),
-    ignored=(BUFFERS,),
-    as_read=as_read,
-    config_files=config_files,
-)
+    def canonical(self, name):
+        """Translates the old name of the head's hidden layer."""
+        unused = name.endswith((".relative_position_index", ".k_bias"))
+        if unused or name.startswith("rope.periods"):
+            return f"{BUFFERS}{name}"
+        return name.replace("pre_logits.fc.", "pre_logits.")
+
+    def links(self, arch, names, config):
+        architecture, theirs = architecture_of(config), architectures.timm_arguments(config)
+        row = architectures.names_for(arch) if names is None else architectures.PLAIN.among(names)
+        if names is None and architecture.startswith("naflexvit_"):
+            row = row.replaced(**NAFLEX)
+        if row.patches == NAFLEX["patches"]:
+            row = row.replaced(linear_patches=theirs.get("embed_proj_type", "linear") == "linear")
+        if (rope := arch.options.rope) is not None:
+            layout = rotary_layout(rope, arch.options.pre_norm, theirs if architecture else None)
+            row = row.replaced(rotary=layout)
+        others = []  # which come first, so that they fail before others are read
+        has_bias = names is None or f"{row.head}.bias" in names
+        if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
+            name = f"{row.head}.bias"
+            rule = (
+                f"A head without bias can be read only from a file whose {name} is zero; build the "
+            )
+            rule += "model with head_use_bias=True"
+            bias = constant(name, np.zeros(arch.num_classes), rule)
+            read = lambda kernel, offset: (kernel.T, *bias.read(offset))
+            write = lambda kernel: (kernel.T, *bias.write())
+            others.append(Link((f"{row.head}.weight", name), ("head/kernel",), read, write))
+        if _folds(arch):  # the class token and its position into their sum
+            unfold = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
+            fold = lambda cls, table: (cls + table[:, :1], table[:, 1:])
+            others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), unfold, fold))
+        if isinstance(arch, HybridArchitecture):
+            others += stem_links(arch)
+        linked = {path for link in others for path in link.ours}
+        result = row.links(arch, names)
+        return others + [link for link in result if link.path not in linked]
+
+    def infer(self, shapes, config):
+        return architectures.infer(shapes, config)
+
+    def numerics(self, shapes, config):
+        return architectures.numerics(shapes, config)
+
+    def as_read(self, arch):
+        """Returns what `links` writes in another form, and the arguments that the class fixes."""
+        folded = {"position_cover": "class"} if _folds(arch) else {}
+        bias = {"head_use_bias": arch.options.head_use_bias}  # without one, zeros are written
+        return {**bias, **folded, **FIXED.get(timm_class(arch), {})}
+
+    def config_files(self, arch, numerics):
+        """Returns the `config.json` from which `timm.create_model` can build a model."""
+        if isinstance(arch, HybridArchitecture):
+            raise ValueError(
+                "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
+                f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
+            )
+        describe = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
+        name, arguments = (_naflex if is_for_any_grid(arch, numerics) else describe)(arch)
+        pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
+        heads: Any = ["head", "head_dist"] if "dist" in arch.prefix.names else "head"
+        source = {
+            "input_size": [arch.channels, *arch.image_size],
+            "interpolation": pixels.interpolation,
+            "crop_pct": 1.0 if crop is None else crop,
+            "crop_mode": "squash" if crop is None else "center",
+            "mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
+            "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
+            "num_classes": arch.num_classes or 0,
+            "first_conv": "embeds.proj" if name == NAFLEX_SIGLIP else "patch_embed.proj",
+            "classifier": heads,
+        }
+        config = {
+            "architecture": name,
+            "num_classes": arch.num_classes or 0,
+            "num_features": arch.hidden_size,
+            "global_pool": POOLS.get(arch.classifier, ""),
+            "model_args": arguments,
+            "pretrained_cfg": source,
+        }
+        names = numerics.class_names
+        return {
+            "config.json": {**config, **({} if names is None else {"label_names": list(names)})}
+        }
