@@ -81,8 +81,8 @@ POOLS = {"token": "token", "distilled": "token", "gap": "avg", "gap_norm": "avg"
 ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
 
-def _sizes(arch):
-    """Returns the arguments that all classes share."""
+def _shared(arch):
+    """Returns the arguments of classes VisionTransformer and Eva by the same names."""
     ratio = arch.mlp_dim / arch.hidden_size
     if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
         ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
@@ -93,6 +93,9 @@ def _sizes(arch):
         "depth": arch.num_layers,
         "num_heads": arch.num_heads,
         "mlp_ratio": ratio,
+        "class_token": "cls" in arch.prefix.names,
+        "no_embed_class": arch.options.position_cover != "all",
+        "qkv_bias": arch.options.qkv_bias != "none",
         "global_pool": POOLS.get(arch.classifier, ""),
         **({"in_chans": arch.channels} if arch.channels != 3 else {}),
     }
@@ -122,11 +125,8 @@ def _vision_transformer(arch):
         name = "vit_giant_patch14_dinov2"
     elif arch.layer_norm_epsilon == 1e-5 and options.norm == "layer":
         name = "vit_base_patch32_clip_224"
-    arguments = _sizes(arch) | {
+    arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
-        "class_token": "cls" in arch.prefix.names,
-        "qkv_bias": options.qkv_bias != "none",
-        "no_embed_class": options.position_cover != "all",
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
     }
     if is_gated:  # which counts both halves
@@ -179,12 +179,9 @@ EVAS = {
 def _eva(arch):
     options, rope, names = arch.options, arch.options.rope, architectures.names_for(arch)
     has_own_gate = names.gate != names.dense_0 and not options.mlp_norm
-    arguments = _sizes(arch) | {
+    arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME_OF_EVA.items()},
-        "class_token": "cls" in arch.prefix.names,
-        "no_embed_class": options.position_cover != "all",
         "use_abs_pos_emb": arch.position_embedding == "learned",
-        "qkv_bias": options.qkv_bias != "none",
         "attn_type": "rope" if options.qkv_bias == "all" else "eva",
         "qkv_fused": not names.query,
         "swiglu_mlp": options.mlp == "swiglu",
@@ -224,14 +221,10 @@ def _rope(arch, rope: Rope) -> dict[str, Any]:
 
 
 def _beit(arch):
-    options = arch.options
-    arguments = _sizes(arch) | {
-        "qkv_bias": options.qkv_bias != "none",
-        "swiglu_mlp": options.mlp == "swiglu",
-        "scale_mlp": options.mlp_norm,
-        "init_values": options.layer_scale or 0,
-        "use_fc_norm": arch.classifier == "gap_norm",
-    }
+    """Describes a Beit, whose arguments are among Eva's."""
+    arguments = _shared(arch) | {"init_values": arch.options.layer_scale or 0}
+    arguments |= {k: _eva(arch)[1][k] for k in ("swiglu_mlp", "scale_mlp", "use_fc_norm")}
+    del arguments["class_token"], arguments["no_embed_class"]
     return "beit_base_patch16_224", arguments
 
 

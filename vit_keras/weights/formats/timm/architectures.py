@@ -145,89 +145,66 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_", {"pos_embed_antialias": True, "pos_embed_grid_size": (16, 16)}),
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
+    # The number of heads.
+    (r"_base(_|$)", {"num_heads": 12}),
+    (
+        r"_base_patch16_gap_|_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)",
+        {"num_heads": 16},
+    ),
+    (r"_betwixt_", {"num_heads": 10}),
+    (r"_mediumd?_", {"num_heads": 8}),
+    (r"_small(_|$)", {"num_heads": 6}),
+    (r"_little_", {"num_heads": 5}),
+    (r"_p?wee_|_xsmall_", {"num_heads": 4}),
+    (r"_so150m_|_base_patch\d+_plus_", {"num_heads": 14}),
+    (r"_so150m2_", {"num_heads": 13}),
+    (r"_giant_.*(dinov2|tipsv2|radio|lingbot)", {"num_heads": 24}),
+    (r"_huge_plus_", {"num_heads": 20}),
+    (r"_7b_", {"num_heads": 32}),
+    (r"^test_vit2?$", {"num_heads": 2}),
+    (r"^test_vit[34]$|_tiny_", {"num_heads": 3}),
 )
 POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # its attention pool reads all tokens
-# The number of heads; the first matching pattern counts.
-HEADS: tuple[tuple[str, int], ...] = (
-    (r"^test_vit[34]$|_tiny_", 3),
-    (r"^test_vit2?$", 2),
-    (r"_7b_", 32),
-    (r"_huge_plus_", 20),
-    (r"_giant_.*(dinov2|tipsv2|radio|lingbot)", 24),
-    (r"_so150m2_", 13),
-    (r"_so150m_|_base_patch\d+_plus_", 14),
-    (r"_p?wee_|_xsmall_", 4),
-    (r"_little_", 5),
-    (r"_small(_|$)", 6),
-    (r"_mediumd?_", 8),
-    (r"_betwixt_", 10),
-    (r"_base_patch16_gap_|_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)", 16),
-    (r"_base(_|$)", 12),
+# What no option of `VisionTransformer` covers, by patterns of the values of timm's arguments.
+UNKNOWN: tuple[tuple[str, str, str], ...] = (
+    ("architecture", r"_rpn_|^eva02_enormous_", "normalization after attention and after the MLP"),
+    ("use_post_norm", "True|1", "normalization after attention and after the MLP"),
+    ("block_fn", "ResPostBlock", "normalization after attention and after the MLP"),
+    ("architecture", r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "its kind of blocks"),
+    ("architecture", r"_parfac_|^naflexvit_.*(_par_|_radio_)", "its patches or its positions"),
+    ("global_pool", "^(max|avgmax|prr)$", "this pooling"),
+    ("patchify_channels_last", "False|0", "patches whose channels come first"),
+    ("pos_embed_ar_preserving", "True|1", "positions that are resized to a square and cropped"),
+    ("pos_embed_align_corners", "True|1", "positions that are resized with aligned corners"),
 )
-# Architectures whose tensors have the names of another computation, or that no option covers.
-OTHERS: tuple[tuple[str, str], ...] = (
-    (r"_rpn_|^eva02_enormous_", "it normalizes after attention and after the MLP"),
-    (r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "its blocks compute differently"),
-    (r"_parfac_|^naflexvit_.*(_par_|_radio_)", "it makes or resizes positions in another way"),
-)
-# Arguments with values that no option of the model covers.
-UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
-    ("use_post_norm", (True,), "normalization after attention and after the MLP"),
-    ("global_pool", ("max", "avgmax", "prr"), "this pooling"),
-    ("patchify_channels_last", (False,), "patches whose channels come first"),
-    ("pos_embed_ar_preserving", (True,), "positions that are resized to a square and cropped"),
-    ("pos_embed_align_corners", (True,), "positions that are resized with aligned corners"),
-    ("block_fn", ("ResPostBlock",), "normalization after attention and after the MLP"),
-)
-
-
-def architecture_arguments(architecture: str) -> dict[str, Any]:
-    """Returns timm's arguments that follow from an architecture's name, not from tensors.
-
-    Args:
-        architecture: The name of timm's entry point, or an empty string for timm's defaults.
-
-    Raises:
-        ValueError: `VisionTransformer` does not cover the architecture.
-    """
-    for pattern, reason in OTHERS:
-        if re.search(pattern, architecture):
-            raise ValueError(
-                f"Models of timm's architecture {architecture!r} cannot be read: {reason}"
-            )
-    arguments = dict(DEFAULTS)
-    for pattern, row in ROWS:
-        if re.search(pattern, architecture):
-            arguments |= row
-    for pattern, heads in HEADS:
-        if re.search(pattern, architecture):
-            return {**arguments, "num_heads": heads}
-    return arguments
 
 
 def timm_arguments(config: dict) -> dict[str, Any]:
-    """Returns the arguments of timm's model from a `config.json`.
+    """Returns timm's arguments that follow from a `config.json`, not from tensors.
 
     Args:
-        config: The content of `config.json`; empty for none.
+        config: The content of `config.json`; empty for timm's defaults.
 
     Raises:
-        ValueError: An argument has a value that no option of `VisionTransformer` covers.
+        ValueError: No option of `VisionTransformer` covers the architecture or an argument.
     """
     name, changed = architecture_of(config), dict(config.get("model_args") or {})
     if "global_pool" in config:
         changed.setdefault("global_pool", config["global_pool"])
     if isinstance(changed.get("norm_layer"), str):
         changed["norm_eps"] = 1e-6  # timm's own default, by every name that JSON can hold
-    changed = {key: value for key, value in changed.items() if value is not None}
-    arguments = {**architecture_arguments(name), **changed, "architecture": name}
+    arguments = dict(DEFAULTS)
+    for pattern, row in ROWS:
+        arguments |= row if re.search(pattern, name) else {}
+    arguments |= {key: value for key, value in changed.items() if value is not None}
+    arguments["architecture"] = name
     if name.startswith("naflexvit_"):
         arguments["use_rot_pos_emb"] = arguments["rope_type"] not in ("", "none")
-    for key, values, what in UNKNOWN_VALUES:
-        if arguments.get(key) in values:
+    for key, pattern, what in UNKNOWN:
+        if re.search(pattern, str(arguments.get(key))):
             raise ValueError(
-                f"No option of VisionTransformer corresponds to {what}, which the configuration of "
-                f"timm's model requires. Received: {key}={arguments[key]!r}"
+                f"No option of VisionTransformer corresponds to {what}, which timm's model "
+                f"requires. Received: {key}={arguments[key]!r}"
             )
     return arguments
 
