@@ -15,7 +15,7 @@ from vit_keras.layers.positions import sincos_2d
 from vit_keras.models.architectures import Numerics, ResNetArchitecture
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, Resizing
 from vit_keras.weights.formats.base import Format, count_blocks, covered_positions, resnet_sizes
-from vit_keras.weights.formats.tensor_names import Link, same
+from vit_keras.weights.formats.tensor_names import Link, single
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")
@@ -29,10 +29,9 @@ STEM, UNITS = "conv_root/kernel", r"block(\d+)/unit(\d+)/conv1/"
 POSITIONS, KERNEL = "Transformer/posembed_input/pos_embedding", "embedding/kernel"
 
 
-def unpadded(theirs: str, ours: str) -> Link:
+def _vector(theirs: str, ours: str) -> Link:
     """Links one vector, which may be `(1, 1, 1, C)` in the file."""
-    read = lambda x: (x.reshape(-1),)
-    return Link((theirs,), (ours,), read, lambda x: (x,), unpadded=True)
+    return single(theirs, ours, np.ravel, unpadded=True)
 
 
 def published_name(path: str) -> str:
@@ -85,7 +84,7 @@ class Google(Format):
 
     def links(self, arch, names, config):
         return [
-            (unpadded if "gn" in path else same)(published_name(path), path)  # GroupNorm
+            (_vector if "gn" in path else single)(published_name(path), path)  # GroupNorm
             for path in arch.paths
         ]
 
@@ -134,19 +133,17 @@ def _grid_of_positions(shape):
 
 def _positions(arch, names, theirs):
     """Links learned positions, or fixed ones if the file has none."""
-    ours = ("posembed_input/pos_embedding",)
+    path = "posembed_input/pos_embedding"
     if names is not None and TOP_POSITIONS not in names:
         (rows, columns), slots = arch.grid, int(arch.classifier == "token")
         fixed = sincos_2d(rows, columns, arch.hidden_size, slots)
-        return Link((), ours, lambda: (fixed,), lambda x: ())
+        return Link((), (path,), lambda: (fixed,), lambda x: ())
 
     def write(x):
         has_slot = arch.classifier == "token" and arch.options.position_cover != "patches"
-        slot_is_zero = has_slot and not x[:, 0].any()
-        return (x[:, 1:],) if slot_is_zero else (x,)
+        return x[:, 1:] if has_slot and not x[:, 0].any() else x
 
-    read = lambda x: (x.reshape(1, -1, x.shape[-1]),)
-    return Link((theirs,), ours, read, write)
+    return single(theirs, path, lambda x: x.reshape(1, -1, x.shape[-1]), write)
 
 
 PUBLISHED = Resizing(crops=True)
@@ -178,10 +175,9 @@ class BigVision(Google):
             if path == "posembed_input/pos_embedding":
                 result.append(_positions(arch, names, f"{start}{TOP_POSITIONS}"))
             elif path == KERNEL:
-                read = lambda x: (x.reshape(_kernel_shape(x.shape)),)
-                result.append(Link((name,), (path,), read, lambda x: (x,)))
+                result.append(single(name, path, lambda x: x.reshape(_kernel_shape(x.shape))))
             elif not (scanned and path.startswith("encoderblock_")):
-                result.append(same(name, path))
+                result.append(single(name, path))
             elif path.startswith("encoderblock_0/"):  # one tensor of all blocks, (L, …)
                 paths = (path.replace("_0/", f"_{i}/", 1) for i in range(arch.num_layers))
                 name = name.replace("encoderblock_0", "encoderblock")
@@ -238,13 +234,8 @@ def big_transfer_name(path: str) -> str:
 
 def _head(theirs, ours):
     """Links the head: a 1x1 convolution `(1, 1, F, K)` in big_transfer, a matrix in big_vision."""
-    return Link(
-        (theirs,),
-        (ours,),
-        lambda x: (x.reshape(x.shape[-2:]),),
-        lambda x: (x[None, None],),
-        unpadded=True,
-    )
+    matrix = lambda x: x.reshape(x.shape[-2:])
+    return single(theirs, ours, matrix, lambda x: x[None, None], unpadded=True)
 
 
 def infer_bit(shapes: dict) -> dict:
@@ -274,7 +265,7 @@ class BigTransfer(Format):
         result = []
         for path in arch.paths:
             name = flax_norm(path) if is_ours else prefix + big_transfer_name(path)
-            kind = _head if path == "head/kernel" else unpadded if "/gn" in path else same
+            kind = _head if path == "head/kernel" else _vector if "/gn" in path else single
             result.append(kind(name, path))
         return result
 

@@ -25,7 +25,7 @@ from vit_keras.weights.formats.tensor_names import (
     Link,
     TensorNames,
     constant,
-    same,
+    single,
     unread,
     zeros,
 )
@@ -221,7 +221,7 @@ def _in_keras(row, link):
     if not path.endswith(("/kernel", "/bias")):
         return dataclasses.replace(link, theirs=theirs)
     if path.startswith("embedding/") or (row is not DINOV3 and len(link.ours) == 1):
-        return same(theirs[0], path)
+        return single(theirs[0], path)
     return Link(theirs, link.ours, lambda x: link.read(x.T), lambda *x: (link.write(*x)[0].T,))
 
 

@@ -15,7 +15,7 @@ from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, covered_positions
 from vit_keras.weights.formats.google import OUR_ROOT, infer_bit, sizes
-from vit_keras.weights.formats.tensor_names import same
+from vit_keras.weights.formats.tensor_names import single
 
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 
@@ -71,7 +71,7 @@ class Native(Format):
         return all(re.search(r"/\d+$", name) for name in names)
 
     def links(self, layout, names, config):
-        return [same(theirs, ours) for theirs, ours in layout.variables]
+        return [single(theirs, ours) for theirs, ours in layout.variables]
 
     def infer(self, shapes, config):
         model = config.get(KERAS_CONFIG, {})

@@ -58,6 +58,14 @@ class Link:
         start = lambda sizes: itertools.dropwhile(lambda size: self.unpadded and size == 1, sizes)
         return tuple(start(shape)) == tuple(start(expected))
 
+    def mapped(self, read: Callable, write: Callable) -> Self:
+        """Returns the link to variables whose arrays are made by `read`, and undone by `write`."""
+        return dataclasses.replace(
+            self,
+            read=lambda *x: tuple(map(read, self.read(*x))),
+            write=lambda *x: self.write(*map(write, x)),
+        )
+
 
 def misfits(links: Iterable[Link], shapes: Mapping, variables: Mapping, sized: Collection[str]):
     """Returns a line for each tensor that is missing in a file, or that has another shape there.
@@ -113,9 +121,13 @@ def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Mapping) 
         variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
 
 
-def same(theirs: str, ours: str) -> Link:
-    """Links one tensor with the same layout on both sides."""
-    return Link((theirs,), (ours,), lambda x: (x,), lambda x: (x,))
+def unchanged(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def single(theirs: str, ours: str, read=unchanged, write=unchanged, unpadded: bool = False) -> Link:
+    """Links one tensor to one variable, by functions for the two directions if layouts differ."""
+    return Link((theirs,), (ours,), lambda x: (read(x),), lambda x: (write(x),), unpadded)
 
 
 def zeros(ours: str) -> Link:
@@ -168,14 +180,14 @@ def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:
         for group, size in zip(groups, x.shape):
             others = math.prod(sizes.get(axis, 1) for axis in group)
             held |= {axis: sizes.get(axis, size // others) for axis in group}
-        return (x.reshape([held[axis] for axis in names]).transpose(order),)
+        return x.reshape([held[axis] for axis in names]).transpose(order)
 
     def write(x):
         x = x.transpose(np.argsort(order))
         held = dict(zip(names, x.shape))
-        return (x.reshape([math.prod(held[axis] for axis in group) for group in groups]),)
+        return x.reshape([math.prod(held[axis] for axis in group) for group in groups])
 
-    return Link((theirs,), (ours,), read, write)
+    return single(theirs, ours, read, write)
 
 
 def stacked(theirs: str, links: list[Link], sizes: list[int], axis: int) -> Link:
@@ -385,7 +397,7 @@ def in_pytorch(theirs: str, ours: str, num_heads: int = 1) -> Link:
     for end, pattern in PATTERNS.items():
         if re.search(f"{end}$", ours):
             return arranged(theirs, ours, pattern, h=num_heads)
-    return same(theirs, ours)
+    return single(theirs, ours)
 
 
 # What PyTorch calls the variables of a layer.
@@ -448,18 +460,18 @@ def _link(arch, names, theirs, path):
     if leaf == "frequencies":  # (2, L, H, d/2), columns first
         return Link((theirs,), (path,), lambda f: (f[::-1, 0],), lambda f: (f[::-1, None],))
     if leaf == "cls":
-        return _tokens(theirs, path, {1: (-1,), 3: (1, 1, -1)}[names.token_axes])
+        return tokens(theirs, path, {1: (-1,), 3: (1, 1, -1)}[names.token_axes])
     if layer.startswith("posembed_"):
         width = arch.hidden_size
         shapes = {2: (-1, width), 3: (1, -1, width), 4: (1, *arch.grid, width)}
         is_first = theirs == names.positions
-        link = _tokens(theirs, path, shapes[names.position_axes] if is_first else (1, 1, -1, width))
+        link = tokens(theirs, path, shapes[names.position_axes] if is_first else (1, 1, -1, width))
         return _reordered(arch, link) if names.registers_last else link
     if path == "embedding/kernel" and names.linear_patches:
         height, width = arch.patch_size
         return arranged(theirs, path, "o (y x i) -> y x i o", y=height, x=width)
     if theirs == names.projection and names.projection_is_ours:
-        return same(theirs, path)
+        return single(theirs, path)
     heads = arch.options.map_heads if path.startswith(POOL) else None
     link = in_pytorch(theirs, path, heads or arch.num_heads)
     is_rotated = path.startswith("encoderblock_") and layer in ROTATED
@@ -467,25 +479,17 @@ def _link(arch, names, theirs, path):
         return link
     order = LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
     back = np.argsort(order)
-    return dataclasses.replace(
-        link,
-        read=lambda x: (link.read(x)[0][..., order],),
-        write=lambda x: link.write(x[..., back]),
-    )
+    return link.mapped(lambda x: x[..., order], lambda x: x[..., back])
 
 
-def _tokens(theirs, path, shape):
+def tokens(theirs: str, ours: str, shape: tuple[int, ...]) -> Link:
     """Links tokens or positions `(1, N, D)`, which have fewer or more axes in some projects."""
-    read = lambda x: (x.reshape(1, -1, x.shape[-1]),)
-    return Link((theirs,), (path,), read, lambda x: (x.reshape(shape),))
+    read = lambda x: x.reshape(1, -1, x.shape[-1])
+    return single(theirs, ours, read, lambda x: x.reshape(shape))
 
 
 def _reordered(arch, link):
     """Links positions of a file in which registers come after patches, not before them."""
     start, count = len(arch.prefix.names), arch.prefix.num_registers
     roll = lambda x, by: np.concatenate([x[:, :start], np.roll(x[:, start:], by, axis=1)], axis=1)
-    return dataclasses.replace(
-        link,
-        read=lambda x: (roll(link.read(x)[0], count),),
-        write=lambda x: link.write(roll(x, -count)),
-    )
+    return link.mapped(lambda x: roll(x, count), lambda x: roll(x, -count))

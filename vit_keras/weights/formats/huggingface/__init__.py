@@ -10,13 +10,11 @@ import dataclasses
 import re
 
 from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choice
-from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
-from vit_keras.support.preprocessing import Resizing
+from vit_keras.models.architectures import Numerics
 from vit_keras.support.resizing import resize_relative_table
 from vit_keras.weights.formats.base import Format, covered_positions
 from vit_keras.weights.formats.huggingface import config as configs
-from vit_keras.weights.formats.huggingface.model_types import ModelType
-from vit_keras.weights.formats.tensor_names import Link, constant, unread, zeros
+from vit_keras.weights.formats.tensor_names import constant, unchanged, unread, zeros
 
 # The prefixes of backbones in classes with a head.
 PREFIX = re.compile(
@@ -79,13 +77,14 @@ def _transposed_table(link, arch, size):
     if not link.ours[0].endswith("relative_2d/table"):
         return link
     rows, columns = (side // patch for side, patch in zip(size, arch.patch_size))
-
     turn = lambda table: resize_relative_table(table, (columns, rows), (rows, columns))
-    return dataclasses.replace(link, read=lambda *tables: tuple(map(turn, link.read(*tables))))
+    return link.mapped(turn, unchanged)
 
 
-def links_to_write(arch: VisionTransformerArchitecture, row: ModelType) -> list[Link]:
+def _links_to_write(arch, config):
     """Links all variables of a model, and the other tensors that its transformers class needs."""
+    kind = configs.tower_config(config).get("model_type")
+    row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = row.base if configs.kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
@@ -125,10 +124,8 @@ class HuggingFace(Format):
 
     def canonical(self, name):
         """Translates a name to the one on disk, without the prefix of a classifier's backbone."""
-        name = name.replace(
-            "vision_model.encoder.layer.", "encoder.layers."
-        )  # AltCLIP in version 5
-        name = PREFIX.sub("", name)
+        # AltCLIP in version 5 has "layer".
+        name = PREFIX.sub("", name.replace("vision_model.encoder.layer.", "encoder.layers."))
         for start, patterns in IN_MEMORY.items():
             if name.startswith(start):
                 for pattern, new in patterns.items():
@@ -138,9 +135,7 @@ class HuggingFace(Format):
 
     def links(self, arch, names, config):
         if names is None:
-            kind = configs.tower_config(config).get("model_type")
-            row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
-            return links_to_write(arch, row)
+            return _links_to_write(arch, config)
         row, fields = configs.read_config(config, names)
         result = row.names.links(arch, names)
         for field in BIASES.keys() & row.fields:
@@ -176,14 +171,11 @@ class HuggingFace(Format):
 
     def numerics(self, shapes, config):
         row, fields = configs.read_config(config, set(shapes))
-        rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
-        patches = half_pixel if rule == NAFLEX else "bicubic"
-        biases = half_pixel if row.name == "beit" and rule == "bicubic" else None
         return Numerics(
             gelu=configs.gelu_of(fields),
             layer_norm_epsilon=fields["layer_norm_eps"],
             preprocessing=configs.read_processor(config.get(PROCESSOR) or {}, row.processor),
-            resizing=Resizing(rule, patches, biases=biases, crops=True),
+            resizing=row.resizing,
             class_names=configs.class_names_of(fields),
             task=configs.task_of(fields),
         )

@@ -71,7 +71,7 @@ def _named(name, names):
     row = MODEL_TYPES[name]
     if names and not row.held <= names:
         raise ValueError(
-            f"config.json says model_type={name!r}, whose files have {listed(row.held)}. "
+            f"config.json says model_type={name!r}, whose files have {listed(sorted(row.held))}. "
             f"Received: a file with the tensors of {by_names(names).name!r}"
         )
     return row

@@ -8,6 +8,7 @@ import numpy as np
 from vit_keras.layers import Rope
 from vit_keras.layers.common import QKV_BIASES, check_choice
 from vit_keras.models.architectures import VisionTransformerArchitecture
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.formats.base import pairs
 from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
@@ -34,6 +35,7 @@ class ModelType:
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
         fields: The defaults of its configuration; `TRANSLATED` turns some into arguments.
         processor: The name of its image processor.
+        resizing: The rules of its class for other sizes.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         base: The prefix of the backbone's tensors in classes with a head.
         square: Whether its configuration has one side for images and one for patches.
@@ -45,6 +47,7 @@ class ModelType:
     classes: Mapping[tuple[str, str], str]
     fields: Mapping[str, Any]
     processor: str
+    resizing = Resizing("bicubic", "bicubic", crops=True)
     covers: tuple[str, ...] = ("all",)
     base = ""
     square = False
@@ -72,10 +75,6 @@ class ModelType:
             for field, (name, values) in TRANSLATED.items()
             if field in self.fields
         }
-
-    def rule(self, fields: dict) -> str:
-        """Returns the rule for resizing positions."""
-        return "bicubic"
 
     def written(self, arch: VisionTransformerArchitecture) -> dict[str, Any]:
         """Returns the fields of the configuration of a model, besides its sizes."""
@@ -198,6 +197,7 @@ class Beit(Vit):
         "layer_scale_init_value": 0.1,
     }
     processor = "BeitImageProcessor"
+    resizing = Resizing("bicubic", "bicubic", biases="bilinear_half_pixel", crops=True)
     base = "beit."
     square = True
 
@@ -218,9 +218,6 @@ class Beit(Vit):
             "position_embedding": "_".join(kinds) or "none",
             "layer_scale": LAYER_SCALE if fields["layer_scale_init_value"] > 0 else None,
         }
-
-    def rule(self, fields):
-        return "bicubic" if fields[ABSOLUTE] else "bilinear_half_pixel"
 
     def written(self, arch):
         return {
@@ -305,10 +302,8 @@ class Dinov2WithRegisters(Dinov2):
     classes: Mapping = _classes("Dinov2WithRegisters", of_classes="token_gap")
     fields: Mapping = {**Dinov2.fields, "num_register_tokens": 4}
     covers = ("class",)
+    resizing = Resizing("bicubic_antialias", "bicubic", crops=True)
     base = "dinov2_with_registers."
-
-    def rule(self, fields):
-        return "bicubic_antialias"
 
 
 BIASES = ("query_bias", "key_bias", "value_bias")
@@ -463,9 +458,7 @@ class Siglip2(Siglip):
     names = Siglip.names.replaced(linear_patches=True)
     classes: Mapping = {("map", ""): "Siglip2VisionModel"}
     processor = "Siglip2ImageProcessor"
-
-    def rule(self, fields):
-        return "bilinear_antialias"
+    resizing = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 
     def written(self, arch):
         return {"num_patches": arch.num_positions}
