@@ -157,7 +157,7 @@ def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
 def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
     text = (ROOT / "CONTRIBUTING.md").read_text().split("## A new format is one file and")[1]
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], defined := {})
-    monkeypatch.setitem(registry.FORMATS, "example", defined["Example"]())
+    monkeypatch.setitem(registry.FORMATS, "example", defined["Example"]("example"))
     source = build(rng, image_size=16, gelu="tanh")
     weights.save(source, tmp_path / "a.npz", format="example")
     with np.load(tmp_path / "a.npz") as file:

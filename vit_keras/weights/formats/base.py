@@ -42,6 +42,11 @@ def pairs(text: str) -> dict[str, Any]:
     return dict(pair.split("=") for pair in text.split())
 
 
+# What projects call the forms of GELU.
+GELUS = pairs(
+    "gelu=exact gelu_python=exact gelu_new=tanh gelu_fast=tanh gelu_accurate=tanh "
+    "gelu_pytorch_tanh=tanh gelu_tanh=tanh quick_gelu=quick"
+)
 ATTENTION, POOL = "MultiHeadDotProductAttention_1", "MAPHead_0/MultiHeadDotProductAttention_0"
 FREQUENCIES, RELATIVE = f"{ATTENTION}/rotary/frequencies", f"{ATTENTION}/relative_2d/table"
 # Our variables and layers, those of blocks without `encoderblock_{i}/`, and the fields of
@@ -160,7 +165,7 @@ class Format:
     is the content of the JSON files beside the weights, and may be empty.
 
     Attributes:
-        name: The name for `source=` and `format=`.
+        name: The name for `source=` and `format=`, from the table of formats.
         suffixes: The suffixes of the files to write, the usual one first.
         folder_name: The name of the weights in a folder; "" if the project has no folders.
         file_names: A regular expression for the beginning of file names that give the format.
@@ -175,7 +180,6 @@ class Format:
         architecture: The class whose `from_model` makes the input of `links`.
     """
 
-    name: str
     suffixes: tuple[str, ...] = ()
     folder_name = ""
     file_names = "(?!)"
@@ -186,6 +190,9 @@ class Format:
     slots_optional = False
     holds_activation = False
     architecture: type[Any] = VisionTransformerArchitecture
+
+    def __init__(self, name: str):
+        self.name = name
 
     def detect(self, names: set[str]) -> bool:
         """Whether a file with these tensors belongs to the format."""

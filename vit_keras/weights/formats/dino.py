@@ -33,7 +33,6 @@ CROPPED = dataclasses.replace(
 
 
 class Dino(Format):
-    name = "dino"
     suffixes = (".pth", ".safetensors")
     file_names = r"dino_|head\.(mlp|last_layer)\."
     tensors = DINO
@@ -81,7 +80,6 @@ PRETRAINING_SIZE = 224
 
 
 class DinoV3(Format):
-    name = "dinov3"
     suffixes = (".pth", ".safetensors")
     values = (PERIODS,)
     head = ("head.",)

@@ -70,7 +70,6 @@ def sizes(shapes: dict, blocks: str = "Transformer/encoderblock") -> dict:
 
 
 class Google(Format):
-    name = "google"
     suffixes = (".npz",)
     head = ("head/", "pre_logits/")
     ignored: tuple[str, ...] = ("opt/state/",)
@@ -151,7 +150,6 @@ NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 
 
 class BigVision(Google):
-    name = "big_vision"
     slots_optional = True
     ignored = ("opt/", "extra/", "txt/")
 
@@ -247,7 +245,6 @@ def infer_bit(shapes: dict) -> dict:
 
 
 class BigTransfer(Format):
-    name = "bit"
     suffixes = (".npz",)
     head = ("head/",)
     architecture = ResNetArchitecture

@@ -290,7 +290,6 @@ def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessi
 
 
 class KerasHub(Format):
-    name = "keras_hub"
     suffixes = (".weights.h5",)
     folder_name = "model.weights.h5"
     head = ("predictions/", "pre_logits/")

@@ -62,7 +62,6 @@ def _numbered_variables(model, prefix=""):
 
 
 class Native(Format):
-    name = "vit_keras"
     suffixes = (".weights.h5",)
     head = ("head/", "head_", "pre_logits/")
     architecture = VariableLayout

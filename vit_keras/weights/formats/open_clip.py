@@ -74,7 +74,6 @@ def _one_if_equal(sizes):
 
 
 class OpenClip(Format):
-    name = "open_clip"
     suffixes = (".safetensors", ".bin", ".pt")
     folder_name = "open_clip_model.safetensors"
     tensors = CLIP
@@ -175,10 +174,7 @@ def timm_config(config: dict) -> dict:
 
 
 class OpenClipTimm(Timm):
-    name = "open_clip_timm"
     suffixes = ()  # it is only read
-    folder_name = ""
-    head = ("head.",)
     ignored = (*Timm.ignored, BESIDE)
 
     def canonical(self, name):
@@ -217,7 +213,6 @@ PE_NUMERICS = Numerics(
 
 
 class PerceptionEncoder(Format):
-    name = "perception_encoder"
     suffixes = (".pt", ".safetensors")
     tensors = PE
     head = ("proj",)

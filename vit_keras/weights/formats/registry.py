@@ -19,12 +19,12 @@ from vit_keras.weights.formats.huggingface.config import is_part
 from vit_keras.weights.recognition import family_name
 
 
-def _row(file: str) -> Format:
-    module, name = file.split(".")
-    return getattr(importlib.import_module(f"vit_keras.weights.formats.{module}"), name)()
+def _row(name: str, file: str) -> Format:
+    module, kind = file.split(".")
+    return getattr(importlib.import_module(f"vit_keras.weights.formats.{module}"), kind)(name)
 
 
-FORMATS: dict[str, Format] = {name: _row(file) for name, file in FILES.items()}
+FORMATS: dict[str, Format] = {name: _row(name, file) for name, file in FILES.items()}
 
 
 # What wrappers write into names, and the numbers of chunks of blocks.

@@ -12,8 +12,8 @@ from vit_keras.layers import BlockOptions, EncoderBlock
 from vit_keras.layers.common import check_choice
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format, count_blocks
+from vit_keras.weights.formats.huggingface import config as configs
 from vit_keras.weights.formats.huggingface import model_types
-from vit_keras.weights.formats.huggingface.config import WRITTEN_GELU, faults_of, gelu_of
 from vit_keras.weights.formats.tensor_names import TensorNames
 
 TRANSFORMERS = model_types.ClipVision.names.replaced(
@@ -76,11 +76,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "siglip2": ("Siglip2Model", SIGLIP),
 }
 SIZES = {
+    **configs.SIZES,
     "vocab_size": "vocab_size",
     "max_position_embeddings": "context_length",
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_layers",
-    "intermediate_size": "mlp_dim",
 }
 OPENAIS_END = 2  # with which transformers' CLIP takes the token of the largest id
 IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2VisionModel")
@@ -134,11 +132,8 @@ def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
         values = {**vars(arch), "image tower": tower, "logit_bias": bias}
         received = ", ".join(f"{key}={values[key]!r}" for key in held if not held[key])
         raise ValueError(f"transformers has no class for these two towers. Received: {received}")
-    text = {field: getattr(arch, ours) for field, ours in SIZES.items()} | {
+    text = configs.written_sizes(arch, SIZES) | {
         "model_type": f"{kind}_text_model",
-        "num_attention_heads": arch.num_heads,
-        "hidden_act": WRITTEN_GELU[arch.gelu],
-        "layer_norm_eps": arch.layer_norm_epsilon,
         "eos_token_id": OPENAIS_END if arch.end_id is None else arch.end_id,
         "projection_size": arch.projection_dim,
     }
@@ -170,7 +165,6 @@ class TextTower(Format):
 
 
 class TransformersText(TextTower):
-    name = "text tower of transformers"
     tensors = TRANSFORMERS
     ignored = (*TextTower.ignored, "embeddings.position_ids")
 
@@ -179,7 +173,7 @@ class TransformersText(TextTower):
         sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
         fields.setdefault("projection_size", sizes["hidden_size"])
         projection = "projection_dim" if is_clip else "projection_size"
-        faults = faults_of(fields, {**SIZES, projection: "projection_dim"}, sizes)
+        faults = configs.faults_of(fields, {**SIZES, projection: "projection_dim"}, sizes)
         end = fields["eos_token_id"] if is_clip else None
         if is_clip and type(end) is not int:
             faults.append(f"eos_token_id is {end} instead of one whole number")
@@ -190,7 +184,7 @@ class TransformersText(TextTower):
         largest = config["model_type"] == "clip" and end == OPENAIS_END
         return sizes | {
             "num_heads": fields["num_attention_heads"],
-            "gelu": gelu_of(fields),
+            "gelu": configs.gelu_of(fields),
             "layer_norm_epsilon": fields["layer_norm_eps"],
             "causal": is_clip,
             "pooling": "largest" if largest else "end" if is_clip else "last",
@@ -199,7 +193,6 @@ class TransformersText(TextTower):
 
 
 class OpenClipText(TextTower):
-    name = "text tower of OpenCLIP"
     tensors = OPEN_CLIP
     ignored = (*TextTower.ignored, "attn_mask", "input_resolution", "context_length", "vocab_size")
 
@@ -224,7 +217,9 @@ class OpenClipText(TextTower):
 
 # By the image tower's format: the text tower's, its prefix and the image tower's in the file.
 TEXT_FORMATS: dict[str, tuple[Format, str, str]] = {
-    "huggingface": (TransformersText(), "text_model.", "vision_model."),
-    "open_clip": (OpenClipText(), "text.", "visual."),
-    "open_clip_timm": (OpenClipText(), "text.", "visual."),
+    "huggingface": (TransformersText("text tower of transformers"), "text_model.", "vision_model."),
+    **dict.fromkeys(
+        ("open_clip", "open_clip_timm"),
+        (OpenClipText("text tower of OpenCLIP"), "text.", "visual."),
+    ),
 }

@@ -19,7 +19,6 @@ PREPROCESSING = Preprocessing(
 
 
 class Torchvision(Format):
-    name = "torchvision"
     suffixes = (".pth", ".safetensors")
     tensors = NAMES
     head = ("heads.head.", "heads.pre_logits.")

@@ -110,7 +110,6 @@ def _image_size(arguments, tensors, shapes, fields, covers):
 
 
 class HuggingFace(Format):
-    name = "huggingface"
     suffixes = (".safetensors", ".bin")
     folder_name = "model.safetensors"
     head = HEADS

@@ -9,6 +9,7 @@ from vit_keras.models.architectures import Numerics
 from vit_keras.support.checks import listed
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.families import CLIP, HALF, IMAGENET
+from vit_keras.weights.formats.base import GELUS, pairs
 from vit_keras.weights.formats.huggingface.model_types import MODEL_TYPES, ModelType
 
 # Configurations with the image tower's as `vision_config`, and other names of the same types.
@@ -117,34 +118,20 @@ def type_for(arch, naflex: bool = False) -> ModelType:
     return MODEL_TYPES[next(name for name, is_first in fits.items() if is_first)]
 
 
-GELU = {
-    "gelu": "exact",
-    "gelu_python": "exact",
-    "gelu_new": "tanh",
-    "gelu_fast": "tanh",
-    "gelu_accurate": "tanh",
-    "gelu_pytorch_tanh": "tanh",
-    "quick_gelu": "quick",
-}
 WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 GATES = ("silu", "swish")
 # By `Task.kind`; the pipeline computes probabilities accordingly.
 PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
-# Fields of a configuration, and the model's arguments that they must equal.
-SIZES = {
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_layers",
-    "intermediate_size": "mlp_dim",
-    "num_channels": "channels",
-    "patch_size": "patch_size",
-}
+# Fields of a configuration, and the arguments of a model that they must equal.
+SIZES = pairs("hidden_size=hidden_size num_hidden_layers=num_layers intermediate_size=mlp_dim")
+IMAGE_SIZES = {**SIZES, "num_channels": "channels", "patch_size": "patch_size"}
 
 
 def gelu_of(fields: dict) -> str:
     """Returns the name of the GELU in a configuration."""
     activation = fields["hidden_act"]
-    check_choice(activation, GATES if fields.get("use_gated_mlp") else GELU, "hidden_act")
-    return GELU.get(activation, "exact")
+    check_choice(activation, GATES if fields.get("use_gated_mlp") else GELUS, "hidden_act")
+    return GELUS.get(activation, "exact")
 
 
 def image_size_of(fields: dict) -> tuple[int, int] | None:
@@ -170,7 +157,7 @@ def faults_of(fields: dict, names: dict[str, str], arguments: dict) -> list[str]
 def check_sizes(fields: dict, arguments: dict) -> None:
     """Raises ValueError with a line for each number in a configuration that tensors contradict."""
     patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
-    faults = faults_of({**fields, **patch}, SIZES, arguments)
+    faults = faults_of({**fields, **patch}, IMAGE_SIZES, arguments)
     labels = len(fields.get("id2label", ()))
     of_texts = str(arguments.get("boxes")).startswith("texts")
     has_classes = arguments.get("head_use_bias", True) and not of_texts
@@ -203,6 +190,16 @@ def kind_of_head(arch) -> str:
     return "classifier" if arch.options.head_use_bias else "projection"
 
 
+def written_sizes(arch, names: dict[str, str]) -> dict[str, Any]:
+    """Returns the fields of a tower's configuration that every type has."""
+    return {
+        **{field: getattr(arch, name) for field, name in names.items()},
+        "num_attention_heads": arch.num_heads,
+        "hidden_act": WRITTEN_GELU[arch.gelu],
+        "layer_norm_eps": arch.layer_norm_epsilon,
+    }
+
+
 def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
     """Returns the content of `config.json`."""
     head = kind_of_head(arch)
@@ -214,10 +211,7 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         )
     config = {
         "model_type": row.name,
-        **{field: getattr(arch, name) for field, name in SIZES.items()},
-        "num_attention_heads": arch.num_heads,
-        "hidden_act": WRITTEN_GELU[arch.gelu],
-        "layer_norm_eps": arch.layer_norm_epsilon,
+        **written_sizes(arch, IMAGE_SIZES),
         "image_size": _side(arch.image_size, row),
         "patch_size": _side(arch.patch_size, row),
         **row.written(arch),

@@ -249,7 +249,6 @@ FIXED: dict[str, dict[str, Any]] = {
 
 
 class Timm(Format):
-    name = "timm"
     suffixes: tuple[str, ...] = (".safetensors", ".pth")
     folder_name = "model.safetensors"
     head: tuple[str, ...] = ("head.", "head_dist.", "pre_logits.")

@@ -14,7 +14,7 @@ from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture, grid_of
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.formats.base import COVERS, covered_positions, pairs, resnet_sizes
+from vit_keras.weights.formats.base import COVERS, GELUS, covered_positions, pairs, resnet_sizes
 from vit_keras.weights.formats.tensor_names import TensorNames
 
 # What other classes and files call some tensors. DeiT's class has two tokens.
@@ -361,10 +361,6 @@ def _image_size(sizes, names, shapes, theirs, config):
     return covered_positions(sizes, table[1], None, covers)
 
 
-# timm's names of activations. Gated MLPs have SiLU in every architecture.
-GELUS = {"gelu": "exact", "gelu_tanh": "tanh", "gelu_pytorch_tanh": "tanh", "quick_gelu": "quick"}
-
-
 def numerics(shapes: dict, config: dict) -> Numerics:
     """Returns how timm computes and prepares images.
 
@@ -373,7 +369,7 @@ def numerics(shapes: dict, config: dict) -> Numerics:
     """
     theirs, source = arguments_of(config, shapes), pretrained_of(config)
     act = theirs["act_layer"]
-    if not is_gated(shapes):
+    if not is_gated(shapes):  # whose activation is SiLU in every architecture
         check_choice(act, GELUS, "act_layer")
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
