@@ -168,12 +168,14 @@ class Format:
         name: The name for `source=` and `format=`, from the table of formats.
         suffixes: The suffixes of the files to write, the usual one first.
         folder_name: The name of the weights in a folder; "" if the project has no folders.
+        marks: The names of tensors that tell the format, if `detect` is not overridden.
         file_names: A regular expression for the beginning of file names that give the format.
         tensors: The `TensorNames` of the project, if `links` is not overridden.
         head: The prefixes of names that belong to the classifier.
         ignored: The prefixes of names that models do not use.
         values: The names of small tensors whose values determine how the model computes; `config`
             holds them in a dictionary "values".
+        computes: The numerics, if `numerics` is not overridden.
         slots_optional: Whether files may have positions for the patches only, without slots for the
             tokens before them.
         holds_activation: Whether its folders record the activation of the classifier.
@@ -182,11 +184,13 @@ class Format:
 
     suffixes: tuple[str, ...] = ()
     folder_name = ""
+    marks: tuple[str, ...] = ()
     file_names = "(?!)"
     tensors: Any
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    computes: Numerics | None = None
     slots_optional = False
     holds_activation = False
     architecture: type[Any] = VisionTransformerArchitecture
@@ -196,7 +200,7 @@ class Format:
 
     def detect(self, names: set[str]) -> bool:
         """Whether a file with these tensors belongs to the format."""
-        raise NotImplementedError
+        return names.issuperset(self.marks)
 
     def admits(self, names: set[str]) -> bool:
         """Like `detect`, for a file whose format the user or a name in `file_names` gives."""
@@ -220,7 +224,7 @@ class Format:
 
     def numerics(self, shapes: Shapes, config: dict) -> Numerics | None:
         """Returns how the project's code computes, or None; `shapes` is empty before writing."""
-        return None
+        return self.computes
 
     def assumption(self, shapes: Shapes, config: dict, overrides: Collection[str]) -> str:
         """Says what is assumed about a file and is not among `overrides`; "" for nothing."""

@@ -84,9 +84,7 @@ class DinoV3(Format):
     values = (PERIODS,)
     head = ("head.",)
     ignored = (MASK_TOKEN, PERIODS, LOCAL_NORM)
-
-    def detect(self, names):
-        return {PERIODS, "blocks.0.attn.qkv.weight"} <= names
+    marks = (PERIODS, "blocks.0.attn.qkv.weight")
 
     def links(self, arch, names, config):
         width, options = arch.hidden_size, arch.options

@@ -73,9 +73,8 @@ class Google(Format):
     suffixes = (".npz",)
     head = ("head/", "pre_logits/")
     ignored: tuple[str, ...] = ("opt/state/",)
-
-    def detect(self, names):
-        return {POSITIONS, KERNEL} <= names
+    marks = (POSITIONS, KERNEL)
+    computes = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
 
     def canonical(self, name):
         """Removes prefixes and restores the original numbering."""
@@ -90,9 +89,6 @@ class Google(Format):
     def infer(self, shapes, config):
         arguments = sizes(shapes)
         return arguments | covered_positions(arguments, shapes[POSITIONS][1], covers=("all",))
-
-    def numerics(self, shapes, config):
-        return Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
 
     def as_read(self, arch):
         return {"classifier": "token" if "cls" in arch.prefix.names else "gap"}
@@ -152,9 +148,7 @@ NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 class BigVision(Google):
     slots_optional = True
     ignored = ("opt/", "extra/", "txt/")
-
-    def detect(self, names):
-        return {KERNEL, "Transformer/encoder_norm/scale"} <= names
+    marks = (KERNEL, "Transformer/encoder_norm/scale")
 
     def canonical(self, name):
         """Removes prefixes, restores Linen's numbering and puts the positions at the top."""
@@ -247,6 +241,7 @@ def infer_bit(shapes: dict) -> dict:
 class BigTransfer(Format):
     suffixes = (".npz",)
     head = ("head/",)
+    computes = Numerics(preprocessing=PUBLISHED_PREPROCESSING)
     architecture = ResNetArchitecture
 
     def detect(self, names):
@@ -268,6 +263,3 @@ class BigTransfer(Format):
 
     def infer(self, shapes, config):
         return infer_bit(shapes)
-
-    def numerics(self, shapes, config):
-        return Numerics(preprocessing=PUBLISHED_PREPROCESSING)

@@ -78,10 +78,7 @@ class OpenClip(Format):
     folder_name = "open_clip_model.safetensors"
     tensors = CLIP
     head = ("proj",)
-
-    def detect(self, names):
-        blocks = "transformer.resblocks.0.ln_1.weight"
-        return {"conv1.weight", "class_embedding", "positional_embedding", blocks} <= names
+    marks = (CLIP.cls, CLIP.positions, "conv1.weight", "transformer.resblocks.0.ln_1.weight")
 
     def links(self, arch, names, config):
         linked = CLIP.links(arch)
@@ -205,17 +202,17 @@ class OpenClipTimm(Timm):
 PE_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 16}
 POOL_HEADS = 8
 PE = CLIP.replaced("query_norm= key_norm= attention_norm= mlp_norm=")
-PE_NUMERICS = Numerics(
-    layer_norm_epsilon=1e-5,
-    preprocessing=Preprocessing(antialias=True, rounding="torchvision"),
-    resizing=Resizing("bilinear_half_pixel", crops=True),
-)
 
 
 class PerceptionEncoder(Format):
     suffixes = (".pt", ".safetensors")
     tensors = PE
     head = ("proj",)
+    computes = Numerics(
+        layer_norm_epsilon=1e-5,
+        preprocessing=Preprocessing(antialias=True, rounding="torchvision"),
+        resizing=Resizing("bilinear_half_pixel", crops=True),
+    )
 
     def detect(self, names):
         blocks = "transformer.resblocks.0.attn.in_proj_weight"
@@ -236,9 +233,6 @@ class PerceptionEncoder(Format):
         else:
             arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes
         return arguments | covered_positions(arguments, shapes[CLIP.positions][0])
-
-    def numerics(self, shapes, config):
-        return PE_NUMERICS
 
     def as_read(self, arch):
         return {**FIXED, "pre_norm": True, "map_heads": arch.options.map_heads}

@@ -160,12 +160,10 @@ class TextTower(Format):
     ignored: tuple[str, ...] = ("logit_scale", "logit_bias")
     architecture = TextArchitecture
 
-    def detect(self, names):
-        return f"{self.tensors.patches}.weight" in names
-
 
 class TransformersText(TextTower):
     tensors = TRANSFORMERS
+    marks = ("embeddings.token_embedding.weight",)
     ignored = (*TextTower.ignored, "embeddings.position_ids")
 
     def infer(self, shapes, config):
@@ -194,6 +192,7 @@ class TransformersText(TextTower):
 
 class OpenClipText(TextTower):
     tensors = OPEN_CLIP
+    marks = ("token_embedding.weight",)
     ignored = (*TextTower.ignored, "attn_mask", "input_resolution", "context_length", "vocab_size")
 
     def infer(self, shapes, config):

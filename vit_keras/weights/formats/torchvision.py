@@ -13,18 +13,19 @@ NAMES = TensorNames.of(
     "out=self_attention.out_proj norm_2=ln_2 dense_0=mlp.0 dense_1=mlp.3 norm=encoder.ln "
     "pre_logits=heads.pre_logits head=heads.head",
 )
-PREPROCESSING = Preprocessing(
-    **IMAGENET, antialias=True, crop_fraction=0.875, rounding="torchvision"
-)
 
 
 class Torchvision(Format):
     suffixes = (".pth", ".safetensors")
     tensors = NAMES
     head = ("heads.head.", "heads.pre_logits.")
-
-    def detect(self, names):
-        return {"conv_proj.weight", NAMES.positions} <= names
+    marks = ("conv_proj.weight", NAMES.positions)
+    computes = Numerics(
+        preprocessing=Preprocessing(
+            **IMAGENET, antialias=True, crop_fraction=0.875, rounding="torchvision"
+        ),
+        resizing=Resizing("bicubic_aligned", "bicubic"),
+    )
 
     def canonical(self, name):
         return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
@@ -33,10 +34,6 @@ class Torchvision(Format):
         arguments = NAMES.sizes(shapes, "token")
         count = shapes[NAMES.positions][1]
         return arguments | covered_positions(arguments, count, covers=("all",))
-
-    def numerics(self, shapes, config):
-        resizing = Resizing("bicubic_aligned", "bicubic")
-        return Numerics(preprocessing=PREPROCESSING, resizing=resizing)
 
     def as_read(self, arch):
         return {"channels": 3, "qkv_bias": "all"}
