@@ -110,7 +110,8 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
             return {}
         image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
     elif positions:
-        extra = positions - math.prod(size // patch for size, patch in zip(image_size, patch_size))
+        sides = (size // (patch * stride) for size, patch in zip(image_size, patch_size))
+        extra = positions - math.prod(sides)
         if extra not in slots.values():
             raise ValueError(
                 f"Images of {image_size} pixels, as the configuration states, have "

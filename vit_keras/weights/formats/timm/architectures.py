@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import Prefix, ViTOptions, check_choice, pair
+from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture, grid_of
 from vit_keras.support.preprocessing import Resizing
@@ -340,20 +340,17 @@ def _image_size(sizes, names, shapes, theirs, config):
     table, patch_size = shapes.get(names.positions), sizes["patch_size"]
     said = theirs.get("img_size", pretrained_of(config).get("input_size", [None])[1:])  # C, H, W
     said = pair(said, "img_size") if said else None
-    if sizes.get("resnet_layers") is not None:
-        guess = covered_positions(sizes, table[1], None, ("all",))
-        return guess | ({"image_size": said} if said else {})
     if table is not None and len(table) == 4:
-        size = {"image_size": (table[1] * patch_size[0], table[2] * patch_size[1])}
-        held = Prefix.of(sizes["classifier"], ViTOptions.among(sizes)).count
-        return {**size, **({"position_cover": "patches"} if held else {})}
+        size = [side * patch for side, patch in zip(table[1:3], patch_size)]
+        return covered_positions(sizes, table[1] * table[2], size, ("patches",))
     if table is None:
         if said is None and sizes.get("position_embedding") == "relative_2d":
             offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
             said = tuple((offsets + 1) // 2 * side for side in patch_size)
         return covered_positions(sizes, 0, said) if said is not None else {}
-    covers: tuple[str, ...] = COVERS
-    if "no_embed_class" in theirs:
+    is_hybrid = sizes.get("resnet_layers") is not None
+    covers: tuple[str, ...] = ("all",) if is_hybrid else COVERS
+    if "no_embed_class" in theirs and not is_hybrid:
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
         covers = ("patches" if patches_only else "all", *COVERS)
     with contextlib.suppress(ValueError):  # as of a configuration for another size
