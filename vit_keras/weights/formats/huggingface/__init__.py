@@ -86,7 +86,7 @@ def _links_to_write(arch, config):
     kind = configs.tower_config(config).get("model_type")
     row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
-    base = row.base if configs.kind_of_head(arch) else ""
+    base = (row.base or f"{row.name}.") if configs.kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))

@@ -37,7 +37,7 @@ class ModelType:
         processor: The name of its image processor.
         resizing: The rules of its class for other sizes.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
-        base: The prefix of the backbone's tensors in classes with a head.
+        base: The prefix of the backbone's tensors in classes with a head; "" for the type's name.
         square: Whether its configuration has one side for images and one for patches.
     """
 
@@ -115,11 +115,11 @@ class Vit(ModelType):
     classes: Mapping = _classes("ViT")
     fields: Mapping = {**COMMON, "qkv_bias": True, "layer_norm_eps": 1e-12}
     processor = "ViTImageProcessor"
-    base = "vit."
 
 
 class Yolos(Vit):
     name = "yolos"
+    base = "vit."
     names = Vit.names.replaced(
         "registers=embeddings.detection_tokens head=class_labels_classifier.layers.2 "
         "positions_of_blocks=encoder.mid_position_embeddings",
@@ -170,7 +170,6 @@ class Deit(Vit):
         ("distilled", "classifier"): "DeiTForImageClassificationWithTeacher",
     }
     processor = "DeiTImageProcessor"
-    base = "deit."
 
     def design(self, names):
         if f"{self.names.head_dist}.weight" in names:
@@ -198,7 +197,6 @@ class Beit(Vit):
     }
     processor = "BeitImageProcessor"
     resizing = Resizing("bicubic", "bicubic", biases="bilinear_half_pixel", crops=True)
-    base = "beit."
     square = True
 
     def design(self, names):
@@ -233,7 +231,6 @@ class Ijepa(Vit):
     name = "ijepa"
     names = Vit.names.replaced("cls=")
     classes: Mapping = _classes("IJepa", "gap")
-    base = "ijepa."
 
     def design(self, names):
         return {"classifier": "gap"}
@@ -246,6 +243,7 @@ class VitMae(Vit):
 
 class VitMsn(Vit):
     name = "vit_msn"
+    base = "vit."
     fields: Mapping = {**Vit.fields, "layer_norm_eps": 1e-6}
     classes: Mapping = _classes("ViTMSN")
 
@@ -268,7 +266,6 @@ class Dinov2(ModelType):
         "use_swiglu_ffn": False,
     }
     processor = "BitImageProcessor"
-    base = "dinov2."
     square = True
 
     def design(self, names):
@@ -303,7 +300,6 @@ class Dinov2WithRegisters(Dinov2):
     fields: Mapping = {**Dinov2.fields, "num_register_tokens": 4}
     covers = ("class",)
     resizing = Resizing("bicubic_antialias", "bicubic", crops=True)
-    base = "dinov2_with_registers."
 
 
 BIASES = ("query_bias", "key_bias", "value_bias")

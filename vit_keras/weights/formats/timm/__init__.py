@@ -24,7 +24,7 @@ from vit_keras.models.architectures import (
 from vit_keras.weights.formats.base import Format, pairs
 from vit_keras.weights.formats.tensor_names import LEAVES, Link, constant, in_pytorch
 from vit_keras.weights.formats.timm import architectures
-from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP, architecture_of
+from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP
 
 CLASS_TOKEN, POSITIONS = "cls/cls", "posembed_input/pos_embedding"
 BUFFERS = "buffers."  # tensors computed from sizes
@@ -33,27 +33,29 @@ BUFFERS = "buffers."  # tensors computed from sizes
 COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
 
 
-def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
-    """Returns timm's layout of queries and keys in heads, a name in `base.LAYOUTS`.
+def rotary_layout(rope: Rope, arguments: dict[str, Any]) -> str:
+    """Returns the layout of queries and keys in heads, a name in `base.LAYOUTS`.
 
     Args:
         rope: The rotary positions.
-        pre_norm: Whether the model normalizes before the blocks, as PE does.
-        arguments: The arguments of timm's model; by default, those that this package writes.
+        arguments: The arguments of timm's model.
     """
+    half, indexing = arguments["rope_rotate_half"], arguments["rope_grid_indexing"]
     if rope.mixed:
         return "interleaved"
-    if arguments is not None:
-        half, indexing = arguments["rope_rotate_half"], arguments["rope_grid_indexing"]
-    else:
-        half = rope.centered
-        indexing = "xy" if not half and (pre_norm or rope.reference is None) else "ij"
     if half and indexing == "xy":
         raise ValueError(
             "`rope_grid_indexing` must be 'ij' if `rope_rotate_half` is true. Received: "
             "rope_rotate_half=True, rope_grid_indexing='xy'"
         )
     return "halves" if half else COLUMNS_FIRST[indexing]
+
+
+def _rope_order(arch):
+    """Returns the arguments to write that decide about the order of channels."""
+    rope, pre_norm = arch.options.rope, arch.options.pre_norm  # as PE has
+    columns = not rope.centered and (pre_norm or rope.mixed or rope.reference is None)
+    return {"rope_rotate_half": rope.centered, "rope_grid_indexing": "xy" if columns else "ij"}
 
 
 def stem_links(arch: HybridArchitecture) -> list[Link]:
@@ -204,14 +206,12 @@ def _eva(arch):
 
 
 def _rope(arch, rope: Rope) -> dict[str, Any]:
-    layout = rotary_layout(rope, arch.options.pre_norm)
     kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
     arguments = {
         "rope_type": kind,
         "rope_temperature": rope.base,
         "rope_grid_offset": rope.offset,
-        "rope_grid_indexing": "xy" if rope.mixed or layout.endswith("columns_first") else "ij",
-        "rope_rotate_half": layout == "halves",
+        **_rope_order(arch),
     }
     if kind == "cat" and rope.reference is not None:
         arguments["ref_feat_shape"] = list(rope.reference)
@@ -267,23 +267,21 @@ class Timm(Format):
         return name.replace("pre_logits.fc.", "pre_logits.")
 
     def links(self, arch, names, config):
-        architecture, theirs = architecture_of(config), architectures.timm_arguments(config)
+        theirs = architectures.timm_arguments(config)
         row = architectures.names_for(arch) if names is None else architectures.PLAIN.among(names)
-        if names is None and architecture.startswith("naflexvit_"):
+        if names is None and theirs["architecture"].startswith("naflexvit_"):
             row = row.replaced(**NAFLEX)
         if row.patches == NAFLEX["patches"]:
             row = row.replaced(linear_patches=theirs.get("embed_proj_type", "linear") == "linear")
         if (rope := arch.options.rope) is not None:
-            layout = rotary_layout(rope, arch.options.pre_norm, theirs if architecture else None)
-            row = row.replaced(rotary=layout)
+            order = theirs if theirs["architecture"] else _rope_order(arch)
+            row = row.replaced(rotary=rotary_layout(rope, order))
         others = []  # which come first, so that they fail before others are read
         has_bias = names is None or f"{row.head}.bias" in names
         if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
             name = f"{row.head}.bias"
-            rule = (
-                f"A head without bias can be read only from a file whose {name} is zero; build the "
-            )
-            rule += "model with head_use_bias=True"
+            rule = f"A head without bias can be read only from a file whose {name} is zero; build "
+            rule += "the model with head_use_bias=True"
             bias = constant(name, np.zeros(arch.num_classes), rule)
             read = lambda kernel, offset: (kernel.T, *bias.read(offset))
             write = lambda kernel: (kernel.T, *bias.write())
