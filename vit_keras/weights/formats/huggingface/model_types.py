@@ -259,12 +259,7 @@ class Dinov2(ModelType):
         ],
     )
     classes: Mapping = _classes("Dinov2", of_classes="token_gap")
-    fields: Mapping = {
-        **COMMON,
-        "qkv_bias": True,
-        "layer_norm_eps": 1e-6,
-        "use_swiglu_ffn": False,
-    }
+    fields: Mapping = {**Vit.fields, "layer_norm_eps": 1e-6, "use_swiglu_ffn": False}
     processor = "BitImageProcessor"
     square = True
 

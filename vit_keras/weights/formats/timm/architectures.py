@@ -253,18 +253,14 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
     if architecture_of(config):
         return timm_arguments(config)
     tensors = {*shapes, GATED} if is_gated(shapes) else {*shapes}
-    for held, absent, name in ASSUMED:
-        if tensors.issuperset(held) and tensors.isdisjoint(absent):
-            assumed = timm_arguments({**config, "architecture": name})
-            for key in ("num_heads", "no_embed_class"):  # these differ within a class
-                assumed.pop(key, None)
-            if "_pe_" in name:  # its training grid is the file's
-                assumed["ref_feat_shape"] = None
-            return {**assumed, **config.get("model_args", {})}
-    arguments = timm_arguments(config)
-    if "model_args" not in config:
-        del arguments["no_embed_class"]
-    return arguments
+    fits = lambda held, absent: tensors.issuperset(held) and tensors.isdisjoint(absent)
+    name = next((name for *sets, name in ASSUMED if fits(*sets)), "")
+    assumed = timm_arguments({**config, "architecture": name})
+    for key in ("num_heads", "no_embed_class"):  # these differ within a class
+        assumed.pop(key, None)
+    if "_pe_" in name:  # its training grid is the file's
+        assumed["ref_feat_shape"] = None
+    return {**assumed, **(config.get("model_args") or {})}
 
 
 def infer(shapes: dict, config: dict) -> dict:
