@@ -80,6 +80,7 @@ DEFAULTS: dict[str, Any] = {  # of all fields
 }
 
 
+LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 COVERS = ("class", "all", "patches")  # of positions, the likeliest first
 
 

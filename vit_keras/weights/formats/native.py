@@ -13,11 +13,9 @@ from vit_keras.layers import PatchEmbedding
 from vit_keras.models.architectures import Numerics, class_for
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
-from vit_keras.weights.formats.base import Format, covered_positions
+from vit_keras.weights.formats.base import LEARNED, Format, covered_positions
 from vit_keras.weights.formats.google import OUR_ROOT, infer_bit, sizes
 from vit_keras.weights.formats.tensor_names import single
-
-LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 
 
 @dataclasses.dataclass(frozen=True)

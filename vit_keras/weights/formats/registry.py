@@ -7,14 +7,12 @@ import itertools
 import os
 import re
 
-import numpy as np
-
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions, check_choice, pair
 from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.support.checks import listed
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.formats import FILES
-from vit_keras.weights.formats.base import Format
+from vit_keras.weights.formats.base import LEARNED, Format
 from vit_keras.weights.formats.huggingface.config import is_part
 from vit_keras.weights.recognition import family_name
 
@@ -235,9 +233,8 @@ def check_held(row: Format, arch, model, config: dict) -> None:
     if not isinstance(arch, VisionTransformerArchitecture):
         return
     kind = family_name(arch.arguments)
-    refusal = (
-        f"The format {row.name!r} cannot hold this model{f' of family {kind}' if kind else ''}"
-    )
+    refusal = f"The format {row.name!r} cannot hold this model"
+    refusal += f" of family {kind}" if kind else ""
     try:
         read = _read_back(row, arch, model, config) | row.as_read(arch)
     except (ValueError, LookupError) as error:
@@ -259,8 +256,7 @@ def _read_back(row, arch, model, config):
     variables = {variable.path: variable for variable in model.weights}
     shapes: dict[str, tuple[int, ...]] = {}
     for link in row.links(arch, None, config):
-        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
-        shapes |= {name: x.shape for name, x in zip(link.theirs, link.write(*blank))}
+        shapes |= link.shapes(variables)
     _, spelled, _ = choose(shapes, row.name, f"the {row.name} file", None, config)
     arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
     told = () if config else ("image_size", "num_heads")  # the user gives them
@@ -279,5 +275,4 @@ def _decisive(arguments):
     values["rope"] = {**(values["rope"] or {}), "rounded": None}  # rounding hardly changes periods
     sides = zip(*(pair(arguments[name], name) for name in ("image_size", "patch_size")))
     values["crop_to_patches"] &= any(size % patch for size, patch in sides)  # or nothing is cut
-    defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
-    return with_tuples({**defaults, "resnet_layers": None, **arguments, **values})
+    return with_tuples({**LEARNED, "resnet_layers": None, **arguments, **values})

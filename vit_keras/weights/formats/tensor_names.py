@@ -58,6 +58,11 @@ class Link:
         start = lambda sizes: itertools.dropwhile(lambda size: self.unpadded and size == 1, sizes)
         return tuple(start(shape)) == tuple(start(expected))
 
+    def shapes(self, variables: Mapping) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the tensors that `write` makes of a model's variables."""
+        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in self.ours]
+        return {name: x.shape for name, x in zip(self.theirs, self.write(*blank))}
+
     def mapped(self, read: Callable, write: Callable) -> Self:
         """Returns the link to variables whose arrays are made by `read`, and undone by `write`."""
         return dataclasses.replace(
@@ -79,11 +84,10 @@ def misfits(links: Iterable[Link], shapes: Mapping, variables: Mapping, sized: C
         faults += [f"missing in the file: {name} -> {ours}" for name in absent]
         if absent or link.path in sized:
             continue
-        blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in link.ours]
         faults += [
-            f"{name} -> {ours} is {shapes[name]} in the file, {expected.shape} in the model"
-            for name, expected in zip(link.theirs, link.write(*blank))
-            if not link.fits(shapes[name], expected.shape)
+            f"{name} -> {ours} is {shapes[name]} in the file, {expected} in the model"
+            for name, expected in link.shapes(variables).items()
+            if not link.fits(shapes[name], expected)
         ]
     return faults
 

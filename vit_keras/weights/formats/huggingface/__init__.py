@@ -12,7 +12,7 @@ import re
 from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choice
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.resizing import resize_relative_table
-from vit_keras.weights.formats.base import Format, covered_positions
+from vit_keras.weights.formats.base import LEARNED, Format, covered_positions
 from vit_keras.weights.formats.huggingface import config as configs
 from vit_keras.weights.formats.tensor_names import constant, unchanged, unread, zeros
 
@@ -164,8 +164,7 @@ class HuggingFace(Format):
         elif "num_attention_heads" in config:
             arguments["num_heads"] = config["num_attention_heads"]
         arguments |= _image_size(arguments, tensors, shapes, fields, row.covers)
-        defaults = {"position_embedding": "learned", "position_embedding_at": "stem"}
-        arguments = {k: v for k, v in arguments.items() if v != defaults.get(k, ...)}
+        arguments = {k: v for k, v in arguments.items() if v != LEARNED.get(k, ...)}
         return changed_options(arguments)
 
     def numerics(self, shapes, config):

@@ -58,12 +58,8 @@ def read_config(config: dict, names: set[str]) -> tuple[ModelType, dict[str, Any
         ValueError: If there is no such type, or if the file's tensors belong to another type.
     """
     tower = tower_config(config)
-    row = by_names(names) if tower.get("model_type") is None else _named(tower["model_type"], names)
-    return row, {**row.fields, **{k: value for k, value in tower.items() if value is not None}}
-
-
-def _named(name, names):
-    name = TOWERS.get(name, name)
+    said = tower.get("model_type")
+    name = by_names(names).name if said is None else TOWERS.get(said, said)
     if name not in MODEL_TYPES:
         raise ValueError(
             f"`model_type` in config.json must be one of {', '.join(map(repr, MODEL_TYPES))}. "
@@ -75,7 +71,7 @@ def _named(name, names):
             f"config.json says model_type={name!r}, whose files have {listed(sorted(row.held))}. "
             f"Received: a file with the tensors of {by_names(names).name!r}"
         )
-    return row
+    return row, {**row.fields, **{k: value for k, value in tower.items() if value is not None}}
 
 
 def is_known(names: set[str]) -> bool:
