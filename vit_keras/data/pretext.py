@@ -44,7 +44,7 @@ class Masking:
         """Draws the corruption of one image; exactly `config.corrupted(N)` patches are corrupted.
 
         Returns:
-            `source`, `(N,)` int32, for `layers.masking`, and `corrupted`, `(N,)` bool.
+            `source`, `(N,)` int32, for `layers.tokens`, and `corrupted`, `(N,)` bool.
         """
         places = np.arange(self.patches, dtype="int32")
         corrupted = rng.permutation(self.patches) < self.corrupted

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import keras
 
 from vit_keras import layers
-from vit_keras.layers.windows import count_pairs
+from vit_keras.layers.attention import count_pairs
 from vit_keras.support.keras_internals import sublayers
 
 # Keras' layers that multiply their inputs with each other; its others without weights need no rule.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     )
     from vit_keras.layers.common import BlockOptions, Rope
     from vit_keras.layers.heads import MAPHead, PatchBoxes, PrototypeHead
-    from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
     from vit_keras.layers.positions import (
         AddDynamicPositions,
         AddPositionEmbs,
@@ -44,11 +43,15 @@ if TYPE_CHECKING:
     from vit_keras.layers.text import TakeToken, TextEmbedding, TextMask
     from vit_keras.layers.tokens import (
         ClassToken,
+        CorruptTokens,
         DropClassToken,
+        PatchDropout,
         PatchEmbedding,
         PatchMap,
         RegisterTokens,
+        RestoreTokens,
         TakeClassToken,
+        TakeVisible,
     )
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")

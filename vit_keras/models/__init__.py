@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from vit_keras.models.image_model import ImageModel
     from vit_keras.models.lora import add_lora, lora_layers, merge_lora
     from vit_keras.models.pretext import SelfDistillation, copy_encoder, pretext_model
-    from vit_keras.models.pyramid import feature_pyramid
     from vit_keras.models.relevance import explain
     from vit_keras.models.resized import with_image_size, with_patch_size
     from vit_keras.models.resnet import HybridViT, ResNet
-    from vit_keras.models.segmentation import segmenter
+    from vit_keras.models.segmentation import feature_pyramid, segmenter
     from vit_keras.models.surgery import (
         attention_maps,
         attention_rollout,
