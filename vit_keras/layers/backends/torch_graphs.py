@@ -157,11 +157,11 @@ class _Step:
     def _record(self, piece, x, training, kind):
         compute = functools.partial(piece.compute, training=training)
         with _during(None), compiling() if self.compiles else contextlib.nullcontext():
-            masks = _masks_of(compute, piece.dropouts(), x) if training else []
-            graph = _graph_of(compute, x, piece.layers, masks)
-        if graph is None:
+            recorded = _graph_of(compute, x, piece.layers, piece.dropouts() if training else [])
+        if recorded is None:
             piece.is_eager = True
             return
+        graph, masks = recorded
         again = training and piece.is_computed_again
         function = _function_of(graph, again)
         if self.compiles:
@@ -242,7 +242,8 @@ class _Piece:
         self.layers, self.is_eager = layers, kind == "random"
         self.is_computed_again = kind == "again"
         self.variables = _weights_of(layers)
-        # The function and the result of `_masks_of`, by kind of input.
+        # By kind of input: the function, and the dropouts whose masks it takes, each with ones in
+        # the shape of its mask.
         self.graphs: dict[tuple, tuple[Callable, list]] = {}
 
     def compute(self, x, training):
@@ -303,8 +304,12 @@ class _Recorder(TorchDispatchMode):
         self.graph = torch.fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.nodes = WeakTensorKeyDictionary()  # keeps no tensor in memory
-        for place, tensor in enumerate(inputs):
-            self.nodes[tensor] = self.graph.placeholder(f"input_{place}")
+        for tensor in inputs:
+            self.add_input(tensor)
+
+    def add_input(self, tensor):
+        """Makes the graph a function of one more tensor."""
+        self.nodes[tensor] = self.graph.placeholder(f"input_{len(self.graph.nodes)}")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -341,40 +346,56 @@ class _Recorder(TorchDispatchMode):
         return tree_map_only(torch.Tensor, node_of, values)
 
 
-def _graph_of(compute: Callable, x, layers, masks) -> torch.fx.GraphModule | None:
+def _graph_of(compute: Callable, x, layers, dropouts) -> tuple | None:
     """Records the computation of layers in one call.
 
     Args:
         compute: A function that calls the layers on a tensor.
         x: A tensor like the ones that the graph will take.
         layers: The layers.
-        masks: Their dropouts and masks, as `_masks_of` returns them.
+        dropouts: Their dropouts in training, whose masks the graph takes.
 
     Returns:
-        The graph, a function of a tensor, the tensors of `_weights_of(layers)` and the masks; None
-        if the layers change their weights or seeds, or if a graph cannot hold an operation.
+        The graph, a function of a tensor, the tensors of `_weights_of(layers)` and the masks; and
+        for each mask, its dropout and ones in its shape. None if the layers change their weights or
+        seeds, or if a graph cannot hold an operation.
     """
-    variables = _weights_of(layers)
-    weights, drawn = tensors_of(variables), [ones.bool() for _, ones in masks]
+    variables, masks = _weights_of(layers), []
+    weights = tensors_of(variables)
     x = x.detach().requires_grad_(x.requires_grad)
-    drop = [functools.partial(_dropped, y.rate, mask) for (y, _), mask in zip(masks, drawn)]
     scope = keras.StatelessScope(list(zip(variables, weights)))
     before = {id(variable): weight for variable, weight in zip(variables, weights)}
-    recorder = _Recorder([x, *weights, *drawn])
+    recorder = _Recorder([x, *weights])
+
+    def drop(dropout, x):
+        """Computes dropout as Keras does from a mask, which becomes an input of the graph."""
+        noise = dropout.noise_shape or x.shape
+        shape = [size if part is None else part for part, size in zip(noise, x.shape)]
+        one = torch.ones((), dtype=x.dtype, device=x.device)
+        masks.append((dropout, one.expand(shape)))  # takes no memory
+        mask = torch.ones(shape, dtype=torch.bool, device=x.device)
+        recorder.add_input(mask)
+        return torch.where(mask, x / (1 - dropout.rate), torch.zeros_like(x))
+
+    for dropout in dropouts:
+        dropout.drawn = functools.partial(drop, dropout)
     # Constants in a graph that gradients pass through must not be inference tensors.
     mode = contextlib.nullcontext() if torch.is_grad_enabled() else torch.inference_mode()
     try:
-        with mode, recorder, scope, _dropping([dropout for dropout, _ in masks], drop):
+        with mode, recorder, scope:
             y = compute(x)
     except _NotRecordedError:
         return None
+    finally:
+        for dropout in dropouts:
+            dropout.drawn = None
     every = [variable for layer in layers for variable in layer.variables]
     changed = any(scope.get_current_value(v) is not before.get(id(v)) for v in every)
     if changed or _has_own_gradient(y):
         return None
     recorder.graph.output(recorder.nodes_of(y))
     recorder.graph.eliminate_dead_code()
-    return torch.fx.GraphModule(recorder.constants, recorder.graph)
+    return torch.fx.GraphModule(recorder.constants, recorder.graph), masks
 
 
 def _has_own_gradient(y) -> bool:
@@ -395,47 +416,6 @@ def _constants(graph: torch.fx.GraphModule):
     for name, tensor in sorted(graph.named_buffers()):
         values = tensor.detach().cpu().contiguous()
         yield name, str(values.dtype), values.shape, values.view(torch.uint8).numpy().tobytes()
-
-
-def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
-    """The dropouts of layers, each with ones in the shape of its mask.
-
-    Args:
-        compute: A function that calls the layers on a tensor, for training.
-        dropouts: Their dropouts.
-        x: A tensor like the ones that the graph will take.
-    """
-    masks = []
-
-    def record(dropout, x):
-        noise = dropout.noise_shape or x.shape
-        shape = [size if part is None else part for part, size in zip(noise, x.shape)]
-        one = torch.ones((), dtype=x.dtype, device=x.device)
-        masks.append((dropout, one.expand(shape)))  # takes no memory
-        return x
-
-    functions = [functools.partial(record, dropout) for dropout in dropouts]
-    if dropouts:
-        with torch.no_grad(), _dropping(dropouts, functions):
-            compute(x)
-    return masks
-
-
-def _dropped(rate, mask, x):
-    """Dropout as Keras computes it from a mask."""
-    return torch.where(mask, x / (1 - rate), torch.zeros_like(x))
-
-
-@contextlib.contextmanager
-def _dropping(dropouts, functions):
-    """While open, replaces each dropout by the corresponding function."""
-    for dropout, function in zip(dropouts, functions):
-        dropout.drawn = function
-    try:
-        yield
-    finally:
-        for dropout in dropouts:
-            dropout.drawn = None
 
 
 def _function_of(graph, is_computed_again):
