@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import keras
 from keras import ops
 
-from vit_keras.layers.backends import is_faster
-from vit_keras.layers.backends.long_sequences import divide, is_long, measured
+from vit_keras.layers.backends import long_sequences
+from vit_keras.layers.backends.long_sequences import divide, is_long
 
 
 def attention(query, key, value, scale):
@@ -164,33 +164,14 @@ def _tokens(blocks, tokens):
     return jnp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], -1))[:, :tokens]
 
 
-def _heads_first(x):
-    """`(B, N, H, d)` <-> `(B, H, N, d)`."""
-    return jnp.transpose(x, (0, 2, 1, 3))
+def measure() -> dict[str, dict[str, bool]]:
+    """Whether blocks pay off for each minimum length; {} if models run on an accelerator."""
+    return long_sequences.measure(blockwise, _gradient) if on_cpus() else {}
 
 
-def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
-    """For each minimum length, whether blocks, which save memory, take no more time."""
-    if not on_cpus():
-        return {}
-    new, old = map(_gradient, (blockwise, _written_out))
-
-    def pays(tokens):
-        x = jnp.linspace(-3, 3, tokens * heads * width).reshape(1, tokens, heads, width)
-        return not is_faster(old, new, [(x,)], rounds)
-
-    return {"long_sequences": measured(pays)}
-
-
-def _gradient(attend):
-    gradient = jax.jit(jax.grad(lambda x: jnp.sum(attend(x, x, x, x.shape[-1] ** -0.5))))
+def _gradient(function):
+    gradient = jax.jit(jax.grad(function))
     return lambda x: gradient(x).block_until_ready()
-
-
-def _written_out(query, key, value, scale):
-    query, key, value = map(_heads_first, (query * scale, key, value))
-    weights = jax.nn.softmax(_logits(query, key))
-    return _heads_first(_product("bgqn,bgnd->bgqd", weights, value))
 
 
 def train_layer_norm(x, gamma, beta, epsilon: float):

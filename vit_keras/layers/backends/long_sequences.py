@@ -6,9 +6,12 @@ TensorFlow, long sequences are computed in blocks of queries, and their other la
 
 from collections.abc import Callable
 
-from vit_keras.layers.backends import in_use
+from keras import ops
+
+from vit_keras.layers.backends import in_use, is_faster
 
 BLOCK = 256  # queries at a time, at most
+HEADS, WIDTH = 6, 64  # of the attention that is measured
 # Minimum lengths of long sequences, each with its option in the choices; None always applies.
 LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None}
 
@@ -32,13 +35,28 @@ def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
     return count, -(-tokens // count)
 
 
-def measured(pays: Callable[[int], bool]) -> dict[str, bool]:
-    """The options of long sequences; `pays` tells whether blocks pay off for a number of tokens.
+def measure(blockwise: Callable, gradient_of: Callable) -> dict[str, dict[str, bool]]:
+    """For each minimum length, whether blocks, which save memory, take no more time.
 
     If blocks pay off for some length, they pay off for longer ones, which are not measured.
+
+    Args:
+        blockwise: Attention in blocks.
+        gradient_of: Compiles the gradient of a function that maps tensors to one number.
     """
     options: dict[str, bool] = {}
     for length, option in sorted(LENGTHS.items()):
         if option is not None:
-            options[option] = any(options.values()) or pays(length)
-    return options
+            x = ops.reshape(ops.linspace(-3.0, 3.0, length * HEADS * WIDTH), (1, length, HEADS, -1))
+            new, old = (
+                gradient_of(lambda x, attend=attend: ops.sum(attend(x, x, x, WIDTH**-0.5)))
+                for attend in (blockwise, _written_out)
+            )
+            options[option] = any(options.values()) or not is_faster(old, new, [(x,)], rounds=3)
+    return {"long_sequences": options}
+
+
+def _written_out(query, key, value, scale):
+    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query * scale, key, value))
+    weights = ops.softmax(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
+    return ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))

@@ -11,8 +11,8 @@ import math
 
 import tensorflow as tf
 
-from vit_keras.layers.backends import is_faster, long_sequences
-from vit_keras.layers.backends.long_sequences import divide, is_long, measured
+from vit_keras.layers.backends import long_sequences
+from vit_keras.layers.backends.long_sequences import divide, is_long
 
 compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
 
@@ -261,33 +261,12 @@ def _tokens(blocks, tokens):
     return tf.reshape(blocks, (-1, blocks.shape[2]))[:tokens]
 
 
-def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
-    """For each minimum length, whether blocks, which save memory, take no more time."""
+def measure() -> dict[str, dict[str, bool]]:
+    """Whether blocks pay off for each minimum length; {} if models run on an accelerator."""
     if tf.config.list_logical_devices("GPU"):
         return {}
-
-    def pays(tokens):
-        x = tf.reshape(tf.linspace(-3.0, 3.0, tokens * heads * width), (1, tokens, heads, -1))
-        new, old = (_gradient(attend, x) for attend in (blockwise, _written_out))
-        return not is_faster(old, new, [(x,)], rounds)
-
-    return {"long_sequences": measured(pays)}
-
-
-def _gradient(attend, like):
-    @tf.function
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(attend(x, x, x, x.shape[-1] ** -0.5))
-        return tape.gradient(total, x)
-
-    return gradient.get_concrete_function(like)
-
-
-def _written_out(query, key, value, scale):
-    query, key, value = map(_heads_first, (query * scale, key, value))
-    return _heads_first(tf.matmul(_weights(query, key), value))
+    gradient_of = lambda function: tf.function(lambda x: gradients(function, [x]))
+    return long_sequences.measure(blockwise, gradient_of)
 
 
 def predict_batches(model, batches) -> list | None:
