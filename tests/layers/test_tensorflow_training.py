@@ -6,7 +6,7 @@ import pytest
 from tests import reference
 from tests.helpers import assert_close
 from vit_keras.layers import base
-from vit_keras.layers.common import layer_norm
+from vit_keras.layers.common import LayerNormalization
 
 pytestmark = pytest.mark.on("tensorflow")
 X = np.linspace(-6, 6, 97)
@@ -54,7 +54,7 @@ def test_layer_norm_and_its_gradients_equal_the_formulas(rng):
 
     values = [rng.normal(3, 2, (2, 5, 7)), *rng.normal(1, 0.3, (2, 7))]  # x, gamma and beta
     upstream = rng.normal(size=(2, 5, 7))
-    layer = layer_norm(1e-3, "norm")
+    layer = LayerNormalization(epsilon=1e-3, name="norm")
     layer.build((None, 5, 7))
     layer.set_weights(values[1:])
     x = tf.constant(values[0], "float32")

@@ -45,7 +45,7 @@ def unit(x, axis):
 
 def head_of(head, x):
     """The head in NumPy, by its weights."""
-    for i, dense in enumerate((head.dense_0, head.dense_1, head.dense_2)):
+    for i, dense in enumerate(head.dense_layers):
         x = x @ to_numpy(dense.kernel).astype("float64") + to_numpy(dense.bias)
         x = gelu(x, "exact") if i < 2 else x
     return unit(x, -1) @ unit(to_numpy(head.kernel).astype("float64"), 0)

@@ -17,7 +17,6 @@ from keras import ops
 from vit_keras.layers import backends
 from vit_keras.layers.base import SeededLayer, sizes_of
 from vit_keras.layers.common import (
-    NORMALIZATIONS,
     QKV_BIASES,
     BlockOptions,
     check_choice,
@@ -176,15 +175,10 @@ class MultiHeadDotProductAttention(SeededLayer):
             self.relative = RelativeBias2D(pair(self.grid, "grid"), **self.sublayer("relative_2d"))
         if position_embedding == "rope2d" or rope is not None:
             self.rotary = RotaryPositions(pair(self.grid, "grid"), rope, **self.sublayer("rotary"))
-        norm, dtype = NORMALIZATIONS[self.options.norm], self.dtype_policy
-        self.query_norm, self.key_norm, self.norm = (
-            norm(layer_norm_epsilon, name, dtype=dtype) if is_used else None
-            for name, is_used in (
-                ("query_norm", self.options.qk_norm),
-                ("key_norm", self.options.qk_norm),
-                ("norm", self.options.attention_norm),
-            )
-        )
+        norm = functools.partial(self.normalization, self.options.norm, layer_norm_epsilon)
+        self.query_norm = norm("query_norm") if self.options.qk_norm else None
+        self.key_norm = norm("key_norm") if self.options.qk_norm else None
+        self.norm = norm("norm") if self.options.attention_norm else None
         self.num_heads, self.offset = num_heads, None
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")

@@ -22,7 +22,7 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.layers.backends import GELUS, gelu, gelu_quick, gelu_tanh
-from vit_keras.layers.common import Dropout
+from vit_keras.layers.common import NORMALIZATIONS, Dropout
 from vit_keras.support.keras_internals import stored_kernel, sublayers, take_own_policy, unlocked
 
 # The standard deviation of a unit normal that is truncated at two standard deviations.
@@ -465,6 +465,10 @@ class SeededLayer(Layer):
     def _kernel(self, fan_in, fan_out, name):
         kernel = xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel"))
         return {"kernel_initializer": kernel, "dtype": self.dtype_policy, "name": name}
+
+    def normalization(self, kind: str, epsilon: float, name: str):
+        """Returns a normalization over the last axis, of a kind in `NORMALIZATIONS`."""
+        return NORMALIZATIONS[kind](epsilon=epsilon, name=name, dtype=self.dtype_policy)
 
     def dropout(self, rate: float, name: str, **kwargs):
         """Returns a dropout layer with its own seed; at rate 0 the identity, which builds fast."""

@@ -1,5 +1,6 @@
 """The transformer encoder block (Eq. 2 and 3), with its MLPs and `LayerScale`."""
 
+import functools
 from typing import Any
 
 import keras
@@ -45,10 +46,8 @@ class _TwoLayers(SeededLayer):
         check_rates(dropout_rate=dropout_rate)
         check_choice(norm, (None, *NORMALIZATIONS), "norm")
         self.mlp_dim, self.dropout_rate = mlp_dim, dropout_rate
-        self.norm_kind, self.layer_norm_epsilon, self.norm = norm, layer_norm_epsilon, None
-        if norm is not None:
-            dtype = self.dtype_policy
-            self.norm = NORMALIZATIONS[norm](layer_norm_epsilon, "norm", dtype=dtype)
+        self.norm_kind, self.layer_norm_epsilon = norm, layer_norm_epsilon
+        self.norm = self.normalization(norm, layer_norm_epsilon, "norm") if norm else None
         self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
         self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
 
@@ -328,8 +327,8 @@ class EncoderBlock(SeededLayer):
 
     def _make_branches(self, grid):
         options, epsilon = self.options, self.layer_norm_epsilon
-        norm, dtype = NORMALIZATIONS[options.norm], self.dtype_policy
-        self.norm_0 = norm(epsilon, "LayerNorm_0", dtype=dtype)
+        norm = functools.partial(self.normalization, options.norm, epsilon)
+        self.norm_0 = norm("LayerNorm_0")
         self.attention = MultiHeadDotProductAttention(
             self.num_heads,
             self.attention_dropout_rate,
@@ -339,7 +338,7 @@ class EncoderBlock(SeededLayer):
             layer_norm_epsilon=epsilon,
             **self.sublayer("MultiHeadDotProductAttention_1"),
         )
-        self.norm_2 = None if options.parallel else norm(epsilon, "LayerNorm_2", dtype=dtype)
+        self.norm_2 = None if options.parallel else norm("LayerNorm_2")
         self.mlp = MLPS[options.mlp](
             self.mlp_dim,
             self.dropout_rate,

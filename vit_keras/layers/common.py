@@ -136,19 +136,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         return ops.cast(y, self.compute_dtype)
 
 
-def layer_norm(epsilon: float, name: str, **kwargs) -> LayerNormalization:
-    """Returns a layer normalization over the last axis."""
-    return LayerNormalization(epsilon=epsilon, name=name, **kwargs)
-
-
-def rms_norm(epsilon: float, name: str, **kwargs) -> keras.layers.RMSNormalization:
-    """Returns a normalization by the root mean square over the last axis."""
-    return keras.layers.RMSNormalization(epsilon=epsilon, name=name, **kwargs)
-
-
-NORMALIZATIONS = {"layer": layer_norm, "rms": rms_norm}
-
-
+NORMALIZATIONS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
 QKV_BIASES = {
     "all": ("query", "key", "value"),
     "qv": ("query", "value"),

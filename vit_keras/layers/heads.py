@@ -6,7 +6,6 @@ from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import (
-    Dense,
     Layer,
     SeededLayer,
     Uniform,
@@ -15,7 +14,7 @@ from vit_keras.layers.base import (
     xavier_uniform,
 )
 from vit_keras.layers.blocks import MlpBlock
-from vit_keras.layers.common import check_positive, layer_norm, pair
+from vit_keras.layers.common import check_positive, pair
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -63,7 +62,7 @@ class MAPHead(SeededLayer):
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
         named = self.sublayer("MultiHeadDotProductAttention_0")
         self.attention = MultiHeadDotProductAttention(num_heads, **named)
-        self.norm = layer_norm(layer_norm_epsilon, "LayerNorm_0", dtype=self.dtype_policy)
+        self.norm = self.normalization("layer", layer_norm_epsilon, "LayerNorm_0")
         self.mlp = MlpBlock(mlp_dim, gelu=gelu, **self.sublayer("MlpBlock_0"))
 
     def build(self, input_shape):
@@ -136,22 +135,14 @@ class PrototypeHead(SeededLayer):
         self.num_prototypes = num_prototypes
         self.hidden_size, self.bottleneck_size = hidden_size, bottleneck_size
 
-        options = {"activation": gelu, "dtype": self.dtype_policy}
-        self.dense_0 = Dense(hidden_size, **options, name="Dense_0")
-        self.dense_1 = Dense(hidden_size, **options, name="Dense_1")
-        self.dense_2 = Dense(bottleneck_size, dtype=self.dtype_policy, name="Dense_2")
-
-    @property
-    def dense_layers(self) -> tuple[Dense, ...]:
-        """The layers of the MLP, in the order of computation."""
-        return self.dense_0, self.dense_1, self.dense_2
-
     def build(self, input_shape):
-        width = input_shape[-1]
-        for layer in self.dense_layers:
-            layer.kernel_initializer = lecun_normal(width, self.fold_in(layer.name))
-            layer.build((None, width))
-            width = layer.units
+        width, self.dense_layers = input_shape[-1], []
+        sizes = self.hidden_size, self.hidden_size, self.bottleneck_size
+        for i, (units, activation) in enumerate(zip(sizes, (gelu, gelu, None))):
+            name = f"Dense_{i}"
+            kernel = {"kernel_initializer": lecun_normal(width, self.fold_in(name))}
+            self.dense_layers.append(self.dense(width, units, name, activation, **kernel))
+            width = units
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.bottleneck_size, self.num_prototypes),

@@ -8,7 +8,7 @@ from keras import ops
 
 from vit_keras.layers.attention import attend, specs_with_weights
 from vit_keras.layers.base import GELUS, Dense, SeededLayer
-from vit_keras.layers.common import check_positive, layer_norm
+from vit_keras.layers.common import check_positive
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -103,7 +103,7 @@ class TransformerBlock(SeededLayer):
         self.num_heads, self.mlp_dim, self.dropout_rate = num_heads, mlp_dim, dropout
 
     def build(self, input_shape):
-        width, dtype = input_shape[-1], self.dtype_policy
+        width = input_shape[-1]
         name = "MultiHeadDotProductAttention_1"
         self.att = MultiHeadSelfAttention(num_heads=self.num_heads, **self.sublayer(name))
         self.att.build(input_shape)
@@ -117,8 +117,8 @@ class TransformerBlock(SeededLayer):
             name="MlpBlock_3",
         )
         self.mlpblock.build((None, *input_shape[1:]))
-        self.layernorm1 = layer_norm(1e-6, "LayerNorm_0", dtype=dtype)
-        self.layernorm2 = layer_norm(1e-6, "LayerNorm_2", dtype=dtype)
+        self.layernorm1 = self.normalization("layer", 1e-6, "LayerNorm_0")
+        self.layernorm2 = self.normalization("layer", 1e-6, "LayerNorm_2")
         for norm in (self.layernorm1, self.layernorm2):
             norm.build(input_shape)
         self.dropout_layer = self.dropout(self.dropout_rate, "dropout")

@@ -14,7 +14,7 @@ from vit_keras import weights as weight_files
 from vit_keras.applications import preprocess_input
 from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
 from vit_keras.layers.base import LayerArguments, fold_in, xavier_uniform
-from vit_keras.layers.common import check_choice, layer_norm, pair
+from vit_keras.layers.common import LayerNormalization, check_choice, pair
 from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.utils import load_weights_numpy
 
@@ -101,7 +101,7 @@ def build_model(
     block: dict[str, Any] = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dropout": dropout}
     for i in range(num_layers):
         x, _ = TransformerBlock(**block, **layer(f"Transformer_encoderblock_{i}"))(x)
-    x = layer_norm(1e-6, "Transformer_encoder_norm")(x)
+    x = LayerNormalization(epsilon=1e-6, name="Transformer_encoder_norm")(x)
     x = TakeClassToken(name="ExtractToken")(x)  # (B, D)
     if representation_size is not None:
         x = _dense(x, representation_size, "tanh", layer.seed, "pre_logits")

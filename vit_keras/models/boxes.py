@@ -12,7 +12,7 @@ from vit_keras.layers import (
     RegisterTokens,
 )
 from vit_keras.layers.base import LayerArguments
-from vit_keras.layers.common import check_choice, check_positive, layer_norm
+from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
 from vit_keras.models.architectures import (
     VisionTransformerArchitecture,
     positions_of,
@@ -151,7 +151,7 @@ def detector(
     dtype = block.dtype_policy
     layer = LayerArguments(seed, dtype)
     x = _trunk(model, block, place, layer)
-    norm = functools.partial(layer_norm, block.layer_norm_epsilon, dtype=dtype)
+    norm = lambda name: LayerNormalization(epsilon=block.layer_norm_epsilon, **layer.unseeded(name))
     outputs = add_boxes(x, head, num_classes, place, grid, norm, layer)
     made = copy_description(ImageModel(image_source(x), outputs, name=name), model)
     made.class_names = None

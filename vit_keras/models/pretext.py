@@ -18,7 +18,7 @@ from vit_keras.layers import (
     TakeVisible,
 )
 from vit_keras.layers.base import LayerArguments, SeededLayer
-from vit_keras.layers.common import layer_norm
+from vit_keras.layers.common import LayerNormalization
 from vit_keras.layers.positions import ADDED_LAYERS
 from vit_keras.models.common import dense, variable_dtype
 from vit_keras.models.surgery import patch_grid, refuse_fixed_grids, with_dynamic_positions
@@ -153,7 +153,7 @@ def _autoencoder(x, source, layers, grid, config, layer):
     num_heads, mlp_dim = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
         x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
-    return layer_norm(epsilon, **layer.unseeded("decoder_norm"))(x)
+    return LayerNormalization(epsilon=epsilon, **layer.unseeded("decoder_norm"))(x)
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:
@@ -246,10 +246,6 @@ class SelfDistillation(SeededLayer):
             PrototypeHead(*sizes, seed=self.fold_in("head"), dtype=policy, name=name)
             for name in ("teacher_head", "student_head")
         )
-        # On TensorFlow, setting `trainable` to a model's current value does not reach its layers.
-        for trains, networks in ((False, (encoder, self.teacher_head)), (True, (self.student,))):
-            for layer in (layer for network in networks for layer in sublayers(network)):
-                layer.trainable = trains
         views = GLOBAL_VIEWS + config.local_crops
         pairs = 1 - np.eye(GLOBAL_VIEWS, views, dtype="float32")
         self.pairs = pairs / pairs.sum()  # (2, V): no view is compared with itself
@@ -257,6 +253,11 @@ class SelfDistillation(SeededLayer):
     def build(self, views_shape, local_views_shape):
         for head in (self.teacher_head, self.student_head):
             head.build(self.student.output_shape)
+        # On TensorFlow, setting `trainable` to a model's current value does not reach its layers.
+        networks = (self.teacher, False), (self.teacher_head, False), (self.student, True)
+        for network, trains in networks:
+            for layer in sublayers(network):
+                layer.trainable = trains
         state = {"initializer": "zeros", "trainable": False}
         self.calls = self.add_weight(name="calls", shape=(), dtype="int32", **state)
         shape = (self.config.prototypes,)

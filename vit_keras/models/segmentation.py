@@ -7,7 +7,7 @@ import keras
 
 from vit_keras.layers import PatchMap
 from vit_keras.layers.base import LayerArguments
-from vit_keras.layers.common import check_choice, check_positive, layer_norm
+from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
 from vit_keras.models.common import dense, with_kernel
 from vit_keras.models.description import has_layer, preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
@@ -204,7 +204,7 @@ def _doubled(x, width, number, layer):
 
 
 def _norm(x, name, layer):
-    return layer_norm(EPSILON, **layer.unseeded(name))(x)
+    return LayerNormalization(epsilon=EPSILON, **layer.unseeded(name))(x)
 
 
 def _relu(x, name, layer):

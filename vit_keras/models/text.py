@@ -94,7 +94,7 @@ def TextTransformer(
     for i in range(num_layers):
         named = layer(f"encoderblock_{i}")
         x = EncoderBlock(num_heads, mlp_dim, options=design, **numerics, **named)(x, **masked)
-    x = NORMALIZATIONS[design.norm](layer_norm_epsilon, "encoder_norm", dtype=dtype)(x)
+    x = NORMALIZATIONS[design.norm](epsilon=layer_norm_epsilon, **layer.unseeded("encoder_norm"))(x)
     x = TakeToken(pooling, end_id, dtype=dtype, name="pooled")(x, ids)
     if projection_dim is not None:
         check_positive(projection_dim=projection_dim)

@@ -4,9 +4,8 @@ Its position embeddings and their placements are in Appendix D.4.
 """
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -161,8 +160,9 @@ def VisionTransformer(
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
     layer = LayerArguments(seed, dtype)
-    kind, design = NORMALIZATIONS[arch.options.norm], arch.options
-    norm: Callable = functools.partial(kind, layer_norm_epsilon, dtype=dtype)
+    design = arch.options
+    kind: Any = NORMALIZATIONS[design.norm]
+    norm = lambda name: kind(epsilon=layer_norm_epsilon, **layer.unseeded(name))
 
     x, positions, grid = _embed(x, arch, dropout_rate, patch_keep_rate, layer)
     x = norm("pre_norm")(x) if design.pre_norm else x
