@@ -22,7 +22,6 @@ from vit_keras.layers.common import (
     check_choice,
     check_positive,
     check_rates,
-    check_tokens,
     pair,
 )
 from vit_keras.layers.positions_in_attention import (
@@ -205,7 +204,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             layer.build((q_shape[0], q_shape[1], *heads))
         if self.windows is not None:
             check_windows(self, q_shape, kv_shape)
-            self.sequence = tuple(q_shape)
+            self.fix_sequence(q_shape)
 
     def call(
         self,
@@ -217,7 +216,6 @@ class MultiHeadDotProductAttention(SeededLayer):
     ):
         if self.windows is not None:
             check_windows(self, q.shape, None if kv is None else kv.shape)
-            check_tokens(self, q.shape, self.sequence)
             if return_attention_weights:
                 refuse_weights(self)
         kv = q if kv is None else kv

@@ -104,15 +104,10 @@ def lecun_normal(fan_in: int, seed: int | None) -> TruncatedNormal:
     return TruncatedNormal(math.sqrt(1 / fan_in) / _TRUNCATED_STDDEV, seed)
 
 
-def quantized_mode(layer: keras.layers.Layer) -> str | None:
-    """The mode of the first quantized layer in a layer or model, such as "int8", or None."""
-    modes = (getattr(below, "quantization_mode", None) for below in sublayers(layer))
-    return next(filter(None, modes), None)
-
-
 def refuse_quantized(model: keras.Model, action: str) -> None:
     """Raises ValueError if `model.quantize` was called, since it leaves no kernels to copy."""
-    mode = quantized_mode(model)
+    modes = (getattr(layer, "quantization_mode", None) for layer in sublayers(model))
+    mode = next(filter(None, modes), None)
     if mode is not None:
         raise ValueError(
             f"{action} needs kernels in floating point. Received: model {model.name!r}, quantized "
@@ -424,6 +419,10 @@ class Layer(Configured, keras.layers.Layer):
         return input_shape
 
     compute_output_shape: Callable[..., Any] = _same_shape  # a layer's own may take several shapes
+
+    def fix_sequence(self, shape: tuple) -> None:
+        """Makes Keras refuse first inputs unlike `shape`, except in the number of images."""
+        self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
 
 
 class SeededLayer(Layer):

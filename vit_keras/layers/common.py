@@ -98,22 +98,6 @@ def _is_count(value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
-    """Raises ValueError if a sequence differs from the one that a layer was built for.
-
-    Args:
-        layer: The layer, which the message names.
-        shape: The shape of the sequence.
-        built: The shape that the layer was built for; the batch may differ.
-    """
-    if tuple(shape[1:]) != tuple(built[1:]):
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} was built for the positions of a sequence "
-            f"(B, {', '.join(map(str, built[1:]))}). Received: {tuple(shape)}. "
-            "`vit_keras.models.with_image_size` makes a model for images of another size"
-        )
-
-
 @backends.dispatch("layer_norm")
 def normalize(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis."""

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, SeededLayer
-from vit_keras.layers.common import Rope, check_tokens, pair
+from vit_keras.layers.common import Rope, pair
 from vit_keras.support.resizing import interpolation_rule
 
 SINCOS_BASE = 10_000.0
@@ -130,6 +130,7 @@ class AddPositionEmbs(SeededLayer):
     """
 
     def build(self, input_shape):
+        self.fix_sequence(input_shape)
         self.pos_embedding = self.add_weight(
             name="pos_embedding",
             shape=(1, *input_shape[1:]),
@@ -137,7 +138,6 @@ class AddPositionEmbs(SeededLayer):
         )
 
     def call(self, x):
-        check_tokens(self, x.shape, self.pos_embedding.shape)
         return x + self.pos_embedding
 
 
@@ -176,7 +176,7 @@ class AddPositionEmbs2D(SeededLayer):
     def build(self, input_shape):
         _, tokens, width = input_shape
         rows, columns = self.grid
-        self.sequence = tuple(input_shape)
+        self.fix_sequence(input_shape)
         self.x_embedding = self._table("x_embedding", (columns, width // 2))
         self.y_embedding = self._table("y_embedding", (rows, width // 2))
         before = prefix_tokens(tokens, self.grid)
@@ -186,7 +186,6 @@ class AddPositionEmbs2D(SeededLayer):
         return self.add_weight(name=name, shape=shape, initializer=Normal(0.02, self.fold_in(name)))
 
     def call(self, x):
-        check_tokens(self, x.shape, self.sequence)
         (rows, columns), half = self.grid, x.shape[-1] // 2
         horizontal = ops.broadcast_to(self.x_embedding, (rows, columns, half))
         vertical = ops.reshape(self.y_embedding, (rows, 1, half))
@@ -230,10 +229,10 @@ class AddSinCosPositions(Layer):
 
     def build(self, input_shape):
         _, tokens, width = input_shape
+        self.fix_sequence(input_shape)
         self.table = sincos_2d(*self.grid, width, prefix_tokens(tokens, self.grid))  # (1, N, D)
 
     def call(self, x):
-        check_tokens(self, x.shape, self.table.shape)
         return x + ops.cast(self.table, x.dtype)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.base import Normal, SeededLayer, TruncatedNormal
-from vit_keras.layers.common import Rope, check_tokens, pair
+from vit_keras.layers.common import Rope, pair
 from vit_keras.layers.positions import (
     prefix_tokens,
     rotary_angles_2d,
@@ -44,7 +44,7 @@ class RelativeLogits(SeededLayer):
 
     def build(self, query_shape):
         _, tokens, _, head_size = query_shape
-        self.sequence = tuple(query_shape)
+        self.fix_sequence(query_shape)
         self.embedding = self.add_weight(
             name="embedding",
             shape=(2 * tokens - 1, head_size),
@@ -52,7 +52,6 @@ class RelativeLogits(SeededLayer):
         )
 
     def call(self, query):
-        check_tokens(self, query.shape, self.sequence)
         _, tokens, _, size = query.shape
         width = 2 * tokens - 1
         # Reading with rows one element shorter shifts each row by one; gradients need no scatter.
@@ -107,7 +106,8 @@ class RotaryPositions(SeededLayer):
 
     def build(self, shape):
         _, tokens, heads, head_size = shape
-        self.sequence, prefix = tuple(shape), prefix_tokens(tokens, self.grid)
+        self.fix_sequence(shape)
+        prefix = prefix_tokens(tokens, self.grid)
         if self.rope.mixed:
             self.places = rotary_places(*self.grid, prefix, self.rope)  # (2, N)
             start = self._mixed_frequencies(heads, rotary_frequencies(head_size, self.rope))
@@ -126,7 +126,6 @@ class RotaryPositions(SeededLayer):
         return (np.stack([np.cos(turn), np.sin(turn)]) * np.tile(frequencies, 2)).astype("float32")
 
     def call(self, x):
-        check_tokens(self, x.shape, self.sequence)
         if self.rope.mixed:
             places = ops.cast(self.places, self.frequencies.dtype)
             angles = ops.einsum("an,ahk->nhk", places, ops.convert_to_tensor(self.frequencies))
@@ -173,7 +172,8 @@ class RelativeBias2D(SeededLayer):
 
     def build(self, query_shape):
         _, tokens, heads, _ = query_shape
-        self.sequence, prefix = tuple(query_shape), prefix_tokens(tokens, self.grid)
+        self.fix_sequence(query_shape)
+        prefix = prefix_tokens(tokens, self.grid)
         if prefix > 1:
             raise ValueError(
                 "Relative biases cover only the patches and a class token before them. Received: "
@@ -189,7 +189,6 @@ class RelativeBias2D(SeededLayer):
         )
 
     def call(self, query):
-        check_tokens(self, query.shape, self.sequence)
         tokens, heads = len(self.index), self.table.shape[1]
         bias = ops.take(self.table, self.index.ravel(), axis=0)  # (N·N, H)
         return ops.transpose(ops.reshape(bias, (tokens, tokens, heads)), (2, 0, 1))

@@ -1,8 +1,5 @@
 """Which patches a model's answer rests on: attention, weighted by the answer's gradient."""
 
-import typing
-from collections.abc import Callable
-
 import keras
 import numpy as np
 from keras import ops
@@ -95,7 +92,7 @@ def _relevance(model, wrappers, images, classes, softmax):
 
     _, *maps = model(images, training=False)
     zeros = [ops.zeros_like(weights) for weights in maps]
-    gradients = typing.cast(Callable, lookup("gradients"))(score, zeros)
+    gradients = lookup("gradients")(score, zeros)
     to_numpy = lambda x: ops.convert_to_numpy(x).astype("float64")
     relevance = start = np.eye(maps[0].shape[-1])
     for weights, gradient in zip(map(to_numpy, maps), map(to_numpy, gradients)):

@@ -1,8 +1,5 @@
 """The loss of a detector, whose predictions are a set: each object is matched with one of them."""
 
-import typing
-from collections.abc import Callable
-
 import keras
 import numpy as np
 from keras import ops
@@ -105,7 +102,7 @@ class SetPrediction(Configured, keras.losses.Loss):
         classes, targets = ops.cast(y_true[..., 0], "int32"), ops.cast(y_true[..., 1:], boxes.dtype)
         present = classes >= 0  # (B, M)
         costs = self._costs(ops.softmax(logits), boxes, ops.maximum(classes, 0), targets)
-        on_host = typing.cast(Callable, lookup("on_host"))
+        on_host = lookup("on_host")
         matched = on_host(_assign, [costs, present])  # (B, M)
         is_present = ops.cast(present, boxes.dtype)
         rows = ops.one_hot(matched, tokens, dtype=boxes.dtype) * is_present[..., None]  # (B, M, T)

@@ -23,7 +23,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable
-from typing import overload
+from typing import Any
 
 import keras
 from keras import ops
@@ -66,11 +66,7 @@ TABLE: dict[str, tuple[str, ...]] = {
 }
 
 
-@overload
-def lookup(operation: str, default: Callable) -> Callable: ...
-@overload
-def lookup(operation: str, default: None = None) -> Callable | None: ...
-def lookup(operation, default=None):
+def lookup(operation: str, default: Callable | None = None) -> Any:
     """The current backend's function for `operation`, or `default` if its row has none.
 
     This function imports the module that holds the result, so no other backend's code is loaded.
