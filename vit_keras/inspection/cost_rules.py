@@ -167,8 +167,8 @@ def _mlp(layer, shape, convention) -> Products:
     if isinstance(layer, layers.SwiGLU):
         yield from _dense(layer.gate, shape, convention)
     yield from _dense(layer.dense_0, shape, convention)
-    if layer.norm is not None:
-        yield from count(layer.norm, (*shape[:-1], layer.mlp_dim), convention)
+    if layer.hidden_norm is not None:
+        yield from count(layer.hidden_norm, (*shape[:-1], layer.mlp_dim), convention)
     yield from _dense(layer.dense_1, (*shape[:-1], layer.mlp_dim), convention)
 
 

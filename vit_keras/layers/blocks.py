@@ -46,14 +46,14 @@ class _TwoLayers(SeededLayer):
         check_rates(dropout_rate=dropout_rate)
         check_choice(norm, (None, *NORMALIZATIONS), "norm")
         self.mlp_dim, self.dropout_rate = mlp_dim, dropout_rate
-        self.norm_kind, self.layer_norm_epsilon = norm, layer_norm_epsilon
-        self.norm = self.normalization(norm, layer_norm_epsilon, "norm") if norm else None
+        self.norm, self.layer_norm_epsilon = norm, layer_norm_epsilon
+        self.hidden_norm = self.normalization(norm, layer_norm_epsilon, "norm") if norm else None
         self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
         self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
 
     def build(self, input_shape):
-        if self.norm is not None:
-            self.norm.build((None, None, self.mlp_dim))
+        if self.hidden_norm is not None:
+            self.hidden_norm.build((None, None, self.mlp_dim))
         self.dense_1 = self._dense(self.mlp_dim, input_shape[-1], "Dense_1")
 
     def _dense(self, fan_in, fan_out, name, activation=None):
@@ -62,12 +62,9 @@ class _TwoLayers(SeededLayer):
 
     def _from_hidden(self, x, training):
         """Applies the last layer to hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
-        x = x if self.norm is None else self.norm(x, training=training)
+        x = x if self.hidden_norm is None else self.hidden_norm(x, training=training)
         x = self.dense_1(self.dropout_0(x, training=training), training=training)
         return self.dropout_1(x, training=training)
-
-    def get_config(self):
-        return {**super().get_config(), "norm": self.norm_kind}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -198,7 +195,7 @@ class FeatureAdapter(SeededLayer):
         True
     """
 
-    norm = None  # of the hidden units, for the cost rule of MLPs
+    hidden_norm = None  # of the hidden units, for the cost rule of MLPs
 
     def __init__(self, mlp_dim: int, **kwargs):
         super().__init__(**kwargs)
@@ -320,6 +317,7 @@ class EncoderBlock(SeededLayer):
         self.position_embedding = position_embedding
         self.options = BlockOptions.of(options)
         self._make_branches(grid)
+        self.grid = self.attention.grid
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
         branch: dict[str, Any] = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
         self.drop_path_0 = self.dropout(name="stochastic_depth_0", **branch)
@@ -354,10 +352,6 @@ class EncoderBlock(SeededLayer):
         if self.options.layer_scale is None:
             return None
         return LayerScale(self.options.layer_scale, **self.sublayer(name))
-
-    @property
-    def grid(self) -> tuple[int, int] | None:
-        return self.attention.grid
 
     @property
     def branches(self) -> list[keras.layers.Layer]:

@@ -322,11 +322,6 @@ class ViTOptions(BlockOptions):
         """Returns the options among the arguments of `VisionTransformer`."""
         return cls(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
 
-    @property
-    def extra_classes(self) -> int:
-        """The number of outputs of `head` beyond one per class: 1 for no object, or 0."""
-        return int(self.boxes in WITH_NO_OBJECT)
-
     def changed(self) -> dict:
         """Returns the fields that differ from the defaults, as values that JSON can hold."""
         return changed_options(dataclasses.asdict(self))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 import keras
+import ml_dtypes
 import numpy as np
 from keras import ops
 
@@ -86,14 +87,9 @@ def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
             f"head, hidden_size / num_heads. Received: {head_size}"
         )
     periods = rope.base ** (np.arange(head_size // 4) / (head_size // 4))
-    return 1 / (to_bfloat16(periods) if rope.rounded else periods)
-
-
-def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    """Rounds positive numbers to the nearest bfloat16, ties to even; returns float32."""
-    bits = np.asarray(x, "float32").view(np.uint32)
-    bits = bits + 0x7FFF + (bits >> 16 & 1)
-    return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    if rope.rounded:
+        periods = periods.astype("float32").astype(ml_dtypes.bfloat16).astype("float32")
+    return 1 / periods
 
 
 def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:

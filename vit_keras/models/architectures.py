@@ -14,7 +14,7 @@ import keras
 
 from vit_keras.layers import EncoderBlock, PatchEmbedding
 from vit_keras.layers.base import GELUS
-from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, Rope, ViTOptions
+from vit_keras.layers.common import READ_CLASS_TOKEN, WITH_NO_OBJECT, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.residual import STANDARDIZATIONS
 from vit_keras.support.checks import check_annotated, check_choices, check_types
@@ -316,7 +316,7 @@ def architecture_of(model: keras.Model) -> Architecture | None:
         crop_to_patches=embedding.crop,
     )
     changes: dict[str, Any] = {
-        "num_classes": num_classes and num_classes - arch.options.extra_classes,
+        "num_classes": num_classes and num_classes - (arch.options.boxes in WITH_NO_OBJECT),
         "representation_size": None if pre_logits is None else pre_logits.units,
         "classifier_activation": None if head is None else _name_of(head.activation),
         "gelu": block.gelu,

@@ -1,9 +1,8 @@
 """Constructors that take the name of a variant or the configuration of a run."""
 
-from collections.abc import Callable
-
 from vit_keras import variants
 from vit_keras.layers.common import OPTION_NAMES
+from vit_keras.models.architectures import class_for
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.resnet import HybridViT, ResNet
 from vit_keras.models.vit import VisionTransformer
@@ -11,12 +10,7 @@ from vit_keras.support.checks import check_choice
 from vit_keras.support.preprocessing import Preprocessing, Resizing
 from vit_keras.variants import families
 
-CONSTRUCTORS: dict[type, Callable[..., ImageModel]] = {
-    variants.Variant: VisionTransformer,
-    variants.FamilyVariant: VisionTransformer,
-    variants.HybridVariant: HybridViT,
-    variants.ResNetVariant: ResNet,
-}
+CONSTRUCTORS = {f.__name__: f for f in (VisionTransformer, HybridViT, ResNet)}
 
 
 def from_variant(variant: str, /, **arguments) -> ImageModel:
@@ -43,7 +37,8 @@ def from_variant(variant: str, /, **arguments) -> ImageModel:
         (0.485, 0.456, 0.406)
     """
     row = variants.get(variant)
-    model = CONSTRUCTORS[type(row)](**variants.architecture(variant, **arguments))
+    arguments = variants.architecture(variant, **arguments)
+    model = CONSTRUCTORS[class_for(arguments).constructor](**arguments)
     if isinstance(row, variants.FamilyVariant):
         family = families.family_of(row)
         model.preprocessing = Preprocessing(**family.preprocessing)
