@@ -14,22 +14,15 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from vit_keras.layers import backends
+from vit_keras.layers import backends, common
 from vit_keras.layers.base import SeededLayer, sizes_of
-from vit_keras.layers.common import (
-    QKV_BIASES,
-    BlockOptions,
-    check_choice,
-    check_positive,
-    check_rates,
-    pair,
-)
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
     RelativeBias2D,
     RelativeLogits,
     RotaryPositions,
 )
+from vit_keras.support.checks import pair
 
 MASKED = -3e4  # a logit whose weight is 0, within float16
 
@@ -153,17 +146,17 @@ class MultiHeadDotProductAttention(SeededLayer):
         attention_dropout_rate: float = 0.0,
         position_embedding: str | None = None,
         grid: tuple[int, int] | None = None,
-        options: BlockOptions | dict | None = None,
+        options: common.BlockOptions | dict | None = None,
         layer_norm_epsilon: float = 1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_positive(num_heads=num_heads)
-        check_rates(attention_dropout_rate=attention_dropout_rate)
-        check_choice(position_embedding, (None, *IN_ATTENTION), "position_embedding")
+        common.check_positive(num_heads=num_heads)
+        common.check_rates(attention_dropout_rate=attention_dropout_rate)
+        common.check_choice(position_embedding, (None, *IN_ATTENTION), "position_embedding")
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
-        self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
+        self.options, self.layer_norm_epsilon = common.BlockOptions.of(options), layer_norm_epsilon
         self.windows, self.relative, self.rotary = None, None, None
         size, rope = self.options.window_size, self.options.rope
         if size is not None:  # `build` refuses windows without a grid
@@ -192,7 +185,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.head_size = width // self.num_heads
         heads = (self.num_heads, self.head_size)
         for name in ("query", "key", "value"):
-            bias_axes = "hk" if name in QKV_BIASES[self.options.qkv_bias] else None
+            bias_axes = "hk" if name in common.QKV_BIASES[self.options.qkv_bias] else None
             projection = self.heads_dense("bnd,dhk->bnhk", (width,), heads, bias_axes, name)
             setattr(self, name, projection)
         self.out = self.heads_dense("bnhk,hkd->bnd", heads, (width,), "d", "out")

@@ -6,22 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from vit_keras.layers import backends
+from vit_keras.layers import backends, common
 from vit_keras.layers.attention import (
     MultiHeadDotProductAttention,
     specs_with_weights,
     weights_dtype,
 )
 from vit_keras.layers.base import GELUS, Layer, Normal, SeededLayer
-from vit_keras.layers.common import (
-    NORMALIZATIONS,
-    BlockOptions,
-    Dropout,
-    check_choice,
-    check_positive,
-    check_rates,
-    rematerialize,
-)
 
 
 @backends.dispatch("mlp")
@@ -42,9 +33,9 @@ class _TwoLayers(SeededLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_positive(mlp_dim=mlp_dim)
-        check_rates(dropout_rate=dropout_rate)
-        check_choice(norm, (None, *NORMALIZATIONS), "norm")
+        common.check_positive(mlp_dim=mlp_dim)
+        common.check_rates(dropout_rate=dropout_rate)
+        common.check_choice(norm, (None, *common.NORMALIZATIONS), "norm")
         self.mlp_dim, self.dropout_rate = mlp_dim, dropout_rate
         self.norm, self.layer_norm_epsilon = norm, layer_norm_epsilon
         self.hidden_norm = self.normalization(norm, layer_norm_epsilon, "norm") if norm else None
@@ -115,7 +106,7 @@ class MlpBlock(_TwoLayers):
 
     @gelu.setter
     def gelu(self, kind):
-        check_choice(kind, GELUS, "gelu")
+        common.check_choice(kind, GELUS, "gelu")
         self._gelu = kind
         if self.built:
             self.dense_0.activation = GELUS[kind]
@@ -199,7 +190,7 @@ class FeatureAdapter(SeededLayer):
 
     def __init__(self, mlp_dim: int, **kwargs):
         super().__init__(**kwargs)
-        check_positive(mlp_dim=mlp_dim)
+        common.check_positive(mlp_dim=mlp_dim)
         self.mlp_dim = mlp_dim
 
     def build(self, input_shape):
@@ -304,18 +295,18 @@ class EncoderBlock(SeededLayer):
         rematerialize: bool = False,
         position_embedding: str | None = None,
         grid: tuple[int, int] | None = None,
-        options: BlockOptions | dict | None = None,
+        options: common.BlockOptions | dict | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_rates(stochastic_depth_rate=stochastic_depth_rate)
+        common.check_rates(stochastic_depth_rate=stochastic_depth_rate)
         self.num_heads, self.mlp_dim = num_heads, mlp_dim
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.stochastic_depth_rate = stochastic_depth_rate
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
         self.rematerialize = rematerialize
         self.position_embedding = position_embedding
-        self.options = BlockOptions.of(options)
+        self.options = common.BlockOptions.of(options)
         self._make_branches(grid)
         self.grid = self.attention.grid
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
@@ -368,15 +359,15 @@ class EncoderBlock(SeededLayer):
         flags = training, return_attention_weights, attention_mask
         compute = lambda x: self.compute(x, *flags)
         if self.rematerialize and training:  # the backward pass runs after this call has ended
-            return rematerialize(compute, inputs, self.dropouts)
+            return common.rematerialize(compute, inputs, self.dropouts)
         return compute(inputs)
 
     @property
-    def dropouts(self) -> list[Dropout]:
+    def dropouts(self) -> list[common.Dropout]:
         """The dropouts that training uses."""
         attention, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
-        return [layer for layer in layers if isinstance(layer, Dropout)]
+        return [layer for layer in layers if isinstance(layer, common.Dropout)]
 
     def compute(self, inputs, training=None, return_attention_weights=False, attention_mask=None):
         """Computes the block without rematerialization, inside or outside of a call."""

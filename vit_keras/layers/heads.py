@@ -5,14 +5,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.base import (
-    Layer,
-    SeededLayer,
-    Uniform,
-    gelu,
-    lecun_normal,
-    xavier_uniform,
-)
+from vit_keras.layers.base import Layer, SeededLayer, Uniform, gelu, lecun_normal, xavier_uniform
 from vit_keras.layers.blocks import MlpBlock
 from vit_keras.layers.common import check_positive, pair
 

@@ -5,19 +5,10 @@ import functools
 
 import keras
 
-from vit_keras.layers import (
-    DropClassToken,
-    PatchBoxes,
-    PatchDropout,
-    RegisterTokens,
-)
+from vit_keras.layers import DropClassToken, PatchBoxes, PatchDropout, RegisterTokens
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
-from vit_keras.models.architectures import (
-    VisionTransformerArchitecture,
-    positions_of,
-    with_boxes,
-)
+from vit_keras.models.architectures import VisionTransformerArchitecture, positions_of, with_boxes
 from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.description import (
     copy_description,

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from vit_keras.layers.base import (
-    LowRankKernel,
-    default_seed,
-    fold_in,
-    lora_initializer,
-    lora_shapes,
-)
+from vit_keras.layers import base
 from vit_keras.models.common import matching_layers
 from vit_keras.models.description import copy_description
 from vit_keras.support.keras_internals import stored_kernel, sublayers
@@ -54,16 +48,17 @@ def add_lora(
         >>> model.fit(images, labels)
     """
     adapted = adaptable_layers(model, layers)
-    most = min(math.prod(shape) for layer in adapted for shape in lora_shapes(layer, 1))
+    most = min(math.prod(shape) for layer in adapted for shape in base.lora_shapes(layer, 1))
     if rank > most or (alpha is not None and alpha <= 0):
         raise ValueError(
             f"`rank` must be at most {most}, the shortest side of the kernels that get adapters, "
             f"and `alpha` above 0, or None for `rank`. Received: rank={rank}, alpha={alpha}"
         )
     whole = matching_layers(model, train, "train")
-    seed = default_seed() if seed is None else seed
+    seed = base.default_seed() if seed is None else seed
     for layer in adapted:
-        initializer = lora_initializer(layer, fold_in(seed, f"{layer.path}/lora_kernel_a"))
+        seed_a = base.fold_in(seed, f"{layer.path}/lora_kernel_a")
+        initializer = base.lora_initializer(layer, seed_a)
         layer.enable_lora(rank, alpha, a_initializer=initializer)
     trained = {id(v) for v in lora_variables(model)}
     trained |= {id(v) for layer in whole for v in layer.trainable_variables}
@@ -149,6 +144,6 @@ def adaptable_layers(model: keras.Model, names: Sequence[str]) -> list[keras.lay
 
 def _low_rank_layers(model):
     """The adaptable layers, in the order of the model's weights."""
-    layers = [layer for layer in sublayers(model) if isinstance(layer, LowRankKernel)]
+    layers = [layer for layer in sublayers(model) if isinstance(layer, base.LowRankKernel)]
     places = {id(weight): place for place, weight in enumerate(model.weights)}
     return sorted(layers, key=lambda layer: places[id(stored_kernel(layer))])

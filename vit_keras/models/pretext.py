@@ -7,16 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.layers import (
-    AddSinCosPositions,
-    CorruptTokens,
-    DropClassToken,
-    EncoderBlock,
-    PatchEmbedding,
-    PrototypeHead,
-    RestoreTokens,
-    TakeVisible,
-)
+from vit_keras import layers
 from vit_keras.layers.base import LayerArguments, SeededLayer
 from vit_keras.layers.common import LayerNormalization
 from vit_keras.layers.positions import ADDED_LAYERS
@@ -71,7 +62,7 @@ def pretext_model(
         >>> model.compile("adam", "mse")
         >>> model.fit([images, source], pixels, sample_weight=is_masked)
     """
-    if not isinstance(encoder.layers[1], PatchEmbedding):
+    if not isinstance(encoder.layers[1], layers.PatchEmbedding):
         raise ValueError(
             "A pretext task needs a model that cuts the images themselves into patches, as a "
             f"VisionTransformer does. Received: {encoder.name!r}, which begins with "
@@ -89,10 +80,10 @@ def pretext_model(
     if config.objective == "mae":
         predict = _autoencoder
         refuse_fixed_grids(encoder, "Masked autoencoders", ADDED_LAYERS)
-    layers = _layers(encoder, embedding)
-    x = predict(embedding.output, source, layers, grid, config, layer)
+    encoder_layers = _layers(encoder, embedding)
+    x = predict(embedding.output, source, encoder_layers, grid, config, layer)
     if before := x.shape[1] - patches:
-        x = DropClassToken(before, **layer.unseeded("patches"))(x)
+        x = layers.DropClassToken(before, **layer.unseeded("patches"))(x)
     dtype = variable_dtype(layer.dtype)  # it computes in the type of its variables, like a head
     x = dense(x, predictions * width, layer("prediction"), dtype=dtype)
     if config.predicts_colors:
@@ -127,32 +118,32 @@ def _layers(encoder, embedding):
     return layers
 
 
-def _masked_patch(x, source, layers, grid, config, layer):
+def _masked_patch(x, source, encoder_layers, grid, config, layer):
     """Corrupts embeddings before positions are added, as BERT corrupts words."""
-    x = CorruptTokens(**layer("corruption"))(x, source)
-    for encoder_layer in layers:
+    x = layers.CorruptTokens(**layer("corruption"))(x, source)
+    for encoder_layer in encoder_layers:
         x = encoder_layer(x)
     return x
 
 
-def _autoencoder(x, source, layers, grid, config, layer):
+def _autoencoder(x, source, encoder_layers, grid, config, layer):
     """Encodes the visible patches, puts masks in all other positions, and decodes them all."""
     patches = source.shape[1]
     visible = patches - config.corrupted(patches)
-    blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
-    for encoder_layer in layers:
+    blocks = [x for x in encoder_layers if isinstance(x, layers.EncoderBlock)]
+    for encoder_layer in encoder_layers:
         if encoder_layer is blocks[0]:
-            x = TakeVisible(visible, **layer.unseeded("visible"))(x, source)
+            x = layers.TakeVisible(visible, **layer.unseeded("visible"))(x, source)
         x = encoder_layer(x)
     x = dense(x, config.decoder_hidden_size, layer("decoder_embedding"))
-    x = RestoreTokens(visible, **layer("restored"))(x, source)
-    x = AddSinCosPositions(grid, **layer.unseeded("decoder_posembed"))(x)
+    x = layers.RestoreTokens(visible, **layer("restored"))(x, source)
+    x = layers.AddSinCosPositions(grid, **layer.unseeded("decoder_posembed"))(x)
     epsilon = blocks[0].layer_norm_epsilon
     options: dict[str, Any] = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
     options |= {"rematerialize": blocks[0].rematerialize}
     num_heads, mlp_dim = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
-        x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
+        x = layers.EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
     return LayerNormalization(epsilon=epsilon, **layer.unseeded("decoder_norm"))(x)
 
 
@@ -243,7 +234,7 @@ class SelfDistillation(SeededLayer):
         policy = encoder.layers[1].dtype_policy
         sizes = config.prototypes, config.head_hidden_size, config.bottleneck_size
         self.teacher_head, self.student_head = (
-            PrototypeHead(*sizes, seed=self.fold_in("head"), dtype=policy, name=name)
+            layers.PrototypeHead(*sizes, seed=self.fold_in("head"), dtype=policy, name=name)
             for name in ("teacher_head", "student_head")
         )
         views = GLOBAL_VIEWS + config.local_crops

@@ -4,29 +4,14 @@ import dataclasses
 
 import keras
 
-from vit_keras.layers import (
-    AddPositionEmbs,
-    AddPositionEmbs2D,
-    PatchEmbedding,
-)
+from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
 from vit_keras.layers.common import pair
+from vit_keras.models import surgery
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.models.surgery import (
-    grid_of_layers,
-    nested_backbones,
-    patch_grid,
-    refuse_fixed_grids,
-    with_dynamic_positions,
-)
+from vit_keras.support import resizing
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.support.resizing import (
-    resample_patch_kernel,
-    resize_axis_embeddings,
-    resize_position_embeddings,
-    resize_relative_table,
-)
 
 RELATIVE_TABLE = "/relative_2d/table"  # the end of the paths of BEiT's biases
 
@@ -122,7 +107,7 @@ def _resized(
     image_size: tuple[int, int] | None = None,
     patch_size: tuple[int, int] | None = None,
 ) -> keras.Model:
-    if inside := nested_backbones(model):
+    if inside := surgery.nested_backbones(model):
         raise ValueError(
             "Only the backbone itself can be resized. Add the layers around it afterward. "
             f"Received: model {model.name!r}. Pass {', '.join(inside)}"
@@ -139,14 +124,14 @@ def _resized(
         if isinstance(layer, PatchEmbedding):
             config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
         if config.get("grid") is not None:  # the new PatchEmbedding has been cloned already
-            config["grid"] = grid_of_layers(cloned, model.name)
+            config["grid"] = surgery.grid_of_layers(cloned, model.name)
         is_relative = config.get("position_embedding") == "relative"
-        if is_relative and config["grid"] != patch_grid(model):
+        if is_relative and config["grid"] != surgery.patch_grid(model):
             raise ValueError(
                 "Relative position embeddings belong to offsets in the sequence, where one offset "
                 "stands for several pairs of rows and columns, so they cannot be resized. 'rope2d' "
                 "and added position embeddings can be resized. Received: a model with a grid of "
-                f"{patch_grid(model)} patches, to become {config['grid']}"
+                f"{surgery.patch_grid(model)} patches, to become {config['grid']}"
             )
         cloned.append(type(layer).from_config(config))
         return cloned[-1]
@@ -171,7 +156,7 @@ def _described(copy, model):
 def check_any_size(model: keras.Model) -> None:
     """Raises ValueError for a model with layers that are made for one grid of patches."""
     _check_cuts_images(model)
-    refuse_fixed_grids(model, "Images of any size", DYNAMIC)
+    surgery.refuse_fixed_grids(model, "Images of any size", DYNAMIC)
 
 
 def _of_any_size(model, interpolation):
@@ -184,7 +169,7 @@ def _of_any_size(model, interpolation):
         crop = {"crop": True} if isinstance(layer, PatchEmbedding) else {}
         return type(layer).from_config({**layer.get_config(), **crop})
 
-    copy = with_dynamic_positions(model, images, interpolation, DYNAMIC, copy_of)
+    copy = surgery.with_dynamic_positions(model, images, interpolation, DYNAMIC, copy_of)
     copy.set_weights(model.get_weights())
     return _described(copy, model)
 
@@ -192,7 +177,7 @@ def _of_any_size(model, interpolation):
 def _grid(model):
     """The grid of patches, or None for a model without patches, whose weights all stay."""
     has_patches = any(isinstance(layer, PatchEmbedding) for layer in model.layers)
-    return patch_grid(model) if has_patches else None
+    return surgery.patch_grid(model) if has_patches else None
 
 
 def _check_cuts_images(model):
@@ -209,13 +194,13 @@ def _resized_weight(layer, path, weight, grids, rules):
     """A weight of a layer on the new grid, or with the layer's patch size."""
     (old, new), name = grids, path.rpartition("/")[2]
     if path.endswith(RELATIVE_TABLE):
-        return resize_relative_table(weight, old, new, rules.biases or rules.positions)
+        return resizing.resize_relative_table(weight, old, new, rules.biases or rules.positions)
     if isinstance(layer, AddPositionEmbs):
-        return resize_position_embeddings(weight, old, new, rules.positions)
+        return resizing.resize_position_embeddings(weight, old, new, rules.positions)
     if isinstance(layer, AddPositionEmbs2D) and name in AXES:
-        return resize_axis_embeddings(weight, new[AXES[name]], rules.positions)
+        return resizing.resize_axis_embeddings(weight, new[AXES[name]], rules.positions)
     if isinstance(layer, PatchEmbedding) and name == "kernel":
-        return resample_patch_kernel(weight, layer.patch_size, rules.patches)
+        return resizing.resample_patch_kernel(weight, layer.patch_size, rules.patches)
     return weight
 
 

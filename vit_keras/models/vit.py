@@ -9,27 +9,9 @@ from typing import Any
 
 import keras
 
-from vit_keras.layers import (
-    ClassToken,
-    DropClassToken,
-    EncoderBlock,
-    MAPHead,
-    PatchDropout,
-    PatchEmbedding,
-    RegisterTokens,
-    TakeClassToken,
-)
+from vit_keras import layers
+from vit_keras.layers import common
 from vit_keras.layers.base import LayerArguments
-from vit_keras.layers.common import (
-    NORMALIZATIONS,
-    BlockOptions,
-    Dropout,
-    ViTOptions,
-    check_kept,
-    check_positive,
-    check_rates,
-    pair,
-)
 from vit_keras.layers.positions import ADDED, POSITION_NAMES
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.architectures import VisionTransformerArchitecture, canonical
@@ -141,7 +123,7 @@ def VisionTransformer(
     x = image_input(image_size, channels, input_tensor)
     arch = VisionTransformerArchitecture(
         image_size=tuple(x.shape[1:3]),
-        patch_size=pair(patch_size, "patch_size"),
+        patch_size=common.pair(patch_size, "patch_size"),
         channels=x.shape[-1],
         hidden_size=hidden_size,
         num_layers=num_layers,
@@ -154,14 +136,14 @@ def VisionTransformer(
         layer_norm_epsilon=layer_norm_epsilon,
         position_embedding=position_embedding,
         position_embedding_at=position_embedding_at,
-        options=ViTOptions(**options),
+        options=common.ViTOptions(**options),
     )
     _check(arch, classifier_activation, patch_keep_rate)
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
-    check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
+    common.check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
     layer = LayerArguments(seed, dtype)
     design = arch.options
-    kind: Any = NORMALIZATIONS[design.norm]
+    kind: Any = common.NORMALIZATIONS[design.norm]
     norm = lambda name: kind(epsilon=layer_norm_epsilon, **layer.unseeded(name))
 
     x, positions, grid = _embed(x, arch, dropout_rate, patch_keep_rate, layer)
@@ -182,8 +164,8 @@ def VisionTransformer(
 def _check(arch, classifier_activation, patch_keep_rate):
     """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
     check_choices(arch, CHOICES)
-    check_positive(num_layers=arch.num_layers)
-    check_kept(patch_keep_rate=patch_keep_rate)
+    common.check_positive(num_layers=arch.num_layers)
+    common.check_kept(patch_keep_rate=patch_keep_rate)
     design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at
     if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
         raise ValueError(
@@ -236,13 +218,13 @@ def _embed(x, arch, dropout_rate, patch_keep_rate, layer):
         columns of patches.
     """
     stem = {"use_bias": not arch.options.pre_norm, "crop": arch.options.crop_to_patches}
-    patches = PatchEmbedding(arch.hidden_size, arch.patch_size, **stem, **layer("embedding"))
+    patches = layers.PatchEmbedding(arch.hidden_size, arch.patch_size, **stem, **layer("embedding"))
     grid = patches.grid(x.shape[1:3])
     positions = _positions(arch, grid, layer)
     x = _with_prefix(patches(x), arch, positions[0], layer)
-    x = Dropout(dropout_rate, **layer("posembed_dropout"))(x)
+    x = common.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
     if patch_keep_rate != 1:
-        x = PatchDropout(patch_keep_rate, arch.prefix.count, **layer("patch_dropout"))(x)
+        x = layers.PatchDropout(patch_keep_rate, arch.prefix.count, **layer("patch_dropout"))(x)
     return x, positions, grid
 
 
@@ -263,10 +245,10 @@ def _with_prefix(x, arch, positions, layer):
     prefix, cover = arch.prefix, arch.options.position_cover
     after = len(prefix.names) if cover == "class" else 0
     added = [] if positions is None else [positions]
-    single = [ClassToken(**layer.unseeded(name)) for name in reversed(prefix.names)]
+    single = [layers.ClassToken(**layer.unseeded(name)) for name in reversed(prefix.names)]
     registers = []
     if prefix.num_registers:
-        registers.append(RegisterTokens(prefix.num_registers, after, **layer("registers")))
+        registers.append(layers.RegisterTokens(prefix.num_registers, after, **layer("registers")))
     orders = {
         "all": (registers, single, added),
         "class": (single, added, registers),
@@ -282,7 +264,7 @@ def _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer):
 
     An entry is the layer that adds to the block's input, or None. The first one is already applied.
     """
-    options = without_windows = BlockOptions.of(arch.options)
+    options = without_windows = common.BlockOptions.of(arch.options)
     if arch.options.global_blocks:
         without_windows = dataclasses.replace(options, window_size=None)
     if (relative := arch.position_embedding.removeprefix("learned_")) in IN_ATTENTION:
@@ -294,7 +276,7 @@ def _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer):
         rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
         of_block = without_windows if i in arch.options.global_blocks else options
         block |= {"options": of_block, "stochastic_depth_rate": rate}
-        x = EncoderBlock(**block, **layer(f"encoderblock_{i}"))(x)
+        x = layers.EncoderBlock(**block, **layer(f"encoderblock_{i}"))(x)
     return x
 
 
@@ -327,7 +309,7 @@ def _read_vectors(x, arch, norm, layer) -> list:
     norm = norm("encoder_norm") if design.final_norm else lambda x: x
     patches = lambda x: x
     if arch.prefix.count:
-        patches = DropClassToken(arch.prefix.count, **layer.unseeded("patch_tokens"))
+        patches = layers.DropClassToken(arch.prefix.count, **layer.unseeded("patch_tokens"))
     mean = keras.layers.GlobalAveragePooling1D(**layer.unseeded("gap"))
     if classifier == "gap_norm":
         return [norm(mean(patches(x)))]
@@ -338,9 +320,9 @@ def _read_vectors(x, arch, norm, layer) -> list:
         head, sizes = _numbers(arch), {"num_heads": design.map_heads, "mlp_dim": design.map_mlp_dim}
         head |= {name: size for name, size in sizes.items() if size}
         x = x if design.pool_all_tokens else patches(x)
-        return [MAPHead(**head, **layer("MAPHead_0"))(x)]
+        return [layers.MAPHead(**head, **layer("MAPHead_0"))(x)]
     read = {"distilled": ("token", "dist_token")}.get(classifier, ("token",))
-    vectors = [TakeClassToken(i, **layer.unseeded(name))(x) for i, name in enumerate(read)]
+    vectors = [layers.TakeClassToken(i, **layer.unseeded(name))(x) for i, name in enumerate(read)]
     if classifier == "token_gap":
         vectors.append(mean(patches(x)))
         return [keras.layers.Concatenate(**layer.unseeded("token_gap"))(vectors)]
