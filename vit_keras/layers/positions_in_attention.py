@@ -8,14 +8,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from vit_keras.layers import positions
 from vit_keras.layers.base import Normal, SeededLayer, TruncatedNormal
 from vit_keras.layers.common import Rope, pair
-from vit_keras.layers.positions import (
-    prefix_tokens,
-    rotary_angles_2d,
-    rotary_frequencies,
-    rotary_places,
-)
 
 IN_ATTENTION = ("relative", "relative_2d", "rope2d")
 
@@ -107,20 +102,21 @@ class RotaryPositions(SeededLayer):
     def build(self, shape):
         _, tokens, heads, head_size = shape
         self.fix_sequence(shape)
-        prefix = prefix_tokens(tokens, self.grid)
+        prefix = positions.prefix_tokens(tokens, self.grid)
         if self.rope.mixed:
-            self.places = rotary_places(*self.grid, prefix, self.rope)  # (2, N)
-            start = self._mixed_frequencies(heads, rotary_frequencies(head_size, self.rope))
+            self.places = positions.rotary_places(*self.grid, prefix, self.rope)  # (2, N)
+            start = self._mixed_frequencies(heads, head_size)
             self.frequencies = self.add_weight(
                 name="frequencies", shape=start.shape, initializer=lambda *_, **__: start
             )
         else:
-            angles = rotary_angles_2d(*self.grid, head_size, prefix, self.rope)
+            angles = positions.rotary_angles_2d(*self.grid, head_size, prefix, self.rope)
             tables = np.cos(angles), np.sin(angles)  # (N, 1, d/2) each
             self.cos, self.sin = (table.astype("float32") for table in tables)
 
-    def _mixed_frequencies(self, heads, frequencies):
+    def _mixed_frequencies(self, heads, head_size):
         """The axial frequencies, turned by a random angle in each head: `(2, H, d/2)`."""
+        frequencies = positions.rotary_frequencies(head_size, self.rope)
         turn = np.random.Generator(np.random.Philox(key=self.fold_in("frequencies"))).random(heads)
         turn = 2 * np.pi * turn[:, None] + np.repeat([0, np.pi / 2], len(frequencies))  # (H, d/2)
         return (np.stack([np.cos(turn), np.sin(turn)]) * np.tile(frequencies, 2)).astype("float32")
@@ -173,7 +169,7 @@ class RelativeBias2D(SeededLayer):
     def build(self, query_shape):
         _, tokens, heads, _ = query_shape
         self.fix_sequence(query_shape)
-        prefix = prefix_tokens(tokens, self.grid)
+        prefix = positions.prefix_tokens(tokens, self.grid)
         if prefix > 1:
             raise ValueError(
                 "Relative biases cover only the patches and a class token before them. Received: "

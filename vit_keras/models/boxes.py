@@ -8,15 +8,9 @@ import keras
 from vit_keras.layers import DropClassToken, PatchBoxes, PatchDropout, RegisterTokens
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
+from vit_keras.models import description
 from vit_keras.models.architectures import VisionTransformerArchitecture, positions_of, with_boxes
 from vit_keras.models.common import dense, image_source, variable_dtype
-from vit_keras.models.description import (
-    copy_description,
-    count_prefix,
-    has_layer,
-    preprocessing_of,
-    with_outputs,
-)
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import backbone_of, blocks_of, patch_grid
 from vit_keras.support.tasks import Task
@@ -130,7 +124,7 @@ def detector(
     check_positive(num_classes=num_classes, num_tokens=num_tokens)
     name, model = name or model.name, backbone_of(model)
     grid, block = patch_grid(model), blocks_of(model)[-1].layer
-    place = (count_prefix(model), num_tokens if head == "tokens" else None)
+    place = (description.count_prefix(model), num_tokens if head == "tokens" else None)
     if head == "tokens":
         kind, at = positions_of(model)
         if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
@@ -144,7 +138,7 @@ def detector(
     x = _trunk(model, block, place, layer)
     norm = lambda name: LayerNormalization(epsilon=block.layer_norm_epsilon, **layer.unseeded(name))
     outputs = add_boxes(x, head, num_classes, place, grid, norm, layer)
-    made = copy_description(ImageModel(image_source(x), outputs, name=name), model)
+    made = description.copy_description(ImageModel(image_source(x), outputs, name=name), model)
     made.class_names = None
     if isinstance(made.architecture, VisionTransformerArchitecture):
         made.architecture = with_boxes(made.architecture, head, num_classes, num_tokens)
@@ -170,8 +164,10 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     """
     outputs = [model.output["logits"], model.output["boxes"]]
     joined = keras.layers.Concatenate(dtype="float32", name="joined")(outputs)
-    made = with_outputs(model, joined)
-    made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
+    made = description.with_outputs(model, joined)
+    made.preprocessing = dataclasses.replace(
+        description.preprocessing_of(model), crop_fraction=None
+    )
     made.task = Task("boxes")
     return made
 
@@ -187,7 +183,7 @@ def with_one_output(model: keras.Model) -> keras.Model:
         (None, 5, 7)
     """
     outputs = {*model.output} if isinstance(model.output, dict) else set()
-    is_detector = outputs == {"logits", "boxes"} and not has_layer(model, "head_texts")
+    is_detector = outputs == {"logits", "boxes"} and not description.has_layer(model, "head_texts")
     return with_joined_boxes(model) if is_detector else model
 
 
