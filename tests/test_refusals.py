@@ -108,8 +108,8 @@ LAYERS = [
     (lambda: patches((1, 8, 8, 1)), r"axis -1 .* to have value 3.* shape \(1, 8, 8, 1\)"),
     (lambda: layers.AddSinCosPositions(GRID).build((1, 5, 8)), "has 6 patches.*Received: 5"),
     (lambda: layers.RotaryPositions(GRID).build((1, 6, 2, 6)), "4 must divide the size of a"),
-    (lambda: called(layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)), "AddPositionEmbs '.*7, 8"),
-    (lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)), "RotaryPositions"),
+    (lambda: called(layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)), "expected shape=.*7, 8"),
+    (lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)), "rotary_.*7, 2, 4"),
 ]
 MODELS = [
     *rows(
