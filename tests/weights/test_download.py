@@ -37,6 +37,8 @@ def test_file_arrives_whole_with_progress_and_stays(serve, target, capsys):
     assert f"{len(BODY)}/{len(BODY)}" in printed
     with np.load(fetch(ROW), allow_pickle=False) as file:
         assert "head/kernel" in file.files
+    target.with_name(f".partial-{target.name}.lock").touch()  # left by a kill after the renaming
+    assert fetch(ROW) == str(target) and os.listdir(target.parent) == [target.name]
     assert len(server.requests) == 1
 
 

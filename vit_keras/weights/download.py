@@ -22,7 +22,7 @@ import urllib.request
 
 import keras
 
-from vit_keras.support.files import reserved, sha256
+from vit_keras.support.files import recover, reserved, sha256
 from vit_keras.weights.containers import READERS
 from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.hub import local_path
@@ -97,6 +97,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     target, url = root.joinpath("models", "vit_keras", row.path), row.url
     if mirror := os.environ.get(MIRROR, "").rstrip("/"):
         url = url.replace(BASE_URL, mirror, 1)
+    recover(target.parent)
     waiting = lambda: _say(f"Waiting for the process that downloads {url}")
     if not target.is_file():
         with reserved(target, waiting) as hidden:
