@@ -26,6 +26,7 @@ has downloaded.
 
 import dataclasses
 import difflib
+import itertools
 import os
 import urllib.parse
 from collections.abc import Iterator
@@ -95,77 +96,51 @@ class PublishedFile:
         return f"{self.host}/{urllib.parse.quote(self.path)}"
 
 
-# Variant, timm's name of the model, and the top-1 accuracy on ImageNet in timm's results. A model
-# that has one has ImageNet's classes; others have their variant's head.
-_TIMM_MODELS: list[tuple[str, str, float | None]] = [
-    ("DINO-S/16", "vit_small_patch16_224.dino", None),
-    ("DINO-S/8", "vit_small_patch8_224.dino", None),
-    ("DINO-B/16", "vit_base_patch16_224.dino", None),
-    ("DINO-B/8", "vit_base_patch8_224.dino", None),
-    ("DINOv2-S/14", "vit_small_patch14_dinov2.lvd142m", None),
-    ("DINOv2-B/14", "vit_base_patch14_dinov2.lvd142m", None),
-    ("DINOv2-L/14", "vit_large_patch14_dinov2.lvd142m", None),
-    ("DINOv2-g/14", "vit_giant_patch14_dinov2.lvd142m", None),
-    ("DINOv2-S/14-reg", "vit_small_patch14_reg4_dinov2.lvd142m", None),
-    ("DINOv2-B/14-reg", "vit_base_patch14_reg4_dinov2.lvd142m", None),
-    ("DINOv2-L/14-reg", "vit_large_patch14_reg4_dinov2.lvd142m", None),
-    ("DINOv2-g/14-reg", "vit_giant_patch14_reg4_dinov2.lvd142m", None),
-    ("MAE-B/16", "vit_base_patch16_224.mae", None),
-    ("MAE-L/16", "vit_large_patch16_224.mae", None),
-    ("MAE-H/14", "vit_huge_patch14_224.mae", None),
-    ("BEiT-B/16", "beit_base_patch16_224.in22k_ft_in22k_in1k", 85.238),
-    ("BEiT-L/16", "beit_large_patch16_224.in22k_ft_in22k_in1k", 87.486),
-    ("BEiTv2-B/16", "beitv2_base_patch16_224.in1k_ft_in22k_in1k", 86.494),
-    ("BEiTv2-L/16", "beitv2_large_patch16_224.in1k_ft_in22k_in1k", 88.406),
-    ("EVA02-Ti/14", "eva02_tiny_patch14_336.mim_in22k_ft_in1k", 80.648),
-    ("EVA02-S/14", "eva02_small_patch14_336.mim_in22k_ft_in1k", 85.770),
-    ("EVA02-B/14", "eva02_base_patch14_448.mim_in22k_ft_in22k_in1k", 88.678),
-    ("EVA02-L/14", "eva02_large_patch14_448.mim_m38m_ft_in22k_in1k", 90.056),
-    ("DeiT-Ti/16", "deit_tiny_patch16_224.fb_in1k", 72.190),
-    ("DeiT-S/16", "deit_small_patch16_224.fb_in1k", 79.856),
-    ("DeiT-B/16", "deit_base_patch16_224.fb_in1k", 81.980),
-    ("DeiT-Ti/16-distilled", "deit_tiny_distilled_patch16_224.fb_in1k", 74.538),
-    ("DeiT-S/16-distilled", "deit_small_distilled_patch16_224.fb_in1k", 81.204),
-    ("DeiT-B/16-distilled", "deit_base_distilled_patch16_224.fb_in1k", 83.384),
-    ("DeiTIII-S/16", "deit3_small_patch16_224.fb_in22k_ft_in1k", 83.082),
-    ("DeiTIII-M/16", "deit3_medium_patch16_224.fb_in22k_ft_in1k", 84.550),
-    ("DeiTIII-B/16", "deit3_base_patch16_224.fb_in22k_ft_in1k", 85.728),
-    ("DeiTIII-L/16", "deit3_large_patch16_224.fb_in22k_ft_in1k", 86.990),
-    ("DeiTIII-H/14", "deit3_huge_patch14_224.fb_in22k_ft_in1k", 87.180),
-    ("ViT-reg4-M/16", "vit_medium_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 84.956),
-    ("ViT-reg4-betwixt/16", "vit_betwixt_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 85.426),
-    ("FlexiViT-S/16", "flexivit_small.1200ep_in1k", 82.576),
-    ("FlexiViT-B/16", "flexivit_base.1200ep_in1k", 84.678),
-    ("FlexiViT-L/16", "flexivit_large.1200ep_in1k", 85.646),
-    ("SigLIP-L/16", "vit_large_patch16_siglip_256.webli", None),
-    ("SigLIP-So400m/14", "vit_so400m_patch14_siglip_224.webli", None),
-    ("SigLIP2-B/32", "vit_base_patch32_siglip_256.v2_webli", None),
-    ("SigLIP2-L/16", "vit_large_patch16_siglip_256.v2_webli", None),
-    ("SigLIP2-So400m/14", "vit_so400m_patch14_siglip_224.v2_webli", None),
-    ("SigLIP2-So400m/16", "vit_so400m_patch16_siglip_256.v2_webli", None),
-    ("SigLIP2-g-opt/16", "vit_giantopt_patch16_siglip_256.v2_webli", None),
-    ("OpenCLIP-B/32", "vit_base_patch32_clip_224.laion2b", None),
-    ("OpenCLIP-B/16", "vit_base_patch16_clip_224.laion2b", None),
-    ("OpenCLIP-L/14", "vit_large_patch14_clip_224.laion2b", None),
-    ("OpenCLIP-H/14", "vit_huge_patch14_clip_224.laion2b", None),
-    ("OpenCLIP-g/14", "vit_giant_patch14_clip_224.laion2b", None),
-    ("OpenCLIP-bigG/14", "vit_gigantic_patch14_clip_224.laion2b", None),
-    ("PE-Core-B/16", "vit_pe_core_base_patch16_224.fb", None),
-    ("PE-Core-L/14", "vit_pe_core_large_patch14_336.fb", None),
-    ("PE-Core-G/14", "vit_pe_core_gigantic_patch14_448.fb", None),
-]
-# Variant, name of the weights, repository, file, resolution.
-_TRANSFORMERS = [
-    ("CLIP-B/32", "openai", "openai/clip-vit-base-patch32", "pytorch_model.bin", 224),
-    ("CLIP-B/16", "openai", "openai/clip-vit-base-patch16", "pytorch_model.bin", 224),
-    ("CLIP-L/14", "openai", "openai/clip-vit-large-patch14", "model.safetensors", 224),
-    ("CLIP-L/14-336", "openai", "openai/clip-vit-large-patch14-336", "pytorch_model.bin", 336),
-    ("SigLIP-B/16", "webli", "google/siglip-base-patch16-224", "model.safetensors", 224),
+# A family, its sizes, and timm's name of these models, with the size in timm's words and the patch.
+# Then the top-1 accuracies on ImageNet in timm's results. A model that has one has ImageNet's
+# classes; others have their variant's head.
+_TIMM_MODELS: list[tuple] = [
+    ("DINO", "S/16 S/8 B/16 B/8", "vit_{}_patch{}_224.dino"),
+    ("DINOv2", "S/14 B/14 L/14 g/14", "vit_{}_patch14_dinov2.lvd142m"),
+    ("DINOv2-reg", "S/14 B/14 L/14 g/14", "vit_{}_patch14_reg4_dinov2.lvd142m"),
+    ("MAE", "B/16 L/16 H/14", "vit_{}_patch{}_224.mae"),
+    ("BEiT", "B/16 L/16", "beit_{}_patch16_224.in22k_ft_in22k_in1k", 85.238, 87.486),
+    ("BEiTv2", "B/16 L/16", "beitv2_{}_patch16_224.in1k_ft_in22k_in1k", 86.494, 88.406),
+    ("EVA02", "Ti/14 S/14", "eva02_{}_patch14_336.mim_in22k_ft_in1k", 80.648, 85.770),
+    ("EVA02", "B/14", "eva02_{}_patch14_448.mim_in22k_ft_in22k_in1k", 88.678),
+    ("EVA02", "L/14", "eva02_{}_patch14_448.mim_m38m_ft_in22k_in1k", 90.056),
+    ("DeiT", "Ti/16 S/16 B/16", "deit_{}_patch16_224.fb_in1k", 72.190, 79.856, 81.980),
     (
-        *("SigLIP-So400m/14", "webli-384", "google/siglip-so400m-patch14-384"),
-        *("model.safetensors", 384),
+        *("DeiT-distilled", "Ti/16 S/16 B/16", "deit_{}_distilled_patch16_224.fb_in1k"),
+        *(74.538, 81.204, 83.384),
     ),
-    ("SigLIP2-B/16", "v2_webli", "google/siglip2-base-patch16-224", "model.safetensors", 224),
+    (
+        *("DeiTIII", "S/16 M/16 B/16 L/16 H/14", "deit3_{}_patch{}_224.fb_in22k_ft_in1k"),
+        *(83.082, 84.550, 85.728, 86.990, 87.180),
+    ),
+    ("ViT-reg4", "M/16", "vit_{}_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 84.956),
+    ("ViT-reg4", "betwixt/16", "vit_{}_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 85.426),
+    ("FlexiViT", "S/16 B/16 L/16", "flexivit_{}.1200ep_in1k", 82.576, 84.678, 85.646),
+    ("SigLIP", "L/16", "vit_{}_patch16_siglip_256.webli"),
+    ("SigLIP", "So400m/14", "vit_{}_patch14_siglip_224.webli"),
+    ("SigLIP2", "B/32 L/16 So400m/16", "vit_{}_patch{}_siglip_256.v2_webli"),
+    ("SigLIP2", "g-opt/16", "vit_giantopt_patch16_siglip_256.v2_webli"),
+    ("SigLIP2", "So400m/14", "vit_{}_patch14_siglip_224.v2_webli"),
+    ("OpenCLIP", "B/32 B/16 L/14 H/14 g/14", "vit_{}_patch{}_clip_224.laion2b"),
+    ("OpenCLIP", "bigG/14", "vit_gigantic_patch14_clip_224.laion2b"),
+    ("PE-Core", "B/16", "vit_pe_core_{}_patch16_224.fb"),
+    ("PE-Core", "L/14", "vit_pe_core_{}_patch14_336.fb"),
+    ("PE-Core", "G/14", "vit_pe_core_gigantic_patch14_448.fb"),
+]
+# Variant, name of the weights, repository, file. A number ends the name if it is the resolution.
+_TRANSFORMERS = [
+    ("CLIP-B/32", "openai", "openai/clip-vit-base-patch32", "pytorch_model.bin"),
+    ("CLIP-B/16", "openai", "openai/clip-vit-base-patch16", "pytorch_model.bin"),
+    ("CLIP-L/14", "openai", "openai/clip-vit-large-patch14", "model.safetensors"),
+    ("CLIP-L/14-336", "openai", "openai/clip-vit-large-patch14-336", "pytorch_model.bin"),
+    ("SigLIP-B/16", "webli", "google/siglip-base-patch16-224", "model.safetensors"),
+    ("SigLIP-So400m/14", "webli-384", "google/siglip-so400m-patch14-384", "model.safetensors"),
+    ("SigLIP2-B/16", "v2_webli", "google/siglip2-base-patch16-224", "model.safetensors"),
 ]
 LICENSES = {"OpenCLIP": "Apache-2.0"}  # of timm's files, if not the publisher's
 PROJECTIONS = ("CLIP", "OpenCLIP", "PE-Core")
@@ -173,12 +148,18 @@ PROJECTIONS = ("CLIP", "OpenCLIP", "PE-Core")
 
 def family_rows() -> Iterator[PublishedFile]:
     """Yields the rows of the families' files."""
-    for variant, model, top1 in _TIMM_MODELS:
-        facts: dict[str, Any] = {"format": "timm", "accuracies": _timm(top1)}
-        facts |= {"num_classes": 1000} if top1 else {}
-        yield _row(variant, model.partition(".")[2], f"timm/{model}", "model.safetensors", **facts)
-    for variant, weights, repository, file, resolution in _TRANSFORMERS:
-        facts = {"format": "huggingface", "resolution": resolution}
+    words = {ours: word for word, ours in families.WORDS.items()}
+    for family, sizes, called, *accuracies in _TIMM_MODELS:
+        for name, top1 in itertools.zip_longest(sizes.split(), accuracies):
+            size, patch = name.split("/")
+            model = called.format(words.get(size.lower(), size.lower()), patch)
+            facts: dict[str, Any] = {"format": "timm", "accuracies": _timm(top1)}
+            facts |= {"num_classes": 1000} if top1 else {}
+            variant, weights = families.FAMILIES[family].variant(name), model.partition(".")[2]
+            yield _row(variant, weights, f"timm/{model}", "model.safetensors", **facts)
+    for variant, weights, repository, file in _TRANSFORMERS:
+        facts = {"format": "huggingface"}
+        facts |= {"resolution": int(end)} if (end := weights.partition("-")[2]) else {}
         yield _row(variant, weights, repository, file, **facts)
 
 
@@ -207,18 +188,19 @@ def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="
     return PublishedFile(variant, weights, path, resolution, num_classes, **facts)
 
 
-def _augreg(variant, weights, recipe, rate=None, resolution=224, data="i21k", **facts):
+def _augreg(variant, weights, recipe, rate=None, resolution=224, **facts):
     """Makes a row for a file named after its training.
 
     `recipe` is the augmentation, the weight decay, and the rate of both dropout and stochastic
     depth. `rate` is the learning rate of the fine-tuning; without it the file is pre-trained only.
     """
     augmentation, decay, dropout = recipe.split()
+    data = "i1k" if "imagenet1k" in weights else "i21k"
     name = f"{variant.replace('+', '_').replace('/', '_')}-{data}-300ep-lr_0.001"
     name += f"-aug_{augmentation}-wd_{decay}-do_{dropout}-sd_{dropout}"
     if rate is not None:
         name += f"--imagenet2012-steps_20k-lr_{rate}-res_{resolution}"
-    classes = 21843 if rate is None and data == "i21k" else 1000
+    classes = 21843 if rate is None else 1000
     path = f"vit_models/augreg/{name}.npz"
     return PublishedFile(variant, weights, path, resolution, classes, **facts)
 
@@ -285,13 +267,12 @@ _AUGREG = [
     ("timm-imagenet21k", "L/16", "medium1 0.1 0.1", None, 224, ()),
     ("timm-imagenet21k", "R26+S/32", "medium2 0.03 0.0", None, 224, ()),
     ("timm-imagenet21k", "R50+L/32", "medium2 0.1 0.0", None, 224, ()),
-]
-
-# Variant, recipe, accuracies at 224: trained only on ImageNet.
-_AUGREG_IMAGENET1K = [
-    ("S/16", "medium2 0.1 0.0", ()),
-    ("B/32", "medium2 0.1 0.1", ()),
-    ("B/16", "strong2 0.1 0.1", _timm(79.154, 84.388)),
+    ("imagenet1k", "S/16", "medium2 0.1 0.0", "0.01", 224, ()),
+    ("imagenet1k", "B/32", "medium2 0.1 0.1", "0.01", 224, ()),
+    ("imagenet1k", "B/16", "strong2 0.1 0.1", "0.01", 224, _timm(79.154, 84.388)),
+    ("imagenet1k-384", "S/16", "medium2 0.1 0.0", "0.01", 384, ()),
+    ("imagenet1k-384", "B/32", "medium2 0.1 0.1", "0.01", 384, ()),
+    ("imagenet1k-384", "B/16", "strong2 0.1 0.1", "0.01", 384, ()),
 ]
 
 _BIT_VARIANTS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")  # both BiT-S and BiT-M
@@ -310,10 +291,6 @@ def _rows():
         yield _augreg(variant, "augreg-imagenet-384", recipe, rate, 384, accuracies=accuracies)
     for end, variant, recipe, tuning, size, accuracies in _AUGREG:
         yield _augreg(variant, f"augreg-{end}", recipe, tuning, size, accuracies=accuracies)
-    for variant, recipe, accuracies in _AUGREG_IMAGENET1K:
-        alone, name = {"rate": "0.01", "data": "i1k"}, "augreg-imagenet1k"
-        yield _augreg(variant, name, recipe, accuracies=accuracies, **alone)
-        yield _augreg(variant, f"{name}-384", recipe, resolution=384, **alone)
     for variant in ("B/16", "B/32", "L/16", "L/32"):
         accuracies = _timm(80.246, 85.881) if variant == "B/16" else ()
         yield _google(variant, "sam-imagenet", "sam", accuracies=accuracies)
