@@ -55,4 +55,4 @@ if TYPE_CHECKING:
     )
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__, __all__ = typed_names(__name__, dict.fromkeys(OF_VERSION_0, "vit_keras.legacy.names"))
+__getattr__, __all__ = typed_names(__name__, dict.fromkeys(OF_VERSION_0, "vit_keras.legacy.layers"))

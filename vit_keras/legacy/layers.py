@@ -1,6 +1,9 @@
 """The blocks of vit-keras 0.x. Their sublayers have the names in its saved files.
 
 New models use `EncoderBlock`. `vit_keras.legacy` builds these and converts them to `EncoderBlock`.
+Importing this module registers the layers under the names in those files. `import vit_keras` does
+not, because "Custom" is the package of every class that is registered without one, such as your
+own `ClassToken`.
 """
 
 import keras
@@ -9,6 +12,8 @@ from keras import ops
 from vit_keras.layers.attention import attend, specs_with_weights
 from vit_keras.layers.base import GELUS, Dense, SeededLayer
 from vit_keras.layers.common import check_positive
+from vit_keras.layers.positions import AddPositionEmbs
+from vit_keras.layers.tokens import ClassToken
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -142,3 +147,8 @@ class TransformerBlock(SeededLayer):
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout_rate}
+
+
+KINDS = (AddPositionEmbs, ClassToken, MultiHeadSelfAttention, TransformerBlock)
+LAYERS = {kind.__name__: kind for kind in KINDS}
+keras.saving.get_custom_objects().update({f"Custom>{name}": LAYERS[name] for name in LAYERS})

@@ -15,8 +15,7 @@ import keras
 import numpy as np
 
 from vit_keras import layers
-from vit_keras.legacy.layers import TransformerBlock
-from vit_keras.legacy.names import LAYERS
+from vit_keras.legacy.layers import LAYERS, TransformerBlock
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
 from vit_keras.support import extras
 from vit_keras.weights.containers import archives, h5_names
@@ -66,7 +65,6 @@ def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> k
 def _read_keras(path, stack):
     """The config, the Keras version, and a copy of the weights, from a `.keras` file."""
     archive = stack.enter_context(archives.opened(path, "Keras file"))
-    archives.verify_members(path, archive)
     config, metadata = (
         parse_json(archive.read(name), f"{name!r} in {path!r}") for name in (CONFIG, VERSION)
     )

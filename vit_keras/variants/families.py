@@ -46,8 +46,7 @@ class Family:
         license: The license of the published weights.
         resizing: The rules for positions and patches, a `vit_keras.support.preprocessing.Resizing`.
         suffix: The end of the names of its variants.
-        function: The names of its constructors in `vit_keras.applications`, with `{}` for the size;
-            by default, `name` and the size.
+        kind: What follows the name in those of its constructors in `vit_keras.applications`.
 
     Example:
         ```python
@@ -65,7 +64,7 @@ class Family:
     license: str = "Apache-2.0"
     resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
     suffix: str = ""
-    function: str = ""
+    kind: str = ""
 
     @property
     def key(self) -> str:
@@ -86,9 +85,9 @@ class Family:
     def function_of(self, size: str) -> str:
         """Returns the name of a size's constructor, such as "DINOv2S14" for "S/14"."""
         words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
-        words = words.replace("-", "_")
-        function = self.function or f"{self.name}{{}}"
-        return function.format(f"_{words}" if words[0].isdigit() else words)
+        words = f"{'_' * words[0].isdigit()}{words.replace('-', '_')}"
+        start, end = (re.sub("-(.)", lambda w: w[1].upper(), x) for x in (self.name, self.suffix))
+        return f"{start}{self.kind}{words}{end}"
 
 
 _ANTIALIAS = ("bicubic_antialias", "bilinear_half_pixel")
@@ -107,7 +106,7 @@ _CLIP = Family(
     title="Learning Transferable Visual Models From Natural Language Supervision",
     paper=f"{PAPERS}2103.00020",
     license="MIT",
-    function="CLIPViT{}",
+    kind="ViT",
     sizes=sized("B/32 B/16 L/14 L/14-336"),
     arguments={**_CLIP_MODEL, "gelu": "quick", "num_classes": 512},
     differences={
@@ -122,7 +121,7 @@ _OPEN_CLIP = Family(
     title="Reproducible Scaling Laws for Contrastive Language-Image Learning",
     paper=f"{PAPERS}2212.07143",
     license="MIT",
-    function="OpenCLIPViT{}",
+    kind="ViT",
     sizes=sized("B/32 B/16 L/14 H/14 g/14 bigG/14"),
     arguments={**_CLIP_MODEL, "gelu": "exact", "num_classes": 512},
     differences={size: {"num_classes": width} for size, width in _OPEN_CLIP_WIDTHS.items()},
@@ -153,7 +152,6 @@ _PERCEPTION_ENCODER = Family(
     name="PE-Core",
     title="Perception Encoder: The best visual embeddings are not at the output of the network",
     paper=f"{PAPERS}2504.13181",
-    function="PECore{}",
     sizes={**sized("B/16 L/14"), "G/14": Variant(14, 1536, 50, 16, 8960)},
     arguments={
         "classifier": "map",
@@ -201,7 +199,6 @@ _DINO_V2_REG = dataclasses.replace(
     suffix="-reg",
     title="Vision Transformers Need Registers",
     paper=f"{PAPERS}2309.16588",
-    function="DINOv2{}Reg",
     arguments={**_DINO_V2.arguments, "num_registers": 4, "position_cover": "class"},
     resizing=_ANTIALIAS,
 )
@@ -299,7 +296,6 @@ _DEIT = Family(
 _DEIT_DISTILLED = dataclasses.replace(
     _DEIT,
     suffix="-distilled",
-    function="DeiT{}Distilled",
     arguments={**_CLASSES, "classifier": "distilled"},
 )
 _DEIT_III = Family(
@@ -314,7 +310,6 @@ _REGISTERS = Family(
     name="ViT-reg4",
     title="Vision Transformers Need Registers",
     paper=f"{PAPERS}2309.16588",
-    function="ViTReg4{}",
     sizes=sized("M/16 betwixt/16 B/16 So150m/16"),
     arguments={
         **_CLASSES,

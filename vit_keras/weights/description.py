@@ -63,9 +63,9 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     """
     with open_weight_file(path, source) as file:
         model = _model(file)
-        format_name, paths = file.format.name, file.paths
+        format_name, digests = file.format.name, file.tensors.digests
         check_tensors(file.tensors, ())
-        digests = file.tensors.digests
+        paths = [file.path, *dict.fromkeys(file.tensors.elsewhere.values())]
     files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
     matched_by, rows = identify(paths[0], model["architecture"].get("num_classes"))
     fields = ("variant", "weights", "url", "license", "resolution", "accuracies")

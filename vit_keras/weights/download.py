@@ -23,7 +23,7 @@ import urllib.request
 import keras
 
 from vit_keras.support.files import recover, reserved, sha256
-from vit_keras.weights.containers import READERS
+from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.published import BASE_URL, HUGGING_FACE, SIZE_TOLERANCE, fits_size, lookup
@@ -107,7 +107,13 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 part = hidden / target.name
                 most = int((row.size_mib or 0) * (1 + SIZE_TOLERANCE) * 2**20) or LARGEST_BYTES
                 _download(url, part, target, timeout, retries, most)
-                if fault := _fault(row, part) or _fault_in_content(row, part):
+                fault = _fault(row, part)
+                try:
+                    with contextlib.closing(NpzTensors(str(part))) as tensors:
+                        check_tensors(tensors, integers=True)
+                except ValueError as error:
+                    fault = fault or f"is damaged ({error})"
+                if fault:
                     raise ValueError(
                         f"{url} is not the published file: what arrived {fault}. It was removed. "
                         "If this persists, the server or a proxy is sending another file"
@@ -188,18 +194,6 @@ def _fault(row, path):
     if row.sha256 is None and not fits_size(row, path):
         size_mib = os.path.getsize(path) / 2**20
         return f"has {size_mib:.3g} MiB, and the published file has {row.size_mib} MiB"
-    return None
-
-
-def _fault_in_content(row, path):
-    """Reads all of a file; returns what is wrong with it, or None."""
-    try:
-        with contextlib.closing(READERS[path.suffix](str(path))) as tensors:
-            check_tensors(tensors, integers=True)
-    except ValueError as error:
-        return f"is damaged ({error})"
-    except ImportError:  # it cannot be loaded either
-        pass
     return None
 
 

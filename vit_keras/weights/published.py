@@ -143,7 +143,6 @@ _TRANSFORMERS = [
     ("SigLIP2-B/16", "v2_webli", "google/siglip2-base-patch16-224", "model.safetensors"),
 ]
 LICENSES = {"OpenCLIP": "Apache-2.0"}  # of timm's files, if not the publisher's
-PROJECTIONS = ("CLIP", "OpenCLIP", "PE-Core")
 
 
 def family_rows() -> Iterator[PublishedFile]:
@@ -171,7 +170,7 @@ def _row(variant, weights, repository, file, **facts):
         "num_classes": row.arguments["num_classes"],
         "license": LICENSES.get(family.key, family.license),
         "host": HUGGING_FACE,
-        "is_projection": family.key in PROJECTIONS,
+        "is_projection": not row.arguments.get("head_use_bias", True),
     }
     return PublishedFile(variant, weights, f"{repository}/resolve/main/{file}", **usual | facts)
 

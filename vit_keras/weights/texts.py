@@ -52,7 +52,7 @@ def text_file(file: weight_file.WeightFile) -> weight_file.WeightFile:
             "`logit_scale`, in the layout of transformers or OpenCLIP. Received: a file of "
             f"{file.format.name} without all of them"
         )
-    text = weight_file.WeightFile(file.path, file.tensors, row, names, file.config, file.folder)
+    text = dataclasses.replace(file, format=row, names=names)
     text.note = {}  # the file's is about the image tower
     return text
 
@@ -107,7 +107,7 @@ def image_text(
     """
     text, logits = text_tower(path, attention_mask, **options)
     image = build(path, options.get("source"), which=options.get("which"))
-    folder = weight_file.locate(local_path(path))[1]
+    folder = os.path.dirname(weight_file.locate(local_path(path)))
     return ImageText(with_unit_length(image), text, folder=folder, **logits)
 
 

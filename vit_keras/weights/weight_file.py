@@ -53,7 +53,6 @@ class WeightFile:
         format: Its row in the table of formats.
         names: `{canonical name: name in the file}`.
         config: The content of the JSON files beside it, or in a `.keras` file.
-        folder: The folder of the JSON files.
         remarks: What the user should know: the set of weights taken among several, and what is left
             out.
     """
@@ -63,13 +62,7 @@ class WeightFile:
     format: Format
     names: dict[str, str]
     config: dict
-    folder: str = ""
     remarks: tuple[str, ...] = ()
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths of all files of weights: this one, and others with its tensors."""
-        return [self.path, *dict.fromkeys(self.tensors.elsewhere.values())]
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -167,20 +160,20 @@ def open_weight_file(
         ValueError: If the file is damaged or of no known format.
         ImportError: If the file needs a package that is not installed.
     """
-    path, folder = locate(local_path(path))
+    path = locate(local_path(path))
     reader = reader_for(path)
     if reader is None:
         raise ValueError(
             f"Weights are read from {', '.join(READERS)} files. Received: {path!r}. "
             "`vit_keras.runtimes.open` opens exported files"
         )
-    config = read_config(folder)
+    config = read_config(os.path.dirname(path))
     with contextlib.closing(reader(path)) as tensors:
         format_row, names, remarks = registry.choose(tensors.shapes, source, path, which, config)
         config = {**config, KERAS_CONFIG: tensors.config}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
-        yield WeightFile(path, tensors, format_row, names, config, folder, tuple(remarks))
+        yield WeightFile(path, tensors, format_row, names, config, tuple(remarks))
 
 
 def reader_for(path: str) -> type[Reader] | None:
@@ -220,16 +213,16 @@ def _refuse_foreign(path, names):
                 raise ValueError(f"{os.path.join(path, name)!r} belongs to {what}")
 
 
-def locate(path: str) -> tuple[str, str]:
-    """Returns the file of weights at `path` and the folder of its configuration."""
+def locate(path: str) -> str:
+    """Returns the path of the file of weights at `path`, a file or a folder."""
     if os.path.isfile(path):
         _refuse_foreign(os.path.dirname(path), [os.path.basename(path)])
-        return path, os.path.dirname(path)
+        return path
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
         file = weights_among(names)
         if file and not file.startswith("adapter_"):
-            return os.path.join(path, file), path
+            return os.path.join(path, file)
         _refuse_foreign(path, names)
         has_shards = any(map(SHARD.fullmatch, names))
         raise FileNotFoundError(
