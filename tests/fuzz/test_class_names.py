@@ -72,7 +72,10 @@ def test_wrong_names_of_classes_are_refused(tmp_path):
     config = json.loads((path / "config.json").read_text())
     damaged = "config.json' is damaged: its `id2label` must be"
     for labels, message in (
-        (dict.fromkeys(map(str, range(10**6)), "a"), "json' must have at most 8388608 bytes"),
+        (
+            dict.fromkeys(map(str, range(10**6)), "a"),
+            "json' is damaged .its .* bytes are more than 8388608",
+        ),
         (dict.fromkeys(map(str, range(10**4)), "a"), "names 10000 classes, but the tensors have 3"),
         ({"0": "a", "1": "b", "2": "\ud800"}, damaged),
     ):

@@ -200,7 +200,7 @@ def test_wrong_files_and_folders_are_refused(tmp_path, folders):
     clip = folders["softmax"]
     head = lambda path: weights.with_text_head(vit_keras.open(clip), path)
     for call, path, message in (
-        (head, "wide.npz", r"wide.npz', of 'other': .*weight shape \(99, 1\)"),
+        (head, "wide.npz", r"wide.npz of other': .*weight shape \(99, 1\)"),
         (read_text_embeddings, "few.npz", "few.npz' or .* incomplete, .*'embeddings'"),
         (read_text_embeddings, "flat.npz", r"\(K, E\), .* Received: float64 of shape \(3,\)"),
         (read_text_embeddings, "kind.npz", "`kind` must be one of 'softmax', 'sigmoid'"),

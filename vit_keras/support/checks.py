@@ -313,6 +313,11 @@ LARGEST_JSON_BYTES = 16 * 2**20
 
 DEEPEST_JSON = 50  # levels of lists and objects; our files and configurations have up to 10
 
+
+class DamagedFile(ValueError):
+    """A file whose content contradicts its name, its header or the form of such files."""
+
+
 CHECKSUMS = "checksums"  # the field of a record that reveals changes to other fields
 
 
@@ -445,7 +450,7 @@ def _depth(values):
 
 
 def _damaged(name, reason, remedy):
-    return ValueError(f"{name} is damaged ({reason}){_sentence(remedy)}")
+    return DamagedFile(f"{name} is damaged ({reason}){_sentence(remedy)}")
 
 
 def _sentence(remedy):

@@ -20,12 +20,7 @@ from vit_keras.support.files import replacing
 from vit_keras.support.tasks import check_class_names
 from vit_keras.weights import strict_copy, weight_file
 from vit_keras.weights.containers.archives import NpzTensors
-from vit_keras.weights.containers.checks import (
-    fits,
-    named_errors,
-    read_json,
-    readable,
-)
+from vit_keras.weights.containers.checks import fits, named_errors, read_json, readable
 from vit_keras.weights.formats import text as text_formats
 from vit_keras.weights.formats.open_clip import CONFIG
 from vit_keras.weights.hub import local_path
@@ -365,11 +360,9 @@ def with_text_head(
         )
     embeddings = texts.embeddings[[texts.labels.index(name) for name in names]]
     values = texts.scale, texts.bias, names, texts.kind
-    try:
+    made_by = f" of {texts.model}" if texts.model else ""
+    with named_errors(f"{os.fspath(path)}{made_by}"):
         return head_from_text(model, embeddings, *values, **adapter)
-    except ValueError as error:
-        made_by = f", of {texts.model!r}" if texts.model else ""
-        raise ValueError(f"{os.fspath(path)!r}{made_by}: {error}") from error
 
 
 def embed_labels(
@@ -411,15 +404,12 @@ def embed_labels(
     inputs = [ids, np.ones_like(mask) if tokenize.full else mask]
     embedded = text.predict(inputs, batch_size=BATCH, verbose=0).astype("float64")
     embedded = embedded.reshape(len(labels), len(templates), -1)  # (K, templates, E)
+    unit = keras.utils.normalize
     return TextEmbeddings(
         tuple(labels),
-        _unit(_unit(embedded).mean(axis=1)).astype("float32"),
+        unit(unit(embedded).mean(axis=1)).astype("float32"),
         math.exp(logits["logit_scale"]),
         logits.get("logit_bias", 0.0),
         kind="sigmoid" if "logit_bias" in logits else "softmax",
         model=pathlib.Path(folder).resolve().name,
     )
-
-
-def _unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)

@@ -83,11 +83,7 @@ def _suffix(path):
 READERS: dict[str, type[Reader]] = {
     ".npz": archives.NpzTensors,
     ".safetensors": checks.SafetensorsTensors,
-    ".pth": archives.TorchTensors,
-    ".pt": archives.TorchTensors,
-    ".bin": archives.TorchTensors,
-    ".ckpt": archives.TorchTensors,
-    ".pth.tar": archives.TorchTensors,
+    **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt", ".pth.tar"), archives.TorchTensors),
     ".weights.h5": KerasTensors,
     ".keras": KerasTensors,
     **dict.fromkeys(SUFFIXES, ShardedTensors),
@@ -96,9 +92,7 @@ READERS: dict[str, type[Reader]] = {
 WRITERS = {
     ".npz": archives.write_npz,
     ".safetensors": checks.write_safetensors,
-    ".pth": archives.write_torch,
-    ".pt": archives.write_torch,
-    ".bin": archives.write_torch,
+    **dict.fromkeys((".pth", ".pt", ".bin"), archives.write_torch),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.support import checks, extras
-from vit_keras.support.checks import listed
+from vit_keras.support.checks import DamagedFile, listed
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers.h5_names import DIGEST as KEY
 
@@ -17,10 +17,6 @@ from vit_keras.weights.containers.h5_names import DIGEST as KEY
 LARGEST_EXPANSION = 4
 # Claims up to this many bytes are allowed for any file size.
 ALWAYS_ALLOWED_BYTES = 2**26
-
-
-class DamagedFile(ValueError):
-    """A file of weights whose content contradicts its name or its header."""
 
 
 def check_claim(path: str, claimed_bytes: int) -> None:
@@ -109,16 +105,12 @@ def parse_json(content: str | bytes, label: str, kind: Any = dict) -> Any:
         raise DamagedFile(
             f"{label} must have at most {LARGEST_JSON_BYTES} bytes. Received: {len(content)} bytes"
         )
-    try:
-        return checks.parse_json(content, label, kind)
-    except ValueError as error:
-        raise DamagedFile(str(error)) from error
+    return checks.parse_json(content, label, kind)
 
 
 def read_json(path: str, kind: Any = dict) -> Any:
     """As `parse_json`, for the content of a file."""
-    with open(path, "rb") as file:
-        return parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path), kind)
+    return checks.read_json(path, kind, largest_bytes=LARGEST_JSON_BYTES)
 
 
 # Errors of parsers and constructors for content of unknown form.
