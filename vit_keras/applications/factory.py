@@ -245,13 +245,12 @@ def documentation(template: str | None, variant: str, function: str) -> str:
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
     if row.constructor_arguments().get("crop_to_patches"):
         facts["sides"] = _CROPPED
+    facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
+    facts |= {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
     facts["published"] = "None are published for this variant."
     if published:
         bullets = (f"\n        {_bullet(variant, name)}" for name in published)
         facts["published"] = "Published weights are:" + "".join(bullets)
-    facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
-    facts |= {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
-    if published:
         weights = next((name for name in PREFERRED if name in published), published[0])
         example, count = f'weights="{weights}"', weight_files.lookup(variant, weights).num_classes
         if "family" in facts:

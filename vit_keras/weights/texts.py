@@ -108,10 +108,7 @@ def image_text(
 
 PADS = {"clip": "<|endoftext|>", "siglip": "</s>"}  # others pad with "<pad>"
 GEMMA = ("Gemma", "Siglip2")  # how classes with the defaults of SigLIP 2 are called
-# What happens to texts before a tokenizer, by OpenCLIP's name or the kind of the tower.
-CLEANED = {"siglip2": ("lower",), "whitespace": ("spaces", "strip")}
-CLEANED["lower"] = ("lower", *CLEANED["whitespace"])
-CLEANED["canonicalize"] = ("underscores", "punctuation", *CLEANED["lower"])
+CLEANINGS = ("whitespace", "lower", "canonicalize")  # of texts in OpenCLIP; each includes the last
 UNREAD = ("strip_sep_token", "tokenizer_mode", "language", "reduction_mask")
 PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
@@ -163,7 +160,7 @@ class TextTokenizer:
             style = settings.get("tokenizer_class") or ""
             if kind in text_formats.KINDS and style.startswith("Siglip2"):  # whatever the file says
                 kind = "siglip2"
-            self._clean(library, CLEANED.get(kind, ()))
+            self._clean(library, kind)
             if pad_id is not None:
                 settings["pad_token"] = self.tokenizer.id_to_token(pad_id)
             like = "siglip2" if style.startswith(GEMMA) else kind
@@ -188,22 +185,20 @@ class TextTokenizer:
             )
         default, pad_id = ("whitespace", None) if text.get("hf_tokenizer_name") else ("lower", 0)
         kind = options.get("clean", default)
-        check_choice(kind, CLEANED, "clean")
+        check_choice(kind, CLEANINGS, "clean")
         return kind, text.get("context_length", 77), pad_id
 
-    def _clean(self, library, names):
-        """Puts the steps called `names` before those of the tokenizer."""
+    def _clean(self, library, kind):
+        """Puts OpenCLIP's cleaning of texts, or that of a kind of tower, before the tokenizer's."""
         make, before = library.normalizers, self.tokenizer.normalizer
-        steps = {
-            "underscores": make.Replace("_", " "),
-            "punctuation": make.Replace(library.Regex(PUNCTUATION), ""),
-            "lower": make.Lowercase(),
-            "spaces": make.Replace(library.Regex(r"\s+"), " "),
-            "strip": make.Strip(),
-        }
-        chosen = [steps[name] for name in names] + ([before] if before else [])
-        if names:
-            self.tokenizer.normalizer = make.Sequence(chosen)
+        steps = [make.Replace("_", " "), make.Replace(library.Regex(PUNCTUATION), "")]
+        steps = steps if kind == "canonicalize" else []
+        if kind in ("siglip2", "lower", "canonicalize"):
+            steps.append(make.Lowercase())
+        if kind in CLEANINGS:
+            steps += [make.Replace(library.Regex(r"\s+"), " "), make.Strip()]
+        if steps:
+            self.tokenizer.normalizer = make.Sequence([*steps, *([before] if before else [])])
 
     def _configure(self, settings):
         """Sets special tokens, padding and truncation as transformers' classes do."""

@@ -72,16 +72,6 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def verify_members(path: str, archive: zipfile.ZipFile) -> None:
-    """Reads all members once; raises DamagedFile if one does not match its checksum."""
-    for entry in archive.infolist():
-        if not entry.CRC:  # the writer computed none
-            continue
-        with readable(f"{entry.filename!r} in {path!r} is damaged"), archive.open(entry) as file:
-            while file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
-                pass
-
-
 MOST_AXES = 32
 
 
@@ -122,14 +112,11 @@ class NpzTensors(Reader):
 
 def npy_header(file, label: str):
     """Reads `(shape, fortran_order, dtype)` from the start of a `.npy` file."""
-    headers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
     with warnings.catch_warnings(), readable(f"{label} is not an array, or is damaged"):
         warnings.simplefilter("ignore")  # about headers from Python 2
-        version = np.lib.format.read_magic(file)
-        shape, fortran_order, dtype = headers[version](file)
+        major, minor = np.lib.format.read_magic(file)
+        read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
+        shape, fortran_order, dtype = read(file)
     is_possible = min(shape, default=0) >= 0 and len(shape) <= MOST_AXES and dtype.itemsize
     if not is_possible or dtype.hasobject or dtype.subdtype is not None:
         raise DamagedFile(
@@ -172,7 +159,13 @@ class TorchTensors(Reader):
                         "extract its tensors: torch.save(torch.jit.load(path, "
                         '"cpu").state_dict(), "weights.pt")'
                     )
-                verify_members(self.path, archive)
+                for entry in filter(
+                    lambda e: e.CRC, archive.infolist()
+                ):  # some writers compute none
+                    fault = f"{entry.filename!r} in {self.path!r} is damaged"
+                    with readable(fault), archive.open(entry) as file:
+                        while file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
+                            pass
                 sizes.update(e.file_size for e in archive.infolist() if "/data/" in e.filename)
         with readable(f"{self.path!r} is not a state dict of tensors"):
             self._map()

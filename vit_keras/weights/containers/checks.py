@@ -296,11 +296,10 @@ class SafetensorsTensors(Reader):
         with readable(NO_FILE.format(self.path)), open(self.path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             text = file.read(min(length, LARGEST_JSON_BYTES + 1))
-            parse_json(text, f"The header of {self.path!r}")
-        with self._mapped() as file:
-            self.metadata = file.metadata() or {}
-            names = file.keys()
-            self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+            header = parse_json(text, f"The header of {self.path!r}")
+        self._mapped()  # checks the header against the file
+        self.metadata = header.pop("__metadata__", None) or {}
+        self.shapes = {name: tuple(tensor["shape"]) for name, tensor in header.items()}
         if KEY in self.metadata:
             self.digests[self.path] = self.metadata[KEY], self.metadata.get(NOTE_KEY, "")
 
