@@ -160,13 +160,12 @@ def _file(hub, address, commit, name):
         raise ConnectionError(f"{address} was changed while it was downloaded. Try again")
     blob = os.path.realpath(path)  # whose name in the cache is its hash
     expected, status = os.path.basename(blob), os.stat(blob)
-    digest = expected
-    if HASH.fullmatch(expected):
-        digest = _digest(blob, len(expected), status.st_size, status.st_mtime_ns)
+    if not HASH.fullmatch(expected):  # the cache is on a file system without links
+        return path
+    digest = _digest(blob, len(expected), status.st_size, status.st_mtime_ns)
     if digest != expected:
-        for place in {blob, path}:
-            with contextlib.suppress(OSError):
-                os.remove(place)
+        with contextlib.suppress(OSError):  # Windows cannot remove an open file
+            os.remove(blob)
         raise DamagedFile(
             f"{path!r} is not the file that {address} names: its hash is {digest}, and the hub's "
             f"is {expected}. It was removed, and will be downloaded again"
@@ -179,9 +178,8 @@ def _digest(path, digits, size, changed):
     """Returns the SHA-256 of a file, or git's hash of 40 digits; cached until the file changes."""
     if digits == 64:
         return files.sha256(path)
-    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: digest).hexdigest()
+    content = b"blob %d\0" % size + pathlib.Path(path).read_bytes()  # of a small file
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 def _kaggle_folder(address: str) -> str:

@@ -170,15 +170,10 @@ class TorchTensors(Reader):
         with readable(f"{self.path!r} is not a state dict of tensors"):
             self._map()
             self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
-            strided = {n: x for n, x in self.held.items() if x.layout == self.torch.strided}
-            storages = {name: tensor.untyped_storage() for name, tensor in strided.items()}
-            for name, storage in storages.items():  # `raw` refuses what is not strided
-                if strided[name].nbytes > storage.nbytes():
-                    raise DamagedFile(
-                        f"{name!r} in {self.path!r} claims shape {self.shapes[name]} but has "
-                        f"{storage.nbytes()} bytes"
-                    )
-            held = {storage.data_ptr(): storage.nbytes() for storage in storages.values()}
+            check_claim(self.path, sum(x.numel() * x.element_size() for x in self.held.values()))
+            strided = [x for x in self.held.values() if x.layout == self.torch.strided]
+            storages = [x.untyped_storage() for x in strided]  # `raw` refuses others
+            held = {storage.data_ptr(): storage.nbytes() for storage in storages}
             if self.zipped and collections.Counter(held.values()) - sizes:
                 raise DamagedFile(f"{self.path!r} is damaged: a record is shorter than its tensor")
 
