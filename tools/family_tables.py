@@ -10,6 +10,7 @@ import pathlib
 import re
 
 from vit_keras import list_weights
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.variants.families import FAMILIES, PLAIN
 
 PAGES = pathlib.Path(__file__).parents[1] / "docs" / "families"
@@ -32,7 +33,7 @@ def table(name: str) -> str:
         "variants": variants,
         "image size": f"{sides({**PLAIN, **family.arguments}['image_size'])}{pixels}",
         "preprocessing": _values(family.preprocessing),
-        "resizing": f"positions `{family.resizing[0]}`, patches `{family.resizing[1]}`",
+        "resizing": f"positions `{family.resizing}`, patches `{Resizing().patches}`",
         "arguments": _values(_changed(family.arguments)) or "the paper's",
     }
     for size, arguments in different.items():

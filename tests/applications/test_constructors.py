@@ -109,7 +109,7 @@ def test_each_family_is_built_as_its_rows_say(family):
     assert model.input_shape == (None, *pair(row.image_size, "image_size"), 3)
     assert finds or model.layers[-1].activation is keras.activations.softmax
     assert model.preprocessing.mean == family.preprocessing["mean"]
-    assert model.resizing.positions == family.resizing[0]
+    assert model.resizing.positions == family.resizing
 
 
 # A constructor of each way to read the tokens, and the number of tokens before the patches.

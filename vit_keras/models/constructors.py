@@ -42,7 +42,7 @@ def from_variant(variant: str, /, **arguments) -> ImageModel:
     if isinstance(row, variants.FamilyVariant):
         family = families.family_of(row)
         model.preprocessing = Preprocessing(**family.preprocessing)
-        model.resizing = Resizing(*family.resizing)
+        model.resizing = Resizing(family.resizing)
     return model
 
 

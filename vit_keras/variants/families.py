@@ -44,7 +44,8 @@ class Family:
             published models have `num_classes` outputs for images of `image_size` pixels.
         differences: `{name of a size: arguments that it adds or replaces}`.
         license: The license of the published weights.
-        resizing: The rules for positions and patches, a `vit_keras.support.preprocessing.Resizing`.
+        resizing: The rule for positions on other grids, see
+            `vit_keras.support.preprocessing.Resizing`, whose other defaults hold.
         suffix: The end of the names of its variants.
         kind: What follows the name in those of its constructors in `vit_keras.applications`.
 
@@ -62,7 +63,7 @@ class Family:
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     license: str = "Apache-2.0"
-    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
+    resizing: str = "bicubic"
     suffix: str = ""
     kind: str = ""
 
@@ -90,9 +91,6 @@ class Family:
         return f"{start}{self.kind}{words}{end}"
 
 
-_ANTIALIAS = ("bicubic_antialias", "bilinear_half_pixel")
-_OFFSET = ("bicubic_offset", "bilinear_half_pixel")
-_HALF_PIXEL = ("bilinear_half_pixel", "bilinear_half_pixel")
 _IMAGENET_CROP = {**IMAGENET, **BICUBIC, **CROP_7_8}
 _CLIP_CROP = {**CLIP, **BICUBIC, **CROP_ALL}
 _CLASSES, _SWIGLU = {"num_classes": 1000}, {"mlp": "swiglu"}
@@ -126,7 +124,7 @@ _OPEN_CLIP = Family(
     arguments={**_CLIP_MODEL, "gelu": "exact", "num_classes": 512},
     differences={size: {"num_classes": width} for size, width in _OPEN_CLIP_WIDTHS.items()},
     preprocessing=_CLIP_CROP,
-    resizing=_ANTIALIAS,
+    resizing="bicubic_antialias",
 )
 _SIGLIP = Family(
     name="SigLIP",
@@ -173,7 +171,7 @@ _PERCEPTION_ENCODER = Family(
         },
     },
     preprocessing={**HALF, **BILINEAR},
-    resizing=_HALF_PIXEL,
+    resizing="bilinear_half_pixel",
 )
 
 # Trained on pictures alone.
@@ -183,7 +181,7 @@ _DINO = Family(
     paper=f"{PAPERS}2104.14294",
     sizes=sized("S/16 S/8 B/16 B/8"),
     preprocessing=_IMAGENET_CROP,
-    resizing=_OFFSET,
+    resizing="bicubic_offset",
 )
 _DINO_V2 = dataclasses.replace(
     _DINO,
@@ -200,7 +198,7 @@ _DINO_V2_REG = dataclasses.replace(
     title="Vision Transformers Need Registers",
     paper=f"{PAPERS}2309.16588",
     arguments={**_DINO_V2.arguments, "num_registers": 4, "position_cover": "class"},
-    resizing=_ANTIALIAS,
+    resizing="bicubic_antialias",
 )
 _DINO_V3 = Family(
     name="DINOv3",
@@ -255,7 +253,7 @@ _BEIT = Family(
     },
     differences={"L/16": {"layer_scale": 1e-5}},
     preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.9},
-    resizing=_HALF_PIXEL,
+    resizing="bilinear_half_pixel",
 )
 _BEIT_V2 = dataclasses.replace(
     _BEIT,
@@ -281,7 +279,7 @@ _EVA_02 = Family(
     },
     differences={key: {"mlp_norm": True, "image_size": 448} for key in ("B/14", "L/14")},
     preprocessing=_CLIP_CROP,
-    resizing=_ANTIALIAS,
+    resizing="bicubic_antialias",
 )
 
 # Trained on labeled pictures.
@@ -324,7 +322,7 @@ _REGISTERS = Family(
         "So150m/16": {"classifier": "map", "position_cover": "all", "layer_scale": None},
     },
     preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.95},
-    resizing=_ANTIALIAS,
+    resizing="bicubic_antialias",
 )
 _FLEXIVIT = Family(
     name="FlexiViT",
@@ -333,7 +331,7 @@ _FLEXIVIT = Family(
     sizes=sized("S/16 B/16 L/16"),
     arguments={**_CLASSES, "position_cover": "patches", "image_size": 240},
     preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.95},
-    resizing=("bilinear_antialias", "bilinear_half_pixel"),
+    resizing="bilinear_antialias",
 )
 
 # Trained to find objects.

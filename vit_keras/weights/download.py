@@ -119,7 +119,6 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                         "If this persists, the server or a proxy is sending another file"
                     )
                 os.replace(part, target)
-                return str(target)
     if fault := _fault(row, target):
         raise ValueError(
             f"{str(target)!r} is not the published file: it {fault}. Remove it, and it will be "
