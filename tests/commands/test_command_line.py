@@ -60,7 +60,7 @@ WRONG = [  # the words of a command line, and a part of its message
     (["predict", "a", "b", "--attention", "--out", "c.csv"], "Received: csv. Give --out page.htm"),
 ]
 FAILING = [
-    (["train", "--dataset", "mnist"], "`dataset` must be one of 'digits'"),
+    (["train", "--dataset", "mnist"], "`dataset` must be one of digits, folder:PATH"),
     (["train", "--dataset", "birds.csv"], "Did you mean table:birds.csv?"),
     (["train", "--dataset", "ylecun/mnist"], "Did you mean hf:ylecun/mnist?"),
     (["train", "--dataset", "https://a/b.tar"], "Did you mean shards:https://a/b.tar?"),

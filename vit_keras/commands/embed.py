@@ -26,8 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add, flag = shared.adders(parser)
     add("model", "MODEL", "run, checkpoint of any format, or exported features")
     pictures = (
-        "files, folders, patterns, - for a list on standard input, or one data set: folder:PATH, "
-        "table:FILE, shards:PATTERN, hf:NAME, tfds:NAME, vtab:TASK or digits"
+        "files, folders, patterns, - for a list on standard input, or one data set, such as "
+        "folder:PATH"
     )
     add("pictures", "PICTURE", pictures, nargs="+")
     shared.add_out(parser, "the .parquet file to write", required=True)

@@ -174,8 +174,7 @@ def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> 
     `default` describes the default data set in the help.
     """
     add, _ = adders(parser)
-    kinds = "digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK"
-    add("--dataset", "NAME", f"{kinds} ({default})")
+    add("--dataset", "NAME", f"a data set, such as digits or folder:PATH ({default})")
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
     add("--label_columns", "NAMES", "columns of a table that hold the labels (the run's, or label)")
 

@@ -163,8 +163,7 @@ class Config(Section):
 
     Attributes:
         name: name of the run, the first part of its default folder
-        dataset: data to learn from: digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME,
-            tfds:NAME or vtab:TASK
+        dataset: data to learn from, such as digits or folder:PATH (docs/data.md)
         batch: images per update
         batch_eval: images per step of an evaluation
         epochs: passes through the training images; null to count updates by total_steps

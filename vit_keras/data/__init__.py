@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from vit_keras.data.shards.packing import pack_shards
     from vit_keras.data.sources import (
-        DATASETS,
+        SOURCES,
         check_unchanged,
         complete_levels,
         load,

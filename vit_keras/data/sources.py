@@ -42,24 +42,24 @@ def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: (images[i], data.target[i]) for name, i in (("train", train), ("test", test))}
 
 
-def _digits_source(channels: int) -> Source:
+def _digits_source(*_: Any) -> Source:
     of_splits = digits()
     images, labels = map(np.concatenate, zip(*of_splits.values()))
     known = in_sequence("digits", {name: len(images) for name, (images, _) in of_splits.items()})
-    images = np.repeat(images, channels, axis=-1)
     names = Labels("classes", tuple("0123456789"), as_labels(labels))
     return Source("digits", names, images.__getitem__, **known)
 
 
-DATASETS: dict[str, Callable[[int], Source]] = {"digits": _digits_source}
-# By the prefix before the colon; each takes the text after it and the other arguments of `load`.
-SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Source]] = {
-    "folder": files.load,
-    "table": table.load,
-    "shards": lambda name, config, *_: shards.load(name, config),
-    "hf": huggingface.load,
-    "tfds": lambda name, config, *_: tfds.load(name, config),
-    "vtab": lambda name, config, *_: tfds.load_vtab(name, config),
+# By the prefix before the colon: what follows it, if anything, and a function of that text and of
+# `config`, `task` and `labeled` as in `load`.
+SOURCES: dict[str, tuple[str, Callable[[str, DataConfig, str, bool], Source]]] = {
+    "digits": ("", _digits_source),
+    "folder": ("PATH", files.load),
+    "table": ("FILE", table.load),
+    "shards": ("PATTERN", shards.load),
+    "hf": ("NAME", huggingface.load),
+    "tfds": ("NAME", tfds.load),
+    "vtab": ("TASK", tfds.load_vtab),
 }
 _SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
 # Possible meanings of a name without a prefix; the first match wins.
@@ -82,13 +82,19 @@ def with_kind(name: str) -> str:
     if colon and "://" not in name and not os.path.exists(name):
         near = difflib.get_close_matches(kind.lower(), SOURCES, n=1)
         return f"{near[0]}:{rest}" if near else name
-    if name in DATASETS:
+    if is_dataset(name):
         return name
     for kind, holds in LIKELY.items():
         if holds(name):
             return f"{kind}:{name}"
-    near = difflib.get_close_matches(name, [*DATASETS, *os.listdir()], n=1)
+    near = difflib.get_close_matches(name, ["digits", *os.listdir()], n=1)
     return with_kind(near[0]) if near and near != [name] else name
+
+
+def is_dataset(name: str) -> bool:
+    """Whether a name has the form of a data set's name, such as `digits` or `folder:photos`."""
+    kind, _, rest = name.partition(":")
+    return kind in SOURCES and bool(rest) == bool(SOURCES[kind][0])
 
 
 def load(
@@ -101,8 +107,8 @@ def load(
     """Opens a data set.
 
     Args:
-        name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, or
-            `vtab:TASK`. The path of an existing folder, table or shard needs no prefix.
+        name: `digits`, or one of the prefixes in `SOURCES` and a place, such as `folder:PATH`. The
+            path of an existing folder, table or shard needs no prefix.
         channels: 1 for grayscale, 3 for RGB images, or another number.
         config: The levels and bands to read, the folder of TensorFlow Datasets, the images to hold
             out, and what to do with unreadable ones.
@@ -125,20 +131,16 @@ def load(
     """
     if os.path.exists(name):
         name = with_kind(name)
-    kind, colon, rest = name.partition(":")
-    if kind not in (SOURCES if colon else DATASETS) or (colon and not rest):
+    if not is_dataset(name):
+        forms = (f"{kind}:{place}" if place else kind for kind, (place, _) in SOURCES.items())
         likely = with_kind(name)
         raise ValueError(
-            f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
-            "table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK. "
-            f"Received: dataset={name!r}" + (f". Did you mean {likely}?" if likely != name else "")
+            f"`dataset` must be one of {', '.join(forms)}. Received: dataset={name!r}"
+            + (f". Did you mean {likely}?" if likely != name else "")
         )
-    config = config or DataConfig()
-    if colon:
-        extras.check("PIL")
-        source = SOURCES[kind](rest, config, task, labeled)
-    else:
-        source = DATASETS[kind](channels)
+    extras.check("PIL")
+    config, (kind, _, rest) = config or DataConfig(), name.partition(":")
+    source = SOURCES[kind][1](rest, config, task, labeled)
     dataset = open_source(source, channels, config, labeled)
     if kind in ("folder", "table"):
         _check_classes(dataset)

@@ -69,7 +69,7 @@ CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
 CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
 
 
-def load(name: str, config: DataConfig, vtab: str | None = None) -> Source:
+def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Source:
     """Opens a data set, and prepares it first if necessary. Its files are read like shards.
 
     Args:
@@ -246,7 +246,7 @@ TASKS = {
 }
 
 
-def load_vtab(name: str, config: DataConfig) -> Source:
+def load_vtab(name: str, config: DataConfig, *_: Any) -> Source:
     """Opens a task of VTAB-1k.
 
     Returns:

@@ -13,7 +13,7 @@ import numpy as np
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.cropping import as_array
-from vit_keras.data.sources import SOURCES
+from vit_keras.data.sources import is_dataset
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.support import extras
@@ -70,8 +70,8 @@ def list_pictures(
 
     Args:
         arguments: Files, folders and patterns, as for `data.expand_pictures`, or one data set:
-            `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, `vtab:TASK` or
-            `digits`. The images of a data set have splits, and labels if all of them have one.
+            see `data.load`. The images of a data set have splits, and labels if all of them have
+            one.
         channels: 1 for grayscale, 3 for RGB, or another number, for a data set.
         config: The folder of TensorFlow Datasets, the images to hold out, and the levels and bands
             of pictures.
@@ -89,7 +89,7 @@ def list_pictures(
         ```
     """
     names = [os.fspath(argument) for argument in arguments]
-    datasets = [name for name in names if _is_dataset(name)]
+    datasets = [name for name in names if is_dataset(name) and not os.path.exists(name)]
     if datasets and len(names) > 1:
         raise ValueError(f"A data set must be the only argument. Received: {', '.join(names[:5])}")
     config = config or DataConfig()
@@ -98,11 +98,6 @@ def list_pictures(
     pictures = (Picture(str(path), size=_size(path)) for path in data.expand_pictures(names))
     depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
     return PictureList(pictures, lambda number, *told: data.read_image(*told, **depth))
-
-
-def _is_dataset(name):
-    kind, _, rest = name.partition(":")
-    return not os.path.exists(name) and (kind in SOURCES if rest else name in data.DATASETS)
 
 
 def _of_dataset(name, channels, config):

@@ -324,7 +324,7 @@ def read_index(path: pathlib.Path) -> Index:
     return Index(starts, table, tuple(json.loads(names.item())))
 
 
-def load(pattern: str, config: DataConfig) -> Source:
+def load(pattern: str, config: DataConfig, *_: Any) -> Source:
     """Opens shards: see `find_shards` for the pattern.
 
     Records keep the order of the shards, and within each the order of the file. Without a held-out
