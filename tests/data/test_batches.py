@@ -214,9 +214,9 @@ def flat(images):
 def stored(split, tmp_path):
     batches, sizes = data.eval_batches(split, batch=5, **SIZE), []
     run = lambda images: sizes.append(len(images)) or flat(images)
-    data.StoredFeatures.write(tmp_path, run, batches, COUNT)
+    data.write_features(tmp_path, run, batches, COUNT)
     assert sizes == [5] * 5  # the last batch has 3 pictures, and is computed as the others are
-    return data.StoredFeatures(tmp_path)
+    return tmp_path
 
 
 def assert_equal(batches, expected):
@@ -231,11 +231,11 @@ def test_batches_of_features_have_the_order_of_the_pictures(split, stored, start
     """Over several epochs, whose ends are within batches; held-out ones have each picture once."""
     options = {"batch": 6, "seed": 3, "num_classes": CLASSES}
     steps = {"start_step": start, "total_steps": 13, "augment_config": AugmentConfig()}
-    batches = stored.training(start=start, stop=13, **options)
+    batches = data.feature_batches(stored, start=start, stop=13, **options)
     assert batches[0][0].shape == (6, 9)  # one shape to compile for
     assert_equal(batches, data.train_batches(split, **steps, **SIZE, **options))
     pictures = data.eval_batches(split, batch=10, num_classes=CLASSES, **SIZE)
-    assert_equal(stored.held_out(batch=10, num_classes=CLASSES), pictures)
+    assert_equal(data.feature_batches(stored, batch=10, num_classes=CLASSES), pictures)
 
 
 @once
@@ -244,7 +244,7 @@ def test_features_that_are_not_finite_are_refused(split, tmp_path):
     run = lambda images: flat(images) / next(scales)
     batches = data.eval_batches(split, batch=10, **SIZE)
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match="pictures 10 to 19. C"):
-        data.StoredFeatures.write(tmp_path, run, batches, COUNT)
+        data.write_features(tmp_path, run, batches, COUNT)
 
 
 @pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do

@@ -309,7 +309,7 @@ def test_cached_features_give_the_model_that_training_through_the_model_gives(tr
 @on_torch
 def test_a_stopped_run_reads_its_features(trained, tmp_path, monkeypatch):
     """It dies between the features of the two splits, then after its first checkpoint."""
-    write = data.StoredFeatures.write
+    write = data.write_features
 
     def die(*arguments, **options):
         raise small.Killed
@@ -318,12 +318,12 @@ def test_a_stopped_run_reads_its_features(trained, tmp_path, monkeypatch):
         write(place, *arguments, **options) if place.name == "train" else die()
 
     with monkeypatch.context() as patch, pytest.raises(small.Killed):
-        patch.setattr(data.StoredFeatures, "write", write_or_die)
+        patch.setattr(data, "write_features", write_or_die)
         trained("cached").again(tmp_path)
     assert not list(tmp_path.glob("*features*"))
     small.assert_killed_run_is(trained("cached"), tmp_path)
     folder = small.copy_as_killed(tmp_path, tmp_path / "again", 2)
-    monkeypatch.setattr(data.StoredFeatures, "write", die)  # nothing is computed again
+    monkeypatch.setattr(data, "write_features", die)  # nothing is computed again
     trained("cached").again(folder)
     assert not model_differences(tmp_path, folder)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.data.batches import StoredFeatures
+    from vit_keras.data.batches import feature_batches, write_features
     from vit_keras.data.boxes import holds_boxes
     from vit_keras.data.cropping import normalize, pixels_of, resize, seen_part, to_uint8
     from vit_keras.data.dataset import Dataset, Split, count_classes, from_arrays

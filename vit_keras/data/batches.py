@@ -15,7 +15,7 @@ import numpy as np
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.layers import backends
 from vit_keras.support import machine
-from vit_keras.support.tasks import CLASSES
+from vit_keras.support.tasks import CLASSES, Task
 
 # The purpose of a stream: the second number of its key, so that no two streams are the same.
 EXAMPLE, PAIR, ORDER, STRATUM, MEMBER, HELD_OUT = range(6)
@@ -198,96 +198,82 @@ def _in_chunks(pool: ThreadPoolExecutor, threads: int) -> Map:
     return each
 
 
-FILES = ("features.npy", "labels.npy")
+FEATURES, LABELS = "features.npy", "labels.npy"
 
 
-class StoredFeatures:
-    """The features of a split's pictures, read row by row from a folder.
+def write_features(folder: str | os.PathLike, run: Callable, batches: Batches, count: int) -> None:
+    """Computes the features of all pictures of a split, and writes them one batch at a time.
 
     Args:
-        folder: A folder that `StoredFeatures.write` made.
+        folder: An empty folder.
+        run: Maps images `(B, H, W, C)` to features `(B, ...)`.
+        batches: Batches of images and labels, all of the same size except the last.
+        count: N, the number of images.
 
-    Attributes:
-        features: `(N, ...)` float32, mapped from the file.
-        labels: The labels, in memory, as in `Split.labels`.
+    Raises:
+        FloatingPointError: A feature is not finite.
+    """
+    file, row, size, labels = None, 0, None, []
+    for images, classes in batches:
+        size = size or len(images)
+        whole = images[np.minimum(np.arange(size), len(images) - 1)]  # one shape to compile
+        outputs = np.asarray(run(whole), "float32")[: len(images)]
+        if not np.isfinite(outputs).all():
+            raise FloatingPointError(
+                f"Features must be finite. Received: NaN or infinity in pictures {row} to "
+                f"{row + len(images) - 1}. Check the weights, or use model.dtype float32"
+            )
+        if file is None:
+            place, shape = pathlib.Path(folder) / FEATURES, (count, *outputs.shape[1:])
+            file = np.lib.format.open_memmap(place, "w+", "float32", shape)
+        file[row : row + len(images)] = outputs
+        row += len(images)
+        labels.append(classes)
+    np.save(pathlib.Path(folder) / LABELS, np.concatenate(labels))
+
+
+def feature_batches(
+    folder: str | os.PathLike,
+    *,
+    batch: int,
+    num_classes: int,
+    task: Task = CLASSES,
+    seed: int = 0,
+    start: int = 0,
+    stop: int | None = None,
+) -> Batches:
+    """Makes batches of the features that `write_features` wrote, read row by row from the folder.
+
+    Args:
+        folder: The folder.
+        batch: The number of images per step.
+        num_classes: K, as for `train_batches`.
+        task: As for `train_batches`.
+        seed: The run's seed, for the sequence of `train_batches`.
+        start: The first step of the sequence.
+        stop: The step after the last one; None for all features, once and in order, as
+            `eval_batches` gives them.
+
+    Returns:
+        Features `(B, ...)` and targets `(B, K)` float32.
 
     Example:
         ```python
         batches = data.eval_batches(split, **feed.eval_options)
-        data.StoredFeatures.write("features", backbone.predict_on_batch, batches, len(split))
-        stored = data.StoredFeatures("features")
-        batches = stored.training(batch=64, seed=0, start=0, stop=100, num_classes=10)
+        data.write_features("features", backbone.predict_on_batch, batches, len(split))
+        batches = data.feature_batches("features", batch=64, num_classes=10, seed=0, stop=100)
         head.fit(batches, shuffle=False)
         ```
     """
+    features = np.load(pathlib.Path(folder) / FEATURES, mmap_mode="r")
+    labels = np.load(pathlib.Path(folder) / LABELS)
+    target, size = LABEL_KINDS[task.kind].target, len(labels)
+    end, index_of = (size, int) if stop is None else (stop * batch, shuffled(size, seed))
 
-    def __init__(self, folder: str | os.PathLike):
-        features, labels = (pathlib.Path(folder) / name for name in FILES)
-        self.features = np.load(features, mmap_mode="r")
-        self.labels = np.load(labels)
+    def make(number, each):
+        first = (start + number) * batch
+        rows = [index_of(row) for row in range(first, min(first + batch, end))]
+        targets = [target(label, task, num_classes) for label in labels[rows]]
+        return features[rows], np.stack(targets)
 
-    @classmethod
-    def write(cls, folder: str | os.PathLike, run: Callable, batches: Batches, count: int) -> None:
-        """Computes the features of all pictures and writes them one batch at a time.
-
-        Args:
-            folder: An empty folder.
-            run: Maps images `(B, H, W, C)` to features `(B, ...)`.
-            batches: Batches of images and labels, all of the same size except the last.
-            count: N, the number of images.
-
-        Raises:
-            FloatingPointError: A feature is not finite.
-        """
-        features, labels = (pathlib.Path(folder) / name for name in FILES)
-        file, row, size, all_labels = None, 0, None, []
-        for images, classes in batches:
-            size = size or len(images)
-            whole = images[np.minimum(np.arange(size), len(images) - 1)]  # one shape to compile
-            outputs = np.asarray(run(whole), "float32")[: len(images)]
-            if not np.isfinite(outputs).all():
-                raise FloatingPointError(
-                    f"Features must be finite. Received: NaN or infinity in pictures {row} to "
-                    f"{row + len(images) - 1}. Check the weights, or use model.dtype float32"
-                )
-            if file is None:
-                shape = (count, *outputs.shape[1:])
-                file = np.lib.format.open_memmap(features, "w+", "float32", shape)
-            file[row : row + len(images)] = outputs
-            row += len(images)
-            all_labels.append(classes)
-        np.save(labels, np.concatenate(all_labels))
-
-    def training(self, *, batch: int, seed: int, start: int, stop: int, **target: Any) -> Batches:
-        """Makes batches `start` to `stop` of the sequence of `train_batches`.
-
-        Args:
-            batch: The number of images per step.
-            seed: The run's seed.
-            start: The first step.
-            stop: The step after the last one.
-            **target: `num_classes` and `task`, as for `train_batches`.
-
-        Returns:
-            Features `(B, ...)` and targets `(B, K)` float32.
-        """
-        index_of = shuffled(len(self.labels), seed)
-        rows_of = lambda first: [index_of(number) for number in range(first, first + batch)]
-        return self._batches(range(start * batch, stop * batch, batch), rows_of, **target)
-
-    def held_out(self, *, batch: int, **target: Any) -> Batches:
-        """Makes batches of all features, once and in order, as `eval_batches` does."""
-        size = len(self.labels)
-        rows_of = lambda first: [*range(first, min(first + batch, size))]
-        return self._batches(range(0, size, batch), rows_of, size % batch == 0, **target)
-
-    def _batches(self, firsts, rows_of, whole=True, *, num_classes, task=CLASSES) -> Batches:
-        """Makes a batch of the rows that `rows_of` gives for each of `firsts`, read from disk."""
-        target = LABEL_KINDS[task.kind].target
-
-        def make(number, each):
-            rows = rows_of(firsts[number])
-            targets = [target(label, task, num_classes) for label in self.labels[rows]]
-            return self.features[rows], np.stack(targets)
-
-        return Batches(make, len(firsts), whole=whole)
+    return Batches(make, -(-end // batch) - start, whole=end % batch == 0)

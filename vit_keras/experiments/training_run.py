@@ -224,8 +224,8 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
     compile_frozen(head, config)
     part, last = config.batch // accumulated, config.total_steps * accumulated
     options = {"batch": part, "seed": config.seed, "stop": last, **feed.targets}
-    batches = lambda start: train_features.training(start=start, **options)
-    held_out = test_features.held_out(batch=config.batch_eval, **feed.targets)
+    batches = lambda start: data.feature_batches(train_features, start=start, **options)
+    held_out = data.feature_batches(test_features, batch=config.batch_eval, **feed.targets)
     rows = train(head, run, batches, held_out)
     for layer in head.layers:
         if layer.weights:
@@ -236,7 +236,7 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
 
 
 def _features(backbone, feed, run):
-    """Returns the features of both splits, computed now unless the run's folder has them."""
+    """Returns the folders of the features, computed now unless the run's folder has them."""
     folder, value = run.folder / FEATURES, lambda weight: keras.ops.convert_to_numpy(weight.value)
     of_weights = digest((weight.path, value(weight)) for weight in backbone.weights)
     source = {"weights": of_weights, "data": sha256(run.folder / "dataset.json")}
@@ -251,7 +251,7 @@ def _features(backbone, feed, run):
             fault = "belong to other weights: `model.weights` has changed since the run began"
             remedy = "Restore it, or give another --workdir"
         raise ValueError(f"The features in {str(folder)!r} {fault}. {remedy}")
-    return [data.StoredFeatures(folder / split) for split in SPLITS]
+    return [folder / split for split in SPLITS]
 
 
 def _compute(folder, source, backbone, feed):
@@ -260,8 +260,7 @@ def _compute(folder, source, backbone, feed):
         for name, split in splits.items():
             (place := new / name).mkdir()
             batches = data.eval_batches(split, **feed.eval_options)
-            predict = backbone.predict_on_batch
-            data.StoredFeatures.write(place, predict, batches, count=len(split))
+            data.write_features(place, backbone.predict_on_batch, batches, count=len(split))
         (new / "meta.json").write_text(json.dumps(dict(_checksums(new, source)), indent=1))
     size = sum(file.stat().st_size for file in folder.glob("*/*.npy")) / 1e6
     pictures, seconds = sum(map(len, splits.values())), time.perf_counter() - began
