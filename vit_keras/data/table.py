@@ -37,11 +37,6 @@ EDGES = (
 )
 SIDES = (("height", "imageheight"), ("width", "imagewidth"))
 NUMBERED = {"0": "train", "1": "test"}, {"0": "train", "1": "validation", "2": "test"}
-GROUPS = (
-    *("patient", "subject", "person", "participant", "animal", "individual", "scene", "video"),
-    *("clip", "sequence", "session", "case", "study", "lesion", "slide", "specimen", "plot"),
-    *("site", "hospital", "camera", "location", "burst", "series", "group", "user", "owner"),
-)
 LOOKED_AT = 20  # rows to inspect for the column that names files
 
 
@@ -106,7 +101,6 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
             groups=[str(labels.text_of(groups[i]) or "") for i in rows] if groups else None,
             lacks="no row of the split test" if split_column else "no column split",
             notes=tuple(table.notes),
-            warnings=tuple(_look_like_groups(table, {*used, *config.label_columns}, groups)),
         )
 
     if has_boxes:
@@ -328,16 +322,3 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
             raise ValueError(f"A picture must be in one split. Received: {file!r} in several")
     rows, known = zip(*pictures.values())
     return [*rows], [*known]
-
-
-def _look_like_groups(table: Table, used, groups):
-    """Says which unused columns may hold groups, such as the patient of each picture."""
-    for name, cells in table.columns.items():
-        words = {*re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())}
-        count = len({*map(str, cells)})
-        if not groups and name not in used and words & {*GROUPS} and 1 < count < len(cells):
-            yield (
-                f"the column {name!r} looks like groups: {count:,} for {len(cells):,} pictures. If "
-                "pictures of one group are alike, held-out ones are easier than new ones: give "
-                f"data.group_column {name}"
-            )
