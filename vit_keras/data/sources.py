@@ -9,9 +9,8 @@ import os
 import pathlib
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -246,7 +245,7 @@ def _white(split, index, seen) -> float:
 
 RECORD = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"
-MOST_READ_BYTES = 2**30  # in all pictures; reading them from memory takes 3 s
+MOST_READ_BYTES = 2**30  # of all files; reading them from memory takes 3 s
 
 
 class Recorded(TypedDict):
@@ -255,7 +254,6 @@ class Recorded(TypedDict):
     classes: list[str]
     images: dict[str, dict[str, int]]
     sha256: dict[str, str]
-    times: NotRequired[dict[str, str]]
 
 
 def fingerprint(dataset) -> dict[str, Any]:
@@ -265,39 +263,32 @@ def fingerprint(dataset) -> dict[str, Any]:
         The names of the classes; for each split, the number of images per class, and a SHA-256 of
         its files' names, sizes and bytes and of its labels. A split of masks has a single number of
         images, since counting by class would read all masks. If the files have more than
-        `MOST_READ_BYTES`, their bytes are not read; "times" is then a SHA-256 of the times of each
-        split's files.
+        `MOST_READ_BYTES`, their bytes are not read.
     """
     named = lambda split: split.source.files(split.indices) if split.source.files else ()
     files = {
-        name: [(file, path, *_status(path)) for file, path in named(split)]
+        name: [(file, path, _size(path)) for file, path in named(split)]
         for name, split in dataset.splits.items()
     }
-    is_read = sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES
+    is_read = sum(size for rows in files.values() for *_, size in rows) <= MOST_READ_BYTES
     counts, digests = {name: {"all": len(split)} for name, split in dataset.splits.items()}, {}
     for name, split in dataset.splits.items():
         if split.labels_are_known and dataset.class_names:
             counts |= count_classes(dataset, {name: split})
         lines = [
-            f"{file} {size} {_content(path) if is_read else ''}"
-            for file, path, size, _ in files[name]
+            f"{file} {size} {_content(path) if is_read else ''}" for file, path, size in files[name]
         ]
         values = split.labels.tobytes() if split.labels_are_known else b""
         digests[name] = hashlib.sha256(os.fsencode("\n".join(lines)) + values).hexdigest()
-    known = {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
-    if is_read:
-        return known
-    digest = lambda rows: hashlib.sha256(repr([time for *_, time in rows]).encode()).hexdigest()
-    return known | {"times": {name: digest(rows) for name, rows in files.items()}}
+    return {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
 
 
-def _status(path) -> tuple[int, int]:
-    """Returns a file's size in bytes and modification time; (-1, 0) if it no longer exists."""
+def _size(path) -> int:
+    """Returns a file's size in bytes; -1 if it no longer exists."""
     try:
-        status = os.stat(path)
+        return os.path.getsize(path)
     except OSError:  # deleted, or on a server
-        return -1, 0
-    return status.st_size, status.st_mtime_ns
+        return -1
 
 
 def _content(path) -> str:
@@ -330,14 +321,6 @@ def check_unchanged(dataset, folder) -> None:
         raise ValueError(
             f"{dataset.name!r} has changed since the run in {str(folder)!r} began "
             f"({'; '.join(changes)}). Restore the data, or begin another run with another --workdir"
-        )
-    times = current.get("times", {})
-    if doubtful := [split for split in times if times[split] != recorded["times"][split]]:
-        warnings.warn(
-            f"Modification times of files of {dataset.name!r} have changed since the run in "
-            f"{str(folder)!r} began ({', '.join(doubtful)}). The files are too large to be "
-            "compared: make sure that their content is the same",
-            stacklevel=2,
         )
 
 
