@@ -40,7 +40,7 @@ def read_test(model, run):
     """Reads test images `(COUNT, H, W, C)` as the model takes them, and masks `(COUNT, H, W)`."""
     config = run.config
     dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
-    _, test = data.train_and_test(dataset, config.data)
+    *_, test = data.train_dev_test(dataset, config.data)
     options = {"image_size": model.input_shape[1:3], "preprocessing": model.preprocessing}
     images, masks = next(iter(data.eval_batches(test, batch=COUNT, **options)))
     return images, masks

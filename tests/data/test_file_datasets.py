@@ -96,7 +96,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
     def parts(**fields):
         config = DataConfig(**fields)
         dataset = data.load(f"folder:{tmp_path}", 1, config)
-        train, test = data.train_and_test(dataset, config)
+        train, _, test = data.train_dev_test(dataset, config)
         assert sorted(grays(train) + grays(test)) == [*range(20)]
         return dataset, train, test
 

@@ -8,7 +8,7 @@ import pytest
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset
-from vit_keras.data.held_out import divide, train_and_test
+from vit_keras.data.held_out import divide, train_dev_test
 
 pytestmark = pytest.mark.once
 
@@ -34,7 +34,7 @@ def test_parts_of_the_training_images_are_held_out(rng):
     dealt = [i for members in ranked(range(101), labels.tolist(), 5) for i in members]
     dev = share(range(101), labels.tolist(), 5, 10)
     for held_out, options in (({*dev}, {"dev_percent": 10.0}), ({*dealt[2::3]}, {"fold": (2, 3)})):
-        train, test = train_and_test(dataset, DataConfig(split_seed=5, **options))
+        train, _, test = train_dev_test(dataset, DataConfig(split_seed=5, **options))
         assert numbers(test) == sorted(held_out)
         assert numbers(train) == sorted({*range(101)} - held_out)
 

@@ -205,9 +205,9 @@ def test_groups_stay_whole(tmp_path):
     train, test = dataset.split("train"), dataset.split("test")
     assert not patients(train) & patients(test) and len(train) == 32 and not dataset.warnings
     for options in ({"dev_percent": 25.0}, {"fold": (1, 3)}):
-        parts = data.train_and_test(dataset, DataConfig(**fields, **options))
+        parts = data.train_dev_test(dataset, DataConfig(**fields, **options))
         assert not patients(parts[0]) & patients(parts[1])
-        assert sum(map(len, parts)) == 32 and len(parts[1]) >= 8
+        assert len(parts[0]) + len(parts[1]) == 32 and len(parts[1]) >= 8
     columns["split"] = ["test"] * 2 + ["train"] * 38
     dataset = opened(stored(tmp_path / "rows.csv", columns), **fields)
     lines = data.describe_splits(dataset, dataset.split("train"), dataset.split("test"))
@@ -315,4 +315,4 @@ def test_a_table_of_held_out_rows_alone_can_be_judged_but_not_trained_on(tmp_pat
     dataset = opened(stored(tmp_path / "rows.csv", columns))
     assert grays(dataset.split("test")) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="must be one of 'test', .* Received: split='train'"):
-        data.train_and_test(dataset, DataConfig())
+        data.train_dev_test(dataset, DataConfig())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vit_keras.data.cropping import normalize, pixels_of, resize, seen_part, to_uint8
     from vit_keras.data.dataset import Dataset, Split, count_classes, from_arrays
     from vit_keras.data.files import read_layout
-    from vit_keras.data.held_out import train_and_test, train_dev_test
+    from vit_keras.data.held_out import train_dev_test
     from vit_keras.data.labels import captions_of
     from vit_keras.data.masks import holds_masks
     from vit_keras.data.picture_files import read_image, thumbnail

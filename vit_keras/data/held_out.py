@@ -15,48 +15,35 @@ from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, no_labels
 TRIES = 16  # orders of the units to try; the first that loses no label is taken
 
 
-def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
-    """Returns the splits that a run is trained on and judged on.
-
-    With `config.dev_percent`, both are parts of the training split (the paper's development split,
-    Table 4): that share of each class is held out by `config.split_seed`, and the test split is
-    not used. With `config.fold`, one of several equal parts is held out in the same way, and
-    `train_dev_test` divides the rest by `config.dev_percent`. A group stays whole: see `divide`.
-
-    Example:
-        >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
-        >>> len(train), len(test)  # both are parts of the training split
-        (1295, 142)
-    """
-    train = dataset.split(config.train_split)
-    if not config.dev_percent and config.fold is None:
-        return train, dataset.split(config.test_split)
-    number, folds = config.fold or (1, 0)
-    known = range(len(train)), dataset.kind, train.labels, train.groups
-    seed, percent = config.split_seed, config.dev_percent
-    held_out = divide(*known, seed=seed, folds=folds, percent=percent) == number
-    return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
-
-
 def train_dev_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split, Split]:
     """Returns the splits that a run is trained on, tuned on, and judged on.
 
-    With `config.fold` and `config.dev_percent`, the run is judged on the fold, and its weights,
-    temperature and thresholds are chosen on that share of the other training images. Otherwise, the
-    last two splits are both the second one of `train_and_test`.
+    With `config.fold`, the run is judged on one of several equal parts of the training split. With
+    `config.dev_percent`, its weights, temperature and thresholds are chosen on that share of each
+    class of the other images (the paper's development split, Table 4). `config.split_seed` decides
+    these parts, a group stays whole (see `divide`), and the test split is not used. Unless both are
+    given, the last two splits are the same.
 
     Example:
         >>> config = DataConfig(dev_percent=25.0, fold=(0, 5))
         >>> [len(split) for split in train_dev_test(data.load("digits", 1), config)]
         [862, 287, 288]
     """
-    if config.fold is None or not config.dev_percent:
-        train, test = train_and_test(dataset, config)
-        return train, test, test
-    rest, test = train_and_test(dataset, dataclasses.replace(config, dev_percent=0.0))
-    inner = dataclasses.replace(dataset, splits={"train": rest})
-    config = dataclasses.replace(config, fold=None, train_split="train")
-    return *train_and_test(inner, config), test
+    train, held_out = dataset.split(config.train_split), list[Split]()
+
+    def held_out_of(train, number=1, **share):
+        known = range(len(train)), dataset.kind, train.labels, train.groups
+        is_out = divide(*known, seed=config.split_seed, **share) == number
+        held_out.insert(0, train.part(np.flatnonzero(is_out)))
+        return train.part(np.flatnonzero(~is_out))
+
+    if config.fold:
+        number, folds = config.fold
+        train = held_out_of(train, number, folds=folds)
+    if config.dev_percent:
+        train = held_out_of(train, percent=config.dev_percent)
+    held_out = held_out or [dataset.split(config.test_split)]
+    return train, held_out[0], held_out[-1]
 
 
 def divide(

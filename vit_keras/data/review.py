@@ -15,7 +15,7 @@ from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Split, base_split, count_classes
 from vit_keras.data.depth import as_array, as_picture, at_levels, pillow, viewable
 from vit_keras.data.files import Layout
-from vit_keras.data.held_out import train_and_test
+from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.picture_files import decode, open_encoded
 from vit_keras.support import extras
@@ -85,7 +85,8 @@ def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
     ]
     if config.dev_percent:
         names[1] = f"{config.dev_percent:g} % of {names[0]}"
-    chosen = dict(zip(names, train_and_test(dataset, config)))
+    train, dev, test = train_dev_test(dataset, config)
+    chosen = dict(zip(names, (train, dev))) | ({} if test is dev else {"the fold": test})
     if not dataset.name.startswith(("folder:", "table:", "shards:", "hf:")):
         return chosen
     used = {part.split("[")[0] for name in names for part in name.split("+")}
