@@ -59,6 +59,8 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(
             "`--out` ending in .html shows the labels that `--model` contradicts. Give --model"
         )
+    for path in out.values():
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
     others = data.holds_masks, data.holds_boxes
@@ -72,7 +74,6 @@ def run(options: argparse.Namespace) -> None:
     text = visible_json(report | heads, indent=1)  # details come in addition to the heads
     print(text if options.format == "json" else visible("\n".join(_lines(report))))
     if ".json" in out:
-        pathlib.Path(out[".json"]).parent.mkdir(parents=True, exist_ok=True)
         write_text(out[".json"], text)
     if review.problems:
         many = "a problem" if len(review.problems) == 1 else f"{len(review.problems)} problems"
@@ -95,7 +96,6 @@ def _draw_sheet(config, path):
     size, shown = large.shape[2:0:-1], [*large]
     if task.kind == "boxes":
         shown = [evaluation.draw_boxes(x, boxes_of(y, size), names) for x, y in zip(large, targets)]
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     picture_sheet(shown, data.captions_of(targets, names, task), path)
 
 
@@ -163,7 +163,6 @@ def _add_label_issues(options, dataset, splits, review, page):
     lines = [f"{r['picture']} is labeled {r['label']}" for r in review.facts["label_issues"]]
     review.warn(lines, f"labels that look wrong ({len(lines):,})", ". Look at the pictures")
     if rows:
-        pathlib.Path(page).parent.mkdir(parents=True, exist_ok=True)
         with replacing(page) as temporary, open(temporary, "wb") as file:
             title = f"Labels of {options.run.dataset} that look wrong"
             evaluation.write_file_predictions(rows, file, "html", top=2, title=title)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.support.tasks import CLASSES, VOID, Task
+from vit_keras.support.tasks import CLASSES, Task
 
 
 class LabelKind(NamedTuple):
@@ -79,9 +79,8 @@ def _name_numbers(label, names):
 
 def _name_masks(label, names):
     """Names the classes in a mask `(H, W)`, or those that are 1 in `(K,)`."""
-    label = np.asarray(label).astype(int)
-    present = np.flatnonzero(label) if label.ndim == 1 else np.unique(label[label != VOID])
-    return ", ".join(names[k] for k in present) or "none"
+    present = label if np.ndim(label) == 1 else np.isin(np.arange(len(names)), label)
+    return _name_labels(present, names)
 
 
 def _learned_boxes(label, task, outputs):
@@ -93,9 +92,7 @@ def _learned_boxes(label, task, outputs):
 
 def _name_boxes(label, names):
     """Names the classes of boxes `(M, 5)` or `(M, 6)`, or those that are 1 in `(K,)`."""
-    label = np.asarray(label)
-    present = label if label.ndim == 1 else np.isin(np.arange(len(names)), label[:, 0])
-    return _name_masks(present, names)
+    return _name_masks(label if np.ndim(label) == 1 else label[:, :1], names)
 
 
 NO_CLASS = -1
@@ -299,18 +296,11 @@ CELLS: dict[str, tuple[str, Callable[[str], float | None]]] = {
 def _classes(where, values, config, order):
     ((column, cells),) = values.items()
     check_filled(where, column, ["?" if c is None and config.unknown else c for c in cells])
-    texts = {*cells} - {None}
-    if not order:
-        order = sorted_names(texts)
+    order, unknown = order or sorted_names({*cells} - {None}), cells.count(None)
     numbers = {None: NO_CLASS} | {name: i for i, name in enumerate(order)}
-    if unknown := sum(cell is None for cell in cells):
-        left = f"{unknown:,} of {len(cells):,} rows have no class and are left out"
-    return Labels(
-        "classes",
-        tuple(order),
-        np.array([numbers[cell] for cell in cells], "int32"),
-        (left,) if unknown else (),
-    )
+    values = np.array([numbers[cell] for cell in cells], "int32")
+    left = f"{unknown:,} of {len(cells):,} rows have no class and are left out"
+    return Labels("classes", tuple(order), values, (left,) if unknown else ())
 
 
 def sorted_names(texts: Collection[str]) -> list[str]:

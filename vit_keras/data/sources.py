@@ -252,7 +252,7 @@ class Recorded(TypedDict):
     """The content of `dataset.json`."""
 
     classes: list[str]
-    images: dict[str, dict[str, int]]
+    images: dict[str, int]
     sha256: dict[str, str]
 
 
@@ -260,10 +260,10 @@ def fingerprint(dataset) -> dict[str, Any]:
     """Summarizes a data set.
 
     Returns:
-        The names of the classes; for each split, the number of images per class, and a SHA-256 of
-        its files' names, sizes and bytes and of its labels. A split of masks has a single number of
-        images, since counting by class would read all masks. If the files have more than
-        `MOST_READ_BYTES`, their bytes are not read.
+        The names of the classes; the number of images per split and class; and for each split, a
+        SHA-256 of its files' names, sizes and bytes and of its labels. A split of masks has a
+        single number of images, since counting by class would read all masks. If the files have
+        more than `MOST_READ_BYTES`, their bytes are not read.
     """
     named = lambda split: split.source.files(split.indices) if split.source.files else ()
     files = {
@@ -271,10 +271,12 @@ def fingerprint(dataset) -> dict[str, Any]:
         for name, split in dataset.splits.items()
     }
     is_read = sum(size for rows in files.values() for *_, size in rows) <= MOST_READ_BYTES
-    counts, digests = {name: {"all": len(split)} for name, split in dataset.splits.items()}, {}
+    counts, digests = dict[str, int](), dict[str, str]()
     for name, split in dataset.splits.items():
+        of_split = {"all": len(split)}
         if split.labels_are_known and dataset.class_names:
-            counts |= count_classes(dataset, {name: split})
+            of_split = count_classes(dataset, {name: split})[name]
+        counts |= {f"{name}/{of}": count for of, count in of_split.items()}
         lines = [
             f"{file} {size} {_content(path) if is_read else ''}" for file, path, size in files[name]
         ]
@@ -341,10 +343,7 @@ def recorded_classes(folder) -> list[str]:
 
 def _changes(recorded, current):
     """Describes the differences between two fingerprints."""
-    then, here = (
-        {f"{split}/{name}": n for split, of in known["images"].items() for name, n in of.items()}
-        for known in (recorded, current)
-    )
+    then, here = recorded["images"], current["images"]
     changes = differences(then, here, {**then, **here})
     if not changes and recorded["classes"] != current["classes"]:
         changes = [f"classes: {short(recorded['classes'])} there, {short(current['classes'])} here"]

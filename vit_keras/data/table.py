@@ -172,10 +172,9 @@ def _csv(path, config):
 def _decoded(path, encoding):
     """Returns the text of a file, and how it was decoded if not as UTF-8."""
     data = pathlib.Path(path).read_bytes()
-    marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
-    unmarked = "utf-16-le" if data[1:2] == b"\0" else "utf-8"
-    marked = next((name for mark, name in marks.items() if data.startswith(mark)), unmarked)
-    for name in (encoding,) if encoding else (marked, "cp1252"):
+    likely = "utf-16-le" if data[1:2] == b"\0" else "utf-8-sig"
+    likely = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else likely
+    for name in (encoding,) if encoding else (likely, "cp1252"):
         try:
             text = data.decode(name)
         except (UnicodeError, LookupError):

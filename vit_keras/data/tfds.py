@@ -67,6 +67,9 @@ def interval(value: float, bounds: tuple[float, ...]) -> int:
 COUNT = Label({"objects": {"size": True}}, lambda example: len(example["objects"]["size"]) - 3)
 CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
 CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
+X_POSITION = grouped("label_x_position", classes=32, groups=16)
+ORIENTATION = grouped("label_orientation", classes=40, groups=16)
+AZIMUTH, ELEVATION = feature("label_azimuth"), feature("label_elevation")
 
 
 def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Source:
@@ -227,22 +230,13 @@ TASKS = {
     # The paper used 3.1.0, which can no longer be prepared; 3.3.0 adds labels for `occluded`.
     "kitti_distance": Task("kitti:3.*.*", STRUCTURED, 4, label=CLOSEST_VEHICLE, crop=False),
     "dsprites_location": Task(
-        "dsprites:2.*.*",
-        STRUCTURED,
-        16,
-        label=grouped("label_x_position", 32, 16),
-        crop=False,
-        **_DSPRITES,
+        "dsprites:2.*.*", STRUCTURED, 16, label=X_POSITION, crop=False, **_DSPRITES
     ),
-    "dsprites_orientation": Task(
-        "dsprites:2.*.*", STRUCTURED, 16, label=grouped("label_orientation", 40, 16), **_DSPRITES
-    ),
+    "dsprites_orientation": Task("dsprites:2.*.*", STRUCTURED, 16, label=ORIENTATION, **_DSPRITES),
     "smallnorb_azimuth": Task(
-        "smallnorb:2.*.*", STRUCTURED, 18, label=feature("label_azimuth"), flip=False, **_NORB
+        "smallnorb:2.*.*", STRUCTURED, 18, label=AZIMUTH, flip=False, **_NORB
     ),
-    "smallnorb_elevation": Task(
-        "smallnorb:2.*.*", STRUCTURED, 9, label=feature("label_elevation"), **_NORB
-    ),
+    "smallnorb_elevation": Task("smallnorb:2.*.*", STRUCTURED, 9, label=ELEVATION, **_NORB),
 }
 
 

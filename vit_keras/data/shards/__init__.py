@@ -216,28 +216,10 @@ VERSION = 4  # of the file and of what is read from shards
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 
 
-class Index(NamedTuple):
-    """The places and labels of N records in S shards.
-
-    Attributes:
-        starts: The number of the first record of each shard, followed by N, `(S + 1,)`.
-        table: The places, `(N,)`, with `offset` and `length` as in `formats.Record`, and the number
-            of each record's class as `label`; -1 without one.
-        classes: The names of the classes, sorted, if the labels in the shards are names.
-    """
-
-    starts: np.ndarray
-    table: np.ndarray
-    classes: tuple[str, ...]
-
-    def shard_of(self, numbers) -> np.ndarray:
-        """Returns the shard of a record, or of each of several."""
-        return np.searchsorted(self.starts, numbers, side="right") - 1
-
-    def place(self, number: int) -> tuple[int, int, int]:
-        """Returns the shard, the offset and the length of a record."""
-        offset, length, _ = self.table[number].item()
-        return int(self.shard_of(number)), offset, length
+# Of N records in S shards: the number of the first record of each shard, followed by N, `(S + 1,)`;
+# the places, `(N,)`, with `offset` and `length` as in `formats.Record`, and the number of each
+# record's class as `label`, -1 without one; and the sorted class names, if labels are names.
+Index = tuple[np.ndarray, np.ndarray, tuple[str, ...]]
 
 
 def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> Index:
@@ -321,7 +303,7 @@ def read_index(path: pathlib.Path) -> Index:
         raise ValueError(
             f"{str(path)!r} is damaged ({error}). Delete it; it is then built anew"
         ) from error
-    return Index(starts, table, tuple(json.loads(names.item())))
+    return starts, table, tuple(json.loads(names.item()))
 
 
 def load(pattern: str, config: DataConfig, *_: Any) -> Source:
@@ -367,27 +349,26 @@ def shard_source(
     """
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
     files = ShardFiles(flat, config.shard_cache_gb)
-    index = open_index(files, shards.kind, column, form.scan)
-    labels = np.array(index.table["label"])
+    starts, table, named = open_index(files, shards.kind, column, form.scan)
+    labels = np.array(table["label"])
     if not len(labels):
         raise ValueError(f"Shards must contain pictures. Received: {name!r} with none")
     files.copy_all()
-    names, highest = index.classes or shards.classes, int(labels.max())
+    names, highest = named or shards.classes, int(labels.max())
     names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
+    of = lambda numbers: np.searchsorted(starts, numbers, side="right") - 1  # their shards
     if highest >= len(names):
-        shard, _, _ = index.place(int(np.argmax(labels)))
         reason = f"it has the class {highest}, and there are names for {len(names)} classes"
-        raise flat[shard].damaged(reason)
+        raise flat[of(np.argmax(labels))].damaged(reason)
     read = form.reader(files)
     ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])
-    edges = index.starts[[0, *ends]].tolist()
-    of = index.shard_of
+    edges = starts[[0, *ends]].tolist()
     return Source(
         name,
         Labels("classes", names, labels),
-        lambda number: read(number, *index.place(number)),
+        lambda number: read(number, int(of(number)), *table[number].item()[:2]),
         {key: np.arange(*edge) for key, edge in zip(shards.splits, itertools.pairwise(edges))},
-        name_of=lambda i: f"{flat[of(i)].path} record {i - int(index.starts[of(i)])}",
+        name_of=lambda i: f"{flat[of(i)].path} record {i - int(starts[of(i)])}",
         files=lambda numbers: [_name_and_path(flat[k]) for k in np.unique(of(numbers))],
     )
 
