@@ -16,8 +16,8 @@ from PIL import Image
 
 import vit_keras
 from studies.lab import Trained, read_recipe, replace_fields
+from vit_keras import data
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.data.sources import digits
 from vit_keras.support.files import replacing_folder
 
 POOL = 25  # images of each class that are set aside for the tasks
@@ -173,16 +173,16 @@ def write_tables(folder: pathlib.Path) -> dict[str, str]:
 
 
 def _write(folder):
-    splits = digits()
-    for split, (images, _) in splits.items():
-        (folder / split).mkdir()
-        for i, image in enumerate(images):
-            Image.fromarray(image[..., 0]).save(folder / split / f"{i:04}.png")
+    splits = data.load("digits", channels=1).splits
+    for name, split in splits.items():
+        (folder / name).mkdir()
+        for i in range(len(split)):
+            Image.fromarray(split.read(i)[..., 0]).save(folder / name / f"{i:04}.png")
     for name, (classes, for_tasks) in TABLES.items():
         with open(folder / f"{name}.csv", "w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(("path", "label", "split"))
-            for split, (_, labels) in splits.items():
+            for split, labels in ((name, split.labels) for name, split in splits.items()):
                 members = slice(None)
                 if split == "train":
                     members = slice(POOL) if for_tasks else slice(POOL, None)

@@ -19,7 +19,6 @@ from studies.lab import Lab, Trained
 from studies.results import Mean, write_result
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.sources import digits
 from vit_keras.experiments import training_run
 from vit_keras.models import VisionTransformer
 
@@ -185,12 +184,12 @@ def test_tasks_and_pre_training_share_no_training_images(pictures):
     assert {row["label"] for row in rows["upstream"]} == set("0123456")
     first = [row["label"] for row in rows["ten"][:100]]
     assert all(first.count(label) == 10 for label in "0123456789")  # slices are balanced
-    images, labels = digits()["train"]
+    split = data.load("digits", 1).split("train")
     for row in rows["ten"][:20]:
         i = int(row["path"][-8:-4])
-        assert labels[i] == int(row["label"])
+        assert split.labels[i] == int(row["label"])
         picture = np.asarray(Image.open(pictures / row["path"]))
-        np.testing.assert_array_equal(picture, images[i, :, :, 0])
+        np.testing.assert_array_equal(picture, split.read(i)[:, :, 0])
     dataset = data.load(tables["unseen"], 1)
     assert dataset.class_names == ("7", "8", "9") and len(dataset.split("test")) == 107
 

@@ -10,10 +10,11 @@ EXAMPLES = (
     "vit-keras pack folder:imagenet --out shards --format array_record --image_size 256",
     "vit-keras pack tfds:cifar10 --out cifar --shard_mb 64",
 )
-FORMATS = ("tar", "parquet", "tfrecord", "array_record")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    from vit_keras.data.shards.formats import FORMATS
+
     add, flag = shared.adders(parser)
     add("dataset", "DATASET", "a name as in `vit-keras train --dataset`")
     out = "a new folder for the shards and shards.json"

@@ -159,12 +159,10 @@ class Augmentation:
                 that lacks 3 channels of 8 bits.
         """
         config = self.config
-        is_mask, are_boxes = (
-            np.ndim(label) == 2 and label.dtype == kind for kind in ("uint8", "float32")
-        )
+        kind = str(label.dtype) if np.ndim(label) == 2 else ""
         scaled, window = self._window(cropping.sides_of(picture), label, rng)
         windows, rows = [cropping.shares(window, scaled)], [(picture, self.preprocessing)]
-        if is_mask:
+        if kind == "uint8":  # a mask
             rows.append((as_picture(label[..., None]), self.of_mask))
         placed = [cropping.place(row, scaled, window, self.size, scaling) for row, scaling in rows]
         if config.flip and rng.random() < 0.5:
@@ -180,7 +178,7 @@ class Augmentation:
             windows.append((*corner.tolist(), *scale.tolist()))
         if masks:
             return pixels, masks[0][..., 0]
-        return pixels, boxes_in(label, *windows) if are_boxes else label
+        return pixels, boxes_in(label, *windows) if kind == "float32" else label
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
         """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""

@@ -27,32 +27,23 @@ from vit_keras.support.files import sha256, write_text
 from vit_keras.support.machine import read_ahead
 
 
-def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Loads scikit-learn's handwritten digits, 1797 images of the UCI test set; 360 are held out.
-
-    Returns:
-        Images `(N, 8, 8, 1)` uint8 and labels `(N,)` for "train" and "test".
-    """
+def _digits(*_: Any) -> Source:
+    """scikit-learn's digits: 1797 images `(8, 8, 1)` of the UCI test set; 360 are held out."""
     data = extras.require("sklearn.datasets").load_digits()
-    images = np.round(data.images * (255 / 16)).astype("uint8")[..., None]  # ink is 0 to 16
-    train, test = extras.require("sklearn.model_selection").train_test_split(
-        np.arange(len(images)), test_size=360, stratify=data.target, random_state=0
+    parts = extras.require("sklearn.model_selection").train_test_split(
+        np.arange(len(data.images)), test_size=360, stratify=data.target, random_state=0
     )
-    return {name: (images[i], data.target[i]) for name, i in (("train", train), ("test", test))}
-
-
-def _digits_source(*_: Any) -> Source:
-    of_splits = digits()
-    images, labels = map(np.concatenate, zip(*of_splits.values()))
-    known = in_sequence("digits", {name: len(images) for name, (images, _) in of_splits.items()})
-    names = Labels("classes", tuple("0123456789"), as_labels(labels))
-    return Source("digits", names, images.__getitem__, **known)
+    order = np.concatenate(parts)
+    images = np.round(data.images[order] * (255 / 16)).astype("uint8")[..., None]  # ink is 0 to 16
+    labels = Labels("classes", tuple("0123456789"), as_labels(data.target[order]))
+    known = in_sequence("digits", dict(zip(("train", "test"), map(len, parts))))
+    return Source("digits", labels, images.__getitem__, **known)
 
 
 # By the prefix before the colon: what follows it, if anything, and a function of that text and of
 # `config`, `task` and `labeled` as in `load`.
 SOURCES: dict[str, tuple[str, Callable[[str, DataConfig, str, bool], Source]]] = {
-    "digits": ("", _digits_source),
+    "digits": ("", _digits),
     "folder": ("PATH", files.load),
     "table": ("FILE", table.load),
     "shards": ("PATTERN", shards.load),

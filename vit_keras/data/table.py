@@ -213,8 +213,7 @@ def _path_column(table: Table, config: DataConfig, files: PictureFiles) -> str:
         return name
     exists = lambda name: all(files.find(cell) for cell in table.columns[name][:LOOKED_AT])
     named = table.named(PATHS)
-    chosen = next((name for name in (*named, *table.columns) if exists(name)), None)
-    chosen = chosen or next(iter(named), None)
+    chosen = next(filter(exists, (*named, *table.columns)), next(iter(named), None))
     if chosen is None:
         raise ValueError(
             f"A table needs a column of paths, relative to {files.root!r}. Received: "

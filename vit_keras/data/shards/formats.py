@@ -398,17 +398,15 @@ def ranges(files: ShardFiles, parse: Parse = parse_example) -> Reader:
     return lambda number, shard, offset, length: files.read(shard, offset, length)
 
 
+NUMBERED = r"(-\d+-of-\d+)?$"  # TensorFlow Datasets puts file numbers after the suffix
 FORMATS = {
     "tar": ShardFormat(r"\.tar$", scan_tar, ranges, tar_writer),
     "parquet": ShardFormat(
-        *(r"\.parquet$", scan_parquet, parquet_reader, parquet_writer),
-        class_names=parquet_class_names,
+        r"\.parquet$", scan_parquet, parquet_reader, parquet_writer, parquet_class_names
     ),
-    # TensorFlow Datasets puts file numbers after the suffix.
-    "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges, tfrecord_writer),
+    "tfrecord": ShardFormat(rf"\.tfrecords?{NUMBERED}", scan_tfrecord, ranges, tfrecord_writer),
     "array_record": ShardFormat(
-        *(r"\.array_?record(-\d+-of-\d+)?$", scan_array_record),
-        *(array_record_reader, array_record_writer),
+        rf"\.array_?record{NUMBERED}", scan_array_record, array_record_reader, array_record_writer
     ),
 }
 
