@@ -146,7 +146,6 @@ def solarize(picture, rng, threshold):
     return OPERATIONS["solarize"](picture, threshold)
 
 
-GLOBAL_VIEWS = 2
 # Shares of views to blur: the first and the second global one, and the local ones.
 BLURRED = (1.0, 0.1, 0.5)
 
@@ -204,7 +203,7 @@ class Views:
             )
         whole = [
             self._view(picture, rng, self.size, config.global_scale, blurred, solarized)
-            for blurred, solarized in zip(BLURRED[:GLOBAL_VIEWS], (0.0, config.solarize))
+            for blurred, solarized in zip(BLURRED, (0.0, config.solarize))
         ]
         local = [
             self._view(picture, rng, self.local_size, config.local_scale, BLURRED[-1], 0.0)

@@ -15,7 +15,6 @@ from vit_keras.data.depth import Picture, as_array, as_picture, pillow, to_level
 from vit_keras.support import extras
 
 GRAY = (128, 128, 128)
-BRIGHT = 128  # solarize_add changes pixels below
 
 
 def _affine(picture, *numbers):
@@ -66,8 +65,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     # The upper bits to keep; none, which Pillow refuses, leave only zeros.
     "posterize": _by_table(lambda bits: VALUES & ~(2 ** (8 - bits) - 1)),
     "solarize": _image_ops("solarize"),  # inverts pixels from here on
-    # The number to add to dark pixels.
-    "solarize_add": _by_table(lambda n: (VALUES + n * (VALUES < BRIGHT)).clip(max=255)),
+    # The number to add to dark pixels, those below 128.
+    "solarize_add": _by_table(lambda n: (VALUES + n * (VALUES < 128)).clip(max=255)),
     "color": _enhance("Color"),  # a factor; 1 changes nothing
     "contrast": _enhance("Contrast"),
     "brightness": _enhance("Brightness"),
@@ -140,7 +139,8 @@ TRIVIALAUGMENT = {
 }
 AUTOAUGMENT = {**_strongest(shear=0.3, degrees=30.0, change=0.9, bits=4), "invert": _nothing}
 
-# AutoAugment's policy for ImageNet: operations with their probabilities and levels, 0 to 9.
+# AutoAugment's policy for ImageNet: operations with their probabilities and levels. Level 9 has the
+# strongest amounts.
 IMAGENET = (
     (("posterize", 0.4, 8), ("rotate", 0.6, 9)),
     (("solarize", 0.6, 5), ("auto_contrast", 0.6, 0)),
@@ -168,11 +168,9 @@ IMAGENET = (
     (("color", 0.6, 4), ("contrast", 1.0, 8)),
     (("equalize", 0.8, 0), ("equalize", 0.6, 0)),
 )
-STRONGEST = 9  # the level of `IMAGENET` with the strongest amounts
 
 
 COLUMNS = 4  # numbers drawn for each row
-MAX_LEVEL = 10  # the RandAugment magnitude for which the published amounts are stated
 BINS = 31  # the number of strengths in TrivialAugment
 JITTERED = ("brightness", "contrast", "color")
 
@@ -189,7 +187,7 @@ def randaugment(layers: int, magnitude: float) -> Policy:
     def steps(rng, size):
         for choice, sign, *place in rng.random((layers, COLUMNS)):
             name = names[int(choice * len(names))]
-            amounts = RANDAUGMENT[name](magnitude / MAX_LEVEL, _sign(sign), size)
+            amounts = RANDAUGMENT[name](magnitude / 10, _sign(sign), size)
             yield name, *amounts, *(place if name == "cutout" else ())
 
     return steps
@@ -201,7 +199,7 @@ def autoaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[tup
     pair = IMAGENET[int(drawn[0, 0] * len(IMAGENET))]
     for (name, probability, level), (_, sign, chance, _) in zip(pair, drawn):
         if chance < probability:
-            yield name, *AUTOAUGMENT[name](level / STRONGEST, _sign(sign), size)
+            yield name, *AUTOAUGMENT[name](level / 9, _sign(sign), size)
 
 
 def trivialaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
@@ -264,9 +262,6 @@ def _sign(number):
 POLICIES: dict[str, Policy] = {"autoaugment": autoaugment, "trivialaugment": trivialaugment}
 
 
-MAX_MAGNITUDE = 30
-
-
 class Keys:
     """Replaces TensorFlow's `Generator` with stateless keys.
 
@@ -306,7 +301,7 @@ def keras_cv(layers: int, magnitude: float) -> Change:
     """
     names = ("tensorflow", "keras_cv.core", "keras_cv.layers")
     tf, core, cv_layers = (extras.require(name) for name in names)
-    layer = cv_layers.RandAugment((0, 255), layers, magnitude / MAX_MAGNITUDE, dtype="float32")
+    layer = cv_layers.RandAugment((0, 255), layers, magnitude / 30, dtype="float32")
 
     def keyed(old, keys):
         def sample(shape=(), dtype="float32"):

@@ -33,7 +33,6 @@ LARGEST_PAGE = 2**24  # bytes of a response to a request without a range
 ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # seconds and bytes/s: limits of a response's time
 STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
 CHUNK, CHUNKS = 2**24, 4  # bytes per response, and concurrent responses
-GIGABYTE = 10**9
 
 Result = TypeVar("Result")
 
@@ -165,7 +164,7 @@ class ShardFiles:
     """
 
     def __init__(self, shards: Sequence[Shard], cache_gb: float):
-        self.shards, self.room = shards, int(cache_gb * GIGABYTE)
+        self.shards, self.room = shards, int(cache_gb * 10**9)
         home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
         self.folder = home / "vit_keras" / "shards"  # of indexes too
         self.copies: dict[int, pathlib.Path] = {}  # those with room, by the number of a shard
