@@ -15,7 +15,6 @@ from tests.data import crafted_pictures as crafted
 from tests.data.deep_pictures import stored
 from tests.fuzz.pictures import whole_pictures
 from vit_keras import data
-from vit_keras.data import picture_files
 from vit_keras.data.picture_files import ORIENTATION, read_encoded
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:Image size")]
@@ -139,21 +138,3 @@ def test_every_checksum_of_a_png_is_checked(rng):
         place += 12 + length
     with pytest.raises(ValueError, match="truncated PNG file"):
         read_rgb(written[:-12])
-
-
-def test_a_png_without_all_its_rows_is_refused(rng):
-    picture = rng.integers(0, 256, (9, 7, 3), dtype="uint8")
-    np.testing.assert_array_equal(read_rgb(crafted.png(7, 9, picture.tobytes())), picture)
-    with pytest.raises(ValueError, match="rows of its pixels are missing"):
-        read_rgb(crafted.png(7, 10, picture.tobytes()))
-
-
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 5), (17, 30)])
-def test_interlaced_pngs_are_read(rng, height, width):
-    picture = rng.integers(0, 256, (height, width, 3), dtype="uint8")
-    passes = [picture[y::dy, x::dx] for x, y, dx, dy in picture_files.ADAM7]
-    rows = b"".join(b"\0" + row.tobytes() for part in passes if part.size for row in part)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
-    chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}
-    written = b"\x89PNG\r\n\x1a\n" + b"".join(crafted.chunk(*chunk) for chunk in chunks.items())
-    np.testing.assert_array_equal(read_rgb(written), picture)

@@ -11,9 +11,7 @@ import io
 import math
 import os
 import re
-import struct
 import threading
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -128,8 +126,6 @@ def decode(
 
 def _decode_by_pillow(data, channels, bands):
     with open_encoded(data) as picture:
-        if picture.format == "PNG":
-            check_png_rows(data)
         if is_deep_png(data):
             samples = read_png(data, picture, _exif_orientation(picture))
             return choose_channels(*samples, channels, bands)
@@ -251,12 +247,6 @@ MOST_JPEG_SCANS = 100
 BYTES = 12  # per pixel of RGB in float32
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
-PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # samples per pixel, by color type
-# The first column and row of each pass of an interlaced PNG, and the steps to the next ones.
-ADAM7 = (
-    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
-    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
-)
 TIFF_TILE = (322, 323)  # the tags of a tile's width and height
 
 
@@ -304,31 +294,6 @@ def check_opened(picture, data: bytes) -> None:
 def _most_pixels() -> float:
     most = pillow().MAX_IMAGE_PIXELS
     return math.inf if most is None else most
-
-
-def check_png_rows(data: bytes) -> None:
-    """Checks that a PNG with intact chunks has as many rows as its header states.
-
-    Pillow would fill the missing ones with zeros.
-
-    Raises:
-        ValueError: If rows are missing, or the pixels cannot be unpacked.
-    """
-    width, height, depth, color, *_, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
-    bits, expected = depth * PNG_SAMPLES[color], 0
-    for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
-        columns, rows = -(-(width - left) // across), -(-(height - top) // down)
-        expected += rows * (1 + -(-columns * bits // 8)) if columns > 0 and rows > 0 else 0
-    packed, place = bytearray(), len(PNG)
-    while (name := data[place + 4 : place + 8]) != b"IEND":
-        length = int.from_bytes(data[place : place + 4], "big")
-        if name == b"IDAT":
-            packed += data[place + 8 : place + 8 + length]
-        place += length + 12
-    del packed[:2]  # before the pixels
-    rows = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, expected)
-    if len(rows) < expected:
-        raise ValueError("rows of its pixels are missing")
 
 
 HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads
