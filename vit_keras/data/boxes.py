@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -348,13 +347,10 @@ def _yolo_objects(path, names) -> list[tuple]:
     return objects
 
 
-# The fields of COCO's records that are read, and their types.
-COCO: dict[str, dict[str, Any]] = {
-    "categories": {"id": int, "name": str},
-    "images": {"id": int | str, "file_name": str},
-    "annotations": {"image_id": int | str, "category_id": int, "bbox": list},
+COCO_NAMES = {  # of the fields that are read
+    *("categories", "id", "name", "images", "file_name", "height", "width"),
+    *("annotations", "image_id", "category_id", "bbox", "iscrowd"),
 }
-COCO_NAMES = {*COCO, *itertools.chain(*COCO.values()), "height", "width", "iscrowd"}
 
 
 def _coco(root, files) -> Annotations:
@@ -362,41 +358,31 @@ def _coco(root, files) -> Annotations:
     pictures, names, place = list[Annotated](), tuple[str, ...](), PictureFiles(root)
     for file in instances or files:
         content = read_json(file, dict, REMEDY, LARGEST_COCO_BYTES, COCO_NAMES)
-        categories, images, rows = (_coco_records(file, content, field) for field in COCO)
-        kinds = {kind["id"]: kind["name"] for kind in categories}
-        objects: dict[Any, list[tuple]] = {image["id"]: [] for image in images}
-        of_file = tuple(kinds[key] for key in sorted(kinds))
-        is_clear = len({*of_file}) == len(categories) and len(objects) == len(images)
-        lost = {row["image_id"] for row in rows} - objects.keys()
-        if not is_clear or (names and names != of_file) or lost:
-            raise ValueError(
-                "Images must have distinct ids, and categories distinct ids and names, the same in "
-                f"all files; annotations must name such ids. Received: {file!r} with "
-                f"{short(categories)}, and unknown image ids: {short(lost) if lost else 'none'}"
-            )
-        for row in rows:
-            kind, flag = row["category_id"], CROWD if row.get("iscrowd") else 0
-            objects[row["image_id"]].append((kinds.get(kind, kind), *row["bbox"], flag))
-        names, source, picture = of_file, os.path.relpath(file, root), ""
+        source, picture = os.path.relpath(file, root), ""
         split = split_in(source)
-        for image in images:
-            sides = image.get("height"), image.get("width")
-            beside = os.path.dirname(source), os.path.dirname(picture)
-            picture = _picture(place, source, split, beside, image["file_name"])
-            pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
-    return pictures, names
-
-
-def _coco_records(file, content, field) -> list[dict]:
-    """Returns a list from a COCO file after checking its types."""
-    rows, types = content.get(field), COCO[field]
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
-        if not isinstance(row, dict) or not all(isinstance(row.get(k), types[k]) for k in types):
+        try:
+            kinds = {kind["id"]: kind["name"] for kind in content["categories"]}
+            of_file = tuple(kinds[key] for key in sorted(kinds))
+            objects: dict[Any, list[tuple]] = {image["id"]: [] for image in content["images"]}
+            for row in content["annotations"]:
+                kind, flag = row["category_id"], CROWD if row.get("iscrowd") else 0
+                objects[row["image_id"]].append((kinds.get(kind, kind), *row["bbox"], flag))
+            counts = [len(content["categories"]), len(content["images"])]
+            if [len({*of_file}), len(objects)] != counts or (names and names != of_file):
+                raise TypeError(f"an id or a name twice, or other categories: {short(kinds)}")
+            for image in content["images"]:
+                sides = image.get("height"), image.get("width")
+                beside = os.path.dirname(source), os.path.dirname(picture)
+                picture = _picture(place, source, split, beside, str(image["file_name"]))
+                pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{field}[{number}] of {file!r} must be an object with {', '.join(types)}. "
-                f"Received: {short(row)}"
-            )
-    return rows
+                f"{file!r} must hold COCO's categories (id, name), the same in all files, images "
+                "(id, file_name) and annotations (image_id, category_id, bbox). Received: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        names = of_file
+    return pictures, names
 
 
 def _picture(files: PictureFiles, source, split, beside, *names) -> str:
