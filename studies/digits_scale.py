@@ -174,20 +174,20 @@ def write_tables(folder: pathlib.Path) -> dict[str, str]:
 
 def _write(folder):
     splits = data.load("digits", channels=1).splits
-    for name, split in splits.items():
-        (folder / name).mkdir()
-        for i in range(len(split)):
-            Image.fromarray(split.read(i)[..., 0]).save(folder / name / f"{i:04}.png")
+    for split, images in splits.items():
+        (folder / split).mkdir()
+        for i in range(len(images)):
+            Image.fromarray(images.read(i)[..., 0]).save(folder / split / f"{i:04}.png")
     for name, (classes, for_tasks) in TABLES.items():
         with open(folder / f"{name}.csv", "w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(("path", "label", "split"))
-            for split, labels in ((name, split.labels) for name, split in splits.items()):
+            for split, images in splits.items():
                 members = slice(None)
                 if split == "train":
                     members = slice(POOL) if for_tasks else slice(POOL, None)
-                for i in round_robin(labels, classes, members):
-                    writer.writerow((f"{split}/{i:04}.png", labels[i], split))
+                for i in round_robin(images.labels, classes, members):
+                    writer.writerow((f"{split}/{i:04}.png", images.labels[i], split))
 
 
 def round_robin(labels: np.ndarray, classes, members: slice) -> list[int]:

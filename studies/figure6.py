@@ -4,6 +4,7 @@ import numpy as np
 
 from studies.results import Column, Result
 from vit_keras import data, evaluation, inspection, models
+from vit_keras.data.depth import to_levels
 from vit_keras.inspection.views import rollout_figure
 from vit_keras.support.figures import save_figure
 
@@ -42,7 +43,12 @@ def open_subject(lab) -> tuple[inspection.Subject, np.ndarray]:
     """The model to inspect with its images, and its probabilities for the first images."""
     model, name, where = lab.scale.model_to_inspect(lab)
     numerics = models.preprocessing_of(model)
-    pictures = data.sample_images(name, model.input_shape[1:], numerics, COUNT, where)
+    size, channels = model.input_shape[1:3], model.input_shape[3]
+    split = data.load(name, channels, where).split(where.test_split)
+    split = split.read_as(numerics.levels, numerics.bands)
+    numbers = range(min(COUNT, len(split)))
+    resized = np.stack([data.resize(split.read(i), size, numerics) for i in numbers])
+    pictures = to_levels(resized, numerics.levels)
     images = np.asarray(data.normalize(pictures.astype("float32"), numerics))
     probabilities = evaluation.probabilities(model, images[:SHOWN])
     names = model.class_names or [str(i) for i in range(probabilities.shape[1])]

@@ -63,9 +63,9 @@ def test_exported_files_answer_as_keras_does(trained, capsys):
     for name in ("model.tflite", "model_int8.tflite"):
         assert re.search(f"{name}: same class: .*, largest difference of a logit", printed)
     assert (trained / "export" / "labels.txt").read_text().split() == list("0123456789")
-    images = data.sample_images("digits", (16, 16, 1), Preprocessing())
-    assert images.dtype == np.uint8
-    labels = data.load("digits", 1).split("test").labels[: len(images)]
+    split = data.load("digits", 1).split("test").part(range(64))
+    resized = [data.resize(split.read(i), (16, 16), Preprocessing()) for i in range(len(split))]
+    images, labels = data.to_uint8(resized), split.labels
     interpreter, answers = litert_interpreter(trained / "export" / "model.tflite"), []
     source, target = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
     assert source["dtype"] == np.uint8 and tuple(source["shape"]) == (1, 16, 16, 1)

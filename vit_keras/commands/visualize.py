@@ -87,9 +87,12 @@ def _pictures(options, trained, shape, preprocessing):
 
     if options.images:
         depth = {"levels": preprocessing.levels, "bands": preprocessing.bands}
-        pictures = [data.read_image(path, shape[-1], **depth) for path in options.images]
-        return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in pictures])
-    name, source = shared.dataset_of(options, trained)
-    if name is None:
-        raise UsageError(f"{options.model} is not a run, so give pictures or a --dataset")
-    return data.sample_images(name, shape, preprocessing, options.count, source)
+        pictures = (data.read_image(path, shape[-1], **depth) for path in options.images)
+    else:
+        name, source = shared.dataset_of(options, trained)
+        if name is None:
+            raise UsageError(f"{options.model} is not a run, so give pictures or a --dataset")
+        split = data.load(name, shape[-1], source).split(source.test_split)
+        split = split.read_as(preprocessing.levels, preprocessing.bands)
+        pictures = (split.read(i) for i in range(min(options.count, len(split))))
+    return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in pictures])

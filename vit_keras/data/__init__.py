@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Feed,
         eval_batches,
         learned_task,
-        sample_images,
         train_batches,
         with_texts,
     )

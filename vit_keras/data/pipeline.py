@@ -5,16 +5,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.config import AugmentConfig
 from vit_keras.data.augment import Augmentation, mixes
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
-from vit_keras.data.cropping import resize
 from vit_keras.data.dataset import Dataset, Split
-from vit_keras.data.depth import to_levels
 from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pretext import Masking, Views
-from vit_keras.data.sources import load
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -185,39 +182,6 @@ def eval_batches(
         return _joined(examples, each, change.finish, masking)
 
     return Batches(make, -(-len(rows) // count), threads, whole=len(rows) % count == 0)
-
-
-def sample_images(
-    name: str,
-    shape: tuple[int, int, int],
-    preprocessing: Preprocessing,
-    count: int = 64,
-    config: DataConfig | None = None,
-) -> np.ndarray:
-    """Returns the first held-out images of a data set.
-
-    Args:
-        name: The data set's name, as `load` takes it.
-        shape: Height, width, and channels.
-        preprocessing: The model's preprocessing, used here to resize the images, but not to scale
-            their values.
-        count: The maximum number of images.
-        config: Decides which images are held out.
-
-    Returns:
-        `(N, H, W, C)`: uint8 for 8-bit pictures, uint16 for pictures of more bits, and float32 for
-        floats.
-
-    Example:
-        >>> sample_images("digits", (32, 32, 1), Preprocessing(), count=8).shape
-        (8, 32, 32, 1)
-    """
-    config = config or DataConfig()
-    split = load(name, shape[-1], config).split(config.test_split)
-    split = split.read_as(preprocessing.levels, preprocessing.bands)
-    pictures = map(split.read, range(min(count, len(split))))
-    images = np.stack([resize(picture, shape[:2], preprocessing) for picture in pictures])
-    return to_levels(images, preprocessing.levels)
 
 
 def _example(read, rng, change: Augmentation, masking, task, num_classes: int | None) -> tuple:
