@@ -69,7 +69,7 @@ def test_a_folder_may_have_splits_of_its_own(tmp_path, train, held_out):
         for value in values:
             write(tmp_path / split / f"k{value // 10}" / f"{value}.png", value)
     dataset = data.load(f"folder:{tmp_path}", 1)
-    assert dataset.class_names == ("k1", "k2") and not dataset.held_out_by
+    assert dataset.class_names == ("k1", "k2") and not dataset.notes
     assert sorted(grays(dataset.split("train"))) == [10, 11, 20]
     test = dataset.split("test")  # whatever its name is
     assert sorted(grays(test)) == [12, 21] and sorted(test.labels) == [0, 1]
@@ -109,7 +109,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
         "Give data.test_percent, or a folder test"
     )
     dataset, train, test = parts(train_split="train[:50%]", test_split="train[50%:]")
-    assert list(dataset.splits) == ["train"] and not dataset.held_out_by and len(test) == 10
+    assert list(dataset.splits) == ["train"] and not dataset.notes and len(test) == 10
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_pictures_at_any_depth_are_one_data_set(tmp_path):
     train, test = dataset.split("train"), dataset.split("test")
     assert dataset.class_names == () and (len(train), len(test)) == (16, 4)
     assert {*grays(train), *grays(test)} == {*range(20)} and grays(train) != sorted(grays(train))
-    assert "no folder test: 20% of the pictures, 4 pictures, are held out" in dataset.held_out_by
+    assert "no folder test: 20% of the pictures, 4 pictures, are held out" in dataset.notes[0]
     lines = data.describe_splits(dataset, train, test)
     assert "16 pictures without labels, and 4 (20.0%) held out" in lines[0]
     config = DataConfig(label_pattern=r"^\d*(\d)\.", test_percent=0)

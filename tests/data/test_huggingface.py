@@ -42,7 +42,8 @@ def test_parquet_files_of_the_hub_are_read_as_shards_are(library, tmp_path):
     for name, values in splits.items():
         labeled(library, values).to_parquet(files / f"{name}-00000.parquet")
     shards, dataset = data.load(f"shards:{files}", 1), load(tmp_path / "set")
-    assert dataset.class_names == shards.class_names == tuple(CLASSES) and not dataset.held_out_by
+    assert dataset.class_names == shards.class_names == tuple(CLASSES)
+    assert not any("held out" in note for note in dataset.notes)
     for split, values in splits.items():
         assert grays(dataset.split(split)) == [*values]
         np.testing.assert_array_equal(dataset.split(split).labels, shards.split(split).labels)
@@ -70,7 +71,7 @@ def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
     dataset.rename_column("label", "species").save_to_disk(tmp_path / "set")
     dataset = load(tmp_path / "set", label_columns="species", test_percent=20)
     assert dataset.class_names == tuple(CLASSES)
-    assert dataset.held_out_by.startswith("no held-out split: 20% of each class, 6 pictures")
+    assert dataset.notes[0].startswith("no held-out split: 20% of each class, 6 pictures")
     train, test = dataset.split("train"), dataset.split("test")
     assert sorted(grays(train) + grays(test)) == [*range(30)]
     np.testing.assert_array_equal(np.bincount(test.labels), [2, 2, 2])

@@ -71,7 +71,7 @@ def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(
     train, tuned_on, test = [*range(17)], [*range(8, 12)], [101, 102, 103]
     expected = {"train800": train, "val200": tuned_on, "test": test, "train": train + tuned_on}
     assert levels == expected
-    assert vtab.class_names == tuple(CLASSES) and not vtab.held_out_by
+    assert vtab.class_names == tuple(CLASSES) and not vtab.notes
     (info,) = tmp_path.rglob("dataset_info.json")
     info.write_text(info.read_text().replace('"17"', '"16"'))
     with pytest.raises(ValueError, match="train.* is not a whole shard .it has 17 .*of 16"):

@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> None:
         tqdm(total=total, unit=" pictures", disable=None, leave=False) as bar,
     ):
         manifest = data.pack_shards(dataset, options.out, progress=bar.update, **choices)
-    if dataset.held_out_by:
-        print(visible(dataset.held_out_by))
+    for note in dataset.notes:
+        print(visible(note))
     for split, entries in manifest["splits"].items():
         images, size = (sum(entry[key] for entry in entries) for key in ("images", "bytes"))
         print(f"{split}: {images:,} pictures, shards: {len(entries)}, {size / 1e6:,.1f} MB")

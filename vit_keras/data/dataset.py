@@ -317,9 +317,9 @@ class Dataset:
         splits: The splits by name, such as "train" and "test".
         class_names: The names of the classes, labels or numbers, in the order of the outputs.
         unreadable: Collects the images that cannot be read.
-        held_out_by: How the held-out images were chosen, if not by the data set itself.
         kind: What the labels are: a name in `vit_keras.support.tasks.KINDS`.
-        notes: What was found or guessed about the files, one sentence each.
+        notes: How images were held out, if not by the data set itself, and what was found or
+            guessed about the files, one sentence each.
         warnings: What may spoil a result, one sentence each.
 
     Example:
@@ -332,7 +332,6 @@ class Dataset:
     splits: dict[str, Split]
     class_names: tuple[str, ...]
     unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
-    held_out_by: str = ""
     kind: str = "classes"
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -226,7 +226,8 @@ def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
         f"{source.lacks}: {percent:g}% of {unit}, {held_out.sum():,} pictures, are held out{whole}"
         f". Give data.test_percent, or a {source.lacks.removeprefix('no ')}"
     )
-    return dataclasses.replace(dataset, splits=dataset.splits | divided, held_out_by=text)
+    notes = text, *dataset.notes
+    return dataclasses.replace(dataset, splits=dataset.splits | divided, notes=notes)
 
 
 def path_hash(text: str) -> bytes:

@@ -289,7 +289,7 @@ class Review:
         kind, names = dataset.kind, dataset.class_names
         self.facts |= {"kind": kind, "classes": list(names)}
         self.facts["images"] = {name: len(split) for name, split in splits.items()}
-        self.facts["notes"] = [*filter(None, [dataset.held_out_by]), *dataset.notes]
+        self.facts["notes"] = [*dataset.notes]
         self.warnings += spoilers(dataset, splits)
         folded = collections.Counter(map(str.casefold, names))
         alike = [name for name in names if folded[name.casefold()] > 1]
@@ -453,5 +453,4 @@ def describe_splits(
         else:
             line += f"; a {kind.one} has {counts[least]:,} ({least}) to {counts[most]:,} ({most})"
     warnings = spoilers(dataset, {"train": train, "test": test})
-    notes = [*filter(None, [dataset.held_out_by]), *dataset.notes]
-    return [line, *notes, *(f"warning: {text}" for text in warnings)]
+    return [line, *dataset.notes, *(f"warning: {text}" for text in warnings)]
