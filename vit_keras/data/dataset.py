@@ -88,9 +88,7 @@ class UnreadableImages:
             raise self.error from None
 
     def report(self) -> str:
-        """Returns a line that counts and names the pictures, or an empty string."""
-        if not self.names:
-            return ""
+        """Returns a line that counts and names the pictures."""
         names = ", ".join(map(one_line, sorted(self.names)))
         return f"{len(self.names)} unreadable images replaced: {names}"
 

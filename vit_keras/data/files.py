@@ -105,10 +105,9 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     if task == "boxes" or (task == "auto" and holds_boxes(path)):
         return _with_boxes(path)
     layout = read_layout(path, trains="train" in config.train_split)
-    least = LABEL_KINDS["classes"].least
-    classless = layout.problems or layout.loose or len(layout.classes) < least
+    few = len(layout.classes) < LABEL_KINDS["classes"].least
     roots = layout.roots.items()
-    if config.label_pattern or (classless and not labeled):
+    if config.label_pattern or (not labeled and (layout.problems or layout.loose or few)):
         pictures = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
         (files, splits), pattern = _in_order(path, pictures), config.label_pattern
         return _source(path, files, splits, labels_in_names(files, pattern) if pattern else None)
