@@ -187,9 +187,13 @@ class Optimizer(keras.optimizers.Optimizer):
         """The variables passed to `build`."""
         return self._trainable_variables
 
-    def may_decay(self, variable) -> bool:
-        """Whether `exclude_from_weight_decay` allows this variable to decay."""
-        return self._use_weight_decay(variable)
+    def decayed(self, suffixes: tuple[str, ...]) -> tuple[bool, ...]:
+        """For each variable passed to `build`, whether its weight may decay.
+
+        Its path must end with one of `suffixes`, and `exclude_from_weight_decay` must allow it.
+        """
+        may_decay = lambda v: v.path.endswith(suffixes) and self._use_weight_decay(v)
+        return tuple(map(may_decay, self._trainable_variables))
 
     def clip_each(self, gradients) -> list:
         """Clips with Keras' `clipnorm` or `clipvalue`, if one is set."""
@@ -199,19 +203,24 @@ class Optimizer(keras.optimizers.Optimizer):
         """Calls `update_step` for each variable; on TensorFlow, in each replica."""
         self._backend_update_step(gradients, variables, learning_rate)
 
-    def completes_update(self):
-        """Whether this step is the last of `gradient_accumulation_steps`; a boolean tensor."""
-        return keras.ops.equal((self._iterations + 1) % self.gradient_accumulation_steps, 0)
+    def accumulate(self, gradients, variables, update: Callable, choose: Callable) -> None:
+        """Calls `update(means, variables)` at the last of `gradient_accumulation_steps`.
 
-    def gradient_sums(self, variables) -> list:
-        """The variables that hold the accumulated gradients of `variables`."""
-        return [self._accumulated_gradients[self.index_of(variable)] for variable in variables]
+        The other steps add their gradients up. `choose(condition, function, otherwise, changed)`
+        calls one of two functions, both of which assign to the variables in `changed`.
+        """
+        steps = self.gradient_accumulation_steps
+        sums = [self._accumulated_gradients[self.index_of(variable)] for variable in variables]
 
-    def add_to_sums(self, gradients, sums) -> None:
-        self._backend_increment_gradient_accumulators(gradients, sums)
+        def complete():
+            update([(g + total) / steps for g, total in zip(gradients, sums)], variables)
+            self._backend_reset_gradient_accumulators()
 
-    def reset_sums(self) -> None:
-        self._backend_reset_gradient_accumulators()
+        def add():
+            self._backend_increment_gradient_accumulators(gradients, sums)
+
+        is_last = keras.ops.equal((self._iterations + 1) % steps, 0)
+        choose(is_last, complete, add, [*self.model_variables, *self.variables])
 
 
 def averages_of(optimizer: keras.optimizers.Optimizer) -> list:

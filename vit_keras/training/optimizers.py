@@ -153,38 +153,27 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         self.gradient_norm = self.add_variable(
             (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
         )
-        self._multipliers: tuple[float, ...] = (1.0,) * len(variables)
+        self._decays, self._multipliers = self.decayed(DECAYED), (1.0,) * len(variables)
         if self.layer_decay is not None:
             decay = (self.layer_decay, self.num_layers)
             self._multipliers = tuple(rate_multiplier(v.path, *decay) for v in variables)
 
     def update_step(self, gradient, variable, learning_rate):
         index = self.index_of(variable)
-        rate = ops.cast(learning_rate, variable.dtype) * self._multipliers[index]
-        gradient = ops.cast(gradient, variable.dtype)
-        self.update_group([variable], [gradient], [index], rate, self._decay(index, variable))
+        gradient, rate = (ops.cast(x, variable.dtype) for x in (gradient, learning_rate))
+        self.update_group([variable], [gradient], [index], *self._terms(index, rate))
 
-    def _decay(self, index, variable) -> float:
-        decays = self.model_variables[index].path.endswith(DECAYED) and self.may_decay(variable)
-        return self.weight_decay or 0.0 if decays else 0.0
+    def _terms(self, index, learning_rate):
+        """The rate and the weight decay of a variable."""
+        decay = (self.weight_decay or 0.0) * self._decays[index]
+        return learning_rate * self._multipliers[index], decay
 
     def apply_step(self, gradients, variables):
         gradients = distribution.reduce_gradients(gradients)  # before they are added up and clipped
-        steps = self.gradient_accumulation_steps
-        if not steps:
-            return self._update(gradients, variables)
-        sums = self.gradient_sums(variables)
-
-        def update():
-            means = [(gradient + total) / steps for gradient, total in zip(gradients, sums)]
-            self._update(means, variables)
-            self.reset_sums()
-
-        def add():
-            self.add_to_sums(gradients, sums)
-
-        changed = [*self.model_variables, *self.variables]
-        update_if(self.completes_update(), update, add, changed)
+        if self.gradient_accumulation_steps:
+            self.accumulate(gradients, variables, self._update, update_if)
+        else:
+            self._update(gradients, variables)
 
     def _update(self, gradients, variables):
         with no_grad():
@@ -207,7 +196,7 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         learning_rate = float(learning_rate)
         for gradient, variable in zip(gradients, variables):
             index = self.index_of(variable)
-            terms = learning_rate * self._multipliers[index], self._decay(index, variable)
+            terms = self._terms(index, learning_rate)
             groups.setdefault(terms, []).append((variable, gradient, index))
         update_groups(groups, self.update_group)
 
