@@ -2,15 +2,15 @@
 
 import dataclasses
 import numbers
-from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.support.checks import check_choice as check_choice
-from vit_keras.support.checks import check_choices, check_types
+from vit_keras.support.checks import check_types
 from vit_keras.support.checks import pair as pair
 from vit_keras.support.keras_internals import FixedSeed
 
@@ -195,18 +195,12 @@ class BlockOptions:
         >>> block = vit_keras.layers.EncoderBlock(num_heads=6, mlp_dim=1024, options=options)
     """
 
-    CHOICES: ClassVar[dict[str, Collection]] = {
-        "qkv_bias": QKV_BIASES,
-        "mlp": ("gelu", "swiglu"),
-        "norm": NORMALIZATIONS,
-    }
-
-    qkv_bias: str = "all"
+    qkv_bias: Literal["all", "qv", "none"] = "all"
     qk_norm: bool = False
     attention_norm: bool = False
-    mlp: str = "gelu"
+    mlp: Literal["gelu", "swiglu"] = "gelu"
     mlp_norm: bool = False
-    norm: str = "layer"
+    norm: Literal["layer", "rms"] = "layer"
     layer_scale: float | None = None
     parallel: bool = False
     rope: Rope | None = None
@@ -214,7 +208,6 @@ class BlockOptions:
 
     def __post_init__(self):
         check_types(self)
-        check_choices(self, self.CHOICES)
         if isinstance(self.rope, dict):
             object.__setattr__(self, "rope", Rope(**self.rope))
         if self.window_size is not None:
@@ -282,16 +275,10 @@ class ViTOptions(BlockOptions):
         22058112
     """
 
-    CHOICES: ClassVar[dict[str, Collection]] = {
-        **BlockOptions.CHOICES,
-        "position_cover": ("all", "class", "patches"),
-        "boxes": (None, *WITH_NO_OBJECT, "texts", "texts_objectness"),
-    }
-
     class_token: bool = False
     distillation_token: bool = False
     num_registers: int = 0
-    position_cover: str = "all"
+    position_cover: Literal["all", "class", "patches"] = "all"
     crop_to_patches: bool = False
     pre_norm: bool = False
     final_norm: bool = True
@@ -299,7 +286,7 @@ class ViTOptions(BlockOptions):
     map_heads: int | None = None
     map_mlp_dim: int | None = None
     head_use_bias: bool = True
-    boxes: str | None = None
+    boxes: Literal[None, "tokens", "patches", "texts", "texts_objectness"] = None
     global_blocks: tuple[int, ...] = ()
 
     def __post_init__(self):

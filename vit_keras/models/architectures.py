@@ -17,7 +17,7 @@ from vit_keras.layers.base import GELUS
 from vit_keras.layers.common import READ_CLASS_TOKEN, WITH_NO_OBJECT, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.residual import STANDARDIZATIONS
-from vit_keras.support.checks import check_annotated, check_choices, check_types
+from vit_keras.support.checks import check_annotated, check_choice, check_types
 from vit_keras.support.preprocessing import (
     PUBLISHED_PREPROCESSING,
     Preprocessing,
@@ -391,7 +391,8 @@ class Numerics:
 
     def __post_init__(self):
         check_types(self)
-        check_choices(self, {"gelu": GELUS, "standardization": STANDARDIZATIONS})
+        check_choice(self.gelu, GELUS, "gelu")
+        check_choice(self.standardization, STANDARDIZATIONS, "standardization")
         for name in ("layer_norm_epsilon", "group_norm_epsilon"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:

@@ -18,13 +18,9 @@ from vit_keras.models.architectures import VisionTransformerArchitecture, canoni
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
-from vit_keras.support.checks import check_choices
+from vit_keras.support.checks import check_choice
 
-CHOICES = {
-    "classifier": ("token", "gap", "map", "gap_norm", "token_gap", "distilled"),
-    "position_embedding": ("none", *ADDED, *IN_ATTENTION),
-    "position_embedding_at": POSITION_NAMES,
-}
+CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
 
 
 def VisionTransformer(
@@ -163,7 +159,9 @@ def VisionTransformer(
 
 def _check(arch, classifier_activation, patch_keep_rate):
     """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
-    check_choices(arch, CHOICES)
+    check_choice(arch.classifier, CLASSIFIERS, "classifier")
+    check_choice(arch.position_embedding, ("none", *ADDED, *IN_ATTENTION), "position_embedding")
+    check_choice(arch.position_embedding_at, POSITION_NAMES, "position_embedding_at")
     common.check_positive(num_layers=arch.num_layers)
     common.check_kept(patch_keep_rate=patch_keep_rate)
     design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at

@@ -49,12 +49,6 @@ def check_choice(value, choices, name: str) -> None:
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
-def check_choices(instance: Any, choices: Mapping[str, Collection]) -> None:
-    """Like `check_choice`, for several attributes of an object, each with its own choices."""
-    for name, allowed in choices.items():
-        check_choice(getattr(instance, name), allowed, name)
-
-
 def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
     """Checks that values have the types of a function's arguments or of a class's fields.
 
@@ -70,6 +64,8 @@ def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
     """
     for name, hint in _hints(annotated).items():
         if name in values and not fits(values[name], hint):
+            if typing.get_origin(hint) is typing.Literal:
+                check_choice(values[name], typing.get_args(hint), name)
             kind = hint.__name__ if isinstance(hint, type) else hint
             raise ValueError(f"`{name}` must be of type {kind}. Received: {short(values[name])}")
 

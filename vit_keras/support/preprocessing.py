@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.support.checks import Rule, as_tuple, check_choices, check_rules, check_types, short
+from vit_keras.support.checks import Rule, as_tuple, check_choice, check_rules, check_types, short
 from vit_keras.support.resizing import INTERPOLATIONS, OFFSET_RULES
 
 METHODS = ("bilinear", "bicubic", "nearest")  # of resizing; the last one is for masks
@@ -229,7 +229,9 @@ class Resizing:
     def __post_init__(self):
         check_types(self)
         rules = {**INTERPOLATIONS, **OFFSET_RULES}
-        check_choices(self, {"positions": rules, "patches": rules, "biases": (None, *rules)})
+        for name in ("positions", "patches", "biases"):
+            if getattr(self, name) is not None:
+                check_choice(getattr(self, name), rules, name)
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
         """Tells whether a model for images of this size must and may leave out pixels."""
