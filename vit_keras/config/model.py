@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from vit_keras import variants
 from vit_keras.config.base import Count, Positive, Range, Rate, Section, Share, Sides, Size
-from vit_keras.support.checks import NEEDS
+from vit_keras.support.checks import NEEDS, pair
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
@@ -152,14 +152,14 @@ class ModelConfig(Section):
     def patch(self) -> tuple[int, int]:
         """The height and width of a patch, for a model with patches."""
         row = variants.architecture(self.variant) if self.variant else {}
-        return both_sides({**row, **self.arguments()}["patch_size"])
+        return pair({**row, **self.arguments()}["patch_size"], "patch_size")
 
     def summary(self) -> str:
         """The architecture in a few words, such as "B/16 with num_layers=2, 224x224x3 images"."""
         fields = {name: getattr(self, name) for name in (*SIZES, *STEM)}
         sizes = " ".join(f"{name}={size}" for name, size in fields.items() if size is not None)
         name = " with ".join(filter(None, [self.variant or "ViT", sizes]))
-        height, width = both_sides(self.image_size)
+        height, width = pair(self.image_size, "image_size")
         return f"{name}, {height}x{width}x{self.channels} images"
 
     def arguments(self) -> dict[str, Any]:
@@ -191,11 +191,6 @@ class ModelConfig(Section):
 
 
 REQUIRED = "REQUIRED"  # weights that a command must name, in a recipe
-
-
-def both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns the height and width of a size, which is one number for both or `(height, width)`."""
-    return size if isinstance(size, tuple) else (size, size)
 
 
 def fill(config: Any, values: dict[str, Any]) -> None:

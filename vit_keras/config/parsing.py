@@ -297,13 +297,11 @@ def read_config(path: str | os.PathLike) -> Config:
         >>> read_config("digits").dataset  # or read_config("runs/mine/config.yaml")
         'digits'
     """
+    content = read_yaml(file := find_recipe(path))
     try:
-        return merge_configs(read_yaml(find_recipe(path)))
+        return merge_configs(content)
     except UsageError as error:
-        file = repr(str(find_recipe(path)))
-        if str(error).startswith(file):
-            raise
-        raise UsageError(f"{file} cannot be read as a configuration ({error})") from error
+        raise UsageError(f"{str(file)!r} cannot be read as a configuration ({error})") from error
 
 
 def merge_configs(*sources: Mapping[str, Any]) -> Config:

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from vit_keras import variants
 from vit_keras.config.base import Fraction, NotNegative, Positive, Range, Section, Share, Size
-from vit_keras.config.model import ModelConfig, both_sides
-from vit_keras.support.checks import check_rules
+from vit_keras.config.model import ModelConfig
+from vit_keras.support.checks import check_rules, pair
 
 # Names of fields that must keep their defaults, and the option that requires it, with a reason.
 Excluded = tuple[Sequence[str], str]
@@ -180,7 +180,7 @@ class PretextConfig(Section):
             ("position_embedding", is_added, f"one of {', '.join(ADDED)} with objective dino"),
         )
         check_rules(model, "model", rules)
-        (height, width), size = model.patch, both_sides(model.image_size)
+        (height, width), size = model.patch, pair(model.image_size, "image_size")
         needs = {"at least two patches": size[0] // height * (size[1] // width) > 1}
         if self.is_dino:
             local = self.dino.local_size

@@ -12,12 +12,11 @@ import keras
 
 from vit_keras import data, evaluation, models, runs, weights
 from vit_keras.config import Config
-from vit_keras.config.model import both_sides
 from vit_keras.experiments import run_model
 from vit_keras.layers import backends
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras, figures, machine
-from vit_keras.support.checks import read_json
+from vit_keras.support.checks import pair, read_json
 from vit_keras.support.command_line import visible
 from vit_keras.support.files import recover, replacing_folder, sha256, write_text
 from vit_keras.training import distribution
@@ -104,7 +103,7 @@ def _train_run(config, held):
 
 def _check_batch(config, images, topology):
     """Prints a note if a batch exceeds the training images; refuses an absurdly large batch."""
-    height, width = both_sides(config.model.image_size)
+    height, width = pair(config.model.image_size, "image_size")
     divisor = config.optimizer.accumulation_steps * topology.shard[1]
     size = 4 * config.batch // divisor * height * width * config.model.channels  # bytes
     system = getattr(os, "sysconf", lambda name: math.inf)  # Windows lacks it

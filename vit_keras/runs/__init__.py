@@ -14,7 +14,7 @@ import keras
 from vit_keras import variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.model import REQUIRED
-from vit_keras.config.parsing import flat_fields, read_yaml
+from vit_keras.config.parsing import flat_fields
 from vit_keras.config.run import change_addresses
 from vit_keras.layers import backends
 from vit_keras.support.checks import differences, read_json, with_checksums
@@ -128,8 +128,6 @@ def recorded_config(folder: pathlib.Path) -> Config | None:
     if not (file := folder / "config.yaml").exists():
         return None
     try:
-        if "dataset" not in read_yaml(file):  # every run's file has it
-            raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
         return read_config(file)
     except ValueError as error:
         raise UsageError(f"{error}. {RESTORE}") from error

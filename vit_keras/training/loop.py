@@ -314,9 +314,8 @@ class EventFile:
 
 def _png(pixels):
     """A picture `(H, W, C)` of uint8 as the bytes of a PNG file."""
-    pillow = extras.require("PIL.Image")
     file = io.BytesIO()
-    pillow.fromarray(pixels if pixels.shape[-1] > 1 else pixels[..., 0]).save(file, "PNG")
+    keras.utils.array_to_img(pixels, "channels_last", scale=False).save(file, "PNG")
     return file.getvalue()
 
 
