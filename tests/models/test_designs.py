@@ -66,7 +66,7 @@ def test_a_clone_carries_its_architecture_when_it_is_copied(tmp_path):
         weights.save(clone, tmp_path / "timm.safetensors", "timm")
     assert architecture_of(models.copy_description(clone, model)) == architecture_of(model)
     config = {**model.get_config(), "architecture": {"hidden_size": "wide"}}
-    with pytest.raises(ValueError, match="`hidden_size` must be of type int"):
+    with pytest.raises(ValueError, match="`hidden_size` must be an integer"):
         type(model).from_config(config)
 
 
@@ -104,9 +104,9 @@ def test_dropped_patches_leave_the_tokens_before_them_and_answers_as_they_are():
     [
         ({"position_cover": "some"}, "`position_cover` must be one of 'all', 'class', 'patches'"),
         ({"num_registers": -1}, "`num_registers` must be a nonnegative int.*num_registers=-1"),
-        ({"qkv_bias": "k"}, "`qkv_bias` must be one of 'all', 'qv', 'none'.*qkv_bias='k'"),
-        ({"mlp": "glu"}, "`mlp` must be one of 'gelu', 'swiglu'.*mlp='glu'"),
-        ({"norm": "batch"}, "`norm` must be one of 'layer', 'rms'.*norm='batch'"),
+        ({"qkv_bias": "k"}, "`qkv_bias` must be one of 'all', 'qv', 'none'.*'k'"),
+        ({"mlp": "glu"}, "`mlp` must be one of 'gelu', 'swiglu'.*'glu'"),
+        ({"norm": "batch"}, "`norm` must be one of 'layer', 'rms'.*'batch'"),
         (
             {"position_embedding": "relative_2d", "num_registers": 1},
             "Relative biases cover only the patches and a class token.*Received: 14 tokens for 3x4",
@@ -115,7 +115,7 @@ def test_dropped_patches_leave_the_tokens_before_them_and_answers_as_they_are():
         ({"patch_keep_rate": 0.5, "window_size": 2}, r"`window_size` must be None.*\(2, 2\)"),
         ({"global_blocks": (1,)}, r"exceptions to windows.*\(1,\), window_size=None"),
         ({"window_size": 2, "global_blocks": (0, 2)}, "from 0 to 1.*num_layers=2. Received: 2"),
-        ({"window_size": 2, "global_blocks": 1}, "`global_blocks` must be of type tuple.* 1$"),
+        ({"window_size": 2, "global_blocks": 1}, "`global_blocks` must be a list.* 1$"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(arguments, message):

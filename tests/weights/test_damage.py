@@ -43,7 +43,7 @@ def assert_refused(model, path, message, **options):
         ("architecture.num_registers", 10**9, "has at least [0-9]{11,} weights"),
         ("architecture.mlp_dim", 0, "`mlp_dim` must be a positive int. Received: mlp_dim=0"),
         ("architecture.patch_size", [0, 4], r"`patch_size` must be .*\[0, 4"),
-        ("architecture.num_heads", "3", "`num_heads` must be of type int. Received: '3'"),
+        ("architecture.num_heads", "3", "`num_heads` must be an integer. Received: '3'"),
     ],
 )
 def test_a_note_of_absurd_values_builds_and_changes_no_model(rng, tmp_path, field, value, message):

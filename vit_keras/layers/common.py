@@ -286,7 +286,7 @@ class ViTOptions(BlockOptions):
     map_heads: int | None = None
     map_mlp_dim: int | None = None
     head_use_bias: bool = True
-    boxes: Literal[None, "tokens", "patches", "texts", "texts_objectness"] = None
+    boxes: Literal["tokens", "patches", "texts", "texts_objectness"] | None = None
     global_blocks: tuple[int, ...] = ()
 
     def __post_init__(self):

@@ -63,22 +63,14 @@ def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
         ValueError: If a value has another type, or is a number that is too large.
     """
     for name, hint in _hints(annotated).items():
-        if name in values and not fits(values[name], hint):
-            if typing.get_origin(hint) is typing.Literal:
-                check_choice(values[name], typing.get_args(hint), name)
-            kind = hint.__name__ if isinstance(hint, type) else hint
-            raise ValueError(f"`{name}` must be of type {kind}. Received: {short(values[name])}")
+        if name in values and (reason := fault(values[name], hint, SIMPLE, name)):
+            raise ValueError(reason.removeprefix("its "))
 
 
 def check_types(instance: Any) -> None:
     """Like `check_annotated`, for the fields of a dataclass."""
     fields = dataclasses.fields(instance)
     check_annotated({field.name: getattr(instance, field.name) for field in fields}, type(instance))
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has an annotated type."""
-    return not fault(value, hint, SIMPLE)
 
 
 def is_text(value: Any) -> bool:
@@ -150,8 +142,8 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
     if origin is typing.Literal:
         if any(value == choice and type(value) is type(choice) for choice in arguments):
             return ""
-        rule = " or ".join(map(str, arguments))
-        return f"{_place(place)} must be {rule}. Received: {short(value)}"
+        rule = ", ".join(map(repr, arguments))
+        return f"{_place(place)} must be one of {rule}. Received: {short(value)}"
     if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
         if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
             return ""

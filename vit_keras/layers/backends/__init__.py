@@ -28,7 +28,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from vit_keras.support.checks import fits
+from vit_keras.support.checks import SIMPLE, fault
 
 # The modules of this package that compute an operation, by a function of the same name. The first
 # word of a module's name is its backend.
@@ -142,7 +142,7 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
             then stay as they were.
     """
     known = _with_defaults({})
-    is_known = fits(mapping, dict[str, dict[str, bool]]) and all(
+    is_known = not fault(mapping, dict[str, dict[str, bool]], SIMPLE) and all(
         kernel in known and known[kernel].keys() >= options.keys()
         for kernel, options in mapping.items()
     )
