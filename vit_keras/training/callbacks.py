@@ -57,19 +57,12 @@ class CallbackList(keras.callbacks.CallbackList):
     """
 
     def on_train_batch_end(self, batch, logs=None):
+        unused = keras.callbacks.Callback.on_train_batch_end
         for callback in self.callbacks:
             if isinstance(callback, StepCounter):
                 callback.on_train_batch_end(batch, logs)
-            elif _uses_batch_logs(callback):
+            elif getattr(callback.on_train_batch_end, "__func__", None) is not unused:
                 callback.on_train_batch_end(batch, {name: to_float(logs[name]) for name in logs})
-
-
-def _uses_batch_logs(callback):
-    method = lambda name: getattr(getattr(callback, name), "__func__", None)
-    base = keras.callbacks.Callback
-    return any(
-        method(name) is not getattr(base, name) for name in ("on_train_batch_end", "on_batch_end")
-    )
 
 
 SIGNALED = 128  # a shell adds the number of the signal that ended a process

@@ -277,7 +277,7 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
     name = name.replace("FeatureExtractor", "ImageProcessor")
     name = name if name in PROCESSORS else processor
     fields = {**PROCESSORS[name], **settings}
-    resamples = {number: method for method, number in PIL_RESAMPLE.items()}
+    resamples: dict[int, Any] = {number: method for method, number in PIL_RESAMPLE.items()}
     normalizes = fields.get("do_normalize", True)
     size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
     # DeiT's processor crops squares; its original code resizes the shorter side.
