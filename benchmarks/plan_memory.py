@@ -93,8 +93,7 @@ def measure(case: Case) -> dict[str, float]:
     """Compiles the training step in this process, which has the devices of the case."""
     from vit_keras.models import from_model_config
     from vit_keras.training import distribution
-    from vit_keras.training.distribution.on_jax import compiled_step
-    from vit_keras.training.loop import compile_model
+    from vit_keras.training.loop import compile_model, compiled_step
 
     config = config_of(case)
     with distribution.open(config):

@@ -17,7 +17,8 @@ import yaml
 
 from tests.helpers import ROOT
 from vit_keras import commands
-from vit_keras.training.distribution import Cluster, find_cluster
+from vit_keras.training.distribution import find_cluster
+from vit_keras.training.topologies import Cluster
 
 pytestmark = pytest.mark.once
 LAUNCH = ROOT / "examples" / "launch"

@@ -17,6 +17,7 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
     *("applications", "models", "layers", "layers.backends", "variants", "variants.families"),
     *("weights", "support.resizing", "data", "config", "training", "training.distribution"),
+    "training.topologies",
     *("experiments", "experiments.planning", "evaluation", "retrieval", "exporting", "inspection"),
     "legacy",
 )

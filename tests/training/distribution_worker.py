@@ -15,9 +15,9 @@ from tests.training.small import copy_as_killed
 from vit_keras.commands import run
 from vit_keras.config import parse_config
 from vit_keras.models import from_model_config
-from vit_keras.training import callbacks, checkpoints, distribution
-from vit_keras.training.distribution import Topology, on_jax, read_variable
+from vit_keras.training import callbacks, checkpoints, distribution, topologies
 from vit_keras.training.loop import compile_model
+from vit_keras.training.topologies import Topology, read_variable
 
 KINDS = {
     "data_parallel": ["--distribution", "data_parallel"],
@@ -158,5 +158,5 @@ def _with_shards(path, local=Topology.local):
 
 
 if __name__ == "__main__":
-    on_jax.SMALLEST = 64  # the models of the tests are small
+    topologies.SMALLEST = 64  # the models of the tests are small
     globals()[sys.argv[1]](pathlib.Path(sys.argv[2]), sys.argv[3:])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vit_keras.training import checkpoints
-from vit_keras.training.distribution import Cluster, Topology, read_variable
+from vit_keras.training.topologies import Cluster, Topology, read_variable
 
 
 class Half(Topology):

@@ -22,7 +22,7 @@ from tests.training.processes import (
 from tests.training.small import copy_as_killed, rows_of
 from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.training.distribution import on_jax
+from vit_keras.training.topologies import ShardedModel
 
 BACKEND = keras.backend.backend()
 SAID = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
@@ -219,7 +219,7 @@ def test_the_state_is_split_along_the_largest_dimension_that_divides(
     path, shape, model_devices, axes
 ):
     devices = [f"cpu:{i}" for i in range(8)]
-    made = on_jax.ShardedModel(devices, model_devices, shard_state=True)
+    made = ShardedModel(devices, model_devices, shard_state=True)
     variable = types.SimpleNamespace(path=path, shape=shape)
     assert made.get_variable_layout(variable).axes == axes
     assert made.num_model_replicas == 8 // model_devices

@@ -11,9 +11,9 @@ from vit_keras.config import AugmentConfig, DinoConfig, PretextConfig
 from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
 from vit_keras.training import distribution
-from vit_keras.training.distribution import Topology, find_cluster
-from vit_keras.training.distribution.on_torch import DistributedTopology
+from vit_keras.training.distribution import find_cluster
 from vit_keras.training.loop import compile_model
+from vit_keras.training.topologies import Topology, TorchTopology
 
 BACKEND = keras.backend.backend()
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
@@ -75,7 +75,7 @@ def test_one_process_on_one_device_needs_nothing(launched):
     for mode in ("none", "auto"):
         topology = open_with(distribution=mode)
         assert type(topology) is Topology and topology.shard == (0, 1)
-        assert topology.is_chief and not topology.distributed and topology.gather(7) == [7]
+        assert topology.is_chief and topology.devices == 1 and topology.gather(7) == [7]
 
 
 OPTIMIZER = {"optimizer": dataclasses.replace(DIGITS.optimizer, accumulation_steps=2)}
@@ -134,7 +134,7 @@ def test_each_process_drops_other_units():
     for rank in (0, 1, 2):
         for i, state in enumerate(states):
             state.assign([100 + i, 7])
-        topology = object.__new__(DistributedTopology)
+        topology = object.__new__(TorchTopology)
         topology.process_index = rank
         topology.prepare(model)
         found += [to_numpy(state.value).tolist() for state in states]

@@ -17,9 +17,9 @@ from vit_keras.layers.backends import lookup
 from vit_keras.models import ImageModel
 from vit_keras.support.tasks import VOID, Task
 from vit_keras.training import SetPrediction
-from vit_keras.training.distribution import ALONE
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import METRICS, R2, EvaluateLabels
+from vit_keras.training.topologies import ALONE
 
 COUNT, OUTPUTS = 12, 3
 CLASSES = 5

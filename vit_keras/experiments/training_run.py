@@ -93,7 +93,7 @@ def _train_run(config, held):
             if config.cache_features:
                 rows = train_head(model, feed, run)
             else:
-                validation = feed.validation(pad=topology.distributed)
+                validation = feed.validation(pad=topology.devices > 1)
                 rows = train(model, run, feed.training, validation, topology, few_shot)
         model = topology.local(model, lambda: run_model.build_compiled(config, *described)[0])
     if not topology.is_chief:

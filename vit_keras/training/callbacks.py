@@ -17,9 +17,9 @@ from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import KINDS
 from vit_keras.training import checkpoints, records
 from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state
-from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.metrics import to_float
 from vit_keras.training.optimizers import inner_optimizer, put_back, use_average
+from vit_keras.training.topologies import ALONE, Topology, read_variable
 
 
 class StepCounter(keras.callbacks.Callback):

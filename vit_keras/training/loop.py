@@ -22,11 +22,11 @@ from vit_keras.support.box_metrics import COLUMNS
 from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints, records
-from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
 from vit_keras.training.set_prediction import SetPrediction
+from vit_keras.training.topologies import ALONE, Topology
 
 
 def compile_model(model: keras.Model, config) -> None:
@@ -61,6 +61,27 @@ def compile_frozen(model: keras.Model, config) -> None:
     if config.distill.is_active:
         shape = shape[-1:]
     build_metrics(model, shape, dtype)  # creates the metrics' variables for checkpoints
+
+
+def compiled_step(model: keras.Model, images: int):
+    """JAX's program for a training step of a compiled model on `images` images, as in `fit`."""
+    import jax
+
+    groups = (
+        *(model.trainable_variables, model.non_trainable_variables),
+        *(model.optimizer.variables, model.metrics_variables),
+    )
+    state = tuple([variable.value for variable in group] for group in groups)
+    used = keras.distribution.distribution()
+
+    def array(*shape):
+        layout = used.get_data_layout(shape).backend_layout if used else None
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=layout)
+
+    data = array(images, *model.input_shape[1:]), array(images, *model.output_shape[1:])
+    shardings = (None, jax.tree.map(lambda x: x.sharding, state)) if used else None
+    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=shardings)
+    return step.lower(state, data).compile()
 
 
 def train(

@@ -12,8 +12,8 @@ from vit_keras.models import task_of
 from vit_keras.support import box_metrics, extras
 from vit_keras.support.keras_internals import build_metrics, skip_building
 from vit_keras.support.tasks import VOID
-from vit_keras.training.distribution import Topology
 from vit_keras.training.losses import build_loss, split_known
+from vit_keras.training.topologies import Topology
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -15,8 +15,8 @@ from vit_keras.layers.common import check_choice
 from vit_keras.models.common import matching_layers
 from vit_keras.support import keras_internals
 from vit_keras.support.keras_internals import averages_of, layout_of
-from vit_keras.training import distribution
-from vit_keras.training.distribution import read_variable
+from vit_keras.training import topologies
+from vit_keras.training.topologies import read_variable
 
 STAIRS = (30, 60, 90)  # percent of the updates at which "staircase" divides the rate by 10
 
@@ -169,7 +169,7 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         return learning_rate * self._multipliers[index], decay
 
     def apply_step(self, gradients, variables):
-        gradients = distribution.reduce_gradients(gradients)  # before they are added up and clipped
+        gradients = topologies.reduce_gradients(gradients)  # before they are added up and clipped
         if self.gradient_accumulation_steps:
             self.accumulate(gradients, variables, self._update, update_if)
         else:

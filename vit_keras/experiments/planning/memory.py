@@ -21,8 +21,8 @@ from vit_keras.inspection import Convention, count
 from vit_keras.inspection.costs import layer_calls
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
-from vit_keras.training.distribution.on_jax import axis_to_split, compiled_step
-from vit_keras.training.loop import compile_model
+from vit_keras.training.loop import compile_model, compiled_step
+from vit_keras.training.topologies import axis_to_split
 
 FLOAT32 = 4  # bytes
 ITEMSIZE = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}

@@ -7,19 +7,13 @@ Example:
 """
 
 import contextlib
-import dataclasses
-import functools
-import importlib
 import json
 import os
-import sys
-import traceback
-from typing import Any
 
 import keras
-import numpy as np
 
 from vit_keras.support.checks import Rule, check_defaults, check_rules
+from vit_keras.training.topologies import TOPOLOGIES, Cluster, Topology
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 UNSUPPORTED = {  # (backend, distribution): what to do instead
@@ -34,11 +28,6 @@ IN_PARTS: tuple[Rule, ...] = (
     ("pretext.objective", lambda name: name != "dino", f"none, masked_patch or mae {WHERE}"),
     ("model.dtype", lambda name: name != "mixed_float16", f"float32 or mixed_bfloat16 {WHERE}"),
 )
-
-
-@functools.cache  # an optimizer asks at every update
-def _of_backend() -> Any:
-    return importlib.import_module(f"{__name__}.on_{keras.backend.backend()}")
 
 
 @contextlib.contextmanager
@@ -57,7 +46,7 @@ def open(config):
     if mode == "none":
         topology = Topology()
     else:
-        topology = _of_backend().DistributedTopology(cluster, config, mode)
+        topology = TOPOLOGIES[keras.backend.backend()](cluster, config, mode)
     try:
         _check_devices(config, mode, topology)
         yield topology
@@ -67,15 +56,6 @@ def open(config):
         raise
     finally:
         topology.leave()
-
-
-def reduce_gradients(gradients: list) -> list:
-    """Combines the gradients of all replicas or processes into the gradients of the whole batch.
-
-    Optimizers call it before clipping. It changes nothing on one device or on JAX, whose program
-    runs on the whole batch.
-    """
-    return _of_backend().reduce_gradients(gradients)
 
 
 def _mode(distribution, cluster):
@@ -136,21 +116,6 @@ def _accelerators():
 
         return torch.cuda.device_count()
     return sum(not device.startswith("cpu") for device in keras.distribution.list_devices())
-
-
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-    """The processes of a run.
-
-    Attributes:
-        index: The number of this process; 0 is the chief.
-        count: The number of processes.
-        addresses: Host:port of the chief or of every process; empty if the backend finds them.
-    """
-
-    index: int
-    count: int
-    addresses: tuple[str, ...] = ()
 
 
 def find_cluster() -> Cluster | None:
@@ -220,150 +185,3 @@ def _read(prefix, *names):
             f"Missing: {', '.join(missing)}"
         )
     return values
-
-
-class Topology:
-    """One process on one device; each backend's subclass overrides the differences.
-
-    Attributes:
-        process_index: The number of this process.
-        process_count: The number of processes.
-        devices: The number of devices of all processes.
-        replicas: The number of copies of the model; each computes a share of every batch.
-        shard: The share of every batch that this process feeds, as (index, count).
-        distributed: Whether there is more than one device or process.
-    """
-
-    devices = replicas = 1
-    distributed = False
-
-    def __init__(self, cluster: Cluster | None = None):
-        self.process_index = cluster.index if cluster else 0
-        self.process_count = cluster.count if cluster else 1
-        self.shard = (self.process_index, self.process_count)
-        self._exit_stack = contextlib.ExitStack()
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the run's files and prints messages."""
-        return self.process_index == 0
-
-    def scope(self):
-        """Returns the context in which the model is built and compiled."""
-        return contextlib.nullcontext()
-
-    def prepare(self, model: keras.Model) -> None:
-        """Prepares a compiled model for training here. Call it after every restore."""
-
-    def batches(self, batches):
-        """Returns this process's `data.Batches` in a form that `fit` and `evaluate` take."""
-        return batches.as_dataset()
-
-    def read_replicas(self, variables: list) -> list[np.ndarray]:
-        """Reads each replica's values of metric variables; all processes must call it.
-
-        A resumed run needs them, because sums that continue from a total are rounded differently.
-
-        Returns:
-            An array `(replicas, ...)` for each variable; on JAX `(1, ...)`, where one program
-            computes the sums of all devices.
-        """
-        return [read_variable(variable)[None] for variable in variables]
-
-    def write_replicas(self, variables: list, replicas: list[np.ndarray]) -> None:
-        """Sets metric variables to the result of `read_replicas`.
-
-        Values for another number of replicas are summed, and the first replica gets the sum.
-        """
-        for variable, values in zip(variables, replicas):
-            variable.assign(fit_replicas(values, 1)[0])
-
-    def read_parts(self, variable) -> dict[str, np.ndarray]:
-        """Reads this process's data for a checkpoint; all processes must call it.
-
-        Returns:
-            The whole variable with the key "", or each slice that only this process adds, with its
-            bounds in each dimension as the key, "@START:STOP,...".
-        """
-        return {"": read_variable(variable)}
-
-    def write_variable(self, variable, array: np.ndarray) -> None:
-        """Sets a variable, which may be split over devices, to its whole `array`."""
-        variable.assign(array)
-
-    def gather(self, value) -> np.ndarray:
-        """Collects one number per process, `(process_count,)`; all processes must call it."""
-        return np.asarray([value])
-
-    @contextlib.contextmanager
-    def chief_first(self):
-        """Lets the chief run the block before the other processes do."""
-        if not self.is_chief:
-            self.gather(0)
-        yield
-        if self.is_chief:
-            self.gather(0)
-
-    def local(self, model: keras.Model, build) -> keras.Model:
-        """Ends the distribution and returns `model` on this process's first device.
-
-        The chief can then save and run the model without the other processes.
-
-        Args:
-            model: The trained model.
-            build: A function without arguments that builds and compiles such a model.
-        """
-        if not self.distributed:
-            return model
-        trained = lambda made: [*made.variables, *made.optimizer.variables]  # and dropout's seeds
-        arrays = [read_variable(variable) for variable in trained(model)]
-        self.leave()
-        model = build()
-        for variable, array in zip(trained(model), arrays):
-            variable.assign(array)
-        return model
-
-    def leave(self) -> None:
-        """Ends the distribution. A second call does nothing."""
-        self._exit_stack.close()
-
-    def fail(self) -> None:
-        """Prints the error and ends this process at once, so that the other processes end too.
-
-        An ordinary exit would wait for the other processes, which wait for this one.
-        """
-        traceback.print_exc()
-        print(
-            f"Process {self.process_index} of {self.process_count} ended. The cause is printed "
-            "above, or in the output of the process that ended first. Start all processes again: "
-            "they go on from the newest checkpoint",
-            file=sys.stderr,
-        )
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
-
-
-ALONE = Topology()
-
-
-def fit_replicas(values: np.ndarray, count: int) -> np.ndarray:
-    """Returns metrics `(n, ...)` for `count` replicas: the same values, or their sum and zeros."""
-    if len(values) == count:
-        return values
-    fitting = np.zeros((count, *values.shape[1:]), values.dtype)
-    fitting[0] = values.sum(axis=0)
-    return fitting
-
-
-def read_variable(variable) -> np.ndarray:
-    """Copies the whole value of a variable, which may be split over several devices.
-
-    If processes share one copy of the model, all must read the same variables in the same order.
-    """
-    value = keras.ops.convert_to_tensor(variable)  # on TensorFlow, metrics sum over replicas
-    if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
-        return np.array(keras.ops.convert_to_numpy(value))
-    from jax.experimental import multihost_utils
-
-    return multihost_utils.process_allgather(value, tiled=True)
