@@ -103,19 +103,16 @@ def without_optional(package):
     Keras imports them for its plots, its scikit-learn wrappers, tables as inputs, and Orbax
     checkpoints, which no command uses. They can still be imported after the block.
     """
-    names = OPTIONAL if extras.backend_name() == "jax" else (*OPTIONAL, "jax")
-    finders = [_Inside(name, _refused) for name in names]
-    sys.meta_path[:0] = finders
+    names = {*OPTIONAL} if extras.backend_name() == "jax" else {*OPTIONAL, "jax"}
+    names -= sys.modules.keys()
+    sys.modules |= dict.fromkeys(names)  # with None as its module, a name cannot be imported
     gc.disable()  # an import creates few objects that can be collected
     try:
         yield
     finally:
         gc.enable()
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in finders]
-
-
-def _refused(package):
-    raise ModuleNotFoundError(f"{package} is not imported for Keras", name=package)
+        for name in names:
+            del sys.modules[name]
 
 
 @contextlib.contextmanager
