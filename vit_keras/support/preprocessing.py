@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_keras.support.checks import Rule, as_tuple, check_choice, check_rules, check_types, short
-from vit_keras.support.resizing import INTERPOLATIONS, OFFSET_RULES
+from vit_keras.support.checks import Rule, as_tuple, check_rules, check_types, short
+from vit_keras.support.resizing import interpolation_rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,10 +223,9 @@ class Resizing:
 
     def __post_init__(self):
         check_types(self)
-        rules = {**INTERPOLATIONS, **OFFSET_RULES}
-        for name in ("positions", "patches", "biases"):
-            if getattr(self, name) is not None:
-                check_choice(getattr(self, name), rules, name)
+        for name, rule in vars(self).items():
+            if isinstance(rule, str):
+                interpolation_rule(rule, name)
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
         """Tells whether a model for images of this size must and may leave out pixels."""

@@ -131,35 +131,18 @@ INTERPOLATIONS: dict[str, Callable] = {
     "bicubic_offset": Rule(-0.75, offset=0.1),
     "bicubic_aligned": Rule(-0.75, aligned=True),
 }
-# Rules only for offsets between two places; numbers of offsets are odd.
-OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
+# One more rule is only for offsets between two places; numbers of offsets are odd.
+RULES = {**INTERPOLATIONS, "bilinear_geometric": geometric_matrix}
 
 
-def interpolation_rule(name: str) -> Callable[..., np.ndarray]:
-    """Returns the rule called `name`, a key of `INTERPOLATIONS` or `OFFSET_RULES`.
-
-    Raises:
-        ValueError: If there is no such rule.
-    """
-    rules = {**INTERPOLATIONS, **OFFSET_RULES}
-    check_choice(name, rules, "interpolation")
-    return rules[name]
-
-
-def grid_matrices(
-    old_grid: tuple[int, int], new_grid: tuple[int, int], interpolation: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the matrices for the rows and for the columns of a grid.
-
-    A grid that does not change keeps its points, even with "bicubic_offset", as in Meta's code.
+def interpolation_rule(name: str, argument: str = "interpolation") -> Callable[..., np.ndarray]:
+    """Returns the rule called `name`, a key of `RULES`.
 
     Raises:
-        ValueError: If there is no such rule.
+        ValueError: If there is no such rule; the message names the `argument`.
     """
-    rule = interpolation_rule(interpolation)
-    if tuple(old_grid) == tuple(new_grid):
-        return np.eye(new_grid[0]), np.eye(new_grid[1])
-    return rule(old_grid[0], new_grid[0]), rule(old_grid[1], new_grid[1])
+    check_choice(name, RULES, argument)
+    return RULES[name]
 
 
 def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
@@ -304,9 +287,10 @@ def resize_relative_table(
 
 def _resized(places, old_grid, new_grid, interpolation):
     """`(h·w, D)` -> `(h'·w', D)` with one matrix for the rows and one for the columns."""
-    rows, columns = grid_matrices(old_grid, new_grid, interpolation)
-    if tuple(old_grid) == tuple(new_grid):
+    rule = interpolation_rule(interpolation)
+    if tuple(old_grid) == tuple(new_grid):  # even with "bicubic_offset", as in Meta's code
         return places
+    rows, columns = (rule(old, new) for old, new in zip(old_grid, new_grid))
     grid = places.astype("float64").reshape(*old_grid, places.shape[-1])
     resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)
     return resized.reshape(-1, places.shape[-1]).astype(places.dtype)
