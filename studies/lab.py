@@ -16,9 +16,9 @@ from vit_keras import data, inspection, models, runs
 from vit_keras.config import Config, ModelConfig, read_config
 from vit_keras.evaluation import evaluate_few_shot, open_predictor
 from vit_keras.experiments import sweeps, training_run
+from vit_keras.runs import read_rows
 from vit_keras.support.checks import read_json
 from vit_keras.support.files import write_text
-from vit_keras.training.records import read_rows
 
 AGAIN = "Delete it: the same command makes it again"
 SHOTS = 5  # images of each class in the few-shot evaluations

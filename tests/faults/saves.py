@@ -23,7 +23,7 @@ from vit_keras.exporting.targets import Plan
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import embedder
 from vit_keras.support import files
-from vit_keras.training import checkpoints, records
+from vit_keras.training import checkpoints
 from vit_keras.weights import download
 
 
@@ -80,7 +80,7 @@ def _checkpoint_of_two(folder, value):
 
 def _metrics(folder, value):
     rows = [{"step": step, "val_loss": 1 / step} for step in range(1, value + 1)]
-    records.write_rows(folder, rows)
+    runs.write_rows(folder, rows)
 
 
 def _predictions(name, folder, value):

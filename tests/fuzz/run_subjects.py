@@ -10,10 +10,10 @@ from vit_keras.data import from_arrays
 from vit_keras.data.sources import RECORD, check_unchanged
 from vit_keras.evaluation.predictors import _manifest_of
 from vit_keras.experiments.run_model import Record
+from vit_keras.runs import best_row, out_of_patience, read_rollbacks, read_rows
 from vit_keras.support.checks import read_json
 from vit_keras.support.machine import read_environment
 from vit_keras.training.checkpoints import read_meta
-from vit_keras.training.records import best_row, out_of_patience, read_rollbacks, read_rows
 
 NOTE = {"kind": "labels", "thresholds": [0.5], "mean": None, "std": None, "shares": None}
 # What each file holds, and what reads it from its folder.

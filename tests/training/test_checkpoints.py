@@ -12,9 +12,9 @@ import pytest
 from tests.helpers import killed_before, to_numpy
 from tests.training.halves import Half, save_halves
 from tests.training.small import assert_same_state, examples, small_config, small_model, state
+from vit_keras.runs import NonFinite
 from vit_keras.training import checkpoints
 from vit_keras.training.checkpoints import CheckpointWriter
-from vit_keras.training.records import NonFinite
 
 once = pytest.mark.once
 

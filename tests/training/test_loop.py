@@ -25,8 +25,8 @@ from tests.training.small import (
     without_rate,
 )
 from vit_keras.data.batches import Batches
+from vit_keras.runs import NonFinite, best_row
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.records import NonFinite, best_row
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 

@@ -183,7 +183,8 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
 def _save(model, run):
     """Writes a run's model; adapters go into a separate file and are merged."""
     if run.config.lora.is_active:
-        weights.save_adapters(model, run.adapters_file, base=run.config.model.weights)
+        file = run.folder / "adapters.safetensors"
+        weights.save_adapters(model, file, base=run.config.model.weights)
         model = models.merge_lora(model)
     weights.save_model(model, run.model_file)
 

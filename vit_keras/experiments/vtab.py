@@ -9,9 +9,9 @@ from typing import Any
 from vit_keras.config import Config, merge_configs
 from vit_keras.data.tfds import GROUPS, TASKS
 from vit_keras.experiments import training_run
+from vit_keras.runs import read_rows
 from vit_keras.support.checks import check_choice
 from vit_keras.support.files import claimed, write_text
-from vit_keras.training.records import read_rows
 
 SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0}
 COSINE = {"learning_rate": 0.01, "decay_type": "cosine", "warmup_steps": 200}

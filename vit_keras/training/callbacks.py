@@ -11,11 +11,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from vit_keras import runs
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras
 from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import KINDS
-from vit_keras.training import checkpoints, records
+from vit_keras.training import checkpoints
 from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state
 from vit_keras.training.metrics import to_float
 from vit_keras.training.optimizers import inner_optimizer, put_back, use_average
@@ -122,8 +123,8 @@ class Recorder(StepCounter):
         self.run, self.topology = run, topology
         path = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
         meta = read_json(path) if path.exists() else {}
-        records.read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each halved the rate
-        rows = records.read_rows(run.folder, meta.get("rows", 0))
+        runs.read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each halved the rate
+        rows = runs.read_rows(run.folder, meta.get("rows", 0))
         self.rows = [row for row in rows if row["step"] <= start_step]
         if self.rows:
             self._write()
@@ -154,12 +155,12 @@ class Recorder(StepCounter):
         }
         self.rows.append(row)
         self._write()
-        if records.out_of_patience(self.rows, self.config.patience):
+        if runs.out_of_patience(self.rows, self.config.patience):
             self.model.stop_training = True
 
     def _write(self):
         if self.topology.is_chief:
-            records.write_rows(self.run.folder, self.rows)
+            runs.write_rows(self.run.folder, self.rows)
 
 
 METRICS = tuple(kind.metric for kind in KINDS.values())
@@ -315,7 +316,7 @@ class StopOnNonFinite(StepCounter):
         if self.unchecked is not None:
             (step, loss), self.unchecked = self.unchecked, None
             if not math.isfinite(loss := to_float(loss)):
-                raise records.NonFinite(f"the loss of update {step} is {loss}")
+                raise runs.NonFinite(f"the loss of update {step} is {loss}")
 
 
 class StateSaver(StepCounter):
@@ -348,7 +349,7 @@ class StateSaver(StepCounter):
             self._save_if(self.step % self.config.checkpoint_every == 0)
 
     def on_epoch_end(self, epoch, logs=None):
-        best = records.best_row(self.recorder.rows)
+        best = runs.best_row(self.recorder.rows)
         is_best = best is not None and best["step"] == self.step
         ends = self.step == self.config.total_steps or self.model.stop_training
         self._save_if(self.step % self.config.checkpoint_every == 0 or ends or is_best)

@@ -26,9 +26,9 @@ import numpy as np
 
 from vit_keras.layers import backends
 from vit_keras.models import teacher_variables
+from vit_keras.runs import NonFinite, best_name, best_row, read_rollbacks
 from vit_keras.support.checks import read_json, with_checksums
 from vit_keras.support.files import recover, remove_folder, replacing, replacing_folder, sha256
-from vit_keras.training.records import NonFinite, best_name, best_row, read_rollbacks
 from vit_keras.training.topologies import ALONE, Topology
 
 METRICS, REPLICAS, GENERATOR = "metrics/", "replicas/", "generator"

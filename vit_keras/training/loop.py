@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
+from vit_keras import runs
 from vit_keras.data import to_uint8
 from vit_keras.models import attention_maps, attention_rollout, patch_grid, task_of
 from vit_keras.runs import Run
@@ -21,7 +22,7 @@ from vit_keras.support import extras
 from vit_keras.support.box_metrics import COLUMNS
 from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
-from vit_keras.training import callbacks, checkpoints, records
+from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
@@ -118,7 +119,7 @@ def train(
     """
     optimizer = run.config.optimizer
     while True:
-        if rollbacks := records.read_rollbacks(run.folder):
+        if rollbacks := runs.read_rollbacks(run.folder):
             rate = optimizer.learning_rate / 2 ** len(rollbacks)
             slower = dataclasses.replace(optimizer, learning_rate=rate)
             compile_frozen(model, dataclasses.replace(run.config, optimizer=slower))
@@ -126,10 +127,10 @@ def train(
         try:
             rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
             break
-        except records.NonFinite as error:
+        except runs.NonFinite as error:
             _record_rollback(run, rollbacks, error)
     topology.gather(0)  # waits until the chief has written the last checkpoint
-    if run.config.patience is not None and (best := records.best_row(rows)):
+    if run.config.patience is not None and (best := runs.best_row(rows)):
         remedy = "Delete it and all later ones; the same command then trains those steps again"
         checkpoints.load(model, run.checkpoints / f"step_{best['step']:09d}", remedy=remedy)
     if rows:
@@ -144,7 +145,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     if config.on_nan == "rollback" and start == 0:  # the checkpoint to go back to
         checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
     recorder = callbacks.Recorder(run, start, topology)
-    ended = start >= config.total_steps or records.out_of_patience(recorder.rows, config.patience)
+    ended = start >= config.total_steps or runs.out_of_patience(recorder.rows, config.patience)
     due = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
     due = due and (not recorder.rows or recorder.rows[-1]["step"] != start)  # it was stopped then
     if ended and not due:
@@ -225,7 +226,7 @@ def _record_rollback(run, rollbacks, error):
     config, last = run.config, checkpoints.newest(run.checkpoints)
     if config.on_nan == "stop" or len(rollbacks) >= config.max_rollbacks:
         tried = f" ({len(rollbacks)} of {config.max_rollbacks} rollbacks)" if rollbacks else ""
-        raise records.NonFinite(
+        raise runs.NonFinite(
             f"training stopped{tried}: {error}. The last good checkpoint is {last}. Give a new "
             "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
         ) from error
