@@ -244,7 +244,10 @@ def test_adapters_are_written_and_merged(trained):
     for name, value in before.items():  # the whole training changed nothing of the base
         if not name.startswith("head"):
             np.testing.assert_array_equal(after[name], value, err_msg=name)
-    adapted, merged = vit_keras.open(base, adapters=run.adapters_file), vit_keras.open(folder)
+    adapted, merged = (
+        vit_keras.open(base, adapters=run.folder / "adapters.safetensors"),
+        vit_keras.open(folder),
+    )
     images = np.random.default_rng(1).normal(size=(4, 16, 16, 1)).astype("float32")
     expected = adapted.predict(images, verbose=0)
     assert np.ptp(expected) > 0.1 and expected.shape == (4, 10)

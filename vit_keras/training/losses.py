@@ -207,7 +207,9 @@ LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
     "sigmoid": _sigmoid,
     "focal": _focal,
     "logit_adjusted": _logit_adjusted,
-    **dict.fromkeys(ERRORS, lambda config, task: RegressionLoss(config.loss)),
+    "mse": lambda config, task: RegressionLoss("mse"),
+    "mae": lambda config, task: RegressionLoss("mae"),
+    "huber": lambda config, task: RegressionLoss("huber"),
     "pixels": lambda config, task: PixelCrossentropy(),
     "set": lambda config, task: SetPrediction(),
 }
