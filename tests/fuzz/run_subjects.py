@@ -6,13 +6,13 @@ import types
 
 import numpy as np
 
+from vit_keras.config import Config
 from vit_keras.data import from_arrays
 from vit_keras.data.sources import RECORD, check_unchanged
 from vit_keras.evaluation.predictors import _manifest_of
 from vit_keras.experiments.run_model import Record
-from vit_keras.runs import best_row, out_of_patience, read_rollbacks, read_rows
+from vit_keras.runs import Run, best_row, out_of_patience, read_rollbacks, read_rows
 from vit_keras.support.checks import read_json
-from vit_keras.support.machine import read_environment
 from vit_keras.training.checkpoints import read_meta
 
 NOTE = {"kind": "labels", "thresholds": [0.5], "mean": None, "std": None, "shares": None}
@@ -20,7 +20,7 @@ NOTE = {"kind": "labels", "thresholds": [0.5], "mean": None, "std": None, "share
 FILES = {
     "environment.json": (
         {"backend": "jax", "keras": "3.15.1", "cpus": 2, "kernels": {"attention": {"flash": True}}},
-        read_environment,
+        lambda folder: Run(folder, Config()).environment,
     ),
     "metrics.json": (
         [{"step": 10, "loss": 2.0, "val_loss": 1.5}, {"step": 20, "loss": 1.0}],

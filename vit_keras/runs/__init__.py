@@ -13,7 +13,7 @@ import math
 import os
 import pathlib
 import shlex
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import keras
 
@@ -25,7 +25,7 @@ from vit_keras.config.run import change_addresses
 from vit_keras.layers import backends
 from vit_keras.support.checks import differences, read_json, with_checksums
 from vit_keras.support.files import LOCK, PARTIAL, claimed, without_commit, write_text
-from vit_keras.support.machine import Environment, describe_environment, read_environment
+from vit_keras.support.machine import describe_environment
 from vit_keras.support.tasks import KINDS
 from vit_keras.weights import local_path, resolve
 
@@ -34,6 +34,14 @@ RESTORE = "Restore it, or begin another run with another --workdir"
 _measure = functools.cache(backends.measure)  # once in a process, so that its runs compute alike
 LARGEST_REPORT = 2**30  # bytes: its confusion matrix takes 5 bytes or more per entry
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
+
+
+class Environment(TypedDict):
+    """The required content of `environment.json`: what the run computes with."""
+
+    backend: str
+    keras: NotRequired[str | None]
+    kernels: NotRequired[dict[str, dict[str, bool]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Run:
     @property
     def environment(self) -> Environment:
         """The content of `environment.json`; raises an error if it is missing or damaged."""
-        return read_environment(self.folder)
+        return read_json(self.folder / "environment.json", Environment, RESTORE)
 
 
 def default_workdir(config: Config) -> pathlib.Path:
@@ -102,16 +110,17 @@ def open_run(config: Config) -> Run:
     """
     folder = folder_of(config)
     _check_folder(folder)
+    run = Run(folder, config)
     if recorded := recorded_config(folder):
-        _check_same(folder, recorded, config)
-        choices = read_environment(folder).get("kernels", {})
+        _check_same(run, recorded)
+        choices = run.environment.get("kernels", {})
     else:
         choices = _measure() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**describe_environment(), "kernels": choices}
     write_text(folder / "environment.json", json.dumps(with_checksums(environment), indent=2))
     write_text(folder / "config.yaml", dump_config(config))
-    return Run(folder, config)
+    return run
 
 
 def _check_folder(folder):
@@ -190,15 +199,15 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     return resolve(variant or variants.DEFAULT, weights)
 
 
-def _check_same(folder, begun, config):
-    backend = read_environment(folder)["backend"]
+def _check_same(run, begun):
+    folder, backend = run.folder, run.environment["backend"]
     if backend != keras.backend.backend():
         raise ValueError(
             f"A run continues on the backend that began it, {backend!r} for {str(folder)!r}. "
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, config))
+    recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, run.config))
     if changes := differences(recorded, requested, sorted({*recorded} - PLACE)):
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(changes)}). Give another "

@@ -105,13 +105,14 @@ def without_optional(package):
     """
     names = {*OPTIONAL} if extras.backend_name() == "jax" else {*OPTIONAL, "jax"}
     names -= sys.modules.keys()
-    sys.modules |= dict.fromkeys(names)  # with None as its module, a name cannot be imported
+    hidden: dict[str, Any] = dict.fromkeys(names)  # a name whose module is None cannot be imported
+    sys.modules |= hidden
     gc.disable()  # an import creates few objects that can be collected
     try:
         yield
     finally:
         gc.enable()
-        for name in names:
+        for name in hidden:
             del sys.modules[name]
 
 

@@ -12,9 +12,8 @@ import platform
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from ctypes import CDLL, c_size_t, c_void_p
-from typing import NotRequired, TypedDict, TypeVar
+from typing import TypeVar
 
-from vit_keras.support.checks import read_json
 from vit_keras.support.extras import BACKENDS
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
@@ -146,14 +145,6 @@ def _make_room():
 PACKAGES = ("keras", *BACKENDS, "numpy", "keras-cv", "tensorflow-datasets", "scikit-learn")
 
 
-class Environment(TypedDict):
-    """The required content of `environment.json`: what the run computes with."""
-
-    backend: str
-    keras: NotRequired[str | None]
-    kernels: NotRequired[dict[str, dict[str, bool]]]
-
-
 def describe_environment() -> dict[str, str | int | None]:
     """The backend, versions and machine, for readers who want to reproduce the numbers."""
     import keras
@@ -169,13 +160,3 @@ def describe_environment() -> dict[str, str | int | None]:
         "cpus": os.cpu_count(),
         **versions,
     }
-
-
-def read_environment(folder: pathlib.Path) -> Environment:
-    """Reads `environment.json` from a run's folder.
-
-    Raises:
-        FileNotFoundError, ValueError: If the file is missing or damaged.
-    """
-    remedy = "Restore it, or begin another run with another --workdir"
-    return read_json(folder / "environment.json", Environment, remedy)
