@@ -85,4 +85,4 @@ def _scale(options, folder):
     return FullScale(options.data_dir, **datasets)
 
 
-COMMAND = Command("Reproduce tables and figures of the paper.", EXAMPLES, add_options, run)
+COMMAND = Command("Reproduce tables and figures of the paper.", sys.modules[__name__])

@@ -20,7 +20,7 @@ def test_help_fits_a_screen_and_ends_with_examples_that_parse(name, capsys):
     assert len(lines) <= 42 and max(map(len, lines)) <= 105
     examples = lines[lines.index("examples:") + 1 :]
     assert examples and all(f"vit-keras {name}" in x or "vit_keras train" in x for x in examples)
-    for line in command.examples:
+    for line in command.module.EXAMPLES:
         words = shlex.split(line.split("|")[-1].split("#")[0].split(">")[0], posix=True)
         if words[0] == "vit-keras" and "my.yaml" not in words:
             assert words[1] == name

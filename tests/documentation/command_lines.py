@@ -43,7 +43,7 @@ def _vit_keras(words):
         parsed = commands.command(name).parse(options, f"vit-keras {name}")
         here = [word not in ABSENT and not word.startswith(REMOTE) for word in options]
         if name in QUICK and all(here):  # the folder of the pages has what the words name
-            commands.command(name).run(parsed)
+            commands.command(name).module.run(parsed)
 
 
 def _python(words):

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import vit_keras
-from vit_keras.commands.options import Command, parse_all, spell_out
+from vit_keras.commands.options import Command, spell_out
 from vit_keras.support import command_line, extras, machine
 from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
-# In the order of the help; each command is the module of that name, which has `EXAMPLES`,
-# `add_options` and `run`; some also have a `NOTE`, `needs_models` or `parse`.
+# In the order of the help; each command is the module of that name, as `Command` says.
 GROUPS = {
     "your own model": {
         "check": "Say whether a data set can be trained on, and what may spoil the result.",
@@ -118,13 +117,14 @@ def run_command(chosen: Command, options: Sequence[str], program: str) -> None:
     """Runs a command with unparsed options, or prints its help."""
     options = spell_out(options)
     if "--help" in options or "-h" in options:
-        print(chosen.help(program))
+        print(chosen.parser(program).format_help().rstrip())
     else:
         parsed = chosen.parse(options, program)
-        if chosen.needs_models(parsed):
+        needs_models = getattr(chosen.module, "needs_models", None)
+        if needs_models is None or needs_models(parsed):
             vit_keras.import_models()
             machine.prepare()
-        chosen.run(parsed)
+        chosen.module.run(parsed)
 
 
 def command(name: str) -> Command:
@@ -138,15 +138,7 @@ def command(name: str) -> Command:
         hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no command {name!r}. {hint}")
     module = importlib.import_module(f"vit_keras.commands.{name.replace('-', '_')}")
-    return Command(
-        SUMMARIES[name],
-        module.EXAMPLES,
-        module.add_options,
-        module.run,
-        getattr(module, "NOTE", ""),
-        getattr(module, "needs_models", Command.needs_models),
-        getattr(module, "parse", parse_all),
-    )
+    return Command(SUMMARIES[name], module)
 
 
 def version() -> str:

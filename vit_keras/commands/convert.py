@@ -19,9 +19,9 @@ EXAMPLES = (
 )
 
 
-def parse(command: shared.Command, arguments: Sequence[str], prog: str) -> argparse.Namespace:
+def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Also takes arguments of VisionTransformer, such as `--num_heads 12`."""
-    options, rest = command.parser(prog).parse_known_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
         raise UsageError(
             "Arguments of VisionTransformer must be pairs of --name and value. "

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from vit_keras.support.command_line import UsageError
 
@@ -18,64 +18,50 @@ if TYPE_CHECKING:
     from vit_keras.config import DataConfig
 
 
-def parse_all(command: "Command", arguments: Sequence[str], prog: str) -> Any:
-    """Parses the options of most commands."""
-    return command.parser(prog).parse_args(arguments)
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A subcommand of `vit-keras`.
 
     Attributes:
         summary: A one-sentence description.
-        examples: Command lines, shown at the end of the help.
-        add_options: Adds the arguments and options to a parser.
-        run: Does the work, with the parsed options.
-        note: Additional text for the help.
-        needs_models: Whether `run` needs Keras and the layers, whose import takes seconds.
-        reader: Parses the options, as `parse` does, given the command.
+        module: Its module. `EXAMPLES` are command lines, shown at the end of the help;
+            `add_options` adds the arguments and options to a parser; and `run` does the work, with
+            the parsed options. There may be a `NOTE`, an additional text for the help;
+            `parse`, which parses the options, given the parser and the arguments; and
+            `needs_models`, whether `run` needs Keras and the layers, whose import takes seconds.
     """
 
     summary: str
-    examples: Sequence[str]
-    add_options: Callable[["Parser"], None]
-    run: Callable[[Any], None]
-    note: str = ""
-    needs_models: Callable[[Any], bool] = lambda options: True
-    reader: Callable[["Command", Sequence[str], str], Any] = parse_all
+    module: Any
 
     def parser(self, prog: str) -> "Parser":
         """Makes the parser of the command's options."""
+        note = getattr(self.module, "NOTE", "")
         parser = Parser(
             prog=prog,
-            description="\n".join(filter(None, [self.summary, self.note])),
-            epilog="examples:\n" + "\n".join(f"  {line}" for line in self.examples),
+            description="\n".join(filter(None, [self.summary, note])),
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in self.module.EXAMPLES),
         )
-        self.add_options(parser)
+        self.module.add_options(parser)
         parser.shorten_usage()
         return parser
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
         """Parses the options in `arguments`; raises UsageError for a wrong one."""
-        return self.reader(self, arguments, prog)
-
-    def help(self, prog: str) -> str:
-        """Returns the help, which fits on one screen."""
-        return self.parser(prog).format_help().rstrip()
+        parse = getattr(self.module, "parse", Parser.parse_args)
+        return parse(self.parser(prog), arguments)
 
 
 FIELDS = "All other options are fields of the run, as in `vit-keras train`."
 
 
-def parse_with_fields(command: Command, arguments: Sequence[str], prog: str) -> Any:
+def parse_with_fields(parser: "Parser", arguments: Sequence[str]) -> Any:
     """Parses a command's own options; all others are fields of the run, `options.run`.
 
     The options include `config`, the recipes, and may include the run's `dataset`.
     """
     from vit_keras import config
 
-    options, fields = command.parser(prog).parse_known_args(arguments)
+    options, fields = parser.parse_known_args(arguments)
     fields = [*(f"--config={name}" for name in options.config), *fields]
     if hasattr(options, "dataset"):
         fields += ["--dataset", with_prefix(options.dataset)]

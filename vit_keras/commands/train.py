@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from vit_keras import config
-from vit_keras.commands.options import Command
 
 # The fields in the short help; `--help_all` shows all of them.
 ESSENTIAL = (
@@ -26,7 +25,7 @@ EXAMPLES = (
 NOTE = "Without --config and --dataset, it learns handwritten digits with the recipe digits."
 
 
-def parse(command: Command, arguments: Sequence[str], prog: str) -> Any:
+def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Any:
     """Reads a `Config` instead of a few options; returns --list or --help_all as a text."""
     for name in {"--help_all", "--list"}.intersection(arguments):
         return name
