@@ -5,6 +5,7 @@ import dataclasses
 import os
 import sys
 
+from vit_keras import retrieval
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
@@ -46,8 +47,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import retrieval
-
     if not options.out.lower().endswith(".parquet"):
         raise UsageError(f"--out must end in .parquet. Received: {options.out}")
     embedder = retrieval.open_embedder(

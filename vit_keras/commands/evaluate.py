@@ -5,9 +5,11 @@ import dataclasses
 import json
 import pathlib
 
+from vit_keras import data, evaluation
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
+from vit_keras.support.files import claimed_output, write_text
 
 EXAMPLES = (
     "vit-keras evaluate runs/digits",
@@ -43,9 +45,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, evaluation
-    from vit_keras.support.files import claimed_output
-
     if not (options.fewshot or options.knn):  # before the evaluation, which may take a long time
         extras.check("matplotlib")
     if options.predictions and len(options.models) > 1:
@@ -77,9 +76,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options, predictor, dataset, splits, out, label):
-    from vit_keras import evaluation
     from vit_keras.evaluation.reports import OF_PICTURES
-    from vit_keras.support.files import write_text
 
     sheet = out / "predictions.png"
     report = evaluation.evaluate(
@@ -105,9 +102,6 @@ def _evaluate(options, predictor, dataset, splits, out, label):
 
 def _probe(options, predictor, dataset, splits, out, name):
     """Writes and prints the rows of a probe of the features; returns its figures by name."""
-    from vit_keras import evaluation
-    from vit_keras.support.files import write_text
-
     common = {"splits": splits, "batch": options.batch_eval}
     common["representation"] = options.representation
     if name == "knn":

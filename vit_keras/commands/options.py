@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from vit_keras import evaluation
 from vit_keras.support.command_line import UsageError
+from vit_keras.support.files import claimed_output, replacing
 
 if TYPE_CHECKING:
     from vit_keras.config import DataConfig
@@ -226,8 +228,6 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
 
 def predictor_of(options: argparse.Namespace, path: str) -> tuple[Any, Any]:
     """Opens a model with the options of `add_predictor`; returns it and its run."""
-    from vit_keras import evaluation
-
     predictor, run = evaluation.open_predictor(path, image_size(options), labels=options.labels)
     return (evaluation.with_views(predictor, options.tta) if options.tta else predictor), run
 
@@ -266,13 +266,11 @@ def add_skip(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--skip_unreadable", dest="on_error", **told)
 
 
-def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
-    """Checks the options of `add_rows` and returns the format, "" for a folder."""
+def format_of(options: argparse.Namespace, forms: Sequence[str] = FORMATS) -> str:
+    """Checks the options of `add_rows`; returns the format, one of `forms`, or "" for a folder."""
     suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
-    form = options.format or suffix
-    if may_be_folder and form == "json":
-        form = COCO
-    if form not in FORMATS and (form not in ("", COCO) or not may_be_folder):
+    form = options.format or {"json": COCO}.get(suffix, suffix)
+    if form not in forms:
         raise UsageError(
             "--out must end in .csv, .jsonl, .parquet or .html, or --format must be given. "
             f"Received: {options.out}"
@@ -301,8 +299,6 @@ def output(path: str | None) -> Iterator[IO[bytes] | Any]:
     if path is None:
         yield StandardOutput()
         return
-    from vit_keras.support.files import claimed_output, replacing
-
     with (
         claimed_output(path, "a table of pictures"),
         replacing(path) as temporary,
@@ -334,6 +330,4 @@ def add_tile_options(parser: argparse.ArgumentParser) -> None:
 
 def tile_options(options: argparse.Namespace, batch: int) -> Any:
     """Returns the `TileOptions` of the command line."""
-    from vit_keras import evaluation
-
     return evaluation.TileOptions(options.tiles, options.overlap, batch)

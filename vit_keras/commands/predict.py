@@ -6,9 +6,11 @@ import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from vit_keras import data, evaluation
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
+from vit_keras.support.files import claimed_output
 
 EXAMPLES = (
     "vit-keras predict runs/digits cat.jpg dog.png",
@@ -26,7 +28,8 @@ UNUSED = {  # options that a model of places cannot follow
     "masks": ("top", "threshold", "coverage", "abstain", "attention"),
     "boxes": ("top", "coverage", "abstain", "attention"),
 }
-FORMS = {"masks": ("",), "boxes": (*shared.FORMATS, shared.COCO, "")}  # "" is a folder
+ALL = (*shared.FORMATS, shared.COCO, "")  # "" is a folder
+FORMS = {"masks": ("",), "boxes": ALL}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, evaluation
-
-    form = shared.format_of(options, may_be_folder=True)
+    form = shared.format_of(options, ALL)
     if options.attention and form != "html":
         raise UsageError(f"--attention needs an HTML page. Received: {form}. Give --out page.html")
     predictor, _ = shared.predictor_of(options, options.model)
@@ -85,9 +86,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _write_pictures(rows, names, out, predictor):
     """Writes masks and overlays, or pictures with their boxes, to a folder."""
-    from vit_keras import evaluation
     from vit_keras.evaluation.mask_prediction import save_png
-    from vit_keras.support.files import claimed_output
 
     with claimed_output(out, f"a prediction of {predictor.task.kind}"):
         for name, row in zip(names, rows):

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 
+from vit_keras import data, retrieval
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
 
@@ -39,8 +40,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import retrieval
-
     names = [options.table, *options.pictures]
     place = next((i for i, name in enumerate(names) if name.endswith(".parquet")), 0)
     options.texts, options.table, options.pictures = names[:place], names[place], names[place + 1 :]
@@ -66,8 +65,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _answers(options, table, index):
     """Yields the answers to texts, then rows, then pictures."""
-    from vit_keras import data, retrieval
-
     common = {"count": options.top, "index": index}
     if options.texts:
         words = {"without": options.without, "model": options.model}
