@@ -217,6 +217,7 @@ def judge_boxes(
     class_names: Sequence[str],
     options: TileOptions | None = None,
     sheet: str | os.PathLike | None = None,
+    answers: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """Judges a predictor on a split, with the boxes in the pixels of each picture.
 
@@ -228,6 +229,7 @@ def judge_boxes(
         sheet: A PNG file in which to draw the eight pictures with the most errors, each beside its
             hits (green), misses (red) and false alarms (yellow). A hit of a wrong class counts as a
             miss and a false alarm.
+        answers: What `predict_split` returns, if it is known.
 
     Returns:
         A report; see `report_boxes`.
@@ -235,7 +237,7 @@ def judge_boxes(
     Raises:
         ValueError: The predictor does not predict boxes, or the split is empty.
     """
-    true, predicted = predict_split(predictor, split, options)
+    true, predicted = answers or predict_split(predictor, split, options)
     if sheet is not None:
         _draw_worst(predictor, split, true, predicted, sheet)
     return report_boxes(true, predicted, class_names, predictor.task)

@@ -243,6 +243,7 @@ def evaluate(
     ignore_class_names: bool = False,
     tiles: TileOptions | None = None,
     sheet: str | os.PathLike | None = None,
+    answers: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """Evaluates a predictor; adds calibration, speed, and ReaL accuracy to a `report`.
 
@@ -258,11 +259,13 @@ def evaluate(
             size.
         sheet: For masks and boxes, a PNG file in which to draw pictures with their predictions: the
             first eight with their masks, or the eight with the most errors.
+        answers: What the predictor says about the split, if it has been asked: the probabilities
+            or numbers, and the labels; for boxes, what `predict_split` returns.
 
     Returns:
-        A `report` with "images_per_second"; with "coverage" from `measure_coverage` if the model's
-        task has quantiles; for classes, with "calibration" and "ece", and, with
-        `real`, "real_accuracy" and "real_images".
+        A `report` with "images_per_second", unless `answers` are given; with "coverage" from
+        `measure_coverage` if the model's task has quantiles; for classes, with "calibration" and
+        "ece", and, with `real`, "real_accuracy" and "real_images".
 
     Raises:
         ValueError: If the classes, the ReaL labels, or the file's suffix do not fit, or if
@@ -292,16 +295,20 @@ def evaluate(
                 "`predictions` needs a model of classes, labels or numbers. Received: a model of "
                 f"{predictor.task.kind}. Write {predictor.task.kind} with `vit-keras predict`"
             )
-        return judge(predictor, split, class_names, tiles, sheet)
-    outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
-    shares, task = predictor.as_probabilities(outputs), predictor.task
+        return judge(predictor, split, class_names, tiles, sheet, answers)
+    speed = None
+    if answers is None:
+        outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
+        answers = predictor.as_probabilities(outputs), labels
+    (shares, labels), task = answers, predictor.task
     metrics = report(shares, labels, class_names, task, True)
     if task.kind == "classes":
         metrics["calibration"] = measure_calibration(shares, labels)
         metrics["ece"] = metrics["calibration"]["ece"]
     if task.quantiles:
         metrics["coverage"] = measure_coverage(shares, labels, task)
-    metrics["images_per_second"] = speed
+    if speed:
+        metrics["images_per_second"] = speed
     if real_labels is not None:
         best = shares.argmax(axis=-1)
         metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)

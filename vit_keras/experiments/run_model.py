@@ -308,7 +308,9 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     return models.merge_lora(model) if config.lora.is_active else model
 
 
-def fit_to_development(model: keras.Model, split: "data.Split", config: Config) -> None:
+def fit_to_development(
+    model: keras.Model, split: "data.Split", config: Config
+) -> tuple[Any, Any] | None:
     """Fits what must be fitted on a development split, not on training or test images.
 
     With `config.calibrate`, the head's weights are divided by a temperature. Each label, and each
@@ -319,27 +321,35 @@ def fit_to_development(model: keras.Model, split: "data.Split", config: Config) 
         model: The trained model; changed in place.
         split: The development split.
         config: The run.
+
+    Returns:
+        The `answers` of `evaluation.evaluate` for this split; None for masks.
     """
     predictor = evaluation.make_predictor(model)
+    if config.task == "masks":
+        return None
+    answers: Any
     fitted: dict[str, Any] = {}
     if config.task == "boxes":
         options = evaluation.TileOptions(batch=config.batch_eval)
-        pairs = evaluation.predict_split(predictor, split, options)
-        fitted["thresholds"] = evaluation.best_box_thresholds(*pairs, predictor.num_classes)
-    elif config.task != "masks":
+        answers = evaluation.predict_split(predictor, split, options)
+        fitted["thresholds"] = evaluation.best_box_thresholds(*answers, predictor.num_classes)
+    else:
         outputs, labels, _ = predictor.outputs(predictor.batches(split, config.batch_eval))
         if config.calibrate:
             temperature = evaluation.fit_temperature(outputs, labels, model.task)
             scale_head(model, 1 / temperature)
             fitted["temperature"] = temperature
             outputs = outputs / np.float32(temperature)
-        answers = predictor.as_probabilities(outputs)
+        shares = predictor.as_probabilities(outputs)
+        answers = shares, labels
         if config.task == "labels":
-            fitted["thresholds"] = evaluation.best_thresholds(answers, labels)
-        fitted["quantiles"] = evaluation.fit_quantiles(answers, labels, model.task)
+            fitted["thresholds"] = evaluation.best_thresholds(*answers)
+        fitted["quantiles"] = evaluation.fit_quantiles(*answers, model.task)
         if config.task == "classes":
-            fitted["floors"] = evaluation.fit_floors(answers)
+            fitted["floors"] = evaluation.fit_floors(shares)
     model.task = dataclasses.replace(model.task, **fitted)
+    return answers
 
 
 def open_data(config: Config) -> "tuple[Config, data.Dataset, data.Split]":

@@ -154,12 +154,14 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     if rows:
         figures.curves(rows, run.folder / "curves.png")
     if config.learns_labels:
+        answers, batch = None, config.batch_eval
         if config.data.dev_percent:
-            run_model.fit_to_development(model, feed.dev, config)
+            fitted = run_model.fit_to_development(model, feed.dev, config)
+            answers = fitted if feed.dev is feed.test else None
             _save(model, run)
-        predictor, batch = evaluation.make_predictor(model), config.batch_eval
-        tiles = evaluation.TileOptions(batch=batch)
-        report = evaluation.evaluate(predictor, feed.test, described[0], batch=batch, tiles=tiles)
+        told = {"batch": batch, "tiles": evaluation.TileOptions(batch=batch), "answers": answers}
+        predictor = evaluation.make_predictor(model)
+        report = evaluation.evaluate(predictor, feed.test, described[0], **told)
         report.pop("images_per_second", None)  # a resumed run would have another
     elif few_shot:
         report = few_shot[0].gain(run_model.initial_model(config, *described), model)
