@@ -29,14 +29,8 @@ from vit_keras.models.description import has_class_token
 from vit_keras.retrieval import tables
 from vit_keras.retrieval.tables import Picture, PictureList
 from vit_keras.support import extras
-from vit_keras.support.checks import check_choice, differences, read_json
-from vit_keras.support.files import (
-    claimed_output,
-    remove_folder,
-    remove_remains,
-    sha256,
-    write_text,
-)
+from vit_keras.support.checks import check_choice, differences
+from vit_keras.support.files import claimed_output, remove_folder, remove_remains, sha256
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
 from vit_keras.weights.containers.checks import digest
 
@@ -365,6 +359,7 @@ class EmbeddingJob:
         if self.is_complete:
             return
         with claimed_output(self.out, "an embedding"):
+            self.folder.mkdir(exist_ok=True)
             left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
             with contextlib.closing(self._embed(pictures=left)) as batches:
                 for number in range(self._parts(), -(-self.total // self._rows)):
@@ -382,27 +377,22 @@ class EmbeddingJob:
 
     def _open(self, about):
         """Begins the job, or checks that it is the same one; returns whether it is complete."""
-        began, remedy = self.folder / "job.json", f"Remove {str(self.folder)!r} to begin again"
-        if not began.is_file() and self.out.exists():
-            recorded = tables.EmbeddingTable(self.out).description
-            self._check_same(recorded, f"{str(self.out)!r} was made by another job")
+        if self.out.exists():
+            self._check_same(self.out, f"{str(self.out)!r} was made by another job")
             with contextlib.suppress(OSError, ValueError), claimed_output(self.out, "an embedding"):
-                remove_remains(self.folder)  # left by a process that was killed at the end
-                remove_remains(self.out)
+                remove_remains(self.out)  # left by a process that was killed at the end
+                remove_folder(self.folder)
             return True
         with claimed_output(self.out, "an embedding"):
-            if began.is_file():
-                recorded = read_json(began, remedy=remedy)
-                self._check_same(recorded, f"{str(self.folder)!r} belongs to another job")
+            if self._parts():
+                self._check_same(self._part(0), f"{str(self.folder)!r} belongs to another job")
             else:
-                self.folder.mkdir(exist_ok=True)
                 self.description |= about
-                write_text(began, json.dumps(self.description, sort_keys=True))
         return False
 
-    def _check_same(self, recorded, which):
-        """Continues a recorded job; a ValueError lists all its differences from this one."""
-        now = self.description
+    def _check_same(self, file, which):
+        """Continues the job that wrote `file`; a ValueError lists its differences from this one."""
+        recorded, now = tables.EmbeddingTable(file).description, self.description
         if changes := differences(recorded, now, sorted({*recorded, *now} - {*ABOUT})):
             raise ValueError(
                 f"{which} ({'; '.join(changes)}). Give another --out, or remove it to begin again"
