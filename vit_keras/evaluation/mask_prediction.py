@@ -20,7 +20,7 @@ from vit_keras.evaluation.metrics import class_rows, count_pairs, mean_of_known,
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
-from vit_keras.support.resizing import INTERPOLATIONS
+from vit_keras.support.resizing import grid_matrices
 from vit_keras.support.tasks import VOID, Task
 
 
@@ -253,7 +253,7 @@ def judge_masks(
     class_names: Sequence[str],
     options: TileOptions | None = None,
     sheet: str | os.PathLike | None = None,
-    answers: None = None,
+    answers: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """Judges a predictor on a split, each mask at the size of its picture.
 
@@ -266,7 +266,7 @@ def judge_masks(
         options: How to predict pictures whose size is not the model's.
         sheet: A PNG file in which to draw the first eight pictures beside their true and their
             predicted masks.
-        answers: None; the judges of pictures share their arguments.
+        answers: Ignored; the judges of pictures share their arguments.
 
     Returns:
         A report; see `report_matrix`.
@@ -302,16 +302,10 @@ def predict_labeled(
     """
     if not len(split):
         raise ValueError(NO_IMAGES)
-    split = split.read_as(*predictor.depth)
-    read: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def pictures():
-        for index in range(len(split)):
-            read.append(split.example(index))
-            yield read[-1][0]
-
-    for answer in predict(predictor, pictures(), options):
-        yield *read.pop(0), answer
+    examples, read = itertools.tee(map(split.read_as(*predictor.depth).example, range(len(split))))
+    answers = predict(predictor, (picture for picture, _ in read), options)
+    for (picture, label), answer in zip(examples, answers):
+        yield picture, label, answer
 
 
 def outputs_of(
@@ -402,6 +396,5 @@ def resize_maps(maps, size):
     sides = maps.shape[-3:-1]
     if sides == tuple(size):
         return maps
-    rule = INTERPOLATIONS["bilinear_half_pixel"]
-    rows, columns = (rule(old, new).astype("float32") for old, new in zip(sides, size))
-    return np.einsum("ih,jw,...hwk->...ijk", rows, columns, maps, optimize=True)
+    matrices = (x.astype("float32") for x in grid_matrices(sides, size, "bilinear_half_pixel"))
+    return np.einsum("ih,jw,...hwk->...ijk", *matrices, maps, optimize=True)

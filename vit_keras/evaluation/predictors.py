@@ -258,12 +258,6 @@ NEEDS_SIZE = (
 )
 
 
-class File(TypedDict):
-    """A row of `manifest.json`."""
-
-    file: str
-
-
 class Input(TypedDict):
     """The description of the input in `manifest.json`."""
 
@@ -275,7 +269,7 @@ class Input(TypedDict):
 class Manifest(TypedDict):
     """The content of `manifest.json`."""
 
-    files: list[File]
+    files: list[dict[str, Any]]
     input: NotRequired[Input]
     output: NotRequired[str]
     task: NotRequired[Task]
@@ -432,6 +426,6 @@ def _manifest_of(path):
     for folder in path.parents[:2]:
         file = folder / "manifest.json"
         manifest = read_json(file, Manifest, REMEDY) if file.exists() else {"files": []}
-        if path.relative_to(folder).as_posix() in [row["file"] for row in manifest["files"]]:
+        if path.relative_to(folder).as_posix() in [row.get("file") for row in manifest["files"]]:
             return folder, manifest
     return path.parent, {}

@@ -367,9 +367,9 @@ class EmbeddingJob:
                     for batch in itertools.islice(batches, self._rows // self.description["batch"]):
                         made.append(tables.table_of(self.schema, *batch))
                         yield len(batch[0])
-                    table = tables.arrow().concat_tables(made).combine_chunks()
+                    table = extras.require("pyarrow").concat_tables(made).combine_chunks()
                     tables.write(self._part(number), self.schema, [table])
-            read = tables.arrow("pyarrow.parquet").read_table
+            read = extras.require("pyarrow.parquet").read_table
             files = map(self._part, range(self._parts()))
             tables.write(self.out, self.schema, (read(x, schema=self.schema) for x in files))
             self.is_complete = True

@@ -1,6 +1,5 @@
 """Searches a table of embeddings for the most similar pictures: in all rows, or with an index."""
 
-import dataclasses
 import functools
 import html
 import os
@@ -180,8 +179,7 @@ COLUMNS = {"query": "string", "rank": "int32", "path": "string", "label": "strin
 COLUMNS |= {"row": "int64", "similarity": "float32", "error": "string"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """A picture that is similar to the query.
 
     Attributes:
@@ -202,8 +200,7 @@ class Match:
     similarity: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The result of a search for one query.
 
     Attributes:
@@ -292,8 +289,7 @@ def search_rows(
     answers = _answers(table, index, count + 1, table.pictures(rows), vectors, errors)
     without = lambda row, matches: tuple([m for m in matches if m.row != row][:count])
     return [
-        dataclasses.replace(answer, matches=without(row, answer.matches))
-        for row, answer in zip(rows, answers)
+        answer._replace(matches=without(row, answer.matches)) for row, answer in zip(rows, answers)
     ]
 
 

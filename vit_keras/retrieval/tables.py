@@ -179,14 +179,9 @@ def _sealed(file):
     return start + len(before + mark), after[:DIGITS], digest.hexdigest().encode()
 
 
-def arrow(module: str = "pyarrow"):
-    """Imports a module of PyArrow; an ImportError names the extra to install."""
-    return extras.require(module)
-
-
 def schema(shape: Sequence[int], dtype: str, description: dict[str, Any]):
     """Returns the Arrow schema of a table; an embedding is a flat list of fixed size."""
-    pa = arrow()
+    pa = extras.require("pyarrow")
     embedding = pa.list_(pa.from_numpy_dtype(dtype), math.prod(shape))
     types = {name: pa.string() for name in COLUMNS} | {"embedding": embedding}
     return pa.schema(list(types.items()), {METADATA: json.dumps(description, sort_keys=True)})
@@ -201,7 +196,7 @@ def table_of(schema, pictures: Sequence[Picture], embeddings: np.ndarray, errors
         embeddings: `(N, *shape)`; rows with an error hold any values.
         errors: N reasons or None.
     """
-    pa = arrow()
+    pa = extras.require("pyarrow")
     kind = schema.field("embedding").type
     values = np.ascontiguousarray(embeddings, kind.value_type.to_pandas_dtype()).reshape(-1)
     missing = pa.array([error is not None for error in errors])
@@ -218,7 +213,7 @@ def write(path: str | os.PathLike, schema, groups: Iterable) -> None:
     Numbers barely compress, so only text is compressed.
     """
     with replacing(path) as temporary, open(temporary, "w+b") as file:
-        with arrow("pyarrow.parquet").ParquetWriter(
+        with extras.require("pyarrow.parquet").ParquetWriter(
             file,
             schema,
             compression={name: "zstd" for name in COLUMNS if name != "embedding"}
@@ -258,12 +253,12 @@ class EmbeddingTable:
     """
 
     def __init__(self, path: str | os.PathLike):
-        parquet, self.path = arrow("pyarrow.parquet"), os.fspath(path)
+        parquet, self.path = extras.require("pyarrow.parquet"), os.fspath(path)
         remedy = "Restore the file, or embed again"
         self.sha256 = read_seal(path, remedy)
         try:
             self._file = parquet.ParquetFile(self.path)
-        except (OSError, arrow().ArrowException) as error:
+        except (OSError, extras.require("pyarrow").ArrowException) as error:
             raise ValueError(f"{self.path!r} cannot be read as Parquet ({error})") from error
         metadata = self._file.schema_arrow.metadata or {}
         if METADATA not in metadata or not self.sha256:
@@ -284,8 +279,8 @@ class EmbeddingTable:
                 f"shape {self.shape} and the type {kind!r}. Received: {columns}. {remedy}"
             )
         groups = range(self._file.num_row_groups)
-        self._sizes = np.array([self._file.metadata.row_group(g).num_rows for g in groups], int)
-        self._starts = np.cumsum(self._sizes) - self._sizes
+        sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
+        self._starts = np.cumsum([0, *sizes])  # and the end
         self._kept: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __len__(self):
@@ -297,7 +292,7 @@ class EmbeddingTable:
         A piece is the number of its first row, the embeddings `(n, *shape)` float32, and which rows
         have one, `(n,)` bool. Rows of unreadable pictures hold zeros.
         """
-        for group, start in enumerate(self._starts):
+        for group, start in enumerate(self._starts[:-1]):
             yield int(start), *self._values(self._file.read_row_group(group, ["embedding"]))
 
     def unit_vectors(self) -> Iterable[tuple[np.ndarray, np.ndarray]]:
@@ -345,13 +340,9 @@ class EmbeddingTable:
 
     def _take(self, numbers, columns):
         """Reads some rows, in order, from the row groups that hold them."""
-        numbers = np.asarray(numbers, "int64")
-        places = np.searchsorted(self._starts, numbers, side="right") - 1
-        groups, nth = np.unique(places, return_inverse=True)
-        sizes = self._sizes[groups]
-        offsets = np.cumsum(sizes) - sizes
-        table = self._file.read_row_groups(groups.tolist(), columns)
-        return table.take(numbers - self._starts[places] + offsets[nth])
+        groups = np.unique(np.searchsorted(self._starts, numbers, side="right") - 1).tolist()
+        rows = [row for group in groups for row in range(*self._starts[group : group + 2])]
+        return self._file.read_row_groups(groups, columns).take(np.searchsorted(rows, numbers))
 
 
 def check_searchable(table: EmbeddingTable) -> None:
