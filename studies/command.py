@@ -6,7 +6,7 @@ import sys
 
 import studies
 from vit_keras import commands
-from vit_keras.commands.options import Command
+from vit_keras.commands import options as shared
 
 PROGRAM = "reproduce.py"
 EXAMPLES = (
@@ -22,22 +22,16 @@ def main() -> int:
     return commands.exit_code(PROGRAM, lambda: commands.run_command(COMMAND, sys.argv[1:], PROGRAM))
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="table1 ... figure10, or all")
-    parser.add_argument("--list", action="store_true", help="print the names of the studies")
-    parser.add_argument(
-        "--scale",
-        choices=("digits", "full"),
-        default="digits",
-        help="minutes on handwritten digits, or the paper's recipes (digits)",
-    )
-    parser.add_argument(
-        "--out", default="reproduction", metavar="PATH", help="folder of results (reproduction)"
-    )
-    parser.add_argument("--steps", type=int, metavar="N", help="digits: updates of each run (400)")
-    parser.add_argument("--jft", metavar="NAME", help="full: data set in place of JFT-300M")
-    parser.add_argument("--imagenet21k", metavar="NAME", help="full: data set for ImageNet-21k")
-    parser.add_argument("--data_dir", metavar="DIR", help="full: folder of TensorFlow Datasets")
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
+    add("names", "NAME", "table1 ... figure10, or all", nargs="*")
+    flag("--list", "print the names of the studies")
+    scale = "minutes on handwritten digits, or the paper's recipes (digits)"
+    add("--scale", None, scale, choices=("digits", "full"), default="digits")
+    add("--out", "PATH", "folder of results (reproduction)", default="reproduction")
+    add("--steps", "N", "digits: updates of each run (400)", int)
+    add("--jft", "NAME", "full: data set in place of JFT-300M")
+    add("--imagenet21k", "NAME", "full: data set for ImageNet-21k")
+    add("--data_dir", "DIR", "full: folder of TensorFlow Datasets")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -85,4 +79,4 @@ def _scale(options, folder):
     return FullScale(options.data_dir, **datasets)
 
 
-COMMAND = Command("Reproduce tables and figures of the paper.", sys.modules[__name__])
+COMMAND = shared.Command("Reproduce tables and figures of the paper.", sys.modules[__name__])

@@ -20,8 +20,7 @@ NOTE = (
 HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     shared.add_model(parser, several=True)
     add("--batch", "N", "images a call (1 16)", shared.count, nargs="+", default=[1, 16])
     add("--rounds", "N", "timed calls (20)", shared.count, default=20)

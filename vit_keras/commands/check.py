@@ -33,8 +33,7 @@ NOTE = shared.FIELDS
 parse = shared.parse_with_fields
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     names = "folder of pictures, CSV or Parquet table, or a name as in `vit-keras train --dataset`"
     add("dataset", "DATASET", names)
     recipe = "recipe or YAML file of the run that is planned; its fields are options too"

@@ -31,8 +31,7 @@ def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace
     return options
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, _ = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("input", "IN", "file or folder of weights, or a step of a run")
     add("output", "OUT", "file; a folder if it has no suffix")
     add("--source", "FORMAT", f"format of IN (detected): {', '.join(FILES)}", choices=FILES)

@@ -12,10 +12,9 @@ NOTE = """The pictures are crops of the two photographs that come with scikit-le
 without a network. No place of a photograph is in both training and test pictures."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     from vit_keras.data import demo
 
-    add, _ = shared.adders(parser)
     text = "; ".join(f"{name}: {holds}" for name, (holds, *_) in demo.KINDS.items())
     add("name", "NAME", text, choices=list(demo.KINDS))
     add("folder", "FOLDER", "the folder to make")

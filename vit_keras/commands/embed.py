@@ -23,8 +23,7 @@ NOTE = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("model", "MODEL", "run, checkpoint of any format, or exported features")
     pictures = (
         "files, folders, patterns, - for a list on standard input, or one data set, such as "

@@ -22,8 +22,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     shared.add_model(parser, several=True)
     shared.add_dataset(parser)
     add("--split", None, "split to evaluate on, or a slice of it (the held-out one)")

@@ -21,8 +21,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     shared.add_model(parser)
     formats, default = f"{' '.join(FORMATS)} (savedmodel litert)", ["savedmodel", "litert"]
     add("--format", "NAME", formats, nargs="+", choices=FORMATS, default=default, dest="formats")

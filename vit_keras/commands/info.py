@@ -19,8 +19,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("source", "SOURCE", "run, checkpoint, exported file, or variant such as B/16")
     flag("--json", "print JSON")
     flag("--layers", "print the cost of each layer")

@@ -13,8 +13,7 @@ NOTE = """The file turns the image tower of the same model into a classifier (do
 `vit-keras predict MODEL photos --labels FILE`. Also use it with evaluate and export."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, _ = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("texts", "TEXT", "templates, which have {} in the place of a label, and labels", nargs="+")
     folder = "folder of transformers or OpenCLIP with both towers and the tokenizer"
     add("--weights", "FOLDER", folder, required=True)

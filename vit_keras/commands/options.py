@@ -26,9 +26,9 @@ class Command(NamedTuple):
     Attributes:
         summary: A one-sentence description.
         module: Its module. `EXAMPLES` are command lines, shown at the end of the help;
-            `add_options` adds the arguments and options to a parser; and `run` does the work, with
-            the parsed options. There may be a `NOTE`, an additional text for the help;
-            `parse`, which parses the options, given the parser and the arguments; and
+            `add_options` adds the arguments and options, given the parser and its `adders`; and
+            `run` does the work, with the parsed options. There may be a `NOTE`, an additional text
+            for the help; `parse`, which parses the options, given the parser and the arguments; and
             `needs_models`, whether `run` needs Keras and the layers, whose import takes seconds.
     """
 
@@ -43,7 +43,7 @@ class Command(NamedTuple):
             description="\n".join(filter(None, [self.summary, note])),
             epilog="examples:\n" + "\n".join(f"  {line}" for line in self.module.EXAMPLES),
         )
-        self.module.add_options(parser)
+        self.module.add_options(parser, *adders(parser))
         parser.shorten_usage()
         return parser
 
@@ -126,7 +126,10 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def adders(group: Any) -> tuple[Callable[..., None], Callable[[str, str], None]]:
+Add = Callable[..., None]
+
+
+def adders(group: Any) -> tuple[Add, Add]:
     """Returns functions that add options to a parser or one of its groups.
 
     Returns:
@@ -135,7 +138,7 @@ def adders(group: Any) -> tuple[Callable[..., None], Callable[[str, str], None]]
 
     Example:
         ```python
-        add, flag = shared.adders(parser)
+        add, flag = shared.adders(parser.add_argument_group("answers"))
         add("--top", "N", "most classes for each picture (3)", shared.count)
         flag("--tiles", "predict tiles of the model's size")
         ```

@@ -12,10 +12,9 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     from vit_keras.data.shards.formats import FORMATS
 
-    add, flag = shared.adders(parser)
     add("dataset", "DATASET", "a name as in `vit-keras train --dataset`")
     out = "a new folder for the shards and shards.json"
     shared.add_out(parser, out, required=True, kind=shared.folder)

@@ -23,8 +23,7 @@ NOTE = shared.FIELDS
 parse = shared.parse_with_fields
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     recipe = "recipe's name or YAML file of the run (none)"
     add("--config", "RECIPE", recipe, action="append", default=[])
     add("--device", "NAME", "a100, h100, h200, tpu_v3, ... or cpu", required=True)

@@ -32,8 +32,7 @@ ALL = (*shared.FORMATS, shared.COCO, "")  # "" is a folder
 FORMS = {"masks": ("",), "boxes": ALL}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("model", "MODEL", "run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="+")

@@ -13,8 +13,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("run", "RUN", "folder of a complete run")
     add("address", "ADDRESS", "hf://USER/NAME, created if necessary")
     text = "the hub's name of the license, such as apache-2.0 (none is stated)"

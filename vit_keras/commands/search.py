@@ -22,8 +22,7 @@ NOTE = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("table", "TABLE", "a .parquet file of features; texts before it are queries")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="*")

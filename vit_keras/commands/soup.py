@@ -14,8 +14,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, flag = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     text = "runs, sweeps or checkpoints that were fine-tuned from the same weights"
     add("models", "MODEL", text, nargs="+")
     shared.add_out(parser, "the file to write, which ends in .keras", required=True)

@@ -1,11 +1,11 @@
 """`vit-keras train` runs a training, or a sweep over learning rates, from a recipe and fields."""
 
-import argparse
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from vit_keras import config
+from vit_keras.commands import options as shared
 
 # The fields in the short help; `--help_all` shows all of them.
 ESSENTIAL = (
@@ -25,7 +25,7 @@ EXAMPLES = (
 NOTE = "Without --config and --dataset, it learns handwritten digits with the recipe digits."
 
 
-def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Any:
+def parse(parser: shared.Parser, arguments: Sequence[str]) -> Any:
     """Reads a `Config` instead of a few options; returns --list or --help_all as a text."""
     for name in {"--help_all", "--list"}.intersection(arguments):
         return name
@@ -36,14 +36,14 @@ def needs_models(options: Any) -> bool:
     return not isinstance(options, str)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     parser.usage = "%(prog)s [--config RECIPE] [--FIELD VALUE ...]"
     recipe = "recipe's name or YAML file; a later one overrides an earlier one (none)"
-    parser.add_argument("--config", metavar="RECIPE", help=recipe)
+    add("--config", "RECIPE", recipe)
     for name in ESSENTIAL:
-        parser.add_argument(f"--{name}", metavar="VALUE", help=_explanation(name))
-    parser.add_argument("--list", action="store_true", help="print the names of the recipes")
-    parser.add_argument("--help_all", action="store_true", help="print all fields")
+        add(f"--{name}", "VALUE", _explanation(name))
+    flag("--list", "print the names of the recipes")
+    flag("--help_all", "print all fields")
 
 
 def _explanation(name):

@@ -15,8 +15,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, _ = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     shared.add_model(parser)
     add("images", "IMAGE", "pictures (of the data set)", nargs="*")
     shared.add_out(parser, "folder of the figures and arrays", required=True, kind=shared.folder)

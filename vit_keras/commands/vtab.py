@@ -12,8 +12,7 @@ EXAMPLES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, _ = shared.adders(parser)
+def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("checkpoint", None, "file or folder of any format")
     shared.add_out(parser, "folder of the runs and the results", required=True, kind=shared.folder)
     add("--tasks", "TASK", "(all 19)", nargs="+")
