@@ -72,21 +72,16 @@ def report_labels(
     """
     known, positive = ~np.isnan(labels), labels == 1
     chosen, precision_of = task.present(outputs) & known, _metrics().average_precision_score
-    counts = [x.sum(axis=0) for x in (known, positive, chosen, chosen & positive)]
-    rows = [
-        {
-            "name": str(name),
-            "images": int(images),
-            "positives": int(positives),
-            "average_precision": precision_of(positive[known[:, k], k], outputs[known[:, k], k])
-            if positives
-            else None,
-            "threshold": task.threshold(k),
-            **_rates(right, marked, positives),
-        }
-        for k, (name, images, positives, marked, right) in enumerate(zip(names, *counts))
-    ]
-    _, positives, marked, right = (int(count.sum()) for count in counts)
+    counts = [x.sum(axis=0) for x in (chosen & positive, chosen, positive)]
+    rows = []
+    for k, (name, right, marked, positives) in enumerate(zip(names, *counts)):
+        of_label, precision = known[:, k], None
+        if positives:
+            precision = precision_of(positive[of_label, k], outputs[of_label, k])
+        row = {"name": str(name), "images": int(of_label.sum()), "positives": int(positives)}
+        row |= {"average_precision": precision, "threshold": task.threshold(k)}
+        rows.append(row | _rates(right, marked, positives))
+    right, marked, positives = (int(count.sum()) for count in counts)
     return {
         "average_precision": mean_of_known(rows, "average_precision"),
         "macro_f1": mean_of_known(rows, "f1"),

@@ -286,9 +286,8 @@ def evaluate(
     paths = split.source.files and [split.name(index) for index in range(len(split))]
     if predictions is not None:
         check_suffix(predictions)
-    real_labels = None
-    if real:
-        real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
+    asked = len(split), predictor.num_classes, paths
+    real_labels = read_real_labels(real, *asked) if real else None
     if judge := OF_PICTURES.get(predictor.task.kind):
         if predictions is not None:
             raise ValueError(
