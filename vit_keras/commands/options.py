@@ -62,20 +62,15 @@ def parse_with_fields(parser: "Parser", arguments: Sequence[str]) -> Any:
     The options include `config`, the recipes, and may include the run's `dataset`.
     """
     from vit_keras import config
+    from vit_keras.data.sources import with_kind
 
     options, fields = parser.parse_known_args(arguments)
     fields = [*(f"--config={name}" for name in options.config), *fields]
     if hasattr(options, "dataset"):
-        fields += ["--dataset", with_prefix(options.dataset)]
+        name = options.dataset
+        fields += ["--dataset", with_kind(name) if os.path.exists(name) else name]
     options.run = config.parse_config(fields, default="")
     return options
-
-
-def with_prefix(name: str) -> str:
-    """Returns `folder:PATH` or `table:FILE` for a bare path."""
-    if os.path.isdir(name):
-        return f"folder:{name}"
-    return f"table:{name}" if os.path.isfile(name) else name
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -132,12 +133,8 @@ def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Itera
 
 def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
     """Returns a file name for each picture: its own, plus a number if others have the same stem."""
-    names, taken = [], set()
-    for path in map(pathlib.Path, paths):
-        name, count = path.stem, 1
-        while name in taken:
-            count += 1
-            name = f"{path.stem}_{count}"
-        taken.add(name)
-        names.append(f"{name}.png")
-    return names
+    names: dict[str, None] = {}
+    for stem in (pathlib.Path(path).stem for path in paths):
+        numbered = (f"{stem}_{number}" for number in itertools.count(2))
+        names[next(name for name in itertools.chain([stem], numbered) if name not in names)] = None
+    return [f"{name}.png" for name in names]
