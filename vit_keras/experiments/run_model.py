@@ -328,7 +328,7 @@ def fit_to_development(
     predictor = evaluation.make_predictor(model)
     if config.task == "masks":
         return None
-    answers: Any
+    answers: tuple[Any, Any]
     fitted: dict[str, Any] = {}
     if config.task == "boxes":
         options = evaluation.TileOptions(batch=config.batch_eval)
@@ -344,8 +344,8 @@ def fit_to_development(
         shares = predictor.as_probabilities(outputs)
         answers = shares, labels
         if config.task == "labels":
-            fitted["thresholds"] = evaluation.best_thresholds(*answers)
-        fitted["quantiles"] = evaluation.fit_quantiles(*answers, model.task)
+            fitted["thresholds"] = evaluation.best_thresholds(shares, labels)
+        fitted["quantiles"] = evaluation.fit_quantiles(shares, labels, model.task)
         if config.task == "classes":
             fitted["floors"] = evaluation.fit_floors(shares)
     model.task = dataclasses.replace(model.task, **fitted)
