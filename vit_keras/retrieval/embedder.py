@@ -298,8 +298,8 @@ class EmbeddingJob:
     Raises:
         FileNotFoundError, ValueError: If a picture or a folder does not exist, as in
             `list_pictures`; if an argument is out of range; if another table exists at `out`; or if
-            the model, an option or the pictures have changed since the first part (the message lists
-            the changes). Also if another process is making the table.
+            the model, an option or the pictures have changed since the first part (the message
+            lists the changes). Also if another process is making the table.
 
     Example:
         ```python
