@@ -331,14 +331,16 @@ class EmbeddingJob:
         self.total = len(self._pictures)
         told: Any = {"batch": batch, "size": min(batch, self.total), "on_error": on_error}
         self._embed = functools.partial(embed_batches, embedder, read=pictures.read, **told)
-        of_pictures = hashlib.sha256(json.dumps(self._pictures).encode()).hexdigest()
+        digest = hashlib.sha256()
+        for picture in self._pictures:
+            digest.update(json.dumps(picture).encode() + b"\n")
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
         self.description = embedder.description | {
             "dtype": dtype,
             "batch": batch,
             "backend": keras.backend.backend(),
-            "pictures": {"count": self.total, "sha256": of_pictures},
+            "pictures": {"count": self.total, "sha256": digest.hexdigest()},
         }
         self.is_complete = self._open(about or {})
         self.schema = tables.schema(embedder.shape, dtype, self.description)
