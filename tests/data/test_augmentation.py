@@ -30,6 +30,7 @@ CHANGES = {
     "bit": {"crop": "bit"},
     "pillow": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
     "jitter and erasing": {"policy": "trivialaugment", "color_jitter": 0.4, "erasing": 0.8},
+    "balanced": {"crop": "bit"},
 }
 
 
@@ -39,21 +40,22 @@ def split():
     return from_arrays(rng.integers(0, 256, (10, 30, 26, 3), dtype="uint8"), np.arange(10) % 4)
 
 
-def batches(split, config, batch=8, steps=(0, 3), shard=(0, 1), seed=3):
+def batches(split, config, batch=8, steps=(0, 3), shard=(0, 1), seed=3, balanced=False):
     options = {"image_size": SIZE, "preprocessing": Preprocessing(), "batch": batch, "seed": seed}
     options |= {"start_step": steps[0], "total_steps": steps[1], "num_classes": 4, "shard": shard}
-    made = data.train_batches(split, augment_config=config, **options)
+    made = data.train_batches(split, augment_config=config, is_balanced=balanced, **options)
     return [np.concatenate(tensors) for tensors in zip(*made)]
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change):
-    config = AugmentConfig(**CHANGES[change])
-    whole = batches(split, config)
-    parts = batches(split, config, batch=4, steps=(2, 6))  # from the second batch, in two parts
+    config, balanced = AugmentConfig(**CHANGES[change]), change == "balanced"
+    whole = batches(split, config, balanced=balanced)
+    assert not balanced or whole[1].mean(axis=0).tolist() == [0.25] * 4  # of the ten, 3, 3, 2 and 2
+    parts = batches(split, config, 4, (2, 6), balanced=balanced)  # from the second batch, in two
     for tensor, expected in zip(parts, whole):
         np.testing.assert_array_equal(tensor, expected[8:])
-    second = batches(split, config, shard=(1, 2))
+    second = batches(split, config, shard=(1, 2), balanced=balanced)
     for tensor, expected in zip(second, whole):
         rows = expected.reshape(3, 2, 4, *expected.shape[1:])[:, 1]
         np.testing.assert_array_equal(tensor, rows.reshape(tensor.shape))
@@ -79,17 +81,6 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
         ]
         np.testing.assert_array_equal(actual, np.stack(expected, axis=-1))
         assert label == 7
-
-
-def test_half_of_the_images_are_mirrored_with_their_masks(rng):
-    pixels, mask = (rng.integers(0, 256, (*SIZE, n), dtype="uint8") for n in (3, 1))
-    augmentation = Augmentation(AugmentConfig(flip=True), SIZE, PIXELS)
-    example = lambda i: augmentation.example(as_picture(pixels), mask[..., 0], generator(2, i))
-    made = [np.dstack(example(i)) for i in range(200)]
-    mirrored = [not np.array_equal(x, np.dstack([pixels, mask])) for x in made]
-    for x, step in zip(made, mirrored):
-        np.testing.assert_array_equal(x[:, :: -1 if step else 1], np.dstack([pixels, mask]))
-    assert 70 < sum(mirrored) < 130
 
 
 def test_erased_parts_are_as_published(rng):

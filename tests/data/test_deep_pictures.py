@@ -242,19 +242,6 @@ def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng, changes)
         change.example(levels(rng, 3), 0, rng)
 
 
-def test_the_survey_names_depth_range_and_channels(tmp_path, rng):
-    write = lambda path, pixels: path.with_suffix(".tif").write_bytes(tiff(pixels, **BANDS))
-    write_textures(tmp_path, rng, 2, write, channels=6)
-    dataset = data.load(f"folder:{tmp_path}", 6)
-    for picture in data.survey_pictures(dataset, dataset.splits):
-        pixels = tifffile.imread(picture.name)
-        assert picture.error is None and picture.kind == "uint16 of 6 channels"
-        assert picture.levels == (pixels.min(), pixels.max())
-    shallow = {name: split.read_as(255) for name, split in dataset.splits.items()}
-    for picture in data.survey_pictures(dataset, shallow):
-        assert "may be dark or 12-bit" in picture.error
-
-
 def test_deep_pictures_are_packed_whole_or_not_at_all(tmp_path, rng):
     images = rng.integers(0, 65536, (4, 30, 20, 6)).astype("uint16")
     split = data.from_arrays(images, [0, 1, 0, 1])
