@@ -28,8 +28,7 @@ KERAS_FORMATS = {  # by the backend: what Keras writes, and the name of a file t
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "name",
-    [n if n in EXPORTED else pytest.param(n, marks=pytest.mark.nightly) for n in DESIGNS],
+    "name", [n if n in EXPORTED else pytest.param(n, marks=pytest.mark.nightly) for n in DESIGNS]
 )
 def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
     model = random_design(name)

@@ -38,9 +38,7 @@ def compare_with_mask(rng, grid, size, prefix, **options):
 
 
 @spread(  # windows that divide the grid, and that reach over it
-    qkv_bias=["all", "qv", "none"],
-    prefix=[0, 3],
-    windows=[((4, 6), (2, 3)), ((3, 5), (2, 2))],
+    qkv_bias=["all", "qv", "none"], prefix=[0, 3], windows=[((4, 6), (2, 3)), ((3, 5), (2, 2))]
 )
 def test_windows_equal_attention_with_a_mask(rng, windows, prefix, qkv_bias):
     compare_with_mask(rng, *windows, prefix, qkv_bias=qkv_bias)

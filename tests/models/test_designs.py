@@ -71,8 +71,7 @@ def test_a_clone_carries_its_architecture_when_it_is_copied(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n in TRAINED else pytest.param(n, marks=pytest.mark.nightly) for n in DESIGNS],
+    "name", [n if n in TRAINED else pytest.param(n, marks=pytest.mark.nightly) for n in DESIGNS]
 )
 def test_logits_and_gradients_are_those_of_the_other_backends(name):
     """The file's numbers were computed on torch; see `tests/golden/designs.py`."""

@@ -75,8 +75,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n == "int8 weights" else pytest.param(n, marks=AT_NIGHT) for n in CONFIGS],
+    "name", [n if n == "int8 weights" else pytest.param(n, marks=AT_NIGHT) for n in CONFIGS]
 )
 def test_saved_and_cloned_models_answer_bit_by_bit_as_they_were_quantized(rng, tmp_path, name):
     model = build(rng, classifier="map", mlp="swiglu" if "weights" in name else "gelu")

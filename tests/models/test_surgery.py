@@ -7,18 +7,8 @@ import pytest
 import vit_keras
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import weights
+from vit_keras import models, weights
 from vit_keras.inspection import feature_components, position_similarity, views_of
-from vit_keras.models import (
-    VisionTransformer,
-    attention_maps,
-    intermediates,
-    patch_grid,
-    scale_head,
-    split_frozen,
-    with_image_size,
-    with_patch_size,
-)
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
     INTERPOLATIONS,
@@ -39,14 +29,14 @@ FLEXIVIT = Resizing("bilinear_antialias", "bilinear_half_pixel")
 def small():
     """Returns a randomized model for 16x8 images, two images, and the results of Eq. 1-4."""
     rng = np.random.default_rng(7)
-    model = randomize(VisionTransformer((16, 8), 4, **SIZES, name="small"), rng, scale=0.15)
+    model = randomize(models.VisionTransformer((16, 8), 4, **SIZES, name="small"), rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 16, 8, 3)).astype("float32")
     return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
 
 
 def test_every_intermediate_is_found_by_its_published_name(small):
     model, images, expected = small
-    outputs = intermediates(model).predict(images, verbose=0)
+    outputs = models.intermediates(model).predict(images, verbose=0)
     for name in ("posembed_input", "encoderblock_0", "encoderblock_2", "encoder_norm"):
         assert_close(outputs[name], expected[name], name=name)
     assert_close(outputs["head"], expected["logits"])
@@ -54,10 +44,10 @@ def test_every_intermediate_is_found_by_its_published_name(small):
 
 def test_attention_maps_hold_every_layer_and_head_and_leave_the_model_as_it_was(small, tmp_path):
     model, images, expected = small
-    maps = attention_maps(model).predict(images, verbose=0)
+    maps = models.attention_maps(model).predict(images, verbose=0)
     assert maps.shape == (2, 3, 3, 9, 9)  # images, layers, heads, tokens, tokens
     assert_close(maps, expected["attention"])
-    attention_maps(model).save(tmp_path / "attention.keras")
+    models.attention_maps(model).save(tmp_path / "attention.keras")
     again = keras.saving.load_model(tmp_path / "attention.keras")
     assert_close(again.predict(images, verbose=0), expected["attention"])
     assert_close(model(images), expected["logits"])
@@ -74,13 +64,13 @@ def pseudo_inverse(kernel, new, rule):
 @pytest.mark.parametrize("rules", [FLEXIVIT, Resizing("bicubic", "bicubic_antialias")])
 def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rules):
     model, images, _ = small
-    resized = with_patch_size(model, (8, 2), rules.positions, rules.patches)
+    resized = models.with_patch_size(model, (8, 2), rules.positions, rules.patches)
     weights = weights_by_path(model)
     weights[KERNEL] = pseudo_inverse(weights[KERNEL], (8, 2), rules.patches)
     new = resize_position_embeddings(weights[POSITIONS], (4, 2), (2, 4), rules.positions)
     expected = reference.forward(images, {**weights, POSITIONS: new}, num_layers=3)["logits"]
     assert_close(resized(images), expected)
-    assert patch_grid(model) == (4, 2) and patch_grid(resized) == (2, 4)
+    assert models.patch_grid(model) == (4, 2) and models.patch_grid(resized) == (2, 4)
     before = weights["head/bias"]
     resized.get_layer("head").bias.assign_add(np.ones(5))  # nothing is shared
     np.testing.assert_array_equal(weights_by_path(model)["head/bias"], before)
@@ -89,23 +79,26 @@ def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rules):
 @pytest.mark.parametrize("rule", INTERPOLATIONS)
 def test_another_image_size_resizes_positions_in_copies_and_in_the_graph(small, rng, rule):
     model, _, _ = small
-    dynamic, weights = with_image_size(model, None, rule), weights_by_path(model)
+    dynamic, weights = models.with_image_size(model, None, rule), weights_by_path(model)
     for rows, columns in [(4, 2), (2, 5), (6, 1)]:
         size, grid = (4 * rows, 4 * columns), (rows, columns)
         images = rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
         new = resize_position_embeddings(weights[POSITIONS], (4, 2), grid, rule)
         expected = reference.forward(images, {**weights, POSITIONS: new}, num_layers=3)["logits"]
-        assert_close(with_image_size(model, size, rule)(images), expected)
+        assert_close(models.with_image_size(model, size, rule)(images), expected)
         assert_close(dynamic(images), expected, rtol=5e-6)
         cropped = np.pad(images, [(0, 0), (0, 3), (0, 2), (0, 0)], constant_values=1)
         assert_close(dynamic(cropped), expected, rtol=5e-6)
 
 
 def test_relative_biases_are_resized_in_every_block(rng):
-    model = VisionTransformer((16, 8), 4, **SIZES, position_embedding="relative_2d")
+    model = models.VisionTransformer((16, 8), 4, **SIZES, position_embedding="relative_2d")
     before = weights_by_path(randomize(model, rng))
-    for after in (with_image_size(model, (24, 8), "bicubic"), with_patch_size(model, 8, "bicubic")):
-        grid = patch_grid(after)
+    for after in (
+        models.with_image_size(model, (24, 8), "bicubic"),
+        models.with_patch_size(model, 8, "bicubic"),
+    ):
+        grid = models.patch_grid(after)
         for path, value in weights_by_path(after).items():
             expected = before[path]
             if path.endswith("relative_2d/table"):
@@ -115,13 +108,13 @@ def test_relative_biases_are_resized_in_every_block(rng):
 
 
 def test_a_publisher_that_crops_takes_any_size(rng):
-    model = randomize(VisionTransformer((16, 8), 4, **SIZES), rng)
+    model = randomize(models.VisionTransformer((16, 8), 4, **SIZES), rng)
     with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
-        with_image_size(model, (18, 15))
+        models.with_image_size(model, (18, 15))
     model.resizing = Resizing(crops=True)
     images = rng.normal(size=(2, 18, 15, 3)).astype("float32")
-    expected = with_image_size(model, (16, 12))(images[:, :16, :12])
-    assert_close(with_image_size(model, (18, 15))(images), to_numpy(expected), rtol=2e-6)
+    expected = models.with_image_size(model, (16, 12))(images[:, :16, :12])
+    assert_close(models.with_image_size(model, (18, 15))(images), to_numpy(expected), rtol=2e-6)
 
 
 def inside(base, *before):
@@ -132,15 +125,15 @@ def inside(base, *before):
 
 
 def test_a_model_around_a_backbone_shows_the_backbone(rng):
-    base = randomize(VisionTransformer(16, 8, 12, 2, 3, 20, None), rng)
+    base = randomize(models.VisionTransformer(16, 8, 12, 2, 3, 20, None), rng)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
-    expected = to_numpy(attention_maps(base)(images))
+    expected = to_numpy(models.attention_maps(base)(images))
     components = feature_components(base, images)
     for model in inside(base):
         outer = keras.Sequential([model, keras.layers.ReLU()])
         for nested in (model, outer):
-            assert_close(to_numpy(attention_maps(nested)(images)), expected, rtol=1e-6)
-            last = intermediates(nested)(images)[base.layers[-1].name]
+            assert_close(to_numpy(models.attention_maps(nested)(images)), expected, rtol=1e-6)
+            last = models.intermediates(nested)(images)[base.layers[-1].name]
             assert_close(to_numpy(last), to_numpy(base(images)), rtol=1e-6)
             for name, values in feature_components(nested, images).items():
                 assert_close(values, components[name], rtol=1e-4)
@@ -149,32 +142,32 @@ def test_a_model_around_a_backbone_shows_the_backbone(rng):
 
 
 def test_a_backbone_that_does_not_read_the_images_is_named():
-    base = VisionTransformer(16, 8, 12, 1, 3, 20, None, name="base")
+    base = models.VisionTransformer(16, 8, 12, 1, 3, 20, None, name="base")
     for model in inside(base, keras.layers.Rescaling(2.0)):
         with pytest.raises(ValueError, match=r'come before it.*model.get_layer\("base"\)'):
-            intermediates(model)
+            models.intermediates(model)
     for model in inside(base):
         with pytest.raises(ValueError, match=r'Only the backbone itself.*get_layer\("base"\)'):
-            with_image_size(model, 32)
+            models.with_image_size(model, 32)
     images = keras.Input((16, 16, 3))
-    other = VisionTransformer(16, 8, 12, 1, 3, 20, None, name="other")
+    other = models.VisionTransformer(16, 8, 12, 1, 3, 20, None, name="other")
     both = keras.Model(images, keras.layers.Concatenate()([base(images), other(images)]))
     with pytest.raises(ValueError, match=r'several.*get_layer\("base"\).*get_layer\("other"\)'):
-        attention_maps(both)
+        models.attention_maps(both)
 
 
 def test_a_file_holds_two_heads_which_are_dropped_and_scaled_together(rng, tmp_path):
     sizes, path = {**SIZES, "classifier": "distilled"}, tmp_path / "model.keras"
-    model = randomize(VisionTransformer((16, 24), 8, **sizes), rng, scale=0.2)
+    model = randomize(models.VisionTransformer((16, 24), 8, **sizes), rng, scale=0.2)
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     model.save(path)
     assert weights.describe(path)["architecture"]["classifier"] == "distilled"
     logits = to_numpy(model(images))
     assert_close(vit_keras.open(path)(images), logits, rtol=2e-6)
-    other = VisionTransformer((32, 24), 8, **{**sizes, "num_classes": 7})
+    other = models.VisionTransformer((32, 24), 8, **{**sizes, "num_classes": 7})
     weights.load(other, path, head="drop")
     assert not to_numpy(other.get_layer("head_dist").kernel).any()
-    scaled = scale_head(model, [1, 2, 3, 4, 5], -0.5)
+    scaled = models.scale_head(model, [1, 2, 3, 4, 5], -0.5)
     assert_close(scaled(images), logits * [1, 2, 3, 4, 5] - 0.5)
 
 
@@ -201,10 +194,10 @@ FROZEN = {  # the arguments, the layers that are frozen, the shape of features, 
 @pytest.mark.parametrize("case", FROZEN)
 def test_features_and_head_give_the_logits_of_the_model(case, rng):
     arguments, patterns, shape, trained = FROZEN[case]
-    model = randomize(VisionTransformer(*CHAIN, **arguments), rng)
+    model = randomize(models.VisionTransformer(*CHAIN, **arguments), rng)
     freeze(model, patterns)
     model.class_names = ["a", "b", "c"]
-    backbone, head = split_frozen(model)
+    backbone, head = models.split_frozen(model)
     images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
     features = to_numpy(backbone(images))
     assert features.shape == (2, *shape)
@@ -220,13 +213,13 @@ def test_features_and_head_give_the_logits_of_the_model(case, rng):
 
 
 def test_what_cannot_be_split_is_named():
-    whole = VisionTransformer(*CHAIN)
+    whole = models.VisionTransformer(*CHAIN)
     with pytest.raises(ValueError, match="must be frozen.*where 'embedding' is the first that"):
-        split_frozen(whole)
+        models.split_frozen(whole)
     whole.trainable = False
     with pytest.raises(ValueError, match="where no layer trains"):
-        split_frozen(whole)
-    shared = VisionTransformer(*CHAIN, position_embedding_at="shared")
+        models.split_frozen(whole)
+    shared = models.VisionTransformer(*CHAIN, position_embedding_at="shared")
     freeze(shared, ["embedding", "cls", "encoderblock_*", "encoder_norm"])
     with pytest.raises(ValueError, match="must form a chain.*'posembed_shared' is"):
-        split_frozen(shared)
+        models.split_frozen(shared)

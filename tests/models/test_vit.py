@@ -8,24 +8,11 @@ import numpy as np
 import pytest
 
 from tests import reference, resnet_reference
-from tests.helpers import (
-    GOLDEN,
-    assert_close,
-    randomize,
-    spread,
-    to_numpy,
-    weights_by_path,
-)
+from tests.helpers import GOLDEN, assert_close, randomize, spread, to_numpy, weights_by_path
 from vit_keras import models
 from vit_keras.config import ModelConfig
 from vit_keras.layers import EncoderBlock
-from vit_keras.models import (
-    HybridViT,
-    ResNet,
-    VisionTransformer,
-    from_model_config,
-    positions_of,
-)
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_model_config, positions_of
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5, "patch_size": 1}

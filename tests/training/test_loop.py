@@ -11,19 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, to_numpy
-from tests.training.small import (
-    HELD_OUT,
-    RATE,
-    Killed,
-    assert_same_run,
-    assert_same_state,
-    by_path,
-    examples,
-    killed_after_a_save,
-    small_run,
-    state,
-    without_rate,
-)
+from tests.training import small
 from vit_keras.data.batches import Batches
 from vit_keras.runs import NonFinite, best_row
 from vit_keras.training import callbacks, checkpoints
@@ -35,7 +23,7 @@ ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 
 def straight(tmp_path_factory):
     """A run with average, accumulation, weight decay and dropout that was never stopped."""
     folder = tmp_path_factory.mktemp("straight")
-    return folder, *small_run(folder, **ALL)
+    return folder, *small.small_run(folder, **ALL)
 
 
 @contextlib.contextmanager
@@ -77,21 +65,21 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, straight, capsys):
     def noting(batches):
         return lambda start: starts.append(start) or batches(start)
 
-    with killed_after_a_save():
-        small_run(tmp_path, **ALL)
+    with small.killed_after_a_save():
+        small.small_run(tmp_path, **ALL)
     assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000003"
     for number, batch, method, code, said in STOPS:
         # The evaluation after update 8 begins anew in the next process.
-        at = batch + HELD_OUT // 8 * (said.endswith("12"))
+        at = batch + small.HELD_OUT // 8 * (said.endswith("12"))
         with signaled(number, at, method), pytest.raises(SystemExit) as stopped:
-            small_run(tmp_path, wrap=noting, **ALL)
+            small.small_run(tmp_path, wrap=noting, **ALL)
         assert stopped.value.code == code
         assert f"stopped by {said} of 12, checkpoint" in capsys.readouterr().err
         step = int(said.split()[-1])
         assert checkpoints.newest(tmp_path / "checkpoints").name == f"step_{step:09d}"
-    again, _, rows_again = small_run(tmp_path, wrap=noting, **ALL)
+    again, _, rows_again = small.small_run(tmp_path, wrap=noting, **ALL)
     assert starts == [6, 8, 10, 16]  # parts: nothing is trained on twice
-    assert assert_same_run(folder, tmp_path, 12) == without_rate(rows)
+    assert small.assert_same_run(folder, tmp_path, 12) == small.without_rate(rows)
     assert json.loads((tmp_path / "metrics.json").read_text()) == rows_again
     for one, other in zip(model.get_weights(), again.get_weights()):
         np.testing.assert_array_equal(one, other)
@@ -100,7 +88,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, straight, capsys):
 @pytest.mark.on("torch")
 def test_ctrl_c_before_the_first_update_ends_at_once(tmp_path):
     with signaled(signal.SIGINT, 1, TRAINING), pytest.raises(KeyboardInterrupt):
-        small_run(tmp_path, **ALL)
+        small.small_run(tmp_path, **ALL)
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -118,20 +106,20 @@ def test_a_disk_that_fills_while_training_goes_on_stops_the_run(tmp_path, straig
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError) as stopped:
         patch.setattr(np, "savez", full_at_the_third)
-        small_run(tmp_path, **ALL)
+        small.small_run(tmp_path, **ALL)
     assert stopped.value.errno == errno.ENOSPC and len(calls) == 3
     assert stopped.value.filename.endswith("step_000000006")
     left = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert sorted(left) == ["step_000000003", "step_000000004"]
-    small_run(tmp_path, **ALL)
-    assert_same_run(straight[0], tmp_path, 12)
+    small.small_run(tmp_path, **ALL)
+    small.assert_same_run(straight[0], tmp_path, 12)
 
 
 def test_accumulated_parts_are_one_update(tmp_path, capsys):
     """Schedule, evaluations, checkpoints and the average count updates, not their parts."""
     sgd = {"name": "sgd", "ema_decay": 0.5, "warmup_steps": 4, "grad_norm_clip": None}
     (one, _, rows), (other, _, rows_in_parts) = (
-        small_run(
+        small.small_run(
             tmp_path / str(parts),
             optimizer={**sgd, "accumulation_steps": parts},
             dropout_rate=0.0,  # draws differ between the parts
@@ -140,8 +128,8 @@ def test_accumulated_parts_are_one_update(tmp_path, capsys):
     )
     assert int(to_numpy(other.optimizer.iterations)) == 12
     assert [row["step"] for row in rows_in_parts] == [4, 8, 12]
-    assert rows_in_parts[0]["learning_rate"] == pytest.approx(RATE)  # the warmup is over
-    for row, in_parts in zip(without_rate(rows), without_rate(rows_in_parts)):
+    assert rows_in_parts[0]["learning_rate"] == pytest.approx(small.RATE)  # the warmup is over
+    for row, in_parts in zip(small.without_rate(rows), small.without_rate(rows_in_parts)):
         assert row == pytest.approx(in_parts, rel=1e-5)
     for weight, in_parts in zip(one.get_weights(), other.get_weights()):
         assert_close(weight, in_parts)
@@ -156,15 +144,15 @@ def test_accumulated_parts_are_one_update(tmp_path, capsys):
 
 
 def test_evaluations_do_not_change_training(tmp_path, straight):
-    small_run(tmp_path, **ALL, eval_every=12)
-    seldom, often = state(tmp_path, 12), state(straight[0], 12)
+    small.small_run(tmp_path, **ALL, eval_every=12)
+    seldom, often = small.state(tmp_path, 12), small.state(straight[0], 12)
     names = [name for name in seldom if not name.startswith("metrics")]
-    assert_same_state(*({name: each[name] for name in names} for each in (seldom, often)))
+    small.assert_same_state(*({name: each[name] for name in names} for each in (seldom, often)))
 
 
 def test_the_average_is_evaluated_and_kept(straight):
     folder, model, _, rows = straight
-    stored = by_path(folder, 12)
+    stored = small.by_path(folder, 12)
     raw = [stored[f"head/{name}"] for name in ("kernel", "bias")]
     average = [
         next(a for path, a in stored.items() if path.endswith(f"head_{name}_average"))
@@ -173,8 +161,8 @@ def test_the_average_is_evaluated_and_kept(straight):
     assert np.abs(raw[0] - average[0]).max() > 1e-4
     for weight, expected in zip(model.get_layer("head").weights, average):
         np.testing.assert_array_equal(to_numpy(weight), expected)
-    images, labels = examples(HELD_OUT, 1000)
-    logits = images.reshape(HELD_OUT, -1).astype("float64") @ average[0] + average[1]
+    images, labels = small.examples(small.HELD_OUT, 1000)
+    logits = images.reshape(small.HELD_OUT, -1).astype("float64") @ average[0] + average[1]
     loss = np.log(np.exp(logits).sum(1)) - (logits * labels).sum(1)
     assert rows[-1]["val_loss"] == pytest.approx(loss.mean(), rel=1e-5)
     right = logits.argmax(1) == labels.argmax(1)
@@ -187,11 +175,11 @@ def test_several_updates_in_one_execution(tmp_path, straight):
     several = {**ALL, "checkpoint_every": 6, "steps_per_execution": 2}
     if keras.backend.backend() == "torch":
         with pytest.raises(ValueError, match="`steps_per_execution` must be 1 with the PyTorch"):
-            small_run(tmp_path, **several)
+            small.small_run(tmp_path, **several)
         return
-    _, _, rows = small_run(tmp_path, **several)
+    _, _, rows = small.small_run(tmp_path, **several)
     assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000012"
-    for one, other in zip(without_rate(rows), without_rate(straight[3])):
+    for one, other in zip(small.without_rate(rows), small.without_rate(straight[3])):
         assert one == pytest.approx(other, rel=1e-5)
 
 
@@ -199,9 +187,9 @@ def test_several_updates_in_one_execution(tmp_path, straight):
 def test_patience(tmp_path):
     """At a tiny learning rate nothing improves: the first evaluation stays the best."""
     fields = {"patience": 2, "total_steps": 40, "optimizer": {"learning_rate": 1e-12}}
-    _, run, rows = small_run(tmp_path, **fields)
+    _, run, rows = small.small_run(tmp_path, **fields)
     assert [row["step"] for row in rows] == [4, 8, 12]
-    assert small_run(tmp_path, **fields)[2] == rows
+    assert small.small_run(tmp_path, **fields)[2] == rows
     newest = checkpoints.newest(run.checkpoints)
     assert newest.name == "step_000000012"
     meta = json.loads((newest / "meta.json").read_text())
@@ -212,13 +200,13 @@ def test_patience(tmp_path):
 def test_a_run_with_patience_ends_with_its_best_weights(tmp_path):
     turning = {"change": lambda images, part: images if part < 4 else -images}
     fields = {**turning, "patience": 5, "optimizer": {"learning_rate": 0.1}}
-    model, run, rows = small_run(tmp_path, **fields)
+    model, run, rows = small.small_run(tmp_path, **fields)
     assert best_row(rows)["step"] == 4
-    kernel = by_path(tmp_path, 4)["head/kernel"]
+    kernel = small.by_path(tmp_path, 4)["head/kernel"]
     np.testing.assert_array_equal(to_numpy(model.get_layer("head").kernel), kernel)
     (run.checkpoints / "step_000000004" / "state.npz").write_bytes(b"torn")
     with pytest.raises(ValueError, match="step_000000004' cannot be read .*Delete"):
-        small_run(tmp_path, **fields)
+        small.small_run(tmp_path, **fields)
 
 
 def spoiling(step, *, times):
@@ -250,7 +238,7 @@ def steps_of(folder):
 def test_a_loss_that_is_not_finite_stops_the_run_at_its_update(tmp_path):
     message = r"the loss of update 8 is nan\. The last good .*step_000000006\..*--on_nan rollback"
     with pytest.raises(NonFinite, match=f"training stopped: {message}"):
-        small_run(tmp_path, wrap=spoiling(8, times=99))
+        small.small_run(tmp_path, wrap=spoiling(8, times=99))
     assert steps_of(tmp_path)[-1] == 6
 
 
@@ -258,7 +246,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_at_its_update(tmp_path):
 def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
     fields = {"on_nan": "rollback", "max_rollbacks": 1}
     with pytest.raises(NonFinite, match=r"stopped \(1 of 1 rollbacks\): the loss of update 2"):
-        small_run(tmp_path / "hopeless", wrap=spoiling(2, times=99), **fields)
+        small.small_run(tmp_path / "hopeless", wrap=spoiling(2, times=99), **fields)
     rollbacks = json.loads((tmp_path / "hopeless" / "rollbacks.json").read_text())
     assert [r["cause"] for r in rollbacks] == ["the loss of update 2 is nan"]
     assert steps_of(tmp_path / "hopeless") == [0]  # the checkpoint to go back to
@@ -266,21 +254,25 @@ def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
     def die_at_6(model, folder, step, *rest, save=checkpoints.save):
         save(model, folder, step, *rest)
         if step == 6:
-            raise Killed
+            raise small.Killed
 
     folder, record = tmp_path / "saved", tmp_path / "saved" / "rollbacks.json"
     fields |= {"wrap": spoiling(5, times=1), "optimizer": {"decay_type": "linear"}}
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(small.Killed):
         patch.setattr(checkpoints, "save", die_at_6)
-        small_run(folder, **fields)
-    assert f"learning rate {RATE / 2:g} from now on" in capsys.readouterr().out
+        small.small_run(folder, **fields)
+    assert f"learning rate {small.RATE / 2:g} from now on" in capsys.readouterr().out
     content = record.read_text()
     for damaged in (None, "[]"):  # the full rate would come back without a word
         record.unlink() if damaged is None else record.write_text(damaged)
         with pytest.raises(ValueError, match=r"must hold at least 1 entries. Received: 0"):
-            small_run(folder, **fields)
+            small.small_run(folder, **fields)
     record.write_text(content)
-    _, _, rows = small_run(folder, **fields)  # keeps the lower rate
-    expected = [(4, RATE * 8 / 12), (8, RATE / 2 * 4 / 12), (12, 0.0)]  # it went back to 4
+    _, _, rows = small.small_run(folder, **fields)  # keeps the lower rate
+    expected = [
+        (4, small.RATE * 8 / 12),
+        (8, small.RATE / 2 * 4 / 12),
+        (12, 0.0),
+    ]  # it went back to 4
     rates = [(row["step"], row["learning_rate"]) for row in rows]
     assert np.array(rates) == pytest.approx(np.array(expected), abs=1e-7)

@@ -57,10 +57,7 @@ def test_programs_are_refused_with_a_remedy(tmp_path):
 
 def test_other_towers_are_refused(tmp_path):
     for changes, message in (
-        (
-            {"pool_type": "none"},
-            "must be one of 'tok', 'avg'. Received: pool_type='none'",
-        ),
+        ({"pool_type": "none"}, "must be one of 'tok', 'avg'. Received: pool_type='none'"),
         ({"scale_attn": True}, "not in the model: visual.transformer.resblocks.0.ln_attn.bias"),
     ):
         folder = written(tmp_path, *two_towers(changes, {}))

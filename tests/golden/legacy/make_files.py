@@ -17,13 +17,7 @@ except (
 
 keras = sys.modules[vit.layers.ClassToken.__mro__[1].__module__.split(".")[0]]
 VERSION = sys.argv[1]
-SMALL = {
-    "patch_size": 8,
-    "num_layers": 2,
-    "hidden_size": 16,
-    "num_heads": 4,
-    "mlp_dim": 24,
-}
+SMALL = {"patch_size": 8, "num_layers": 2, "hidden_size": 16, "num_heads": 4, "mlp_dim": 24}
 
 
 def randomize(model, rng):
