@@ -1,32 +1,47 @@
 """The demo's server speaks of nothing but the page, its runtime and the export."""
 
 import concurrent.futures
+import contextlib
 import http.client
 import itertools
 import os
+import re
 import socket
 import struct
+import threading
 
 import pytest
 
 from demo import serve
-from tests.demo_server import SECRET, running, write_page
 
 pytestmark = pytest.mark.once
+SECRET = b"a secret of this machine"
 
 
 @pytest.fixture
 def port(tmp_path, monkeypatch):
     """A server of a small page and export, beside which secrets lie."""
-    page, export = write_page(tmp_path)
-    for secret in (page / "click.js", tmp_path / "other" / "deep"):
+    page, export = tmp_path / "page", tmp_path / "export"
+    runtime, secrets = page / serve.RUNTIME, (tmp_path / "secret", page / "click.js")
+    runtime.mkdir(parents=True)
+    export.mkdir()
+    for name in serve.FILES:
+        (page / name).write_text(name)
+    for name in ("model.onnx", "manifest.json"):
+        (export / name).write_text(name)
+    (runtime / "a.wasm").write_bytes(b"\0asm")
+    for secret in (*secrets, tmp_path / "other" / "deep"):
         secret.parent.mkdir(exist_ok=True)
         secret.write_bytes(SECRET)
-    (export / "folder").symlink_to(tmp_path / "other")
-    (page / serve.RUNTIME / "link.js").symlink_to(page / "click.js")
+    for link, target in (("link", secrets[0]), ("folder", tmp_path / "other")):
+        (export / link).symlink_to(target)
+    (runtime / "link.js").symlink_to(secrets[1])
     monkeypatch.setattr(serve, "PAGE", page)
-    with running(export) as number:
-        yield number
+    monkeypatch.setattr(serve.Handler, "timeout", 2)
+    with serve.server(export, 0) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 def ask(port, path, method="GET", host=None):
@@ -77,6 +92,27 @@ def test_other_hosts_are_refused(port):
         hosts = f"Host: 127.0.0.1:{port}\r\nHost: evil.example\r\n"
         connection.sendall(f"GET / HTTP/1.1\r\n{hosts}\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.0 421")
+
+
+ODD = (  # requests that no browser sends
+    *(b"", b"\0" * 300, b"G\0T / HTTP/1.1\r\n\r\n", b"GET / HTTP/9999999.1\r\n\r\n"),
+    *(b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"GET /" + b"a" * 70_000),
+    *(b"TRACE / HTTP/1.1\r\n folded: x\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n" * 3),
+    b"GET / HTTP/1.1\r\nRange: bytes=9-1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+)
+
+
+def test_odd_requests_get_a_status_or_nothing(port, capfd):
+    for request in ODD:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            with contextlib.suppress(OSError):  # it had heard enough
+                connection.sendall(request)
+                connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):
+                received = connection.recv(2**16)
+                assert re.match(rb"HTTP/1\.[01] [245]\d\d ", received) or not received
+                assert SECRET not in received and b"Traceback" not in received
+    assert ask(port, "/")[0] == 200 and capfd.readouterr().err == ""
 
 
 def test_what_takes_the_place_of_a_file_later_is_not_served(port, tmp_path):

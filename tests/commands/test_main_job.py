@@ -1,18 +1,14 @@
-"""The main job as a user runs it: train, evaluate, export."""
+"""The main job as a user runs it: train and evaluate."""
 
 import csv
 import json
-import re
 
 import keras
 import numpy as np
 import pytest
 from PIL import Image
 
-from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.models import Preprocessing
-from vit_keras.runtimes import litert_interpreter
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +49,3 @@ def test_the_main_job_reads_digits(trained, capsys):
     for picture in ("curves.png", "confusion.png"):
         assert np.asarray(Image.open(trained / picture).convert("L")).std() > 5  # not blank
     assert sorted(p.name for p in (trained / "checkpoints").iterdir())[-1] == "step_000001000"
-
-
-@pytest.mark.once
-@pytest.mark.slow
-def test_exported_files_answer_as_keras_does(trained, capsys):
-    run(["export", str(trained), "--format", "litert"])
-    printed = capsys.readouterr().out
-    for name in ("model.tflite", "model_int8.tflite"):
-        assert re.search(f"{name}: same class: .*, largest difference of a logit", printed)
-    assert (trained / "export" / "labels.txt").read_text().split() == list("0123456789")
-    split = data.load("digits", 1).split("test").part(range(64))
-    resized = [data.resize(split.read(i), (16, 16), Preprocessing()) for i in range(len(split))]
-    images, labels = data.to_uint8(resized), split.labels
-    interpreter, answers = litert_interpreter(trained / "export" / "model.tflite"), []
-    source, target = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
-    assert source["dtype"] == np.uint8 and tuple(source["shape"]) == (1, 16, 16, 1)
-    for image in images:
-        interpreter.set_tensor(source["index"], image[None])
-        interpreter.invoke()
-        answers.append(interpreter.get_tensor(target["index"])[0])
-    np.testing.assert_allclose(np.sum(answers, axis=1), 1, atol=1e-3)
-    assert (np.argmax(answers, axis=1) == labels).mean() >= 0.95

@@ -1,7 +1,5 @@
 """Figures show the numbers that they are given, and the command draws them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,23 +14,6 @@ from vit_keras.support import figures
 pytestmark = pytest.mark.on("torch")
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 2}
-
-
-def test_heads_stand_over_their_layer(rng):
-    pixels = rng.uniform(1, 9, (3, 4))
-    measured = SimpleNamespace(distance_px=pixels, entropy_nats=pixels, tokens=5)
-    subject = SimpleNamespace(attention=measured, model=VisionTransformer((6, 8), (3, 4), **SMALL))
-    figures = (
-        inspection.VIEWS[f"attention_{name}"].draw(subject)[0] for name in ("distance", "entropy")
-    )
-    distance, entropy = (figure.axes[0] for figure in figures)
-    layers, values = np.asarray(distance.collections[0].get_offsets()).T
-    np.testing.assert_allclose(values.reshape(3, 4), pixels)
-    np.testing.assert_array_equal(layers.reshape(3, 4)[:, 0], [0, 1, 2])
-    mean, even = (np.asarray(line.get_ydata()) for line in distance.lines)
-    np.testing.assert_allclose(mean, pixels.mean(axis=1))
-    np.testing.assert_allclose(even, (0 + 3 + 4 + 5) / 4)
-    np.testing.assert_allclose(entropy.lines[1].get_ydata(), np.log(5))
 
 
 def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, rng):

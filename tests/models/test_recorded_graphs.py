@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.layers import backends
-from vit_keras.models import HybridViT, VisionTransformer, add_lora
+from vit_keras.models import VisionTransformer, add_lora
 
 SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 3}
 pytestmark = pytest.mark.on("torch")
@@ -175,18 +175,6 @@ def test_layers_of_others_and_hooks_see_each_call(images):
     handle.remove()
     replayed(model, images)
     assert len(seen) == 3
-
-
-def test_a_trained_hybrid_is_traced(images):
-    import torch
-
-    images = np.tile(images, (1, 4, 4, 1))
-    model = randomize(HybridViT(32, (1,), 0.5, 2, **SIZES, seed=1), np.random.default_rng(0))
-    model.compile("sgd", "mse")
-    model.fit(images, np.zeros((2, 3)), verbose=0)
-    replayed(model, images)
-    traced = torch.jit.trace(model.eval(), torch.tensor(images))
-    assert_close(to_numpy(traced(torch.tensor(images))), by_layers(model, images))
 
 
 def test_a_regularizer_of_activations_counts(images):
