@@ -43,9 +43,6 @@ SUITES = {
     "Keras' applications_test": Suite(
         (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "own_function"
     ),
-    "the same cases at sizes that fit": Suite(
-        (f"{NEIGHBORS}/test_applications_suite.py",), ONE, "fits or prepared"
-    ),
     "KerasHub's tasks and backbones": Suite((f"{NEIGHBORS}/test_hub_tasks.py",)),
     "KerasHub's presets and weights": Suite((f"{WEIGHTS}/test_keras_hub.py",), ONE),
     "KerasTuner": Suite((f"{NEIGHBORS}/test_fit.py",), only="best_model"),

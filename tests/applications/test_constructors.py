@@ -190,6 +190,10 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
     pixels = rng.integers(0, 256, (1, 4, 4, 3), dtype="uint8")
     scaled = applications.preprocess_input(pixels, model=tiny[0])
     assert_close(scaled, (pixels / 255 - imagenet.mean) / imagenet.std)
+    first = np.moveaxis(pixels, -1, 1).astype("float32")
+    theirs = keras.applications.resnet_v2.preprocess_input(first.copy(), "channels_first")
+    ours = applications.preprocess_input(first, "channels_first")
+    np.testing.assert_array_equal(to_numpy(ours), theirs)  # of the scale of a model without weights
 
 
 def test_names_set_the_classes_and_stay_in_the_file(tiny, tmp_path):

@@ -1,20 +1,17 @@
-"""The test functions of keras.applications, run with our constructors, and their cases anew.
+"""The test functions of keras.applications, run with our constructors.
 
 Keras' own functions have image sizes that no patch of 16 pixels divides, and sizes that are not
-known. Where such a case is refused, the reason is compared. The cases follow anew, at sizes that
-fit.
+known. Where such a case is refused, the reason is compared.
 """
 
 import inspect
 
 import keras
-import numpy as np
 import pytest
 from keras.src.applications import applications_test as suite
 
-from tests.helpers import assert_close, shapes_only, spread, to_numpy
+from tests.helpers import shapes_only
 from vit_keras import applications, variants
-from vit_keras.variants.families import FAMILIES
 
 pytestmark = pytest.mark.once
 FUNCTIONS = (
@@ -34,8 +31,6 @@ NAMES = [name for name in applications.__all__ if name[0].isupper()]
 BY_DAY = ("ViTmu16", "RViTTi16", "BiTR50x1")
 AT_NIGHT = pytest.mark.nightly
 BUILDERS = [pytest.param(name, marks=[] if name in BY_DAY else [AT_NIGHT]) for name in NAMES]
-FIRST_OF_FAMILIES = (family.function_of(next(iter(family.sizes))) for family in FAMILIES.values())
-ONE_EACH = [*BY_DAY, *(pytest.param(name, marks=[AT_NIGHT]) for name in FIRST_OF_FAMILIES)]
 
 
 def row_of(name):
@@ -88,42 +83,3 @@ def test_keras_own_function_passes_or_is_refused_with_its_reason(name, case, dat
     with pytest.raises(kind, match=reason) as error:
         run_theirs(case, name, data_format)
     refused("A detector gives logits" if kind is AssertionError else str(error.value))
-
-
-def size_that_fits(row):
-    side = 32 if isinstance(row, variants.ResNetVariant) else row.stride
-    return 2 * side, 3 * side
-
-
-@pytest.mark.parametrize("pooling", ["avg", "max"])
-@pytest.mark.parametrize("name", ONE_EACH)
-def test_any_channels_and_the_output_of_other_layers_at_a_size_that_fits(name, pooling):
-    build, row = getattr(applications, name), row_of(name)
-    height, width = size_that_fits(row)
-    images = keras.Input((2 * height, 2 * width, 4), name="custom_input")
-    x = keras.layers.Conv2D(3, (2, 2), strides=(2, 2))(images)
-    with shapes_only():
-        model = build(include_top=False, input_tensor=x, pooling=pooling)
-        assert model.output_shape == (None, row.feature_size)
-        assert [tensor.name for tensor in model.inputs] == ["custom_input"]
-        channels = 1 if pooling == "avg" else 4
-        model = build(include_top=False, input_shape=(height, width, channels))
-        kernels = [w for w in model.weights if len(w.shape) == 4 and w.shape[2] == channels]
-        assert model.output_shape[-1] == row.feature_size
-        assert kernels, "no kernel reads these channels"
-
-
-@spread(
-    data_format=["channels_last", "channels_first"],
-    shape=[(2, 10, 10, 3), (10, 10, 3)],
-    dtype=["float32", "float64", "uint8"],
-)
-def test_pixels_are_prepared_as_by_keras(shape, dtype, data_format, rng):
-    """The cases of `imagenet_utils_test`, beside the function of ResNetV2, which has our scale."""
-    pixels = (255 * rng.uniform(size=shape)).astype(dtype)
-    if data_format == "channels_first":
-        pixels = np.moveaxis(pixels, -1, -3)
-    theirs = keras.applications.resnet_v2.preprocess_input(pixels.copy(), data_format)
-    ours = applications.preprocess_input(pixels.copy(), data_format)
-    np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
-    assert_close(ours, pixels / 127.5 - 1, rtol=1e-6)
