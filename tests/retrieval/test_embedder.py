@@ -61,18 +61,6 @@ def test_feature_maps_of_resnets_and_hybrids():
     assert_close(patches.reshape(2, -1, 12), x[:, 1:], rtol=2e-6)
 
 
-def table_of(model, folder, about=None):
-    """Embeds six pictures."""
-    rng = np.random.default_rng(3)
-    for i in range(6):
-        write_picture(folder / "photos" / f"{i}.png", rng, (16, 24))
-    listed = retrieval.list_pictures([folder / "photos"])
-    embedder = retrieval.open_embedder(model)
-    job = retrieval.EmbeddingJob(embedder, listed, folder / "a.parquet", about=about or {})
-    list(job.run())
-    return retrieval.EmbeddingTable(folder / "a.parquet")
-
-
 def test_the_same_weights_are_known_in_every_file(tmp_path):
     """The description is equal on all backends, for it is compared with this one."""
     model = build()
@@ -103,14 +91,19 @@ def test_exported_features_are_embeddings(tmp_path):
         retrieval.open_embedder(file)
 
 
-def test_a_search_refuses_another_model(tmp_path):
+def test_a_search_refuses_another_model(tmp_path, rng):
     model, other = build(), build(seed=1)
     model.preprocessing = dataclasses.replace(model.preprocessing, rounding="none")
     weights.save(model, tmp_path / "a.keras")
-    table = table_of(model, tmp_path, {"model": str(tmp_path / "a.keras")})
+    pictures = [tmp_path / "photos" / f"{i}.png" for i in range(6)]
+    for path in pictures:
+        write_picture(path, rng, (16, 24))
+    listed, about = retrieval.list_pictures([tmp_path / "photos"]), {"model": f"{tmp_path}/a.keras"}
+    made, out = retrieval.open_embedder(model), tmp_path / "a.parquet"
+    list(retrieval.EmbeddingJob(made, listed, out, about=about).run())
+    table = retrieval.EmbeddingTable(out)
     embedder = retrieval.open_query_embedder(table)
-    pictures = [tmp_path / "photos" / f"{i}.png" for i in (4, 1)]
-    answers = list(retrieval.search_pictures(table, embedder, pictures, count=1))
+    answers = list(retrieval.search_pictures(table, embedder, [pictures[4], pictures[1]], count=1))
     assert [answer.matches[0].row for answer in answers] == [4, 1]
     assert all(answer.matches[0].similarity == pytest.approx(1, abs=1e-5) for answer in answers)
     changes = [

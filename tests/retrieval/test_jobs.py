@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, killed_before, randomize, to_numpy, write_picture
+from tests.helpers import assert_close, killed_before, to_numpy, write_picture
+from tests.retrieval.test_embedder import build
 from vit_keras import models, retrieval
-from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import embedder
 
 pytestmark = pytest.mark.on("torch")
 
 BATCH, ROWS = 4, 8  # of a part
-
-
-def build(seed=0):
-    model = VisionTransformer((16, 24), 8, 12, 1, 3, 20, 5, name="small")
-    model.preprocessing = Preprocessing((0.3,), (0.4,))
-    return randomize(model, np.random.default_rng(seed))
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +42,9 @@ def job_of(model, folder, out, tokens="pool", normalize=False, **options):
     return retrieval.EmbeddingJob(made, listed, out, **{"batch": BATCH, **options})
 
 
-def pixels_of(paths):
-    return np.stack([np.asarray(Image.open(path), "float32") for path in paths])
-
-
 def outputs_of(model, paths, layer):
-    images = ((pixels_of(paths) / 255 - 0.3) / 0.4).astype("float32")
+    pixels = np.stack([np.asarray(Image.open(path), "float32") for path in paths])
+    images = ((pixels / 255 - 0.3) / 0.4).astype("float32")
     return to_numpy(models.intermediates(model)(images)[layer])
 
 

@@ -73,15 +73,21 @@ def test_a_damaged_table_or_index_is_refused_by_name(tmp_path, small_is_large, s
         assert index.search(vectors[:1], 3)[0].rows[0] == 0
 
 
+def table_of(path, vectors, errors, about, said=None):
+    """A table of vectors of six numbers, whose description may be another one."""
+    schema = tables.schema([6], about["dtype"], about)
+    pictures = [retrieval.Picture(f"{i}.png") for i in range(len(vectors))]
+    note = {tables.METADATA: json.dumps(about if said is None else said)}
+    rows = tables.table_of(schema, pictures, vectors, errors).replace_schema_metadata(note)
+    tables.write(path, schema.with_metadata(note), [rows])
+    return retrieval.EmbeddingTable(path)
+
+
 def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
     vectors = normal(np.random.default_rng(5), 1200, 6).astype("float16")
     errors = ["cannot be read" if i % 7 == 0 else None for i in range(1200)]
     about = {"shape": [6], "dtype": "float16"}
-    schema = tables.schema([6], "float16", about)
-    pictures = [retrieval.Picture(f"{i}.png") for i in range(1200)]
-    rows = tables.table_of(schema, pictures, vectors, errors)
-    tables.write(tmp_path / "a.parquet", schema, [rows])
-    table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
+    table = table_of(tmp_path / "a.parquet", vectors, errors, about)
     known = np.array([i for i in range(1200) if i % 7])
     rows, similarities = expected(vectors[known].astype("float32"), vectors[:30], 4)
     index = retrieval.open_index(table)
@@ -97,21 +103,12 @@ def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
 
 
 def test_a_table_that_lies_is_refused(tmp_path):
-    path = tmp_path / "a.parquet"
-    good = {"shape": [6], "dtype": "float32"}
-    vectors = np.ones((3, 6), "float32")
-    schema = tables.schema([6], "float32", good)
-    pictures = [retrieval.Picture(f"{i}.png") for i in range(3)]
-
-    def write(description, values=vectors):
-        rows = tables.table_of(schema, pictures, values, [None] * 3)
-        note = {tables.METADATA: json.dumps(description)}
-        tables.write(path, schema.with_metadata(note), [rows.replace_schema_metadata(note)])
-        return retrieval.EmbeddingTable(path)
-
+    good, vectors = {"shape": [6], "dtype": "float32"}, np.ones((3, 6), "float32")
+    write = lambda *said: table_of(tmp_path / "a.parquet", vectors, [None] * 3, good, *said)
     lies = ([10**9], [3], [6, 10**9], [], [-6, -1])
     for description in (*({**good, "shape": shape} for shape in lies), {"shape": [6]}):
         with pytest.raises(ValueError, match="must have the columns|needs.*dtype|dtype"):
             write(description)
+    vectors[1, 2] = np.nan
     with pytest.raises(ValueError, match="a.parquet' holds embeddings that are not finite"):
-        retrieval.search_rows(write(good, np.where(vectors == 1, np.nan, 0)), [0])
+        retrieval.search_rows(write(), [0])
