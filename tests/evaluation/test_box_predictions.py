@@ -227,11 +227,3 @@ def test_the_worst_pictures_are_drawn_without_a_second_prediction(tmp_path):
     answers = evaluation.predict_split(predictor, split)
     assert metrics == evaluation.evaluate(counted, split, NAMES, batch=2, answers=answers)
     assert sum(calls) == 8  # no other
-
-
-def test_boxes_are_drawn_on_their_edges():
-    picture = np.zeros((40, 50, 1), "uint8")
-    boxes = Boxes(np.array([0]), np.array([1.0]), np.array([[10.0, 20.0, 30.0, 35.0]]))
-    drawn = evaluation.draw_boxes(picture, boxes, NAMES, (255, 0, 0))
-    red = (drawn == (255, 0, 0)).all(axis=-1)
-    assert red[20, 10:31].all() and red[20:36, 30].all() and not red[25:33, 14:27].any()
