@@ -217,26 +217,6 @@ def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path):
 
 
 VIT = {"patch_size": 8, "image_shape": (16, 16, 3)}
-WINDOWS = {"global_attention_layer_indices": [0], "num_output_channels": 4, "window_size": 2}
-DET = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16}
-OTHER_CLASSES = {
-    "ViTDet": lambda: models.ViTDetBackbone(**DET, **VIT, **WINDOWS),
-    "CLIPVisionEncoder": lambda: models.CLIPVisionEncoder(**DINO, **VIT),
-}
-
-
-@pytest.mark.parametrize("name", OTHER_CLASSES)
-def test_other_classes_are_refused_by_name(tmp_path, name):
-    theirs = OTHER_CLASSES[name]()
-    theirs.save_to_preset(tmp_path / "preset")
-    theirs.save_weights(tmp_path / "bare.weights.h5")
-    calls = (vit_keras.open, weights.describe, lambda file: weights.load(build(), file))
-    for path, call in itertools.product(("preset", "bare.weights.h5"), calls):
-        with pytest.raises(ValueError, match="its ViTDet and SAM cannot") as refused:
-            call(tmp_path / path)
-        assert not isinstance(refused.value, DamagedFile)
-        said = str(refused.value).replace("_", "").lower()
-        assert (f"'kerashub>{name}" if path == "preset" else name).lower() in said
 
 
 HOME = {**VIT, "position_embedding_shape": (16, 16, 3)}

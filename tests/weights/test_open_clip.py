@@ -55,16 +55,6 @@ def test_programs_are_refused_with_a_remedy(tmp_path):
         vit_keras.open(tmp_path / "ViT-B-32.pt")
 
 
-def test_other_towers_are_refused(tmp_path):
-    for changes, message in (
-        ({"pool_type": "none"}, "must be one of 'tok', 'avg'. Received: pool_type='none'"),
-        ({"scale_attn": True}, "not in the model: visual.transformer.resblocks.0.ln_attn.bias"),
-    ):
-        folder = written(tmp_path, *two_towers(changes, {}))
-        with pytest.raises(ValueError, match=message):
-            vit_keras.open(folder)
-
-
 @pytest.mark.parametrize("pool", [{}, {"attn_pooler_queries": 3, "no_ln_pre": True}])
 def test_of_cocas_tower_the_tokens_are_read_and_the_pool_named(rng, tmp_path, pool):
     theirs, config = two_towers({"attentional_pool": True, "attn_pooler_heads": 2, **pool}, {})

@@ -144,6 +144,14 @@ def test_labels_of_open_clip_are_embedded_as_it_does(rng, tmp_path, case):
     assert_close(model(photo), logits.numpy(), rtol=1e-5)
 
 
+def test_the_head_computes_in_float32_beside_a_tower_of_bfloat16():
+    sizes, half = (16, 8, 24, 2, 3, 40, None), {"classifier": "map", "dtype": "mixed_bfloat16"}
+    tower = vit_keras.models.VisionTransformer(*sizes, **half)
+    model = vit_keras.models.head_from_text(tower, np.eye(24), 1.0)
+    for name in ("head", "unit_length"):
+        assert model.get_layer(name).compute_dtype == "float32"
+
+
 def test_saved_towers_keep_their_tokenizer(tmp_path, folders):
     folder, copy = folders["softmax"], tmp_path / "copy"
     weights.save(weights.image_text(folder), copy, format="huggingface")

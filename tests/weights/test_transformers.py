@@ -256,15 +256,6 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name,
         vit_keras.open(tmp_path)
 
 
-def test_positions_must_be_in_the_file(tmp_path):
-    state = written(tmp_path, "deit").state_dict()
-    (tmp_path / "model.safetensors").unlink()
-    del state["deit.embeddings.position_embeddings"]
-    torch.save(state, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="missing in the file: embeddings.position_embeddings"):
-        vit_keras.open(tmp_path)
-
-
 def test_labels_are_in_the_configuration_that_holds_both_towers(tmp_path):
     written(tmp_path / "theirs", "clip classes")
     model = vit_keras.open(tmp_path / "theirs")
