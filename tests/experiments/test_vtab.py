@@ -118,17 +118,6 @@ def test_configurations_are_the_settings(tmp_path, task, setting, size, steps, r
     assert (config.augment.crop, config.augment.flip) == (crop, flip)
 
 
-def test_groups_are_averaged_and_the_score_is_the_mean_of_tasks():
-    found = {"dtd": 0.5, "svhn": 0.7, "eurosat": 0.9, "dmlab": 0.3}
-    expected = [("natural", 2, 0.6), ("specialized", 1, 0.9), ("structured", 1, 0.3)]
-    assert vtab.means(found) == [pytest.approx(row) for row in [*expected, ("all", 4, 0.6)]]
-    as_csv, as_markdown = vtab.tables(found)
-    lines = as_csv.splitlines()
-    assert lines[:2] == ["task,group,accuracy", "dtd,natural,0.5"]
-    assert lines[-1] == "mean of 4,all,0.6" and len(lines) == 9
-    assert "| mean of 2 | natural | 60.00 |" in as_markdown
-
-
 class Trainer:
     """Stands for training: the first run on DMLab fails, as for want of its data."""
 
