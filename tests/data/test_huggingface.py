@@ -53,18 +53,6 @@ def test_parquet_files_of_the_hub_are_read_as_shards_are(library, tmp_path):
         data.check_unchanged(load(tmp_path / "set"), tmp_path)
 
 
-def test_a_folder_of_pictures_is_read_by_their_paths(library, tmp_path):
-    for value in range(12):
-        path = tmp_path / "set" / CLASSES[value % 3] / f"{value:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png(value))
-    dataset = load(tmp_path / "set", test_percent=0)
-    split = dataset.split("train")
-    assert dataset.class_names == tuple(CLASSES) and sorted(grays(split)) == [*range(12)]
-    assert [gray % 3 for gray in grays(split)] == split.labels.tolist()
-    assert split.name(5) == f"hf:{tmp_path / 'set'} train[5]"
-
-
 def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
     texts = [CLASSES[2 - value % 3] for value in range(30)]
     dataset = made(library, range(30), library.Value("string"), texts)
