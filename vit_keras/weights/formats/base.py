@@ -72,7 +72,7 @@ DEFAULTS: dict[str, Any] = {  # of all fields
     **pairs("block= pooled_norm= qkv= pool_qkv= query_bias= value_bias= parallel_bias= relative="),
     **pairs("shared_relative= positions_of_blocks= projection= rotary=halves"),
     **dict.fromkeys(("projection_is_ours", "registers_last", "linear_patches", "rms"), False),
-    "boxes": {},
+    "others": {},
     "spellings": (),
     "token_axes": 3,
     "position_axes": 3,

@@ -252,7 +252,7 @@ class TensorNames(types.SimpleNamespace):
         pre_logits: The hidden layer before the classifier.
         head: The classifier; `head_dist` is the distillation token's.
         projection: The full name of a classifier without bias, `(D, K)` if `projection_is_ours`.
-        boxes: The layers of the heads of boxes, by our names.
+        others: More layers by our names, such as those of the heads of boxes.
         spellings: Sets of fields that replace these, each in files with one of its names.
         pool_probe: The full name of the attention pool's probe. The other names of the pool are
             prefixes: `pool_query` and the fused `pool_kv`, or `pool_qkv` as in `qkv`; `pool_out`,
@@ -396,7 +396,7 @@ PATTERNS = {
 }
 
 
-def in_pytorch(theirs: str, ours: str, num_heads: int = 1) -> Link:
+def _in_pytorch(theirs, ours, num_heads):
     """Links one tensor in PyTorch's layout to a variable, with `num_heads` heads if it has any."""
     for end, pattern in PATTERNS.items():
         if re.search(f"{end}$", ours):
@@ -411,7 +411,7 @@ PROJECTIONS = ("query", "key", "value")
 
 def _names(arch, names: TensorNames) -> dict[str, str]:
     """Returns the project's names for our variables and layers, as in `FIELDS`."""
-    held = {**names.boxes, **{ours: getattr(names, field) for ours, field in FIELDS.items()}}
+    held = {**names.others, **{ours: getattr(names, field) for ours, field in FIELDS.items()}}
     for layer, fused in ((ATTENTION, names.qkv), (POOL, names.pool_qkv)):
         for name, leaf in itertools.product(PROJECTIONS if fused else (), ("kernel", "bias")):
             held[f"{layer}/{name}/{leaf}"] = f"{fused}{LEAVES[leaf]}"
@@ -464,12 +464,12 @@ def _link(arch, names, theirs, path):
     if leaf == "frequencies":  # (2, L, H, d/2), columns first
         return Link((theirs,), (path,), lambda f: (f[::-1, 0],), lambda f: (f[::-1, None],))
     if leaf == "cls":
-        return tokens(theirs, path, {1: (-1,), 3: (1, 1, -1)}[names.token_axes])
+        return _tokens(theirs, path, {1: (-1,), 3: (1, 1, -1)}[names.token_axes])
     if layer.startswith("posembed_"):
         width = arch.hidden_size
         shapes = {2: (-1, width), 3: (1, -1, width), 4: (1, *arch.grid, width)}
         is_first = theirs == names.positions
-        link = tokens(theirs, path, shapes[names.position_axes] if is_first else (1, 1, -1, width))
+        link = _tokens(theirs, path, shapes[names.position_axes] if is_first else (1, 1, -1, width))
         return _reordered(arch, link) if names.registers_last else link
     if path == "embedding/kernel" and names.linear_patches:
         height, width = arch.patch_size
@@ -477,7 +477,7 @@ def _link(arch, names, theirs, path):
     if theirs == names.projection and names.projection_is_ours:
         return single(theirs, path)
     heads = arch.options.map_heads if path.startswith(POOL) else None
-    link = in_pytorch(theirs, path, heads or arch.num_heads)
+    link = _in_pytorch(theirs, path, heads or arch.num_heads)
     is_rotated = path.startswith("encoderblock_") and layer in ROTATED
     if not is_rotated or arch.options.rope is None:
         return link
@@ -486,7 +486,7 @@ def _link(arch, names, theirs, path):
     return link.mapped(lambda x: x[..., order], lambda x: x[..., back])
 
 
-def tokens(theirs: str, ours: str, shape: tuple[int, ...]) -> Link:
+def _tokens(theirs, ours, shape):
     """Links tokens or positions `(1, N, D)`, which have fewer or more axes in some projects."""
     read = lambda x: x.reshape(1, -1, x.shape[-1])
     return single(theirs, ours, read, lambda x: x.reshape(shape))

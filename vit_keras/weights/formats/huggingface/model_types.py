@@ -124,7 +124,7 @@ class Yolos(Vit):
         "registers=embeddings.detection_tokens head=class_labels_classifier.layers.2 "
         "positions_of_blocks=encoder.mid_position_embeddings",
         registers_last=True,
-        boxes=pairs(
+        others=pairs(
             "head_mlp_0=class_labels_classifier.layers.0 head=class_labels_classifier.layers.2 "
             "head_mlp_1=class_labels_classifier.layers.1 head_boxes_mlp_0=bbox_predictor.layers.0 "
             "head_boxes_mlp_1=bbox_predictor.layers.1 head_boxes=bbox_predictor.layers.2"
@@ -395,7 +395,7 @@ class OwlVit(ClipVision):
     name = "owlvit_vision_model"
     names = ClipVision.names.replaced(
         "pre_norm=pre_layernorm",
-        boxes=pairs(
+        others=pairs(
             "head_norm=layer_norm head=class_head.dense0 head_shift=class_head.logit_shift "
             "head_scale=class_head.logit_scale head_boxes_mlp_0=box_head.dense0 "
             "head_boxes_mlp_1=box_head.dense1 head_boxes=box_head.dense2 "
@@ -410,7 +410,7 @@ class OwlVit(ClipVision):
     processor = "OwlViTImageProcessor"
 
     def design(self, names):
-        head, objectness = (self.names.boxes[name] for name in ("head", "head_objectness"))
+        head, objectness = (self.names.others[name] for name in ("head", "head_objectness"))
         if f"{head}.weight" not in names:
             return {"classifier": "token", "boxes": None}
         has_objects = f"{objectness}.weight" in names

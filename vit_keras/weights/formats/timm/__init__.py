@@ -22,7 +22,7 @@ from vit_keras.models.architectures import (
     VisionTransformerArchitecture,
 )
 from vit_keras.weights.formats.base import Format, pairs
-from vit_keras.weights.formats.tensor_names import LEAVES, Link, constant, in_pytorch
+from vit_keras.weights.formats.tensor_names import Link, constant
 from vit_keras.weights.formats.timm import architectures
 from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP
 
@@ -58,21 +58,18 @@ def _rope_order(arch):
     return {"rope_rotate_half": rope.centered, "rope_grid_indexing": "xy" if columns else "ij"}
 
 
-def stem_links(arch: HybridArchitecture) -> list[Link]:
-    """Links the ResNet of a hybrid; a root without stages is one level higher."""
+def stem_layers(arch: HybridArchitecture) -> dict[str, str]:
+    """Returns the names of a hybrid's ResNet; a root without stages is one level higher."""
     backbone = architectures.BACKBONE
     root = f"{backbone}.stem" if arch.resnet_layers else backbone
-    layers, result = {"conv_root": f"{root}.conv", "gn_root": f"{root}.norm"}, []
+    layers = {"conv_root": f"{root}.conv", "gn_root": f"{root}.norm"}
     for path in arch.paths:
-        layer, _, leaf = path.rpartition("/")
-        if match := re.fullmatch(r"block(\d+)/unit(\d+)/(conv|gn)(\d|_proj)", layer):
-            block, unit, kind, number = match.groups()
+        if match := re.match(r"(block(\d+)/unit(\d+)/(conv|gn)(\d|_proj))/", path):
+            layer, block, unit, kind, number = match.groups()
             kind = {"conv": "conv", "gn": "norm"}[kind]
             part = f"downsample.{kind}" if number == "_proj" else f"{kind}{number}"
             layers[layer] = f"{backbone}.stages.{int(block) - 1}.blocks.{int(unit) - 1}.{part}"
-        if layer in layers:
-            result.append(in_pytorch(f"{layers[layer]}.{LEAVES[leaf]}", path))
-    return result
+    return layers
 
 
 def _folds(arch):
@@ -276,6 +273,8 @@ class Timm(Format):
         if (rope := arch.options.rope) is not None:
             order = theirs if theirs["architecture"] else _rope_order(arch)
             row = row.replaced(rotary=rotary_layout(rope, order))
+        if isinstance(arch, HybridArchitecture):
+            row = row.replaced(others=stem_layers(arch))
         others = []  # which come first, so that they fail before others are read
         has_bias = names is None or f"{row.head}.bias" in names
         if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
@@ -290,8 +289,6 @@ class Timm(Format):
             unfold = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
             fold = lambda cls, table: (cls + table[:, :1], table[:, 1:])
             others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), unfold, fold))
-        if isinstance(arch, HybridArchitecture):
-            others += stem_links(arch)
         linked = {path for link in others for path in link.ours}
         result = row.links(arch, names)
         return others + [link for link in result if link.path not in linked]
