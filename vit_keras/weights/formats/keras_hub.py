@@ -351,6 +351,7 @@ class KerasHub(Format):
         if "predictions/0" in shapes:
             del arguments["classifier"]
             if task:
+                _check_reads("pooling", task["pooling"], token)
                 arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
         if image_shape := fields.get("image_shape"):
             channels_last = image_shape[-1] == arguments["channels"]
