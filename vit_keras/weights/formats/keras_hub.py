@@ -5,6 +5,7 @@ JSON files records neither what the classifier reads, nor its activation, nor th
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -442,8 +443,8 @@ class KerasHub(Format):
         for name in names:
             *layers, _ = name.split("/")
             backbone = re.fullmatch(BACKBONE, layers[0])
-            parts = (_groups(row, part, "pre_logits/0" in names) for part in layers)
-            groups = [pair for part in parts for pair in part]
+            of_layers = (_groups(row, layer, "pre_logits/0" in names) for layer in layers)
+            groups = [*itertools.chain.from_iterable(of_layers)]
             if backbone and nests:
                 groups = [("layers", None), (f"{row.groups}_backbone",) * 2, *groups]
             file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
