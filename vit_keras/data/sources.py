@@ -30,13 +30,13 @@ from vit_keras.support.machine import read_ahead
 def _digits(*_: Any) -> Source:
     """scikit-learn's digits: 1797 images `(8, 8, 1)` of the UCI test set; 360 are held out."""
     data = extras.require("sklearn.datasets").load_digits()
-    parts = extras.require("sklearn.model_selection").train_test_split(
+    rows = extras.require("sklearn.model_selection").train_test_split(
         np.arange(len(data.images)), test_size=360, stratify=data.target, random_state=0
     )
-    order = np.concatenate(parts)
+    order = np.concatenate(rows)
     images = np.round(data.images[order] * (255 / 16)).astype("uint8")[..., None]  # ink is 0 to 16
     labels = Labels("classes", tuple("0123456789"), as_labels(data.target[order]))
-    known = in_sequence("digits", dict(zip(("train", "test"), map(len, parts))))
+    known = in_sequence("digits", dict(zip(("train", "test"), map(len, rows))))
     return Source("digits", labels, images.__getitem__, **known)
 
 

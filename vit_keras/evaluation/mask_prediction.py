@@ -20,7 +20,7 @@ from vit_keras.evaluation.metrics import class_rows, count_pairs, mean_of_known,
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
-from vit_keras.support.resizing import grid_matrices
+from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import VOID, Task
 
 
@@ -396,5 +396,6 @@ def resize_maps(maps, size):
     sides = maps.shape[-3:-1]
     if sides == tuple(size):
         return maps
-    matrices = (x.astype("float32") for x in grid_matrices(sides, size, "bilinear_half_pixel"))
-    return np.einsum("ih,jw,...hwk->...ijk", *matrices, maps, optimize=True)
+    rule = INTERPOLATIONS["bilinear_half_pixel"]
+    rows, columns = (rule(old, new).astype("float32") for old, new in zip(sides, size))
+    return np.einsum("ih,jw,...hwk->...ijk", rows, columns, maps, optimize=True)

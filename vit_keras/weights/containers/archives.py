@@ -159,9 +159,7 @@ class TorchTensors(Reader):
                         "extract its tensors: torch.save(torch.jit.load(path, "
                         '"cpu").state_dict(), "weights.pt")'
                     )
-                for entry in filter(
-                    lambda e: e.CRC, archive.infolist()
-                ):  # some writers compute none
+                for entry in (e for e in archive.infolist() if e.CRC):  # some writers compute none
                     fault = f"{entry.filename!r} in {self.path!r} is damaged"
                     with readable(fault), archive.open(entry) as file:
                         while file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
