@@ -6,8 +6,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_keras.support.checks import Rule, as_tuple, check_rules, check_types, short
-from vit_keras.support.resizing import interpolation_rule
+from vit_keras.support import resizing
+from vit_keras.support.checks import (
+    Rule,
+    as_tuple,
+    check_choice,
+    check_rules,
+    check_types,
+    short,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +232,7 @@ class Resizing:
         check_types(self)
         for name, rule in vars(self).items():
             if isinstance(rule, str):
-                interpolation_rule(rule, name)
+                check_choice(rule, resizing.RULES, name)
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
         """Tells whether a model for images of this size must and may leave out pixels."""

@@ -135,13 +135,13 @@ INTERPOLATIONS: dict[str, Callable] = {
 RULES = {**INTERPOLATIONS, "bilinear_geometric": geometric_matrix}
 
 
-def interpolation_rule(name: str, argument: str = "interpolation") -> Callable[..., np.ndarray]:
+def interpolation_rule(name: str) -> Callable[..., np.ndarray]:
     """Returns the rule called `name`, a key of `RULES`.
 
     Raises:
-        ValueError: If there is no such rule; the message names the `argument`.
+        ValueError: If there is no such rule.
     """
-    check_choice(name, RULES, argument)
+    check_choice(name, RULES, "interpolation")
     return RULES[name]
 
 
