@@ -176,7 +176,7 @@ def _flat(value, name="") -> Iterator[tuple[str, Any]]:
 
 
 def _nearest(name: str, dashes: str = "") -> str:
-    """Returns a hint about the fields with names closest to a wrong one."""
+    """Returns a hint that names the fields most like a wrong name."""
     if name in SYNONYMS:
         return f". Did you mean {dashes}{SYNONYMS[name]}?"
     options = [*FIELDS, *(("config", "list", "help_all") if dashes else ())]

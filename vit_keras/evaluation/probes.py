@@ -30,7 +30,7 @@ REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
 
 
 class LeastSquares:
-    """Regularized least squares of labels in {-1, 1}^K on standardized features, for any L2.
+    """Least squares of labels in {-1, 1}^K on standardized features, for any L2 penalty.
 
     W = (XᵀX + λI)⁻¹ Xᵀ Y, computed with scikit-learn's `Ridge` in float64. X `(n, D + 1)` holds the
     features, minus their mean and divided by their standard deviation, and the bias feature.

@@ -244,7 +244,7 @@ def perturbation_curves(
         images: `(B, H, W, C)`, prepared for the model.
         relevance: `(B, h, w)`, such as from `models.explain` or `AttentionViews.rollout`.
         classes: `(B,)`, for each image the class whose probability is measured.
-        steps: The largest number of steps; there are at most as many as patches.
+        steps: The maximum number of steps; there are never more steps than patches.
 
     Returns:
         Two arrays `(B, S + 1)` of probabilities: after hiding 0, …, all patches, and after showing
