@@ -109,7 +109,7 @@ def test_pairs_that_do_not_match_are_all_named(folder):
         data.load(f"folder:{folder}", 3)
     for split in ("train", "test"):
         shutil.rmtree(folder / split / "masks")
-    with pytest.raises(ValueError, match="folder images needs a mask .*train' with 12 pictures"):
+    with pytest.raises(ValueError, match="in images/ needs a mask .*train' with 12 pictures"):
         data.load(f"folder:{folder}", 3, task="masks")
 
 

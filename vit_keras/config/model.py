@@ -79,9 +79,10 @@ class ModelConfig(Section):
         head_bias: initial bias of the classifier, such as -10 or -6.9 for a sigmoid loss
         decoder: decoder from blocks to masks, only for task masks: multilevel, which sums four
             blocks and doubles their resolution twice, or linear, one layer on the last block
-        detector: source of the boxes, only for task boxes: the patches, each of whose boxes starts
-            at its patch, or learned tokens
-        num_boxes: number of tokens if `detector` is tokens: the most objects found in a picture
+        detector: source of the boxes, only for task boxes: the patches, each with a box
+            relative to its place, or learned tokens
+        num_boxes: number of tokens if `detector` is tokens, which limits the objects found in a
+            picture
         antialias: whether resizing averages the pixels that it would otherwise skip; null for the
             setting of the weights or the family, or true
         rounding: values that resizing rounds to whole numbers, as in `Preprocessing.rounding`:

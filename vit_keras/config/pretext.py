@@ -100,10 +100,10 @@ class PretextConfig(Section):
         target: what to predict for a corrupted patch: mean_color, its mean in 2 ** bits levels per
             channel, with a class for each color; colors_4x4, the same for each of its 16 parts;
             patch, its pixels by squared error; normalized_patch, its pixels minus their mean,
-            divided by their deviation. null for the published one: mean_color, or normalized_patch
-            for mae
-        corrupt: fraction of the patches to corrupt; null for the published one, 0.5, or 0.75 for
-            mae
+            divided by their standard deviation. null for the published one: mean_color, or
+            normalized_patch for mae
+        corrupt: fraction of the patches to corrupt; null for the published fraction: 0.75 for mae,
+            0.5 otherwise
         bits: bits per channel of a color; 3 bits give 512 colors, or 8 grays
         decoder_hidden_size: width of mae's decoder
         decoder_num_layers: number of blocks of mae's decoder

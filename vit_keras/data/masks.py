@@ -266,8 +266,8 @@ def find_masks(root: str) -> list[tuple[str, str]]:
     alone = sorted(images.keys() ^ masks.keys())
     if alone or not images:
         raise ValueError(
-            "Every picture in the folder images needs a mask of the same name in the folder masks, "
-            f"or a.jpg needs a_mask.png beside it; every mask needs a picture. Received: {root!r} "
+            "Every picture in images/ needs a mask of the same name in masks/, or a mask beside "
+            f"it, such as a_mask.png for a.jpg; every mask needs a picture. Received: {root!r} "
             f"with {len(images)} pictures, and {len(alone)} files without a counterpart, "
             f"such as {alone[:5]}"
         )

@@ -67,7 +67,7 @@ def read_image(
     Raises:
         FileNotFoundError: If there is no file at `path`.
         ValueError: If the file is not a whole picture, or has more pixels than
-            `PIL.Image.MAX_IMAGE_PIXELS`; the message names it.
+            `PIL.Image.MAX_IMAGE_PIXELS`; the message names the file.
         ImportError: If Pillow or, for HEIC, pillow-heif is not installed.
 
     Example:
@@ -91,7 +91,7 @@ def read_encoded(
     """Reads the bytes of a picture file as `read_image` reads the file.
 
     Raises:
-        ValueError: If the bytes are not a whole picture, or ask for too much.
+        ValueError: If the bytes are not a whole picture, or would take too much memory.
         ImportError: As for `read_image`.
     """
     return np.array(as_array(decode(data, channels, levels, bands)))
@@ -112,7 +112,7 @@ def decode(
         bands: As for `read_image`.
 
     Raises:
-        ValueError: If the bytes are not a whole picture, or ask for too much.
+        ValueError: If the bytes are not a whole picture, or would take too much memory.
         ImportError: As for `read_image`.
     """
     with _as_value_errors():
@@ -139,7 +139,7 @@ def open_encoded(data: bytes):
     """Opens the bytes of a picture file as a `PIL.Image.Image` without reading its pixels.
 
     Raises:
-        ValueError: If the bytes are not a picture, or ask for too much.
+        ValueError: If the bytes are not a picture, or would take too much memory.
         ImportError: As for `read_image`.
     """
     formats = list(FORMATS)

@@ -218,7 +218,7 @@ def _rows(batch, shard, multiple=1):
     rank, processes = shard
     if batch % (multiple * processes):
         raise ValueError(
-            "`batch` must be a multiple of the number of processes; of twice that number with "
+            "`batch` must be a multiple of the number of processes, or of twice that number with "
             f"MixUp or CutMix, which mix pairs. Received: {batch=} over {processes} processes"
         )
     count = batch // processes

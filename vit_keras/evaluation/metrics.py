@@ -352,8 +352,8 @@ def read_real_labels(
     named = bool(names) and all(names)
     if not named and any(name.startswith("tfds:") for name in paths or ()):
         raise ValueError(
-            "ReaL labels follow the names of ImageNet's files, which TensorFlow Datasets does not "
-            "keep in order. Received: images from TensorFlow Datasets. Give the validation images "
+            "ReaL labels are in the order of ImageNet's file names, which TensorFlow Datasets does "
+            "not keep. Received: images from TensorFlow Datasets. Give the validation images "
             "as folder:PATH"
         )
     order = [int(name[1]) - 1 for name in names if name] if named else range(images)

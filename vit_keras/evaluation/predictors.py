@@ -99,7 +99,8 @@ class Predictor:
 
         Returns:
             The outputs, `(N, K)` float32; the labels, `(N,)` or `(N, K)`; and the images per second
-            of the predictor alone, excluding the first batch, which compiles it, if others follow.
+            of the predictor alone, excluding the first batch, which compiles it, unless it is
+            the only one.
 
         Raises:
             ValueError: If there are no batches, or if outputs are not finite.

@@ -175,7 +175,8 @@ def development_judge(
         batch: The number of images per step.
 
     Returns:
-        A function that returns a model's accuracy, or the main metric for other labels.
+        A function that returns a model's accuracy or, if the labels are not classes, its main
+        metric.
 
     Raises:
         ValueError: No split is given, and the models are not runs with the same development split.

@@ -110,9 +110,9 @@ def _check_batch(config, images, topology):
     memory = system("SC_PAGE_SIZE") * system("SC_PHYS_PAGES")
     if config.batch > MOST_REPEATED * images or size > memory:
         raise ValueError(
-            f"`batch` must be at most {MOST_REPEATED} times the training images and fit in memory. "
-            f"Received: batch={config.batch} for {images} images, {size / 1e9:.3g} GB as floats. "
-            "Give a smaller --batch"
+            f"`batch` must be at most {MOST_REPEATED} times the number of training images, "
+            f"and must fit in memory. Received: batch={config.batch} for {images} images, "
+            f"{size / 1e9:.3g} GB as floats. Give a smaller --batch"
         )
     if config.batch > images and topology.is_chief:
         print(

@@ -90,8 +90,8 @@ def export(
     if [len(x.shape) for x in model.inputs] != [4] or len(model.outputs) > 1:
         raise ValueError(
             "An exported model must take images (B, H, W, C) and give one output. Received: model "
-            f"{model.name!r} with other inputs or outputs. Export text towers "
-            "and an OWL-ViT with Keras: model.export(path, format='onnx')"
+            f"{model.name!r} with other inputs or outputs. Export a text tower "
+            "or an OWL-ViT with Keras: model.export(path, format='onnx')"
         )
     plan, folder = plan_for(model, **options), pathlib.Path(folder)
     check_folder(folder)

@@ -215,7 +215,7 @@ def _features(subject) -> Drawn:
 
 
 def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """Turns components `(..., K)` toward `before`, at the same places (orthogonal Procrustes)."""
+    """Rotates components `(..., K)` toward `before` at the same places (orthogonal Procrustes)."""
     if before is None or before.shape != values.shape:
         return values
     samples = (x.reshape(-1, x.shape[-1]) for x in (values, before))

@@ -448,7 +448,7 @@ class SeededLayer(Layer):
         return LayerArguments(self.seed, self.dtype_policy)(name)
 
     def dense(self, fan_in: int, fan_out: int, name: str, activation=None, prefix="", **changes):
-        """Returns a built dense layer with its own seed, whose kernel starts Xavier uniform."""
+        """Returns a built dense layer with its own seed and a Xavier-uniform initial kernel."""
         options = {**self._kernel(fan_in, fan_out, name), "name": prefix + name, **changes}
         dense = Dense(fan_out, activation, **options)
         dense.build((None, fan_in))

@@ -263,9 +263,9 @@ def head_from_text(
 
     The logit of a class is `scale` times the cosine between the image's and the text's embeddings,
     plus `bias`. All of this becomes the weights of an ordinary linear `head`, so the classifier is
-    saved, evaluated and exported like any other. An OWL-ViT (arXiv 2205.06230) finds the texts: its
-    patches have their own scales and shifts, so `scale`, `bias`, `activation` and `adapter_dim`
-    have no effect.
+    saved, evaluated and exported like any other. An OWL-ViT (arXiv 2205.06230) locates the objects
+    that the texts describe: its patches have their own scales and shifts, so `scale`, `bias`,
+    `activation` and `adapter_dim` have no effect.
 
     Args:
         model: The image tower, whose outputs `(B, E)` are image embeddings: CLIP's with its
@@ -286,7 +286,7 @@ def head_from_text(
         An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`. For an OWL-ViT
         with N patches, it gives a dictionary of "logits" `(B, N, K)`, whose sigmoids are
         probabilities, "boxes" as in `models.detector`, and for OWLv2 "objectness" `(B, N)`, the
-        logits of any object.
+        logits of there being any object at all.
 
     Raises:
         ValueError: If the model gives no embeddings, if an array has the wrong shape or a zero

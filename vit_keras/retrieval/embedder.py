@@ -76,7 +76,7 @@ def embedding_model(
 
 
 def _fits(model, x, tokens):
-    """Whether an output is tokens `(B, T + N, D)` or, but for a class token, `(B, h, w, D)`."""
+    """Whether an output is tokens `(B, T + N, D)` or, without class tokens, `(B, h, w, D)`."""
     if not isinstance(x, keras.KerasTensor) or x is model.input:
         return False
     if len(x.shape) != 3:

@@ -156,8 +156,8 @@ def find_run(folder: str | os.PathLike) -> Run:
     run = Run(folder, config)
     if not run.model_file.is_file():
         raise FileNotFoundError(
-            f"The run in {str(folder)!r} has no model.keras yet. Delete anything with this "
-            "name, and repeat the command that began the run to continue it."
+            f"The run in {str(folder)!r} has no model.keras yet. To continue it, repeat "
+            "the command that began it. If model.keras is not a file, delete it first."
         )
     return run
 
@@ -183,8 +183,8 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     if weights == REQUIRED:
         raise ValueError(
             f"This recipe fine-tunes weights, so `{option}` must name them. Received: none. Give "
-            f"--{option} with a run's folder, a checkpoint, or a published name, or null to begin "
-            "with random numbers"
+            f"--{option} with a run's folder, a checkpoint, or a published name, or null to start "
+            "from random weights"
         )
     weights = local_path(weights)
     if run := run_of(weights):

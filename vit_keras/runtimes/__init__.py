@@ -163,7 +163,8 @@ def litert_interpreter(path, threads=None):
 def onnx(path, threads=None) -> ExportedModel:
     """Opens an ONNX file in ONNX Runtime on the CPU.
 
-    A file for transformers takes prepared images, here as `(N, H, W, C)`, like other files.
+    A file exported for transformers takes prepared images. Pass them as `(N, H, W, C)`, as for any
+    other file.
     """
     onnxruntime = _require("onnxruntime")
     options = onnxruntime.SessionOptions()

@@ -7,7 +7,8 @@ process are removed when the same name is next replaced.
 The kernel locks an open file, through `filelock`. A lock ends with its process, however the process
 ends, so it is never stale.
 
-Models on hubs have addresses instead: `hf://USER/NAME`, `kaggle://OWNER/MODEL/…` and `timm/NAME`.
+Models on hubs have addresses in place of paths: `hf://USER/NAME`, `kaggle://OWNER/MODEL/…` and
+`timm/NAME`.
 """
 
 import contextlib

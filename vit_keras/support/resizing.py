@@ -239,7 +239,8 @@ def resize_position_embeddings(
         `(1, T + h'·w', D)`.
 
     Raises:
-        ValueError: If there are fewer embeddings than places in `old_grid`, or no such rule.
+        ValueError: If there are fewer embeddings than places in `old_grid`, or if there is no such
+            rule.
 
     Example:
         >>> at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
@@ -273,7 +274,7 @@ def resize_relative_table(
         `((2h' - 1)(2w' - 1) + T, H)`.
 
     Raises:
-        ValueError: If there are fewer rows than offsets, or no such rule.
+        ValueError: If there are fewer rows than offsets, or if there is no such rule.
 
     Example:
         >>> at_224 = np.zeros((27 * 27 + 3, 12), "float32")

@@ -1,13 +1,13 @@
-"""The checkpoints of a run: written in one step, verified by checksums, resumed to the same bits.
+"""The checkpoints of a run: written in one step, verified by checksums, resumed bit for bit.
 
 A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all variables of the
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
 metrics. With several replicas, it also holds each replica's metrics, since continuing from their
 sums would change the rounding. `meta.json` holds the step, the backend, the paths and shapes of the
 variables, the step of the best `val_accuracy` and the numbers of evaluations and rollbacks so far,
-with a checksum of each of them and of the other files. If processes share variables,
-`state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` is rows 0 to 15 and
-columns 8 to 63. These files lie beside the folder until all are written.
+with a checksum of each of these entries and of the other files. If variables are split across
+processes, `state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` is rows
+0 to 15 and columns 8 to 63. These files lie beside the folder until all are written.
 """
 
 import concurrent.futures

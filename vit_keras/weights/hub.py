@@ -53,8 +53,8 @@ def local_path(path: str | os.PathLike) -> str:
 def pinned_address(path: str) -> str:
     """Returns the address of a model at the newest commit or version.
 
-    `local_path` downloads the model. Addresses with a commit, a branch, a tag or a
-    version, and paths, are returned unchanged.
+    This does not download the model; `local_path` does. Addresses with a commit, a branch, a tag
+    or a version, and paths, are returned unchanged.
 
     Raises:
         OSError, ValueError, ImportError: As for `local_path`.

@@ -254,12 +254,12 @@ def _build(file, overrides):
 def check_plausible(sizes: dict, file, times: int = 1) -> None:
     """Checks that a model of these `sizes` needs no more weights than `file` can hold.
 
-    Otherwise a few small tensors of odd shapes could claim any amount of memory.
+    Without this check, a few small tensors of odd shapes could claim any amount of memory.
 
     Args:
         sizes: The arguments of the constructor, as far as they are known.
         file: An open `WeightFile`.
-        times: The largest ratio of the model's weights to the file's.
+        times: The largest allowed ratio of the number of the model's weights to the file's.
 
     Raises:
         ValueError: If the model would have far more weights than the file.

@@ -43,9 +43,9 @@ def text_file(file: weight_file.WeightFile) -> weight_file.WeightFile:
     ends = file.format.name != "huggingface" or IMAGE_ENDS & file.names.keys()
     if row is None or not (ends and row.detect(set(names)) and "logit_scale" in names):
         raise ValueError(
-            f"{file.path!r} must hold both towers of a CLIP or SigLIP, with their projections and "
-            "`logit_scale`, in the layout of transformers or OpenCLIP. Received: a file of "
-            f"{file.format.name} without all of them"
+            f"{file.path!r} must hold both towers of a CLIP or SigLIP model, with their "
+            "projections and `logit_scale`, in the layout of transformers or OpenCLIP. Received: a "
+            f"file of {file.format.name} that lacks some of them"
         )
     text = dataclasses.replace(file, format=row, names=names)
     text.note = {}  # the file's is about the image tower

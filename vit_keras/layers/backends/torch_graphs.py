@@ -218,7 +218,7 @@ class _Plan:
         )
 
     def is_rare(self, kind, pieces) -> bool:
-        """Whether recording does not pay off, such as for a kind of input that occurs only once."""
+        """Whether recording would not pay off, as for a kind of input that occurs only once."""
         is_first, graphs = kind not in self.seen, pieces[0].graphs
         self.seen.add(kind)
         is_new = kind not in graphs and (is_first or len(graphs) == MOST_GRAPHS)

@@ -109,7 +109,7 @@ def parse_json(content: str | bytes, label: str, kind: Any = dict) -> Any:
 
 
 def read_json(path: str, kind: Any = dict) -> Any:
-    """As `parse_json`, for the content of a file."""
+    """Like `parse_json`, but for the content of a file."""
     return checks.read_json(path, kind, largest_bytes=LARGEST_JSON_BYTES)
 
 

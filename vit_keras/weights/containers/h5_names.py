@@ -1,6 +1,6 @@
-"""Lists the variables in Keras' HDF5 files; also a separate program that `keras_h5` runs.
+"""Lists the variables in Keras' HDF5 files; `keras_h5` runs it as a separate program.
 
-HDF5's library may crash or loop on the texts of a damaged file, so another process reads them
+HDF5's library may crash or hang on the strings in a damaged file, so another process reads them
 first. This module imports nothing else from the package, since that would import Keras.
 """
 

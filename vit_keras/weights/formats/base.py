@@ -205,7 +205,7 @@ class Format:
         return names.issuperset(self.marks)
 
     def admits(self, names: set[str]) -> bool:
-        """Like `detect`, for a file whose format the user or a name in `file_names` gives."""
+        """Like `detect`, but for a file whose format the user or its name states."""
         return False
 
     def wraps(self, names: set[str]) -> bool:

@@ -1,8 +1,8 @@
 """Links between tensors and variables, and PyTorch projects' names for the tensors of a plain ViT.
 
-A `TensorNames` is one project's names. It gives links, and a model's sizes and options from the
-shapes in a file. PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and
-fused projections.
+A `TensorNames` is one project's names. It provides the links, and derives a model's sizes and
+options from the shapes in a file. PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)`
+convolutions and fused projections.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
-"""timm's names for tensors and architectures, and what a file's shapes and arguments say.
+"""timm's names for tensors and architectures, and what a file's shapes and arguments say about
+its model.
 
-timm has one row of names, with the spellings of its classes.
+All of timm's classes share one `TensorNames`, which includes their different spellings.
 """
 
 import contextlib
