@@ -208,5 +208,5 @@ def test_text_towers_are_exported_by_keras_for_texts_of_any_length(tmp_path):
     text.export(tmp_path / "saved", format="tf_saved_model", verbose=False)
     loaded, ids = tensorflow.saved_model.load(str(tmp_path / "saved")), np.array([[1, 5, 59]] * 2)
     assert_close(loaded.serve(ids.astype("int32")), text(ids))
-    with pytest.raises(ValueError, match=r"must take images .*Export text towers and an OWL-ViT"):
+    with pytest.raises(ValueError, match=r"must take images .*Export a text tower or an OWL-ViT"):
         exporting.export(text, tmp_path / "files")
