@@ -117,6 +117,14 @@ def test_faults_of_images_are_named(model, images, change, message):
             call(change(images))
 
 
+@on_torch
+def test_not_all_pictures_are_read_to_look_for_nan(model, rng):
+    many = model.preprocessing.normalize(255 * rng.random((20, 8, 8, 3)))
+    expected = model.predict(many, verbose=0)
+    many[1], expected[1] = np.nan, np.nan
+    np.testing.assert_allclose(model.predict(many, verbose=0), expected, rtol=1e-5)
+
+
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16, "num_classes": 2}
 LABELS = np.zeros((2, 2), "float32")
 CALLS = {
