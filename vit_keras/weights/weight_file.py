@@ -110,8 +110,8 @@ class WeightFile:
         with checks.named_errors(self.path):
             if self.foreign:
                 raise ValueError(self.foreign)
-            arguments = self.format.infer(self.shapes, self.config)
-            arguments |= self.note.get("architecture", {})
+            noted = self.note.get("architecture")  # complete: what is absent has its default
+            arguments = noted or self.format.infer(self.shapes, self.config)
             for annotated in (constructor_for(arguments), ViTOptions):
                 check_annotated(arguments, annotated)
         return arguments
