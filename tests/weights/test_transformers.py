@@ -152,16 +152,20 @@ def test_names_in_memory_and_those_on_disk_are_one_model(tmp_path, name):
         ("ViTMSNModel", {"patch_size": 16, "intermediate_size": 40}),
         ("DINOv3ViTModel", {"patch_size": 16, "intermediate_size": 40}),
         ("BeitModel", {"patch_size": 16, "intermediate_size": 40}),
+        ("YolosModel", {"patch_size": 32, "intermediate_size": 40, "num_hidden_layers": 2}),
+        ("OwlViTVisionModel", {"patch_size": 64, "intermediate_size": 40}),
+        ("Idefics3VisionTransformer", {"patch_size": 32, "hidden_size": 48}),
     ],
 )
 def test_absent_fields_have_the_defaults_of_the_class(rng, tmp_path, class_name, fields):
-    """The image has 224 pixels, a block 12 or 6 heads, and the rest is the class's too."""
-    theirs = build_theirs(class_name, **fields, hidden_size=24, num_hidden_layers=1)
+    """The size of images, the number of heads and the rest."""
+    theirs = build_theirs(class_name, **{"hidden_size": 24, "num_hidden_layers": 1, **fields})
     theirs.save_pretrained(tmp_path)
     kept = ("architectures", "model_type")
     write_config(tmp_path, {key: read_config(tmp_path)[key] for key in kept})
-    images = images_of(rng, (224, 224))
-    assert_close(vit_keras.open(tmp_path)(images), vector(theirs, images))
+    ours, size = vit_keras.open(tmp_path), theirs.config.image_size
+    images = images_of(rng, size if isinstance(size, list) else (size, size))
+    assert_close(ours(images), vector(theirs, images))
 
 
 @pytest.mark.parametrize("name", ["vit", "deit with teacher", "dinov3", "beit shared"])

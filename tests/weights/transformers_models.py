@@ -70,7 +70,7 @@ def vector(model, images):
         if getattr(output, field, None) is not None:
             return getattr(output, field).numpy()
     tokens = output.last_hidden_state.numpy()
-    return tokens.mean(1) if name.startswith(("IJepa", "Siglip")) else tokens[:, 0]
+    return tokens.mean(1) if name.startswith(("IJepa", "Siglip", "Idefics")) else tokens[:, 0]
 
 
 def patches_of(pixels, config):

@@ -95,17 +95,17 @@ def _links_to_write(arch, config):
 
 
 NAFLEX = "bilinear_antialias"
-LAST_RESORT = (224, 224)  # transformers' default of `image_size`
 PROCESSOR = "preprocessor_config.json"
 
 
-def _image_size(arguments, tensors, shapes, fields, covers):
+def _image_size(arguments, row, shapes, fields):
     """Returns the size of images and the tokens that positions cover."""
+    tensors, covers = row.names, row.covers
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
     size = configs.image_size_of(fields)
     if size is None and not tensors.linear_patches and "model_type" in fields:
         with contextlib.suppress(ValueError):
-            return covered_positions(arguments, count, LAST_RESORT, covers)
+            return covered_positions(arguments, count, row.image_size, covers)
     return covered_positions(arguments, count, size, covers) if count or size else {}
 
 
@@ -163,7 +163,7 @@ class HuggingFace(Format):
             arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
         elif "num_attention_heads" in config:
             arguments["num_heads"] = config["num_attention_heads"]
-        arguments |= _image_size(arguments, tensors, shapes, fields, row.covers)
+        arguments |= _image_size(arguments, row, shapes, fields)
         arguments = {k: v for k, v in arguments.items() if v != LEARNED.get(k, ...)}
         return changed_options(arguments)
 

@@ -26,6 +26,11 @@ TOWERS = {
         ("idefics2_vision", "idefics3_vision", "smolvlm_vision"), "siglip_vision_model"
     ),
 }
+# Their defaults, where these differ from those of the types.
+DEFAULTS: dict[str | None, dict[str, Any]] = {
+    "idefics_vision": {"num_attention_heads": 16, "hidden_act": "gelu"},
+    **dict.fromkeys(("idefics3_vision", "smolvlm_vision"), {"num_attention_heads": 16}),
+}
 
 
 def is_part(config: dict) -> bool:
@@ -71,7 +76,8 @@ def read_config(config: dict, names: set[str]) -> tuple[ModelType, dict[str, Any
             f"config.json says model_type={name!r}, whose files have {listed(sorted(row.held))}. "
             f"Received: a file with the tensors of {by_names(names).name!r}"
         )
-    return row, {**row.fields, **{k: value for k, value in tower.items() if value is not None}}
+    stated = {key: value for key, value in tower.items() if value is not None}
+    return row, {**row.fields, **DEFAULTS.get(said, {}), **stated}
 
 
 def is_known(names: set[str]) -> bool:

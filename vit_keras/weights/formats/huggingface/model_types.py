@@ -34,6 +34,7 @@ class ModelType:
         mark: The canonical name of a tensor in all of its files that similar types lack, or "".
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
         fields: The defaults of its configuration; `TRANSLATED` turns some into arguments.
+        image_size: The default height and width in its configuration.
         processor: The name of its image processor.
         resizing: The rules of its class for other sizes.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
@@ -46,6 +47,7 @@ class ModelType:
     mark = ""
     classes: Mapping[tuple[str, str], str]
     fields: Mapping[str, Any]
+    image_size = (224, 224)
     processor: str
     resizing = Resizing("bicubic", "bicubic", crops=True)
     covers: tuple[str, ...] = ("all",)
@@ -137,6 +139,7 @@ class Yolos(Vit):
         "use_mid_position_embeddings": True,
         "num_detection_tokens": 100,
     }
+    image_size = (512, 864)
     processor = "YolosImageProcessor"
     square = True
 
@@ -407,6 +410,7 @@ class OwlVit(ClipVision):
     )
     mark = f"{names.pre_norm}.weight"
     classes: Mapping = {}  # they need a text tower; a model without boxes is written as a CLIP
+    image_size = (768, 768)
     processor = "OwlViTImageProcessor"
 
     def design(self, names):
