@@ -164,7 +164,7 @@ def test_absent_fields_have_the_defaults_of_the_class(rng, tmp_path, class_name,
     kept = ("architectures", "model_type")
     write_config(tmp_path, {key: read_config(tmp_path)[key] for key in kept})
     ours, size = vit_keras.open(tmp_path), theirs.config.image_size
-    images = images_of(rng, size if isinstance(size, list) else (size, size))
+    images = images_of(rng, (size, size) if isinstance(size, int) else size)
     assert_close(ours(images), vector(theirs, images))
 
 

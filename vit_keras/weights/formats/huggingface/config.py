@@ -29,7 +29,8 @@ TOWERS = {
 # Their defaults, where these differ from those of the types.
 DEFAULTS: dict[str | None, dict[str, Any]] = {
     "idefics_vision": {"num_attention_heads": 16, "hidden_act": "gelu"},
-    **dict.fromkeys(("idefics3_vision", "smolvlm_vision"), {"num_attention_heads": 16}),
+    "idefics3_vision": {"num_attention_heads": 16},
+    "smolvlm_vision": {"num_attention_heads": 16},
 }
 
 
