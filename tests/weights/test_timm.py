@@ -263,6 +263,7 @@ WRONG = [
     (*changed(global_pool="max"), "this pooling.*Received: global_pool='max'"),
     (*changed(use_post_norm=True), "normalization after .*: use_post_norm=True"),
     (*changed(global_pool="avg", pool_include_prefix=True), "The mean must be over the patches"),
+    ("mae_fine_tuned", {}, {"model_args": {"global_pool": "token"}}, "`fc_norm` must follow"),
 ]
 
 

@@ -267,7 +267,8 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
 def infer(shapes: dict, config: dict) -> dict:
     """Returns the arguments of the model from shapes and configuration."""
     names, theirs = PLAIN.among(shapes), arguments_of(config, shapes)
-    kind, flat = classifier(shapes, theirs), (theirs.get("patch_size"), theirs.get("in_chans", 3))
+    kind = classifier(shapes, theirs, config)
+    flat = theirs.get("patch_size"), theirs.get("in_chans", 3)
     sizes = names.sizes(shapes, kind, *flat) | stem_sizes(shapes)
     has_cls = names.cls in shapes
     if has_cls and kind in ("gap", "gap_norm", "map"):
@@ -302,12 +303,19 @@ def stem_sizes(shapes: dict) -> dict:
     return resnet_sizes(shapes, held[0], units, (1, 0)) if held else {}
 
 
-def classifier(shapes: dict, theirs: dict) -> str:
+def classifier(shapes: dict, theirs: dict, config: dict) -> str:
     """Returns the input of a file's classifier."""
+    stated = {**config, **(config.get("model_args") or {})}.get("global_pool")
     if "attn_pool.latent" in shapes:
         return "map"
     if "dist_token" in shapes:
         return "distilled"
+    if stated in ("token", "") and "fc_norm.weight" in shapes:
+        raise ValueError(
+            "`fc_norm` must follow a mean of the patches. Received: a configuration with "
+            f"global_pool={stated!r}, and fc_norm.weight. Rename fc_norm.* to norm.*, which "
+            "normalizes tokens alike"
+        )
     if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
         raise ValueError(
             "The mean must be over the patches only. Received: a configuration with a mean of all "
