@@ -82,6 +82,13 @@ def test_equal_counts_of_another_grid_are_resized_and_warned_of(rng, tmp_path, g
     assert not after[:, : -expected.shape[1]].any()
 
 
+def test_a_bare_file_of_3x5_patches_and_a_class_token_is_warned_of(tmp_path):
+    """timm's may have positions for the patches only, so a square fits without the class token."""
+    weights.save(build(image_size=(12, 20), patch_size=4), tmp_path / "a.pth", format="timm")
+    with pytest.warns(UserWarning, match="16 positions are read as 4x4 patches and resized to 3x5"):
+        vit_keras.open(tmp_path / "a.pth", image_size=(12, 20), num_heads=3)
+
+
 def test_a_grid_that_no_square_explains_is_the_models(rng, tmp_path):
     table = rng.normal(size=(1, 15, 24)).astype("float32")  # 3x5 without a slot
     path = written(tmp_path, table)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
-from vit_keras.layers.common import check_choice
+from vit_keras.layers.common import Prefix, ViTOptions, check_choice
 from vit_keras.models import ImageModel, resizing_of
 from vit_keras.models.architectures import Numerics, architecture_of, grid_of
 from vit_keras.models.description import count_classes
@@ -26,7 +26,7 @@ from vit_keras.support.resizing import (
 )
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
-from vit_keras.weights.formats.base import square_side
+from vit_keras.weights.formats.base import COVERS, square_side
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.formats.tensor_names import assign, misfits, read_links
 from vit_keras.weights.recognition import family_name, variant_name
@@ -213,7 +213,8 @@ def _resize_positions(array, shape, grid, file, rule):
     """`(1, T + h·w, D)` or `(1, h·w, D)` -> `shape`; slots that the file lacks become zero."""
     slots = shape[1] - math.prod(grid)
     old_grid, old_slots = _grid_in_file(array.shape[1], slots, grid, file)
-    if old_grid != grid and array.shape[1] - math.prod(grid) in (slots, 0):
+    others = array.shape[1] - math.prod(grid)  # if the patches fill the model's grid
+    if old_grid != grid and (others == slots or others in _slots_of(file)):
         _warn_of_equal_count(array, old_grid, grid, file)
     empty = np.zeros_like(array[:, : slots - old_slots])
     array = np.concatenate([empty, array], axis=1) if slots > old_slots else array
@@ -239,6 +240,13 @@ def _grid_in_file(count, slots, grid, file):
     if file.format.slots_optional:  # otherwise the slots of the model come first
         pairs = [*pairs[::3], *pairs[1::3], *pairs[2::3]]
     return _first_that_fits(pairs, count, math.prod)
+
+
+def _slots_of(file):
+    """The numbers of tokens before a file's patches that its positions may cover."""
+    sizes = inferred(file)
+    prefix = Prefix.of(sizes.get("classifier", ""), ViTOptions.among(sizes))
+    return [prefix.positions(cover) for cover in COVERS]
 
 
 def _first_that_fits(pairs, count, count_of):
