@@ -2,6 +2,7 @@
 
 import copy
 import json
+import zipfile
 
 import keras
 import numpy as np
@@ -41,6 +42,16 @@ def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
         outputs = runtimes.open(tmp_path / row["file"])(pixels)
         assert_close(outputs, expected, rtol=2e-5, name=row["file"])
     check_graph(tmp_path / "model.tflite")
+
+
+@pytest.mark.once
+def test_a_note_of_a_tflite_file_is_read_within_bounds(rng, tmp_path):
+    path = str(tmp_path / "a.tflite")
+    targets.write_litert(serving_model(small_model(rng)), path, 1)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(runtimes.NOTE, bytes(2**26))
+    with pytest.raises(ValueError, match=r"task.json must have at most 16,777,216 bytes"):
+        runtimes.open(path)
 
 
 BUILDS = {

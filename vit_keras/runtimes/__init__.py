@@ -21,6 +21,7 @@ import numpy as np
 
 SAVED_MODEL = "SavedModel"
 NOTE = "task.json"  # a member of a TFLite file, or in `assets.extra` of a SavedModel
+LARGEST_NOTE = 2**24  # bytes
 NOTE_KEY = "vit_keras.task"  # among the metadata of an ONNX file
 BOXES = ["scores", "boxes"]  # the outputs of a file of boxes, in the order of `scores_and_corners`
 DETR = ["logits", "pred_boxes"]  # those of transformers' files of boxes
@@ -112,6 +113,15 @@ def _require(module):
         return extras.require(module)
 
 
+def _read_note(file) -> str:
+    """Reads a note, which a hostile zip may hold a thousand times smaller, and closes its file."""
+    with file:
+        content = file.read(LARGEST_NOTE + 1)
+    if len(content) > LARGEST_NOTE:
+        raise ValueError(f"{NOTE} must have at most {LARGEST_NOTE:,} bytes")
+    return content.decode()
+
+
 def saved_model(path, threads=None) -> ExportedModel:
     """Opens a SavedModel in TensorFlow without Keras; `threads` is ignored (it is process-wide)."""
     tf = _require("tensorflow")
@@ -124,7 +134,7 @@ def saved_model(path, threads=None) -> ExportedModel:
         return serve(**{name: tf.constant(images)})
 
     file = pathlib.Path(path, "assets.extra", NOTE)
-    note = file.read_text() if file.is_file() else None
+    note = _read_note(file.open("rb")) if file.is_file() else None
     return _exported_model(run, source.dtype.name, source.shape, shapes, note)
 
 
@@ -148,7 +158,7 @@ def litert(path, threads=None) -> ExportedModel:
     dtype, note = np.dtype(source["dtype"]).name, None
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            note = archive.read(NOTE).decode() if NOTE in archive.namelist() else None
+            note = _read_note(archive.open(NOTE)) if NOTE in archive.namelist() else None
     return _exported_model(run, dtype, source["shape_signature"], shapes, note)
 
 
