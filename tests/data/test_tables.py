@@ -86,6 +86,7 @@ FORMS = {  # a text, its encoding, options, and the classes of the pictures to t
     "a given column": ("image,other,label\nx,{0},a\ny,{1},b\nz,{2},b\nw,{3},b", "utf-8", {"path_column": "other"}, "a|b|b|b"),
     "the one column left": ("id_code,diagnosis\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a|b|b|b"),
     "classes in names": ("image\n{0}\n{1}\n{2}\n{3}", "utf-8", {"label_pattern": r"^(\d+)\."}, "007|07|7|8"),
+    "commas between labels": ("path;label\n{0};1,2\n{1};b\n{2};b\n{3};b", "utf-8", {"label_separator": ","}, "1,2|b|b|b"),
     "unknown classes": ("path,label\n{0},a\n{1},?\n{2},b\n{3},b", "utf-8", {"unknown": "?"}, "a||b|b"),
     "one column is 1": ("path,nv,mel\n{0},1,0\n{1},0.0,1.0\n{2},0,1\n{3},0,1", "utf-8", {"label_columns": "nv,mel"}, "nv|mel|mel|mel"),
     "Training and Testing": ("path,label,split\n{0},a,Training\n{1},b,Testing\n{2},b,Training\n{3},b,training", "utf-8", {}, "a||b|b"),
@@ -132,6 +133,7 @@ def test_the_one_file_that_fits_is_taken_and_said(tmp_path, case):
 TASKS = {  # columns, options, the task, and what is said of it
     "fractions": ({"label": ["1.5", "2", ""]}, {}, "numbers", "'label' holds fractions"),
     "decimal commas": ({"label": ["1,5", "2", "0,25"]}, {}, "numbers", "decimal points, such as in '1,5'"),
+    "spaces beside decimals": ({"label": ["1,5 ", "2", " 0,25"]}, {}, "numbers", "decimal points, such as in '1,5 '"),
     "many whole numbers": ({"label": [*map(str, range(30))]}, {}, "classes", "--task numbers if they are"),
     "several in one": ({"label": ["a|b", "a", "b"]}, {}, "classes", "--task labels if '|' separates"),
     "0 and 1": ({"a": ["1", "0", "1"], "b": ["1", "", "0"]}, {}, "labels", "hold 0 and 1"),
@@ -174,6 +176,7 @@ BROKEN = {
     "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave them out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
+    "beyond float32": ("path,a\n{0},1\n{1},1e39\n", {"label_columns": "a", "task": "numbers"}, "must hold a number or nothing in each row. Received: '1e39' in row 2"),
     "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*1 rows that .* such as row 2"),
 }  # fmt: skip
 
@@ -185,6 +188,13 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path, case):
     (tmp_path / "rows.csv").write_text(text.format(*NAMES))
     with pytest.raises(ValueError, match=message):
         opened(tmp_path / "rows.csv", **fields)
+
+
+def test_nan_in_a_parquet_table_is_no_class(tmp_path):
+    pictures(tmp_path, *NAMES)
+    name = stored(tmp_path / "rows.parquet", {"path": NAMES, "label": [0.0, 1.0, np.nan, 1.0]})
+    with pytest.raises(ValueError, match="needs a label. Received: 1 without one, such as row 3"):
+        opened(name)
 
 
 def test_groups_stay_whole(tmp_path):

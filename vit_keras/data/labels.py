@@ -159,6 +159,7 @@ def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CL
 YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 EMPTY = ("", "na", "n/a", "nan", "null", "none")  # as pandas and R write unknown values
 WHOLE = re.compile("0|-?[1-9][0-9]*")
+LARGEST = float(np.finfo("float32").max)
 
 
 class Labels(NamedTuple):
@@ -185,9 +186,11 @@ def no_labels(count: int, kind: str = "classes") -> Labels:
 
 
 def text_of(cell: Any) -> str | list | None:
-    """Returns a cell as stripped text in Unicode's composed form; a list stays a list."""
+    """Returns a cell as stripped text in Unicode's composed form; a list stays, NaN is None."""
     if cell is None or isinstance(cell, list):
         return cell
+    if cell != cell:
+        return None
     text = cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell)
     return unicodedata.normalize("NFC", text.strip())
 
@@ -272,7 +275,7 @@ def _known(values):
 
 
 def as_number(text: str) -> float | None:
-    """Returns a text as a finite number; None if it is not one.
+    """Returns a text as a number; None if it is not one, or not finite in float32.
 
     Example:
         >>> as_number("1e3"), as_number("nan"), as_number("ten")
@@ -282,7 +285,7 @@ def as_number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if np.isfinite(number) and "_" not in text else None
+    return number if abs(number) <= LARGEST and "_" not in text else None
 
 
 # What several columns, or a column of numbers, hold in each row, and how it is read.

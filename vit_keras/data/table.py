@@ -22,7 +22,7 @@ from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.support import extras
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 # Usual names of columns, without punctuation and in lower case, the most common first.
 PATHS = (
     *("path", "filepath", "filename", "file", "imagepath", "imagefile", "image", "imagename"),
@@ -161,8 +161,8 @@ def _csv(path, config):
     if twice := [name for name, count in collections.Counter(header).items() if name and count > 1]:
         raise ValueError(f"Columns need different names. Received: {path!r} with {twice} twice")
     columns = {n: [line[k] for line in lines] for k, n in enumerate(header) if n}
-    for name, cells in columns.items():
-        if separator != "," and (commas := [c for c in cells if DECIMAL_COMMA.fullmatch(c)]):
+    for name, cells in columns.items() if "," not in (separator, config.label_separator) else ():
+        if commas := [c for c in cells if DECIMAL_COMMA.fullmatch(c)]:
             decimal = {*commas}
             columns[name] = [c.replace(",", ".") if c in decimal else c for c in cells]
             notes.append(f"commas in {name!r} are decimal points, such as in {commas[0]!r}")
