@@ -158,6 +158,7 @@ def test_damaged_annotations_are_named(tmp_path, case):
 PAIR = VOC_OBJECT.format("cat", 0, 1, 2, 4, 6) + VOC_OBJECT.format("cat", 1, 5, 5, 9, 7)
 FLAGGED = {
     "coco": (1, coco(lambda c: c["annotations"].append({**c["annotations"][0], "iscrowd": 1, "bbox": [5, 5, 4, 2]}))),
+    "coco of texts": (1, coco(lambda c: (c["annotations"][0].update(iscrowd="0"), c["annotations"].append({**c["annotations"][0], "iscrowd": "1", "bbox": [5, 5, 4, 2]})))),
     "voc": (2, voc(f"<size><width>20</width><height>10</height></size>{PAIR}")),
     "table": (1, table("a.png,20,10,1,2,4,6,cat,0", "a.png,20,10,5,5,9,7,cat,1", head="image,width,height,xmin,ymin,xmax,ymax,class,is_crowd")),
 }  # fmt: skip

@@ -60,6 +60,19 @@ def test_palettes_and_bits_hold_numbers_and_255_is_no_class(tmp_path):
     np.testing.assert_array_equal(read["b.png"], mask == 1)
 
 
+@pytest.mark.parametrize("kind", ["png", "tiff"])
+def test_a_mask_is_turned_upright_as_its_picture_is(tmp_path, kind):
+    exif, mask = Image.Exif(), np.array([[0, 1, 1], [0, 0, 1]], "uint8")
+    exif[0x0112] = 8
+    for folder, pixels in {"images": 100 * mask, "masks": mask}.items():
+        (tmp_path / folder).mkdir()
+        Image.fromarray(pixels).save(tmp_path / folder / f"a.{kind}", exif=exif)
+    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_percent=0))
+    image, read = dataset.split("train").example(0)
+    np.testing.assert_array_equal(read, np.rot90(mask))
+    np.testing.assert_array_equal(image[..., 0], 100 * read)
+
+
 def test_a_table_names_pictures_and_masks(tmp_path):
     masks = write_split(tmp_path, 6, seed=3)
     rows = [f"images/{n}.png,masks/{n}.png,{'test' if n == 'p04' else 'train'}" for n in masks]
@@ -189,7 +202,7 @@ def test_masks_lie_where_people_put_them(tmp_path, image, mask):
 
 LOSSY = "must be a PNG or another file that keeps every level"
 WRONG = {  # how masks are written, options, what is said, and the options of Pillow
-    "JPEG": (lambda n: n, {}, LOSSY, {"format": "JPEG"}),
+    "JPEG": (lambda n: n, {}, f"masks/p00.png' cannot be read as a mask .*{LOSSY}", {"format": "JPEG"}),
     "lossy WebP": (lambda n: n, {}, LOSSY, {"format": "WEBP"}),
     "JPEG in a TIFF": (lambda n: n, {}, LOSSY, {"format": "TIFF", "compression": "jpeg"}),
     "0, 128 and 255": (lambda n: n * 127, {}, r"from 0 up without gaps, or 255 .*the levels 0, 127, 254\. If each .*--data.mask_values 0,127,254; or name"),

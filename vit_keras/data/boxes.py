@@ -13,7 +13,7 @@ import numpy as np
 from vit_keras.config.parsing import read_yaml
 from vit_keras.data.cropping import Window
 from vit_keras.data.dataset import Source, split_in
-from vit_keras.data.labels import Labels, as_number, sorted_names
+from vit_keras.data.labels import YES_OR_NO, Labels, as_number, sorted_names
 from vit_keras.data.picture_files import picture_sides
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
 from vit_keras.support.checks import is_number, is_text, listed, read_json, short
@@ -365,7 +365,8 @@ def _coco(root, files) -> Annotations:
             of_file = tuple(kinds[key] for key in sorted(kinds))
             objects: dict[Any, list[tuple]] = {image["id"]: [] for image in content["images"]}
             for row in content["annotations"]:
-                kind, flag = row["category_id"], CROWD if row.get("iscrowd") else 0
+                is_crowd = YES_OR_NO.get(str(row.get("iscrowd")).casefold())
+                kind, flag = row["category_id"], CROWD if is_crowd else 0
                 objects[row["image_id"]].append((kinds.get(kind, kind), *row["bbox"], flag))
             counts = [len(content["categories"]), len(content["images"])]
             if [len({*of_file}), len(objects)] != counts or (names and names != of_file):

@@ -11,7 +11,7 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Source, WholeFault
 from vit_keras.data.labels import Labels
-from vit_keras.data.picture_files import open_encoded, read_file
+from vit_keras.data.picture_files import open_encoded, read_file, upright
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
 from vit_keras.support.checks import listed
 from vit_keras.support.machine import read_ahead
@@ -63,7 +63,7 @@ class MaskCode(NamedTuple):
 
 
 def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
-    """Returns the levels of a mask, or its colors as numbers 0xRRGGBB, `(H, W)` int64.
+    """Returns the levels of an upright mask, or its colors as numbers 0xRRGGBB, `(H, W)` int64.
 
     Raises:
         ValueError: The file format loses levels, or the file has colors instead of levels.
@@ -76,6 +76,7 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
             raise ValueError(
                 f"a mask must be a PNG or another file that keeps every level, not {picture.format}"
             )
+        picture = upright(picture)
         if picture.mode in MODES and not has_colors:
             return np.asarray(picture).astype("int64")
         red, green, blue = np.moveaxis(np.asarray(picture.convert("RGB")).astype("int64"), -1, 0)
@@ -113,7 +114,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
         present = np.flatnonzero(levels_in(masks).any(axis=0))
         levels = present[present != VOID].tolist()
         if not len(present):  # whatever opens the first one reports why it cannot be read
-            pixel_values(read_file(masks[0]))
+            _read(masks[0], pixel_values)
         if len(levels) < 2 or levels[-1] != len(levels) - 1:
             raise ValueError(
                 "The masks must hold the numbers of the classes, from 0 up without gaps, or "
@@ -179,6 +180,15 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
     return np.stack([*read_ahead(look, masks)])
 
 
+def _read(path, read):
+    """Returns what `read` makes of the bytes of a mask; its errors name the file."""
+    try:
+        return read(read_file(path))
+    except (OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise WholeFault(f"{path!r} cannot be read as a mask ({reason})") from error
+
+
 def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
     """Adds each picture's mask, a path relative to the root, and the meaning of its pixels."""
     places = [os.path.join(root, mask) for mask in masks]
@@ -186,11 +196,7 @@ def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConf
     pictures: Any = source.files
 
     def read(index, sides):
-        try:
-            mask = code.classes_in(read_file(places[index]))
-        except (OSError, ValueError) as error:
-            reason = str(error) or type(error).__name__
-            raise WholeFault(f"{places[index]!r} cannot be read as a mask ({reason})") from error
+        mask = _read(places[index], code.classes_in)
         if mask.shape != sides:
             (height, width), (rows, columns) = sides, mask.shape
             raise WholeFault(

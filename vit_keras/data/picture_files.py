@@ -129,10 +129,14 @@ def _decode_by_pillow(data, channels, bands):
         if is_deep_png(data):
             samples = read_png(data, picture, _exif_orientation(picture))
             return choose_channels(*samples, channels, bands)
-        picture.load()  # this turns a TIFF or HEIF upright, and sets the orientation of an AVIF
-        orientation = _exif_orientation(picture)
-        turned = picture if orientation == 1 else picture.transpose(TURNS[orientation - 2])
-        return _converted(turned, channels, bands)
+        return _converted(upright(picture), channels, bands)
+
+
+def upright(picture):
+    """Reads the pixels of an open `PIL.Image.Image`, and turns it by its EXIF orientation."""
+    picture.load()  # this turns a TIFF or HEIF upright, and sets the orientation of an AVIF
+    orientation = _exif_orientation(picture)
+    return picture if orientation == 1 else picture.transpose(TURNS[orientation - 2])
 
 
 def open_encoded(data: bytes):
