@@ -1,5 +1,6 @@
 """Models and exported files behind one interface, and what they predict for picture files."""
 
+import dataclasses
 import io
 import json
 
@@ -158,6 +159,14 @@ def means():
     """A predictor that gives each channel's mean pixel."""
     pixels = Preprocessing(mean=(0.0,), std=(1 / 255,))
     return Predictor(lambda images: images.mean(axis=(1, 2)), (8, 8, 3), 3, pixels, True)
+
+
+def test_of_equally_probable_classes_the_first_comes_first_as_in_reports(rng, tmp_path):
+    write_picture(tmp_path / "a.png", rng, (8, 8))
+    run = lambda images: np.full((len(images), 3), 1 / 3, "float32")
+    equal = dataclasses.replace(means(), run=run)
+    (row,) = evaluation.predict_files(equal, [tmp_path / "a.png"], top=2)
+    assert [name for name, _ in row.classes] == ["0", "1"]
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "jsonl", "html"])

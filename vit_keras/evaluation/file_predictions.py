@@ -284,7 +284,7 @@ def _judged(predictor, top, threshold, coverage, abstain, row, answer):
             changes["intervals"] = tuple(map(tuple, bounds.tolist()))
     elif coverage is not None:
         possible = conformal.possible_answers(outputs[None], task, coverage)[0]
-        changes["possible"] = tuple(names[k] for k in outputs.argsort()[::-1] if possible[k])
+        changes["possible"] = tuple(names[k] for k in _descending(outputs) if possible[k])
     if abstain is not None and conformal.abstains(outputs[None], task, abstain)[0]:
         changes["nothing"] = NONE
     elif task.kind != "numbers":
@@ -299,8 +299,13 @@ def _most_likely(names, task, outputs, top, threshold):
     present = outputs >= outputs.dtype.type(threshold or 0.0)
     if threshold is None and task.kind == "labels":
         present = task.present(outputs)
-    order = [k for k in outputs.argsort()[::-1][:top] if present[k]]
+    order = [k for k in _descending(outputs)[:top] if present[k]]
     return tuple((names[k], float(outputs[k])) for k in order)
+
+
+def _descending(outputs):
+    """Returns the numbers of the outputs, the largest first; of equal ones as `argmax` does."""
+    return np.argsort(-outputs, kind="stable")
 
 
 CROP = 7 / 8  # of the image's sides

@@ -253,7 +253,6 @@ def judge_masks(
     class_names: Sequence[str],
     options: TileOptions | None = None,
     sheet: str | os.PathLike | None = None,
-    answers: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """Judges a predictor on a split, each mask at the size of its picture.
 
@@ -266,7 +265,6 @@ def judge_masks(
         options: How to predict pictures whose size is not the model's.
         sheet: A PNG file in which to draw the first eight pictures beside their true and their
             predicted masks.
-        answers: Ignored; the judges of pictures share their arguments.
 
     Returns:
         A report; see `report_matrix`.

@@ -260,7 +260,7 @@ def evaluate(
         sheet: For masks and boxes, a PNG file in which to draw pictures with their predictions: the
             first eight with their masks, or the eight with the most errors.
         answers: What the predictor says about the split, if it has been asked: the probabilities
-            or numbers, and the labels; for boxes, what `predict_split` returns.
+            or numbers, and the labels; for boxes, what `predict_split` returns; not for masks.
 
     Returns:
         A `report` with "images_per_second", unless `answers` are given; with "coverage" from
@@ -294,7 +294,8 @@ def evaluate(
                 "`predictions` needs a model of classes, labels or numbers. Received: a model of "
                 f"{predictor.task.kind}. Write {predictor.task.kind} with `vit-keras predict`"
             )
-        return judge(predictor, split, class_names, tiles, sheet, answers)
+        known = {"answers": answers} if answers else {}
+        return judge(predictor, split, class_names, tiles, sheet, **known)
     speed = None
     if answers is None:
         outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
