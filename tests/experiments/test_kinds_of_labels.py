@@ -197,7 +197,7 @@ def learned(kind, classes):
 
 
 @pytest.mark.nightly_on("jax", "torch")
-@pytest.mark.parametrize("output", ["softmax", pytest.param("mask", marks=nightly)])
+@pytest.mark.parametrize("output", ["softmax", "mask"])
 def test_exported_files_of_masks_answer_as_keras_does(tmp_path, rng, output):
     """Shares of the classes, or the mask itself."""
     model, images = learned("masks", 3), rng.integers(0, 256, (5, *MASKS, 3), dtype="uint8")

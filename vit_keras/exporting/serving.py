@@ -33,7 +33,7 @@ def _most_likely_class(x):
 
     On TensorFlow, Keras' argmax distinguishes 0 from -0 by their bits, which TFLite cannot do.
     """
-    last = x.shape[-1] - 1
+    last = float(x.shape[-1] - 1)  # ONNX subtracts no floats from an integer
     is_largest = ops.cast(ops.equal(x, ops.max(x, axis=-1, keepdims=True)), "float32")
     from_last = np.arange(last, -1, -1, dtype="float32")  # last, ..., 1, 0
     return ops.cast(last - ops.max(is_largest * from_last, axis=-1), "int32")
