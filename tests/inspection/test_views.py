@@ -67,3 +67,12 @@ def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(monk
     assert counts == {(0, 0): "5", (1, 0): "1", (1, 1): "4"}
     assert axis.get_title() == "90.00 % of 10 images"
     assert [label.get_text() for label in axis.get_xticklabels()] == ["cat", "dog"]
+
+
+def test_a_class_keeps_its_dollars_and_a_logarithmic_axis_its_powers(tmp_path):
+    figure, ((axis,),) = figures.new_figure(4, 3)
+    axis.set(title="$5$", yscale="log", ylim=(1, 1e5))
+    figures.save_figure(figure, tmp_path / "figure.png")
+    powers = [label for label in axis.get_yticklabels() if "^" in label.get_text()]
+    assert powers and all(label.get_parse_math() for label in powers)
+    assert not axis.title.get_parse_math()

@@ -39,8 +39,10 @@ def font_of(character: str) -> str | None:
 
 def save_figure(figure, path: str | os.PathLike) -> None:
     """Writes a matplotlib figure as a PNG file; an existing file is replaced in one step."""
+    axes = [axis for part in figure.axes for axis in (part.xaxis, part.yaxis)]
+    powers = [label for x in axes if x.get_scale() == "log" for label in x.get_ticklabels()]
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
-        text.set_parse_math(False)  # a class may be named "$5$"
+        text.set_parse_math(text in powers)  # a class may be named "$5$"
         fonts = {font_of(character) for character in text.get_text()}
         text.set_fontfamily([*text.get_fontfamily(), *sorted(filter(None, fonts))])
     with replacing(path) as temporary:
