@@ -9,6 +9,7 @@ loss is a mean over ten updates.
 their squares and so amplifies rounding; SGD does not.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -59,7 +60,10 @@ def difference(ours: list[float], expected: list[float], steps: int) -> float:
     return max(abs(a - b) / b for a, b in zip(ours[:rows], expected[:rows]))
 
 
-def main(optimizer="adamw"):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("optimizer", nargs="?", default="adamw", choices=OPTIMIZERS)
+    optimizer = parser.parse_args().optimizer
     print("| backend | against | first 20 updates | 200 updates |")
     print("|---|---|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
@@ -82,4 +86,4 @@ def main(optimizer="adamw"):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

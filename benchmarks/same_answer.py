@@ -8,6 +8,7 @@ installed packages ship, lets the project write the model anew, reads it, and as
 a table of the largest differences of a probability.
 """
 
+import argparse
 import dataclasses
 import importlib.util
 import pathlib
@@ -158,6 +159,7 @@ def _largest(one, other):
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     paths = photographs()
     print(f"{len(paths)} photographs: {', '.join(path.name for path in paths)}")
     _line("read by", "preprocessing", "written here", "read back here", "our pipeline")

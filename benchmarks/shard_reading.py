@@ -176,7 +176,7 @@ def _peak_mb():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--server", choices=FORMATS, help="compare a server with the disk instead")
