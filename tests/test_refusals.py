@@ -111,6 +111,7 @@ MODELS = [
     *rows(
         vit,
         ({"image_size": None}, "must be known when a Vision Transformer is.*`image_size`"),
+        ({"image_size": None, "crop_to_patches": True}, "must be known when a Vision"),
         ({"num_heads": 5}, "`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=12"),
         ({"num_classes": -1}, "`num_classes` must be a positive int"),
         ({"dropout_rate": 1.5}, "`dropout_rate` must be at least 0 and below 1.*=1.5"),

@@ -60,12 +60,12 @@ class PatchEmbedding(SeededLayer):
         self.patch_size = pair(patch_size, "patch_size")
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
-    def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
+    def grid(self, image_size: tuple[int, int], known: bool = False) -> tuple[int, int]:
         """Returns the rows and columns of patches in an image of (height, width) pixels.
 
-        With `crop`, an unknown height or width gives None.
+        With `crop`, an unknown height or width gives None, unless both must be `known`.
         """
-        if None in image_size and not self.crop:
+        if None in image_size and (known or not self.crop):
             raise ValueError(
                 "The height and width of the images must be known when a Vision Transformer is "
                 f"built; give them as `image_size`. Received: image_size={tuple(image_size)}"

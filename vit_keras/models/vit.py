@@ -217,7 +217,7 @@ def _embed(x, arch, dropout_rate, patch_keep_rate, layer):
     """
     stem = {"use_bias": not arch.options.pre_norm, "crop": arch.options.crop_to_patches}
     patches = layers.PatchEmbedding(arch.hidden_size, arch.patch_size, **stem, **layer("embedding"))
-    grid = patches.grid(x.shape[1:3])
+    grid = patches.grid(x.shape[1:3], known=arch.position_embedding != "none")
     positions = _positions(arch, grid, layer)
     x = _with_prefix(patches(x), arch, positions[0], layer)
     x = common.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
