@@ -43,7 +43,10 @@ OURS = ("vit_keras.models", "vit_keras.training", "vit_keras.data")
 HUB = ("keras_hub.models", "vit_keras.data")  # on TensorFlow, vit_keras.data feeds both
 TIMM = ("benchmarks.torchvision_operators", "timm.models")
 TORCHVISION = ("benchmarks.torchvision_operators", "torchvision.models")
-TRANSFORMERS = ("transformers.models.vit.modeling_vit",)
+TRANSFORMERS = (
+    "benchmarks.torchvision_operators",
+    "transformers.models.vit.modeling_vit",
+)
 FLAX = ("optax", "benchmarks.flax_vit")
 SIZES_ALONE = {"has_families": False}
 AUGMENTS = {"modes": (AUGMENT,)}

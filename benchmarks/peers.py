@@ -79,9 +79,18 @@ def transformers(case: Case):
     """Hugging Face's ViTForImageClassification."""
     from transformers import ViTConfig, ViTForImageClassification
 
+    import benchmarks.torchvision_operators  # noqa: F401
+
     width, layers, heads, mlp = SIZES[case.size]
-    sides = {"image_size": case.image_size, "patch_size": PATCH}
-    config = ViTConfig(width, layers, heads, mlp, **sides, num_labels=CLASSES)
+    config = ViTConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=mlp,
+        image_size=case.image_size,
+        patch_size=PATCH,
+        num_labels=CLASSES,
+    )
     return torch_steps(ViTForImageClassification(config), case, logits=lambda y: y.logits)
 
 
