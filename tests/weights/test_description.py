@@ -46,7 +46,6 @@ def test_every_format_is_described(tmp_path, source, classifier):
         file["hashes"] = "verified"
     assert described["files"] == [file]
     assert as_json(described) == described
-    assert described["origin"] is None
 
 
 @pytest.mark.parametrize("source", ["timm", "huggingface", "keras_hub"])
@@ -95,19 +94,3 @@ def test_keras_file_says_everything(tmp_path, make, arguments):
         weights.save(model, tmp_path / "bit.npz", format="bit")
         bit = weights.describe(tmp_path / "bit.npz")["architecture"]
         assert bit == {name: said[name] for name in bit} and "image_size" not in bit
-
-
-def test_published_files_are_found_by_path_and_by_name(tmp_path):
-    row = weights.lookup("B/16", "sam-imagenet")
-    file = tmp_path / row.path
-    file.parent.mkdir(parents=True)
-    with other_numerics():
-        weights.save(build(num_classes=1000), file, format="google")
-    origin = weights.describe(file)["origin"]
-    assert origin["matched_by"] == "path"
-    assert [row["weights"] for row in origin["candidates"]] == ["sam-imagenet"]
-    assert origin["candidates"][0]["url"] == row.url
-    bare = file.rename(tmp_path / file.name)
-    origin = weights.describe(bare)["origin"]
-    assert origin["matched_by"] == "name"
-    assert {row["weights"] for row in origin["candidates"]} == {"sam-imagenet", "imagenet-384"}

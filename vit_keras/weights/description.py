@@ -12,7 +12,6 @@ from vit_keras.variants import families
 from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.formats.registry import BESIDE, LEFT_OUT
 from vit_keras.weights.formats.timm.architectures import license_of
-from vit_keras.weights.published import identify
 from vit_keras.weights.recognition import family_name, variant_name
 from vit_keras.weights.strict_copy import license_note
 from vit_keras.weights.weight_file import open_weight_file
@@ -47,9 +46,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `preprocessing`: how pixels become the model's input, or None if unknown;
         - `class_names`: a list, or None;
         - `files`: `path`, `bytes` and `sha256` of each file of weights; its `hashes` are
-          "verified" if the file records its own SHA-256, or else None;
-        - `origin`: None, or the published files that this file may be: `matched_by` is "path"
-          or "name", and `candidates` are rows of the table of published files.
+          "verified" if the file records its own SHA-256, or else None.
 
     Raises:
         FileNotFoundError: If there is no file.
@@ -67,13 +64,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         check_tensors(file.tensors, ())
         paths = [file.path, *dict.fromkeys(file.tensors.elsewhere.values())]
     files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
-    matched_by, rows = identify(paths[0], model["architecture"].get("num_classes"))
-    fields = ("variant", "weights", "url", "license", "resolution", "accuracies")
-    rows = [row for row in rows if row.format == format_name]
-    candidates = [{name: getattr(row, name) for name in fields} for row in rows]
-    origin = {"matched_by": matched_by, "candidates": candidates} if candidates else None
-    described = {"format": format_name, **model, "files": files, "origin": origin}
-    return json.loads(json.dumps(described, default=_plain))
+    return json.loads(json.dumps({"format": format_name, **model, "files": files}, default=_plain))
 
 
 def _plain(value):

@@ -386,28 +386,6 @@ def lookup(variant: str, weights: str) -> PublishedFile:
     )
 
 
-def identify(path: str, num_classes: int | None) -> tuple[str, list[PublishedFile]]:
-    """Finds the published files that a local file may be.
-
-    Args:
-        path: The local file.
-        num_classes: The number of classes of its head, or None without a head.
-
-    Returns:
-        How the rows were matched, and the rows. "path" (folder and file name, as in the caches)
-        identifies one published file. A bare file "name" may match several; those with other sizes
-        or numbers of classes are left out.
-    """
-    rows = [row for row in PUBLISHED_FILES.values() if fits_size(row, path)]
-    local = os.path.abspath(path).replace(os.sep, "/")
-    folder = lambda row: f"/models--{row.path.split('/resolve/')[0].replace('/', '--')}/"
-    if by_path := [r for r in rows if local.endswith(f"/{r.path}") or folder(r) in local]:
-        return "path", by_path
-    end = f"/{os.path.basename(path)}"  # the files of Hugging Face all have the same names
-    rows = [row for row in rows if row.path.endswith(end) and row.host != HUGGING_FACE]
-    return "name", [row for row in rows if row.num_classes == num_classes]
-
-
 def fits_size(row: PublishedFile, path: str) -> bool:
     """Whether the file at `path` has the published size, if that is known."""
     size_mib = os.path.getsize(path) / 2**20
