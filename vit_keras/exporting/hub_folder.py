@@ -20,12 +20,11 @@ from vit_keras.weights.hub import reason_of
 MODEL, CARD = "model.keras", "README.md"
 # The metrics on the card.
 FIGURES = ("accuracy", "ece", "average_precision", "r2", "mae", "images")
-# The Hub's terms for each kind of task: its category, if any, and a tag; and a name.
-MULTI_LABEL = "multi-label-image-classification"
+# The Hub's terms for each kind of task: its category, if any, and a tag.
 HUB_TASKS = {
-    "classes": ("image-classification", None, "Image classification"),
-    "labels": ("image-classification", MULTI_LABEL, "Multi-label image classification"),
-    "numbers": (None, "image-regression", "Image regression"),
+    "classes": ("image-classification", None),
+    "labels": ("image-classification", "multi-label-image-classification"),
+    "numbers": (None, "image-regression"),
 }
 SCORES = {"labels": "the probability of one label", "numbers": "one of the numbers"}
 FIELDS = ("epochs", "total_steps", "batch", "seed", "loss", "label_smoothing")
@@ -66,15 +65,15 @@ def write_hub_folder(
 def card(model: keras.Model, trained: Run, repository: str, license: str | None = None) -> str:
     """Returns the page of a model on the Hub: how to load it, and the run's metrics."""
     report = trained.report
-    figures = {key: report[key] for key in FIGURES if isinstance(report.get(key), (int, float))}
-    shown = {figure_name(key): figure_text(key, value) for key, value in figures.items()}
+    figures = [key for key in FIGURES if isinstance(report.get(key), (int, float))]
+    shown = {figure_name(key): figure_text(key, report[key]) for key in figures}
     if chose := report.get("images_chose"):
         shown["chosen by these images"] = chose
     task, address = task_of(model), f"hf://{repository}"
     height, width, channels = model.input_shape[1:]
     score = f"\n\nEach score of `classify` is {SCORES[task.kind]}." if task.kind in SCORES else ""
     sections = [
-        f"---\n{_metadata(trained, task.kind, license, figures)}\n---",
+        f"---\n{_metadata(task.kind, license)}\n---",
         f"# {repository.partition('/')[2]}",
         f"A Vision Transformer for images of {height}x{width} pixels and {channels} channels, with "
         f"{model.count_params():,} parameters, trained by vit_keras on {trained.config.dataset}.",
@@ -94,31 +93,14 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _metadata(trained, kind, license, figures) -> str:
-    """Returns the fields, as YAML, that the Hub reads for search and for its tables."""
-    hub = extras.require("huggingface_hub")
-    (category, tag, task), name = HUB_TASKS[kind], trained.config.dataset
-    results = [
-        hub.EvalResult(
-            task_type=category or tag,
-            task_name=task,
-            dataset_type=name.partition(":")[2] or name,
-            dataset_name=name,
-            dataset_split="held-out",
-            metric_type=key,
-            metric_name=figure_name(key),
-            metric_value=value,
-        )
-        for key, value in figures.items()
-        if isinstance(value, float)
-    ]
+def _metadata(kind, license) -> str:
+    """Returns the fields, as YAML, that the Hub reads for search."""
+    hub, (category, tag) = extras.require("huggingface_hub"), HUB_TASKS[kind]
     return hub.ModelCardData(
         license=license,
         library_name="transformers",
         pipeline_tag=category,
         tags=list(filter(None, ("vit_keras", "keras", "vit", tag))),
-        model_name=trained.config.name if results else None,
-        eval_results=results or None,
     ).to_yaml()
 
 
