@@ -8,13 +8,13 @@ import pytest
 
 from tests.helpers import ROOT, assert_close
 from tests.layers import test_harness
-from vit_keras.inspection import cost_rules
+from vit_keras.inspection import costs
 
 
 @pytest.fixture
 def example(monkeypatch):
     """The names that the page's code defines; what it registers is removed after the test."""
-    monkeypatch.setattr(cost_rules, "RULES", dict(cost_rules.RULES))
+    monkeypatch.setattr(costs, "RULES", dict(costs.RULES))
     monkeypatch.setattr(test_harness, "CASES", dict(test_harness.CASES))
     page = (ROOT / "CONTRIBUTING.md").read_text()
     section = page.partition("\n## A new layer\n")[2].partition("\n## ")[0]

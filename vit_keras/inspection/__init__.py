@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         filter_components,
         position_similarity,
     )
-    from vit_keras.inspection.cost_rules import RULES, Convention, count
     from vit_keras.inspection.costs import (
+        RULES,
+        Convention,
         Costs,
         Row,
         abstract_model,
+        count,
         device_days,
         flops,
         table,
