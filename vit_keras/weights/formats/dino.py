@@ -98,11 +98,9 @@ class DinoV3(Format):
         rope = options.rope or Rope(centered=True)
         periods = 1 / rotary_frequencies(width // arch.num_heads, rope)
         links += [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
-        if (
-            options.qkv_bias == "none"
-        ):  # the 7B, with a norm for local crops that only training uses
-            links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
-            links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
+        if options.qkv_bias == "none":  # the 7B, whose norm for local crops only training uses
+            norm = {"weight": np.ones(width), "bias": np.zeros(width)}
+            links += [constant(f"{LOCAL_NORM}{leaf}", value) for leaf, value in norm.items()]
         return links
 
     def infer(self, shapes, config):

@@ -19,12 +19,13 @@ from vit_keras.weights.formats.tensor_names import Link, single
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")
-LINEN_NAMES = {
+ORIGINAL_NAMES = {
     "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
     "LayerNorm_1": "LayerNorm_2",
     "MlpBlock_0": "MlpBlock_3",
 }
-_LINEN_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(LINEN_NAMES)})/")
+LINEN_NAMES = {original: linen for linen, original in ORIGINAL_NAMES.items()}
+_LAYER = re.compile(r"(encoderblock(?:_\d+)?)/(\w+)/")
 STEM, UNITS = "conv_root/kernel", r"block(\d+)/unit(\d+)/conv1/"
 POSITIONS, KERNEL = "Transformer/posembed_input/pos_embedding", "embedding/kernel"
 
@@ -45,8 +46,9 @@ def flax_norm(path: str) -> str:
     return NORM_VARIABLE.sub(lambda m: {"gamma": "/scale", "beta": "/bias"}[m[1]], path)
 
 
-def _original(name: str) -> str:
-    return _LINEN_LAYER.sub(lambda m: f"{m[1]}/{LINEN_NAMES[m[2]]}/", name)
+def _renumbered(name: str, layers: dict[str, str]) -> str:
+    """Renames the layer of a block."""
+    return _LAYER.sub(lambda m: f"{m[1]}/{layers.get(m[2], m[2])}/", name)
 
 
 def sizes(shapes: dict, blocks: str = "Transformer/encoderblock") -> dict:
@@ -78,7 +80,7 @@ class Google(Format):
 
     def canonical(self, name):
         """Removes prefixes and restores the original numbering."""
-        return _original(re.sub(r"^(opt/target/|params/)", "", name))
+        return _renumbered(re.sub(r"^(opt/target/|params/)", "", name), ORIGINAL_NAMES)
 
     def links(self, arch, names, config):
         return [
@@ -107,12 +109,6 @@ class Google(Format):
 # it reads the file.
 TOP_POSITIONS = "pos_embedding"
 SCANNED = "Transformer/encoderblock"
-_LINEN_OF = {ours: linen for linen, ours in LINEN_NAMES.items()}
-_NUMBERED_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN_OF)})/")
-
-
-def _linen(name: str) -> str:
-    return _NUMBERED_LAYER.sub(lambda m: f"{m[1]}/{_LINEN_OF[m[2]]}/", name)
 
 
 def _kernel_shape(shape):
@@ -157,13 +153,13 @@ class BigVision(Google):
             return f"txt/{name}"
         if name in (POSITIONS, "Transformer/pos_embedding"):
             return TOP_POSITIONS
-        return _linen(name)
+        return _renumbered(name, LINEN_NAMES)
 
     def links(self, arch, names, config):
         scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
         result, start = [], "params/" if names is None else ""
         for path in arch.paths:
-            name = start + _linen(published_name(path))
+            name = start + _renumbered(published_name(path), LINEN_NAMES)
             if path == "posembed_input/pos_embedding":
                 result.append(_positions(arch, names, f"{start}{TOP_POSITIONS}"))
             elif path == KERNEL:
@@ -177,7 +173,7 @@ class BigVision(Google):
         return result
 
     def infer(self, shapes, config):
-        shapes = {_original(name): shape for name, shape in shapes.items()}
+        shapes = {_renumbered(name, ORIGINAL_NAMES): shape for name, shape in shapes.items()}
         shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
         arguments = sizes(shapes)
         table, patch_size = shapes.get(TOP_POSITIONS, (1, 0)), arguments["patch_size"]
