@@ -14,7 +14,7 @@ from vit_keras import models, variants, weights
 from vit_keras.variants.families import FAMILIES
 from vit_keras.weights.recognition import family_name, variant_name
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(DINOv3 License|computes with)")
+pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 FOLDER = GOLDEN / "families"
 
 
@@ -156,13 +156,6 @@ def test_a_variant_of_the_paper_stays_one():
         arguments["patch_size"] = (row.patch_size,) * 2
         assert variant_name(arguments) == name and family_name(arguments) is None
     assert variant_name({"hidden_size": 24, "patch_size": (16, 16), "classifier": "token"}) is None
-
-
-@TORCH
-def test_the_license_of_dinov3_is_named_on_load():
-    with pytest.warns(UserWarning, match="under the DINOv3 License"):
-        vit_keras.open(FOLDER / "hf_dinov3")
-    assert "DINOv3 License" in weights.describe(FOLDER / "hf_dinov3")["license_note"]
 
 
 @TORCH

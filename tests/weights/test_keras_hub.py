@@ -18,7 +18,7 @@ from vit_keras.weights.containers import DamagedFile
 
 pytestmark = [
     pytest.mark.on("torch"),
-    pytest.mark.filterwarnings("ignore:.*(DINOv3 License|does not state|layer_norm_epsilon)"),
+    pytest.mark.filterwarnings("ignore:.*(does not state|layer_norm_epsilon)"),
     pytest.mark.filterwarnings("ignore:.*no place for the classifier's activation"),
 ]
 keras_hub = pytest.importorskip("keras_hub")

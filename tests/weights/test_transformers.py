@@ -21,7 +21,7 @@ from vit_keras import weights
 from vit_keras.models import Preprocessing, with_image_size
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
+pytestmark = pytest.mark.on("torch")
 
 BEIT = {**WITH_MLP, "use_relative_position_bias": True}
 SHARED = {**WITH_MLP, "use_shared_relative_position_bias": True}

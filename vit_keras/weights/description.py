@@ -13,7 +13,6 @@ from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.formats.registry import BESIDE, LEFT_OUT
 from vit_keras.weights.formats.timm.architectures import license_of
 from vit_keras.weights.recognition import family_name, variant_name
-from vit_keras.weights.strict_copy import license_note
 from vit_keras.weights.weight_file import open_weight_file
 
 
@@ -41,7 +40,6 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `architecture`: the arguments of the model's constructor from the file; empty for a
           `.keras` file of a model that is neither a Vision Transformer nor a ResNet;
         - `missing`: the arguments that `vit_keras.open` also needs;
-        - `license_note`: what to know about the license of the weights, or None;
         - `parameters`: the number of weights in the file;
         - `preprocessing`: how pixels become the model's input, or None if unknown;
         - `class_names`: a list, or None;
@@ -104,7 +102,6 @@ def _model(file):
         "left_out": left_out,
         "architecture": arguments,
         "missing": [name for name in required if arguments and name not in arguments],
-        "license_note": license_note(arguments),
         "parameters": sum(map(math.prod, shapes)),
         "preprocessing": None if numerics is None else dataclasses.asdict(numerics.preprocessing),
         "class_names": None if numerics is None else numerics.class_names,

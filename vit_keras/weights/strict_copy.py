@@ -75,8 +75,6 @@ def copy_weights(
         _warn_of_zero_head(variables, file)
     for remark in file.remarks:
         warnings.warn(remark, stacklevel=4)
-    if file.format.name != "vit_keras" and (note := license_note(inferred(file))):
-        warnings.warn(f"{file.path!r} holds a DINOv3 model. {note}", stacklevel=4)
 
 
 def _matched(model, variables, file, keep_head, resizing):
@@ -287,27 +285,6 @@ def _warn_of_equal_count(array, old_grid, grid, file):
         f"{theirs} patches and resized to {ours}. If they belong to {ours} patches, load a "
         ".safetensors file that this package wrote, or a folder: both state their grid",
         stacklevel=2,
-    )
-
-
-DINOV3 = "https://ai.meta.com/resources/models-and-libraries/dinov3-license/"
-
-
-def license_note(arguments: dict) -> str | None:
-    """Returns what a user should know about the license of a model, or None.
-
-    Args:
-        arguments: The arguments of `VisionTransformer` from a file. Centered rotary positions
-            identify DINOv3, whichever project wrote the file.
-    """
-    rope = arguments.get("rope")
-    fields = rope if isinstance(rope, dict) else vars(rope) if rope is not None else {}
-    if not fields.get("centered"):
-        return None
-    return (
-        "Meta's DINOv3 weights, and everything made from them, are under the DINOv3 License "
-        f"({DINOV3}): pass on copies and conversions under it and with its text, acknowledge "
-        "DINOv3 in publications, and note the uses that it forbids"
     )
 
 
