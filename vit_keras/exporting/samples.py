@@ -66,17 +66,9 @@ def from_dataset(name: str, model, count: int, config, train: bool = False):
     return to_levels(images, preprocessing.levels), labels
 
 
-def spread(split, count: int, seed: int = 0) -> np.ndarray:
-    """Returns sorted indices of `count` images of a split that keep each class's fraction.
+def spread(split, count: int) -> np.ndarray:
+    """Returns sorted indices of `count` images, drawn from the whole split.
 
-    The first images would not be representative, because files are mostly sorted by class. If
-    labels can be known only by reading masks, the indices are drawn at random.
+    The first images would not be representative, because files are mostly sorted by class.
     """
-    order = np.random.default_rng(seed).permutation(len(split))
-    if split.labels_are_known and split.labels.ndim == 1:
-        _, classes, sizes = np.unique(split.labels[order], return_inverse=True, return_counts=True)
-        by_class = np.argsort(classes, kind="stable")
-        rank = np.empty(len(split))
-        rank[by_class] = np.arange(len(split)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        order = order[np.argsort((rank + 0.5) / sizes[classes], kind="stable")]
-    return np.sort(order[:count])
+    return np.sort(np.random.default_rng(0).permutation(len(split))[:count])
