@@ -78,7 +78,7 @@ DINO = {**SQUARE, "num_classes": None, "mlp_dim": 48, "layer_scale": 0.1}
 ROTARY = {"rope": {"base": 100.0}, "num_classes": None, "position_embedding": "none"}
 UNCENTERED = "read as one with rope={.*'centered': True.*'centered': False"
 REFUSED = [
-    ("google", {"classifier": "map"}, "of family SigLIP, .*='gap'. Received: classifier='map'"),
+    ("google", {"classifier": "map"}, "one with classifier='gap'. Received: classifier='map'"),
     ("big_vision", {"classifier": "gap_norm"}, "classifier='gap'. Received: classifier='gap_norm'"),
     ("torchvision", {"classifier": "map"}, "classifier='token'. Received: classifier='map'"),
     ("open_clip", {"pre_norm": True}, "head_use_bias=False. Received: num_classes=5, head_use"),

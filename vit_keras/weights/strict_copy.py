@@ -29,7 +29,7 @@ from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
 from vit_keras.weights.formats.base import COVERS, square_side
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.formats.tensor_names import assign, misfits, read_links
-from vit_keras.weights.recognition import family_name, variant_name
+from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values
@@ -127,8 +127,6 @@ def _title(model, file, unused):
     names = variant_name(theirs), variant_name(ours)
     if all(names) and names[0] != names[1]:
         title += f": the file is for {names[0]}, the model is {names[1]}"
-    elif (family := family_name(theirs)) and family != family_name(ours):
-        title += f": the file has a model of family {family}"
     if unused and all(name.startswith((*file.format.head, OTHER_HEAD)) for name in unused):
         title += '; head="drop" leaves the model\'s head as it is'
     return f"{title}:"

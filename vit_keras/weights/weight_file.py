@@ -97,8 +97,7 @@ class WeightFile:
         ours = any(name.startswith(("encoderblock_", "root_block/")) for name in self.names)
         if ours or self.format.name != "vit_keras":
             return ""
-        model = self.tensors.metadata.get("model")
-        return f"it holds the Keras model {model}, which is not one of this package's. {READ}"
+        return f"it holds a Keras model that is not one of this package's. {READ}"
 
     @functools.cached_property
     def arguments(self) -> dict:

@@ -13,27 +13,19 @@ LONGEST_SECONDS = 120  # on a busy machine; reading the names takes less than on
 DIGEST = "vit_keras_sha256"  # the attribute with the SHA-256 of the variables
 
 
-def names(file: Any) -> dict[str, Any]:
+def names(file: Any) -> tuple[dict[str, str], str | None]:
     """Reads the texts of an open `h5py.File`.
 
     Returns:
-        `variables`, the path of each dataset by the names of its layers; `model`, the name of the
-        model and its groups; and `digest`, the SHA-256 in the file, or None.
+        The path of each dataset by the names of its layers, and the SHA-256 in the file, or None.
 
     Raises:
         ValueError: As in `datasets`, or the name of a layer is not text.
     """
-    members = dict(_members(file))
-    layers = members.get("layers", {})
-    arrays = datasets(layers) if "layers" in members else ()
-    groups = [key for key in layers if not key.startswith("input_layer")]
-    name = " ".join(_layer_name(members.get("vars")))
-    digest = file.attrs.get(DIGEST)
-    return {
-        "variables": {k: array.name for k, array in arrays if "/seed_generator/" not in array.name},
-        "model": f"{name} {str(groups)[:60]}",
-        "digest": None if digest is None else str(digest),
-    }
+    members, digest = dict(_members(file)), file.attrs.get(DIGEST)
+    arrays = datasets(members["layers"]) if "layers" in members else ()
+    variables = {k: array.name for k, array in arrays if "/seed_generator/" not in array.name}
+    return variables, None if digest is None else str(digest)
 
 
 def datasets(group: Any) -> Iterator[tuple[str, Any]]:

@@ -50,11 +50,10 @@ class KerasTensors(checks.Reader):
             check_names(path, NO_FILE.format(path))
         with checks.readable(NO_FILE.format(path)):
             file = self.stack.enter_context(self.h5py.File(source, "r"))
-            said = h5_names.names(file)
-            datasets = {name: file[place] for name, place in said["variables"].items()}
-            self.metadata.setdefault("model", said["model"])
-        if said["digest"] is not None:
-            self.digests[path] = said["digest"], ""
+            variables, digest = h5_names.names(file)
+            datasets = {name: file[place] for name, place in variables.items()}
+        if digest is not None:
+            self.digests[path] = digest, ""
         self.data |= datasets
         return list(datasets)
 
@@ -100,7 +99,7 @@ def record_digest(memory: io.BytesIO) -> None:
     """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
     h5py = extras.require("h5py")
     with h5py.File(memory, "r+") as file:
-        places = sorted(h5_names.names(file)["variables"].items())
+        places = sorted(h5_names.names(file)[0].items())
         file.attrs[h5_names.DIGEST] = checks.digest(
             (name, file[place][()]) for name, place in places
         )

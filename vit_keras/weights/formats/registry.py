@@ -14,7 +14,6 @@ from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import LEARNED, Format
 from vit_keras.weights.formats.huggingface.config import is_part
-from vit_keras.weights.recognition import family_name
 
 
 def _row(name: str, file: str) -> Format:
@@ -232,9 +231,7 @@ def check_held(row: Format, arch, model, config: dict) -> None:
     """
     if not isinstance(arch, VisionTransformerArchitecture):
         return
-    kind = family_name(arch.arguments)
     refusal = f"The format {row.name!r} cannot hold this model"
-    refusal += f" of family {kind}" if kind else ""
     try:
         read = _read_back(row, arch, model, config) | row.as_read(arch)
     except (ValueError, LookupError) as error:
