@@ -12,7 +12,7 @@ from tests.helpers import GOLDEN, assert_close
 from tests.weights.builds import arrays_of
 from vit_keras import models, variants, weights
 from vit_keras.variants.families import FAMILIES
-from vit_keras.weights.recognition import family_name, variant_name
+from vit_keras.weights.description import family_name, variant_name
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 FOLDER = GOLDEN / "families"

@@ -24,7 +24,7 @@ from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
 from vit_keras.training.optimizers import use_average
-from vit_keras.weights.recognition import variant_name
+from vit_keras.weights.description import variant_name
 from vit_keras.weights.weight_file import open_weight_file
 
 

@@ -26,10 +26,10 @@ from vit_keras.support.resizing import (
 )
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
+from vit_keras.weights.description import variant_name
 from vit_keras.weights.formats.base import COVERS, square_side
 from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.formats.tensor_names import assign, misfits, read_links
-from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values
