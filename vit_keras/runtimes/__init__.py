@@ -61,13 +61,17 @@ class ExportedModel:
             batch = images[start : start + self.batch]
             padded = np.zeros((self.batch, *images.shape[1:]), images.dtype)
             padded[: len(batch)] = batch
-            outputs.append(np.array(self.run(padded))[: len(batch)])
+            outputs.append(self.run(padded)[: len(batch)])
         return np.concatenate(outputs)
 
 
 def scores_and_corners(answers) -> np.ndarray:
     """Joins the outputs "scores" `(B, T, K)` and "boxes" `(B, T, 4)` to `(B, T, K + 4)`."""
-    return np.concatenate([np.asarray(answers[name]) for name in BOXES], axis=-1)
+    return _joined(answers, BOXES)
+
+
+def _joined(answers, names):
+    return np.concatenate([np.asarray(answers[name]) for name in names], axis=-1)
 
 
 def _exported_model(run, dtype, input_shape, shapes, note=None) -> ExportedModel:
@@ -87,9 +91,7 @@ def _exported_model(run, dtype, input_shape, shapes, note=None) -> ExportedModel
     names = pairs[0] if pairs else [answer]
 
     def run_joined(images):
-        answers = run(images)
-        arrays = [np.asarray(answers[name]) for name in names]
-        joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+        joined = _joined(run(images), names)
         if names == DETR:
             from vit_keras.support.box_metrics import scored_corners
 
