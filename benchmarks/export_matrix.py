@@ -35,9 +35,9 @@ MODELS = {
 def digits(model, train=False):
     """Images `(N, H, W, 1)` uint8 of the size that `model` takes, and their labels."""
     from vit_keras.config import DataConfig
-    from vit_keras.exporting import samples
+    from vit_keras.exporting import verification
 
-    return samples.from_dataset("digits", model, 2000, DataConfig(), train)
+    return verification.from_dataset("digits", model, 2000, DataConfig(), train)
 
 
 def teach(folder):

@@ -105,7 +105,7 @@ def main():
     options = parser.parse_args()
 
     from vit_keras import runs
-    from vit_keras.exporting import samples
+    from vit_keras.exporting import verification
     from vit_keras.models import preprocessing_of
 
     model, run = vit_keras.open(options.run), runs.run_of(options.run)
@@ -114,7 +114,7 @@ def main():
             f"The benchmark needs the folder of a training run, which names its data set. "
             f"Received: {options.run}"
         )
-    images, labels = samples.from_dataset(run.config.dataset, model, 2000, run.config.data)
+    images, labels = verification.from_dataset(run.config.dataset, model, 2000, run.config.data)
     images = preprocessing_of(model).normalize(images.astype("float32"))
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(write_files(model, folder), images, labels, options.rounds)

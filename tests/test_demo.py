@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 from tests.helpers import ROOT, randomize
 from vit_keras import data, exporting, models, runtimes
-from vit_keras.exporting import samples
+from vit_keras.exporting import verification
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.support.tasks import Task
 
@@ -33,7 +33,7 @@ def encoder(num_classes=None):
 
 
 def write_export(model, folder, **options):
-    images = samples.photographs((64, 64, 3), 8)
+    images = verification.photographs((64, 64, 3), 8)
     options = {"formats": ["onnx"], "precisions": ["fp32"], "threads": (), **options}
     exporting.export(model, folder, images=images, **options)
     return folder
@@ -82,7 +82,7 @@ def click(folder, pictures):
 
 
 def flower(height, width):
-    return samples.photographs((height, width, 3), 3)[2]
+    return verification.photographs((height, width, 3), 3)[2]
 
 
 def test_choosing_pictures_shows_classes_and_attention(page, export):

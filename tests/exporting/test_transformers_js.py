@@ -14,7 +14,7 @@ from PIL import Image
 from tests.helpers import ROOT, randomize, to_numpy
 from tests.reference import softmax
 from vit_keras import exporting, models, runtimes
-from vit_keras.exporting import samples
+from vit_keras.exporting import verification
 from vit_keras.models import VisionTransformer, preprocessing_of
 from vit_keras.support.box_metrics import scored_corners, to_corners
 
@@ -38,7 +38,7 @@ def detector(rng):
 
 
 def write_folder(model, folder, **options):
-    pictures = samples.photographs((SIDE, SIDE, 3), 4)
+    pictures = verification.photographs((SIDE, SIDE, 3), 4)
     options = {"formats": ["huggingface_onnx"], "precisions": ["fp32"], **options}
     return exporting.export(model, folder, images=pictures, threads=(), **options)
 
@@ -49,7 +49,7 @@ def prepared(model, picture):
 
 @pytest.fixture(scope="module")
 def picture():
-    return samples.photographs((SIDE, SIDE, 3), 3)[2]
+    return verification.photographs((SIDE, SIDE, 3), 3)[2]
 
 
 def test_a_detector_has_the_names_and_axes_of_yolos(rng, tmp_path, picture):

@@ -8,7 +8,7 @@ import pytest
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data import from_arrays
-from vit_keras.exporting import samples, verification
+from vit_keras.exporting import verification
 from vit_keras.models import Preprocessing
 from vit_keras.support.tasks import Task
 
@@ -81,18 +81,18 @@ def test_features_are_compared_by_their_angle_and_the_first_token_too(rng):
 
 def test_images_come_from_all_of_a_sorted_split():
     labels = np.repeat([0, 1, 2], [600, 300, 100])
-    chosen = samples.spread(from_arrays(labels, labels), 100)
+    chosen = verification.spread(from_arrays(labels, labels), 100)
     assert (np.diff(chosen) > 0).all()
     np.testing.assert_allclose(np.bincount(labels[chosen]), [60, 30, 10], atol=15)
-    np.testing.assert_array_equal(chosen, samples.spread(from_arrays(labels, labels), 100))
+    np.testing.assert_array_equal(chosen, verification.spread(from_arrays(labels, labels), 100))
 
 
 def test_images_and_labels_belong_together():
     preprocessing, config = Preprocessing(mean=(0.3,), std=(0.2,)), DataConfig()
     model = SimpleNamespace(input_shape=(None, 16, 16, 1), preprocessing=preprocessing)
-    images, labels = samples.from_dataset("digits", model, 70, config)
+    images, labels = verification.from_dataset("digits", model, 70, config)
     split = data.load("digits", 1, config).split(config.test_split)
-    indices = samples.spread(split, 70)
+    indices = verification.spread(split, 70)
     np.testing.assert_array_equal(labels, split.labels[indices])
     sizes = [(16, 16), preprocessing]
     expected = [np.round(data.resize(split.read(i), *sizes)) for i in indices]

@@ -49,7 +49,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import models, runs, weights
-    from vit_keras.exporting import export, export_patch_sizes, manifest, patch_sizes, samples
+    from vit_keras.exporting import export, export_patch_sizes, manifest, patch_sizes, verification
     from vit_keras.exporting.targets import Plan
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> None:
     arguments = {name: getattr(options, name) for name in fields}
     data_set, config = shared.dataset_of(options, trained)
     if data_set:
-        images, labels = samples.from_dataset(data_set, model, options.num_images, config)
-        calibration, _ = samples.from_dataset(data_set, model, 64, config, train=True)
+        images, labels = verification.from_dataset(data_set, model, options.num_images, config)
+        calibration, _ = verification.from_dataset(data_set, model, 64, config, train=True)
         arguments |= {"images": images, "labels": labels, "calibration": calibration}
     if options.patch_sizes:
         rows = export_patch_sizes(model, folder, options.patch_sizes, **arguments)

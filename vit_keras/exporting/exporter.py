@@ -21,7 +21,7 @@ import numpy as np
 
 from vit_keras import models, runtimes, weights
 from vit_keras.data.depth import to_levels
-from vit_keras.exporting import manifest, quantization, samples, serving, verification
+from vit_keras.exporting import manifest, quantization, serving, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, plan_for
 from vit_keras.layers import PatchEmbedding
@@ -142,7 +142,8 @@ class Job:
     def __init__(self, model, plan: Plan, images, labels, calibration, sensitivity):
         self.model, self.plan, self.sensitivity = model, plan, sensitivity
         source = "crops of photographs" if images is None else "given images"
-        self.inputs = self._prepare(samples.photographs_for(model) if images is None else images)
+        images = verification.photographs_for(model) if images is None else images
+        self.inputs = self._prepare(images)
         first = self.inputs[:CALIBRATION_IMAGES]
         self.calibration = first if calibration is None else self._prepare(calibration)
         exact = serving.in_float32(model)

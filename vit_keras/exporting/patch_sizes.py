@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from vit_keras import inspection
-from vit_keras.exporting import manifest, samples, verification
+from vit_keras.exporting import manifest, verification
 from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import patch_grid, preprocessing_of, task_of, with_patch_size
@@ -63,7 +63,7 @@ def export_patch_sizes(
     check_folder(folder)
     models = {size: with_patch_size(model, size) for size in dict.fromkeys(patch_sizes)}
     if images is None:
-        images = samples.photographs_for(model)
+        images = verification.photographs_for(model)
     rows, first, task = [], None, task_of(model)
     output = "values" if task.kind == "numbers" else "logits"
     with files.claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
