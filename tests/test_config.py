@@ -127,20 +127,6 @@ def test_faults_are_named(parse, words, message):
         parse(words, default="" if (words, message) in TOGETHER else "digits")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("sed: 3", "There is no field 'sed'. Did you mean seed"),
-        ("model: /dev/zero", "`model` is a group of fields.*/dev/zero"),
-        ("config: /dev/zero", "There is no field 'config'"),
-    ],
-)
-def test_a_file_of_fields_is_refused_by_its_name(tmp_path, text, message):
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(UsageError, match=rf"config.yaml' cannot be .*{message}"):
-        read_config(tmp_path / "config.yaml")
-
-
 def test_a_recipe_is_found_by_name_or_path():
     file = ROOT / "configs" / "finetune" / "pets.yaml"
     for name in ("finetune/pets", "finetune/pets.yaml", "configs/finetune/pets.yaml", file):

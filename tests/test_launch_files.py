@@ -115,11 +115,6 @@ def test_a_worker_of_a_pod_finds_its_number_and_the_first(launch, monkeypatch, e
     assert cluster_of(monkeypatch, process, "jax") == Cluster(2, 3, ("10.0.0.5:8476",))
 
 
-def test_a_worker_without_metadata_does_not_start(launch):
-    done, started = launch(["bash", "-c", f"curl() {{ return 6; }}; . {LAUNCH}/tpu_worker.sh"])
-    assert done.returncode and not started
-
-
 def test_pods_of_a_jobset_start_torchrun(launch):
     """The fields were checked against the definition of JobSet; here, what they say together."""
     jobset = yaml.safe_load((LAUNCH / "jobset.yaml").read_text())

@@ -11,14 +11,12 @@ import pytest
 
 from vit_keras import (
     applications,
-    data,
     evaluation,
     exporting,
     layers,
     models,
     retrieval,
     runtimes,
-    variants,
 )
 from vit_keras.config import (
     AugmentConfig,
@@ -64,15 +62,6 @@ def predictor():
     return evaluation.make_predictor(vit())
 
 
-def called(layer, built, shape):
-    layer.build(built)
-    return layer(np.zeros(shape, "float32"))
-
-
-def patches(shape):
-    return called(layers.PatchEmbedding(8, 4), (None, 8, 8, 3), shape)
-
-
 def plan(arguments, **fields):
     fields = {"batch": 64, "model": ModelConfig("Ti/16", image_size=32), **fields}
     return planning.plan(Config(**fields), **{"device": "h100", **arguments})
@@ -100,12 +89,12 @@ LAYERS = [
     (lambda: layers.StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
     (lambda: layers.PatchDropout(0), "above 0 and at most 1. Received: keep_rate=0"),
     (lambda: layers.PatchEmbedding(8, 4)(keras.Input((None, None, 3))), "images must be known"),
-    (lambda: patches((1, 8, 10, 3)), r"`patch_size` must divide `image_size`.*=\(8, 10\)"),
-    (lambda: patches((1, 8, 8, 1)), r"axis -1 .* to have value 3.* shape \(1, 8, 8, 1\)"),
+    (
+        lambda: layers.PatchEmbedding(8, 4)(np.zeros((1, 8, 10, 3), "float32")),
+        r"`patch_size` must divide `image_size`.*=\(8, 10\)",
+    ),
     (lambda: layers.AddSinCosPositions(GRID).build((1, 5, 8)), "has 6 patches.*Received: 5"),
     (lambda: layers.RotaryPositions(GRID).build((1, 6, 2, 6)), "4 must divide the size of a"),
-    (lambda: called(layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)), "expected shape=.*7, 8"),
-    (lambda: called(layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)), "rotary_.*7, 2, 4"),
 ]
 MODELS = [
     *rows(
@@ -113,7 +102,6 @@ MODELS = [
         ({"image_size": None}, "must be known when a Vision Transformer is.*`image_size`"),
         ({"image_size": None, "crop_to_patches": True}, "must be known when a Vision"),
         ({"num_heads": 5}, "`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=12"),
-        ({"num_classes": -1}, "`num_classes` must be a positive int"),
         ({"dropout_rate": 1.5}, "`dropout_rate` must be at least 0 and below 1.*=1.5"),
         ({"patch_keep_rate": 2}, "`patch_keep_rate` must be the fraction of patches.*=2"),
         ({**NONE, "position_embedding_at": "every"}, "must be 'stem' unless.*'none', .*'every'"),
@@ -122,7 +110,6 @@ MODELS = [
     (lambda: models.detector(vit(position_embedding_at="every"), 3), "_at='every'"),
     (lambda: models.detector(resnet(), 3), "needs a model with one PatchEmbedding layer"),
     (lambda: models.explain(vit(), np.zeros((1, 8, 8, 3)), 5), "from 0 to 4. .*class_index=5"),
-    (lambda: models.explain(resnet(), np.zeros((1, 32, 32, 3)), 0), "with EncoderBlock layers"),
     (lambda: models.with_image_size(vit(), 16, "area"), "`positions` must be one of .*'area'"),
     (lambda: models.with_patch_size(hybrid(), 1), "into patches itself.*begins with StdConv"),
     (lambda: models.with_image_size(hybrid(), 22), "multiple of the total stride"),
@@ -132,7 +119,6 @@ MODELS = [
     (lambda: models.add_lora(vit(), 2, alpha=0), "and `alpha` above 0, .* rank=2, alpha=0"),
     (lambda: models.add_lora(vit(), 2, train=["heed"]), "`train` must hold patterns.*'heed'"),
     (lambda: models.pretext_model(resnet(), PretextConfig("mae")), "the images themselves into"),
-    (lambda: variants.get("B/15"), r"variant='B/15'\. Did you mean 'B/16'"),
     *rows(
         applications.ViTTi16,
         ({"class_names": "cat"}, "must be a sequence of names.*Received: 'cat'"),
@@ -142,10 +128,7 @@ MODELS = [
     ),
 ]
 RUNS = [
-    *rows(
-        OptimizerConfig,
-        ({"learning_rate": 0.0}, "`optimizer.learning_rate` must be above 0"),
-    ),
+    (lambda: OptimizerConfig(learning_rate=0.0), "`optimizer.learning_rate` must be above 0"),
     *rows(
         Config,
         ({"loss": "sigmoid", "label_smoothing": 0.1}, "and `loss`: the first needs"),
@@ -165,7 +148,6 @@ RUNS = [
     (lambda: freeze(vit.__wrapped__(), ["*"]), r"must leave at least one layer that trains.*'\*'"),
     (lambda: build_optimizer(OptimizerConfig(layer_decay=0.5), 10, resnet()), "a model with"),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
-    (lambda: data.load("vtab:dt", 3), "`vtab` must be one of 'caltech101', .*vtab='dt'"),
     (lambda: plan({"devices": 3}), "`batch` must be a multiple of the devices.*devices=3"),
     (lambda: plan({}, pretext=PretextConfig("mae")), "`pretext.objective` must be none with a pl"),
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
