@@ -134,14 +134,6 @@ def test_copies_are_named_by_what_they_spoil(root, report):
     assert "folders that are not splits are left out: ant, bee, cat. The splits are train" in texts
 
 
-def test_what_cannot_be_trained_on_exits_with_1(root, report):
-    (problem,) = report(root, "--data.test_split", "tset", code=1)["problems"]
-    assert "Received: split='tset'" in problem
-    (root / "dog").mkdir()
-    (problem,) = report(root, code=1)["problems"]
-    assert "with none in ['dog']" in problem
-
-
 def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
     sheet, written = tmp_path / "new" / "sheet.png", tmp_path / "made" / "report.json"
     fields = [*MODEL, "--augment.crop", "inception", "--augment.flip", "true", "--seed", "3"]

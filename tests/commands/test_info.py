@@ -33,9 +33,6 @@ def test_info_describes_the_variants_of_families_and_their_files(capsys):
     description = json.loads(capsys.readouterr().out)
     assert description["family"] == "DINOv2" and description["license"] == "Apache-2.0"
     assert description["parameters"] == 22_056_192 and description["image_size"] == [518, 518]
-    run(["info", "CLIP-B/32", "--num_classes", "10", "--image_size", "32"])
-    count = 87_849_216 - (512 - 10) * 768 - (49 - 1) * 768  # the head's and the positions'
-    assert f"parameters: {count:,}" in capsys.readouterr().out
     run(["info", str(GOLDEN / "families" / "open_clip_quickgelu")])
     text = capsys.readouterr().out
     for line in ("family: OpenCLIP", "license: MIT", "head: projection", "left_out: text tower"):

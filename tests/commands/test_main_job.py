@@ -11,28 +11,11 @@ from PIL import Image
 from vit_keras.commands import run
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The main job's run on TensorFlow, with one seed."""
-    folder = tmp_path_factory.mktemp("runs") / "digits"
-    run(["train", "--workdir", str(folder)])
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.on("jax")
-def test_a_fifth_of_the_main_job_reads_digits(tmp_path):
-    """On another backend; `python train.py` prints the accuracy of the whole job."""
-    run(["train", "--total_steps", "200", "--workdir", str(tmp_path / "run")])
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["accuracy"] >= 0.85 and report["images"] == 360
-    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert environment["backend"] == keras.backend.backend()
-
-
 @pytest.mark.once
 @pytest.mark.slow
-def test_the_main_job_reads_digits(trained, capsys):
+def test_the_main_job_reads_digits(tmp_path, capsys):
+    trained = tmp_path / "digits"
+    run(["train", "--workdir", str(trained)])
     run(["evaluate", str(trained)])
     printed = capsys.readouterr().out
     report = json.loads((trained / "report.json").read_text())
