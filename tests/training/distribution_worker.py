@@ -107,41 +107,20 @@ def several_devices(folder, arguments):
         _move(folder, arguments)
 
 
-def fewer_devices(folder, arguments):
-    """A run of eight devices, that continues on four, two for each copy, on two, and on one."""
-    for name in ("data_parallel", "fully_sharded"):
-        run(["train", *arguments, *KINDS[name], "--workdir", str(folder / name)])
-    kind = KINDS["fully_sharded"]
-    for name in ("four", "two", "one"):
-        copy_as_killed(folder / "fully_sharded", folder / name, 8)
-    run(["train", *arguments, "--workdir", str(folder / "one")])
-    with _devices(2):
-        run(["train", *arguments, *kind, "--workdir", str(folder / "two")])
-    with _devices(4):
-        run(["train", *arguments, *KINDS["both"], "--workdir", str(folder / "four")])
-    _move(folder, arguments)
-
-
-def _move(folder, arguments):
+def _move(folder, arguments, listed=keras.distribution.list_devices):
     """Loads the last checkpoint in shards on 2 devices, on 1 and on 4, and saves it there."""
     path = folder / "fully_sharded" / "checkpoints" / "step_000000020"
     for i, (devices, kind) in enumerate(((2, "fully_sharded"), (1, None), (4, "both"))):
         config = parse_config([*arguments, *KINDS.get(kind, [])], default="")
         config = config.complete_task("classes")
-        with _devices(devices), distribution.open(config) as topology:
+        first = mock.patch.object(
+            keras.distribution, "list_devices", lambda count=devices: listed()[:count]
+        )
+        with first, distribution.open(config) as topology:
             model = from_model_config(config.model, num_classes=10)
             compile_model(model, config)
             step = checkpoints.load(model, path, topology)
             path = checkpoints.save(model, folder / f"moved_{i}", step, 1, topology=topology)
-
-
-def _devices(count):
-    """Lets a run have the first of the devices."""
-    return mock.patch.object(
-        keras.distribution,
-        "list_devices",
-        lambda listed=keras.distribution.list_devices: listed()[:count],
-    )
 
 
 def _with_shards(path, local=Topology.local):
