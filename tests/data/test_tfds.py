@@ -19,24 +19,29 @@ pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
 CLASSES = ["ant", "bee", "cat"]
 
 
-class TinyPictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """The pictures and labels in `content`, by split and in order."""
+class Tiny(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """A data set of the rows in `content`, by split and in order."""
 
     VERSION = tfds.core.Version("1.0.0")
     content: ClassVar[dict] = {}
 
     def _info(self):
-        features = {"id": tfds.features.Text(), "label": tfds.features.ClassLabel(names=CLASSES)}
-        features["image"] = tfds.features.Image(shape=(None, None, 3))
-        features = tfds.features.FeaturesDict(features)
+        features = tfds.features.FeaturesDict(self.FEATURES)
         return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
 
     def _split_generators(self, dl_manager):
-        return {name: self._generate_examples(rows) for name, rows in self.content.items()}
+        return {name: enumerate(rows) for name, rows in self.content.items()}
 
-    def _generate_examples(self, rows):
-        for i, (picture, label) in enumerate(rows):
-            yield i, {"id": f"{i}", "image": picture, "label": label}
+    def _generate_examples(self):
+        """What `_split_generators` returns has all examples."""
+
+
+class TinyPictures(Tiny, skip_registration=True):
+    FEATURES: ClassVar = {
+        "id": tfds.features.Text(),
+        "label": tfds.features.ClassLabel(names=CLASSES),
+        "image": tfds.features.Image(shape=(None, None, 3)),
+    }
 
 
 def grays_of(levels):
@@ -47,7 +52,10 @@ GRAYS = {"train": grays_of(range(17)), "validation": grays_of(range(100, 104))}
 
 
 def prepare(folder, form, content=GRAYS, **options):
-    TinyPictures.content = content
+    TinyPictures.content = {
+        split: [{"id": f"{i}", "image": x, "label": label} for i, (x, label) in enumerate(rows)]
+        for split, rows in content.items()
+    }
     builder = TinyPictures(data_dir=folder, file_format=form)
     builder.download_and_prepare(**options)
     return builder

@@ -104,16 +104,7 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
     assert complete_model(parse_config([*bare, "--model.gelu", "exact"])).model.gelu == "exact"
 
 
-@pytest.mark.parametrize(
-    ("recipe", "more"),
-    [
-        ("", []),
-        ("/full", ["--folds", "3"]),
-        ("/linear", ["--model.variant", "Ti/16"]),
-        ("/lora", []),
-        ("/probe", []),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "more"), [("/full", ["--folds", "3"]), ("/lora", [])])
 def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
     arguments = ["--config", f"finetune{recipe}", "--dataset", "digits", *more]
     config = parse_config([*arguments, "--workdir", str(tmp_path)])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import shutil
 import statistics
 
@@ -198,23 +197,18 @@ def test_a_greedy_soup_follows_the_recipe_of_the_paper(files):
 
 
 def test_all_differences_are_named(files, tmp_path, rng):
-    others = {"gap": model(rng, classifier="gap"), "gelu": model(rng, gelu="tanh")}
-    others["named"] = model(rng)
-    others["gelu"].preprocessing = Preprocessing(mean=(0.4,))
-    others["named"].class_names = ["c", "b", "a"]
-    for name, other in others.items():
-        save_model(other, tmp_path / f"{name}.keras")
+    other = model(rng, classifier="gap", gelu="tanh")
+    other.preprocessing, other.class_names = Preprocessing(mean=(0.4,)), ["c", "b", "a"]
+    save_model(other, tmp_path / "other.keras")
     with pytest.raises(ValueError, match="must share their architecture, preproc") as refused:
-        experiments.make_soup([files[0], *(tmp_path / f"{name}.keras" for name in others)])
-    for line in (
-        r"gap.keras: cls/cls: \(1, 1, 8\) there, None here",
-        r"gelu.keras: encoderblock_0.gelu: 'exact' there, 'tanh' here",
-        r"gelu.keras: preprocessing.mean: \(0.5,\) there, \(0.4,\) here",
-        r"named.keras: class_names: \('a', 'b', 'c'\) there, \('c', 'b', 'a'\) here",
+        experiments.make_soup([files[0], tmp_path / "other.keras"])
+    for difference in (
+        "cls/cls: (1, 1, 8) there, None here",
+        "encoderblock_0.gelu: 'exact' there, 'tanh' here",
+        "preprocessing.mean: (0.5,) there, (0.4,) here",
+        "class_names: ('a', 'b', 'c') there, ('c', 'b', 'a') here",
     ):
-        assert re.search(line, str(refused.value)), line
-    with pytest.raises(ValueError, match="at least two models. Received: .*0.keras"):
-        experiments.make_soup(files[:1])
+        assert difference in str(refused.value)
 
 
 def test_the_trials_of_a_sweep_are_chosen_by_their_development_split(swept, tmp_path, capsys):

@@ -3,15 +3,14 @@
 import collections
 import json
 import pathlib
-import subprocess
-import sys
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from tests.helpers import ROOT, randomize
+from tests.data.test_tfds import Tiny
+from tests.helpers import randomize
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.config import DataConfig
@@ -155,60 +154,33 @@ def test_complete_tasks_are_kept_and_others_continue(weights, tmp_path, monkeypa
         run([*command, "svhn", "--config", str(tmp_path / "fields.yaml")])
 
 
-REACHED = """
-import json, sys
-import tensorflow_datasets as tfds
-from vit_keras import data
-from vit_keras.config import DataConfig
-from vit_keras.data.tfds import TASKS
-
-def reached(*arguments, **fields):
-    raise RuntimeError("its download begins")
-
-for name in ("download", "download_and_extract", "iter_archive"):
-    setattr(tfds.download.DownloadManager, name, reached)
-found = {}
-for task in TASKS:
-    try:
-        data.load(f"vtab:{task}", 3, DataConfig(data_dir=sys.argv[1]))
-    except Exception as error:
-        found[task] = str(error)
-print(json.dumps(found))
-"""
+def test_a_task_that_is_not_prepared_says_how(tmp_path, monkeypatch):
+    manager = tfds.download.DownloadManager
+    monkeypatch.setattr(manager, "download_and_extract", lambda *_: 1 / 0)
+    with pytest.raises(
+        ValueError, match="internet access, run: tfds build dtd:.* --data_dir "
+    ):
+        data.load("vtab:dtd", 3, DataConfig(data_dir=str(tmp_path)))
 
 
-def test_every_task_can_be_prepared_up_to_its_download(tmp_path):
-    """With the packages of `locks` alone, in a process without the small data sets of the tests."""
-    command = [sys.executable, "-c", REACHED, str(tmp_path)]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    found = json.loads(printed.splitlines()[-1])
-    by_hand = {"resisc45", "diabetic_retinopathy"}  # whose archives are not on the web
-    assert found.keys() == TASKS.keys()
-    for task, message in found.items():
-        wanted = "Manual directory" if task in by_hand else "its download begins"
-        assert wanted in message and "With internet access, run: tfds build" in message
+def street(i, rng):
+    """A picture of Kitti, whose first pixel tells its class."""
+    objects = [
+        {"type": int(rng.integers(0, 8)), "location": rng.uniform(0, 40, 3).astype("float32")}
+        for _ in range(i % 4)
+    ]
+    near = min((o["location"][2] for o in objects if o["type"] < 3), default=None)
+    image = rng.integers(0, 256, (20, 30, 3), dtype="uint8")
+    image[0, 0] = 3 if near is None else int(near > 8) + int(near > 20)
+    return {"image": image, "objects": objects}
 
 
-class _Tiny(tfds.core.GeneratorBasedBuilder):
-    """Few images with the features of a published data set."""
-
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(self.FEATURES)
-        )
-
-    def _split_generators(self, dl_manager):
-        return {name: self._generate_examples(name) for name in self.SIZES}
-
-    def _generate_examples(self, split):
-        rng = np.random.default_rng(len(split))
-        for i in range(self.SIZES[split]):
-            yield i, self.example(i, rng)
-
-
-class Kitti(_Tiny):
+class Kitti(Tiny):
     name, VERSION = "kitti", tfds.core.Version("3.1.0")
-    SIZES: ClassVar = {"train": 24, "validation": 9, "test": 13}
+    content: ClassVar = {
+        split: [street(i, np.random.default_rng([count, i])) for i in range(count)]
+        for split, count in (("train", 24), ("validation", 9), ("test", 13))
+    }
     FEATURES: ClassVar = {
         "image": tfds.features.Image(),
         "objects": tfds.features.Sequence(
@@ -219,33 +191,21 @@ class Kitti(_Tiny):
         ),
     }
 
-    def example(self, i, rng):
-        """The image's first pixel tells its class."""
-        objects = [
-            {"type": int(rng.integers(0, 8)), "location": rng.uniform(0, 40, 3).astype("float32")}
-            for _ in range(i % 4)
-        ]
-        near = min((o["location"][2] for o in objects if o["type"] < 3), default=None)
-        known = 3 if near is None else int(near > 8) + int(near > 20)
-        image = rng.integers(0, 256, (20, 30, 3), dtype="uint8")
-        image[0, 0] = known
-        return {"image": image, "objects": objects}
+
+def sprite(i):
+    """A row of as many pixels as its orientation."""
+    image = (np.arange(64 * 64) < i % 40).astype("uint8").reshape(64, 64, 1)
+    return {"image": image, "label_orientation": i % 40, "label_x_position": i % 32}
 
 
-class Dsprites(_Tiny):
+class Dsprites(Tiny):
     name, VERSION = "dsprites", tfds.core.Version("2.0.0")
-    SIZES: ClassVar = {"train": 60}
+    content: ClassVar = {"train": [*map(sprite, range(60))]}
     FEATURES: ClassVar = {
         "image": tfds.features.Image(shape=(64, 64, 1)),
         "label_orientation": tfds.features.ClassLabel(num_classes=40),
         "label_x_position": tfds.features.ClassLabel(num_classes=32),
     }
-
-    def example(self, i, rng):
-        """A row of as many pixels as its orientation."""
-        image = np.zeros((64, 64, 1), "uint8")
-        image[0, : i % 40] = 1
-        return {"image": image, "label_orientation": i % 40, "label_x_position": i % 32}
 
 
 @pytest.fixture(scope="module")
