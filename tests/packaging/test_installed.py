@@ -30,7 +30,7 @@ def masked(text):
     """The lines of a command's output, without what depends on the weights and the machine."""
     lines = [re.sub(r"(?<= )-(?=\s|$)", "0%", line) for line in text.splitlines()]  # no precision
     lines = [re.sub(r", layers in float32: \d+", "", line) for line in lines]
-    lines = [re.sub(r"[-+]?[\d.,:]*\d(e-\d+)?", "#", line).split() for line in lines]
+    lines = [re.sub(r"[-+]?[\d.,:]*\d(e[-+]\d+)?", "#", line).split() for line in lines]
     return [" ".join(line) for line in lines if line and line[0] not in ("update", "written:")]
 
 
