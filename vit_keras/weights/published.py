@@ -27,7 +27,6 @@ has downloaded.
 import dataclasses
 import difflib
 import itertools
-import os
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -308,7 +307,6 @@ PUBLISHED_FILES = {(row.variant, row.weights): row for row in (*_rows(), *family
 
 
 LISTED = ("variant", "name", "image_size", "classes", "top1_percent", "source", "license", "url")
-SIZE_TOLERANCE = 0.02  # published sizes are rounded to MiB
 
 
 def names(variant: str) -> list[str]:
@@ -384,9 +382,3 @@ def lookup(variant: str, weights: str) -> PublishedFile:
         f"variant {variant!r}: {', '.join(map(repr, known)) or 'none is published'}. "
         f"Received: weights={weights!r}{hint}"
     )
-
-
-def fits_size(row: PublishedFile, path: str) -> bool:
-    """Whether the file at `path` has the published size, if that is known."""
-    size_mib = os.path.getsize(path) / 2**20
-    return row.size_mib is None or abs(size_mib / row.size_mib - 1) <= SIZE_TOLERANCE

@@ -34,7 +34,6 @@ from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values
 HEADS = ("keep", "drop", "reset")
-HEADS_OF_CLASSES = ("head/", "head_dist/")
 
 
 def copy_weights(
@@ -133,7 +132,7 @@ def _title(model, file, unused):
 
 
 def _is_head(path):
-    return path.startswith(HEADS_OF_CLASSES)
+    return path.startswith(("head/", "head_dist/"))
 
 
 def sizes_of(model):
