@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from vit_keras import commands
-from vit_keras.data import demo
+from vit_keras.commands import demo_data
 
 pytestmark = pytest.mark.once
 COUNTS = {
@@ -37,7 +37,7 @@ def test_a_table_says_what_the_regions_of_its_pictures_are(made):
     for row in rows:
         pixels = np.asarray(Image.open(made / "tables" / row["path"]), "float32")
         assert pixels.shape == (64, 64, 3) and 0 <= float(row["sky_percent"]) <= 100
-        assert "1" in [row[name] for name in demo.REGIONS]
+        assert "1" in [row[name] for name in demo_data.REGIONS]
         assert (float(row["sky_percent"]) >= 10) == (row["sky"] == "1")
         redness[row["flower"]].append((pixels[..., 0] - pixels[..., 2]).mean())
     assert np.mean(redness["1"]) > np.mean(redness["0"]) + 20

@@ -1,8 +1,23 @@
-"""`vit-keras demo-data` makes small data sets of real photographs to try the commands on."""
+"""`vit-keras demo-data` makes small data sets from two photographs that come with scikit-learn.
+
+The outlines in demo_outlines.json, drawn by hand, label each pixel. Each photograph is cut
+into tiles. A crop lies within one tile, and every tile belongs either to training or to test, so no
+pixel is in both. The seed, a crop's split and its number determine the crop.
+"""
 
 import argparse
+import csv
+import functools
+import itertools
+import json
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
 
 from vit_keras.commands import options as shared
+from vit_keras.data.depth import pillow
+from vit_keras.support import extras, files
 
 EXAMPLES = (
     "vit-keras demo-data photos pictures",
@@ -10,13 +25,160 @@ EXAMPLES = (
 )
 NOTE = """The pictures are crops of the two photographs that come with scikit-learn, made in seconds
 without a network. No place of a photograph is in both training and test pictures."""
+SIDE = 64  # pixels of a picture's side
+ROWS, COLUMNS, HEIGHT, WIDTH = 7, 10, 61, 64  # tiles of a photograph, and pixels of a tile
+SPLITS = ("train", "test")
+PHOTOGRAPHS = ("china", "flower")
+REGIONS = ("flower", "leaves", "sky", "temple", "trees", "water")
+COLORS = "fa8c3c 005050 a0c8fa aa1e1e 3c781e 6e8ca0"  # of regions in a mask
+PRESENT, MOST = 0.1, 0.75  # the share of a crop above which a region counts, or dominates
+
+
+@functools.cache
+def photographs() -> dict[str, tuple]:
+    """Returns `{name: (picture, picture of region numbers)}`."""
+    image, draw = pillow(), pillow("ImageDraw")
+    datasets = extras.require("sklearn.datasets")
+    outlines = json.loads(pathlib.Path(__file__).with_name("demo_outlines.json").read_text())
+    pictures = {}
+    for name in PHOTOGRAPHS:
+        picture = image.fromarray(datasets.load_sample_image(f"{name}.jpg"))
+        regions = image.new("L", picture.size)
+        for region, text in outlines[name]:  # later ones over earlier ones
+            corners = [tuple(map(int, corner.split(","))) for corner in text.split()]
+            pen = draw.Draw(regions)  # two corners give the box of an ellipse
+            shape = pen.ellipse if len(corners) == 2 else pen.polygon
+            shape(corners, fill=REGIONS.index(region))
+        pictures[name] = picture, regions
+    return pictures
+
+
+def tiles(split: str) -> list[tuple[str, int, int]]:
+    """Returns the photograph, row and column of each tile of a split; a quarter go to test."""
+    whole = itertools.product(PHOTOGRAPHS, range(ROWS), range(COLUMNS))
+    return [tile for tile in whole if ((tile[2] + 2 * tile[1]) % 4 == 1) == (split == "test")]
+
+
+def _crops(counts, seed, fits=lambda shares, number: True):
+    """Yields the split, the number, and the first random crop whose regions' shares fit.
+
+    A crop is a picture, its regions `(SIDE, SIDE)`, their shares, and the name of its tile.
+    """
+    for split, count in zip(SPLITS, counts):
+        places = tiles(split)
+        for number in range(count):
+            rng, shares = np.random.default_rng([seed, SPLITS.index(split), number]), None
+            while shares is None or not fits(shares, number):
+                name, row, column = places[rng.integers(len(places))]
+                side = rng.integers(HEIGHT // 2, HEIGHT, endpoint=True)
+                left = column * WIDTH + rng.integers(WIDTH - side, endpoint=True)
+                top = row * HEIGHT + rng.integers(HEIGHT - side, endpoint=True)
+                box = (left, top, left + side, top + side)
+                picture, regions = (whole.crop(box) for whole in photographs()[name])
+                regions = np.asarray(regions.resize((SIDE, SIDE), 0))  # the nearest pixels
+                shares = np.bincount(regions.ravel(), minlength=len(REGIONS)) / regions.size
+            picture = picture.resize((SIDE, SIDE), 3)  # bicubic
+            yield split, f"{number:05d}", picture, regions, shares, f"{name}-{row}-{column}"
+
+
+def _save(picture, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, quality=90)  # of JPEG
+
+
+def _photos(folder, counts, seed):
+    fits = lambda shares, number: shares[number % len(REGIONS)] >= MOST
+    for split, number, picture, _, shares, _ in _crops(counts, seed, fits):
+        _save(picture, folder / split / REGIONS[shares.argmax()] / f"{number}.jpg")
+
+
+def _tables(folder, counts, seed):
+    fits = lambda shares, number: number % 2 == 0 or (shares >= PRESENT).sum() > 1
+    rows = [["path", *REGIONS, "sky_percent", "place", "split"]]
+    for split, number, picture, _, shares, place in _crops(counts, seed, fits):
+        path = f"pictures/{split}{number}.jpg"
+        _save(picture, folder / path)
+        sky = f"{100 * shares[REGIONS.index('sky')]:.1f}"
+        rows.append([path, *(shares >= PRESENT).astype(int), sky, place, split])
+    with open(folder / "labels.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _masks(folder, counts, seed):
+    fits = lambda shares, number: (shares >= PRESENT).sum() > 1
+    for split, number, picture, regions, *_ in _crops(counts, seed, fits):
+        mask = pillow().fromarray(regions)
+        mask.putpalette(bytes.fromhex(COLORS))
+        _save(picture, folder / split / "images" / f"{number}.jpg")
+        _save(mask, folder / split / "masks" / f"{number}.png")
+    (folder / "classes.txt").write_text("\n".join([*REGIONS, ""]))
+
+
+def _boxes(folder, counts, seed):
+    for split, number, picture, *_ in _crops(counts, seed):
+        rng = np.random.default_rng([seed, SPLITS.index(split), int(number), 1])
+        pen, lines, boxes = pillow("ImageDraw").Draw(picture), list[str](), list[np.ndarray]()
+        for _ in range(rng.integers(1, 7)):
+            side = rng.integers(9, 21, endpoint=True)
+            left, top = rng.integers(0, SIDE - side, 2, endpoint=True)
+            box = np.array([left, top, left + side - 1, top + side - 1])  # the corner pixels
+            if any((np.maximum(box, b)[:2] <= np.minimum(box, b)[2:]).all() for b in boxes):
+                continue  # it would cover another one
+            boxes.append(box)
+            kind, color = rng.integers(len(SHAPES)), tuple(rng.integers(0, 256, 3).tolist())
+            [*SHAPES.values()][kind](pen, color, *box.tolist())
+            shares = (left + side / 2, top + side / 2, side, side)
+            lines.append(" ".join(map(str, (kind, *(length / SIDE for length in shares)))))
+        _save(picture, folder / split / "images" / f"{number}.jpg")
+        labels = folder / split / "labels" / f"{number}.txt"
+        labels.parent.mkdir(exist_ok=True)
+        labels.write_text("\n".join([*lines, ""]))
+    lines = ["train: train/images", "val: test/images", f"names: [{', '.join(SHAPES)}]", ""]
+    (folder / "data.yaml").write_text("\n".join(lines))
+
+
+def _cross(pen, color, left, top, right, bottom):
+    third = (right - left) // 3
+    pen.rectangle((left + third, top, right - third, bottom), color)
+    pen.rectangle((left, top + third, right, bottom - third), color)
+
+
+def _triangle(pen, color, left, top, right, bottom):
+    pen.polygon(((left, bottom), (right, bottom), ((left + right) // 2, top)), color)
+
+
+SHAPES: dict[str, Callable] = {  # what draws them from one corner pixel to the other
+    "circle": lambda pen, color, *box: pen.ellipse(box, color),
+    "cross": _cross,
+    "square": lambda pen, color, *box: pen.rectangle(box, color),
+    "triangle": _triangle,
+}
+
+
+def _places(folder, counts, seed):
+    for _, number, picture, *_, place in _crops(counts[:1], seed):
+        _save(picture, folder / place / f"{number}.jpg")
+
+
+def _photographs(folder, counts, seed):
+    for name, (picture, _) in photographs().items():
+        _save(picture, folder / f"{name}.jpg")
+
+
+# What they are, the function that writes them, and the number of pictures in each split.
+KINDS: dict[str, tuple[str, Callable, tuple[int, int]]] = {
+    "photos": ("a folder for each of six classes", _photos, (240, 120)),
+    "tables": ("labels.csv: six labels, a number and a place per picture", _tables, (600, 200)),
+    "masks": ("pictures, and masks of six classes", _masks, (400, 100)),
+    "boxes": ("drawn shapes of four classes, and their boxes in YOLO's format", _boxes, (400, 100)),
+    "places": ("a folder for each place, to pre-train on", _places, (4000, 0)),
+    "photographs": ("the two whole photographs", _photographs, (0, 0)),
+}
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
-    from vit_keras.data import demo
-
-    text = "; ".join(f"{name}: {holds}" for name, (holds, *_) in demo.KINDS.items())
-    add("name", "NAME", text, choices=list(demo.KINDS))
+    text = "; ".join(f"{name}: {holds}" for name, (holds, *_) in KINDS.items())
+    add("name", "NAME", text, choices=list(KINDS))
     add("folder", "FOLDER", "the folder to make")
     add("--count", "N", "training pictures (NAME's default)", int)
     add("--test_count", "N", "test pictures (NAME's default)", int)
@@ -24,11 +186,13 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras.data import demo
-
-    sizes = options.count, options.test_count
-    count = demo.make(options.name, options.folder, *sizes, options.seed)
-    print(f"{options.folder}: {count} pictures; {demo.KINDS[options.name][0]}")
+    holds, write, sizes = KINDS[options.name]
+    counts = zip((options.count, options.test_count), sizes)
+    files.check_new(options.folder)
+    with files.replacing_folder(options.folder) as new:
+        write(new, [default if n is None else n for n, default in counts], options.seed)
+        made = sum(1 for _ in new.rglob("*.jpg"))
+    print(f"{options.folder}: {made} pictures; {holds}")
 
 
 def needs_models(options: argparse.Namespace) -> bool:
