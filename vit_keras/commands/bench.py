@@ -4,8 +4,10 @@ import argparse
 import time
 import warnings
 
+import numpy as np
+
+from vit_keras import data, evaluation, runtimes
 from vit_keras.commands import options as shared
-from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras bench runs/digits runs/digits/export/model.tflite",
@@ -33,8 +35,6 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    import numpy as np
-
     sources = _sources(options)
     width = max(map(len, [*sources, "model"]))
     losing = _compare_answers(options, sources, width) if options.dataset else set()
@@ -62,24 +62,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _sources(options) -> dict[str, tuple[str, bool]]:
     """Maps names in the tables to a path and whether Keras quantizes the model to int8."""
-    from vit_keras import runtimes
-
     sources: dict[str, tuple[str, bool]] = {}
     for path in options.models:
         sources[path] = (path, False)
         if options.int8 and not runtimes.format_of(path):
             sources[f"{path} in int8"] = (path, True)
-    if options.int8 and not any(is_int8 for _, is_int8 in sources.values()):
-        raise UsageError(
-            "--int8 quantizes runs and checkpoints; an exported file already has its precision. "
-            f"Received: {', '.join(options.models)}"
-        )
     return sources
 
 
 def _predictor(path, is_int8, options):
-    from vit_keras import evaluation
-
     predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
     if is_int8 and predictor.model is not None:
         with warnings.catch_warnings(action="ignore"):  # about layers that have nothing to quantize
@@ -89,8 +80,6 @@ def _predictor(path, is_int8, options):
 
 def _open(path, is_int8, options):
     """Returns a function of images, their shape (H, W, C), and their type."""
-    from vit_keras import runtimes
-
     if runtimes.format_of(path) and options.image_size is None:
         exported = runtimes.open(path, options.threads)
         return exported, exported.input_shape, exported.dtype
@@ -106,8 +95,6 @@ def _take_turns(models, size, rounds):
     Returns:
         By name, the wall-clock and CPU seconds of each call with `size` images, `(rounds, 2)`.
     """
-    import numpy as np
-
     rng = np.random.default_rng(0)
     images: dict[str, np.ndarray] = {}
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
@@ -151,7 +138,6 @@ def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
 
 def _answers(path, is_int8, options):
     """Returns a model's probabilities or numbers on the data set, the labels, and its task."""
-    from vit_keras import data
     from vit_keras.evaluation.reports import check_classes
 
     predictor, trained = _predictor(path, is_int8, options)

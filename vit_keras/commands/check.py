@@ -4,8 +4,13 @@ import argparse
 import os
 import pathlib
 
+import numpy as np
+
+from vit_keras import data, evaluation, experiments
 from vit_keras.commands import options as shared
+from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError, aligned, visible, visible_json
+from vit_keras.support.files import replacing, write_text
 from vit_keras.support.tasks import KINDS
 
 EXAMPLES = (
@@ -48,9 +53,6 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data
-    from vit_keras.support.files import write_text
-
     out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
     if out.keys() - {".png", ".json", ".html"}:
         raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
@@ -84,7 +86,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _draw_sheet(config, path):
     """Draws the first training images, with their boxes."""
-    from vit_keras import data, evaluation, experiments
     from vit_keras.data.depth import viewable
     from vit_keras.support.box_metrics import boxes_of
     from vit_keras.support.figures import picture_sheet
@@ -100,9 +101,6 @@ def _draw_sheet(config, path):
 
 def _look(options, review, page):
     """Adds the findings from the splits and their pictures; writes wrong labels to a page."""
-    from vit_keras import data
-    from vit_keras.support import extras
-
     run, splits = options.run, {}
     try:
         dataset = data.load(run.dataset, run.model.channels or 3, run.data, run.task)
@@ -129,11 +127,6 @@ def _look(options, review, page):
 
 def _add_label_issues(options, dataset, splits, review, page):
     """Adds the labels that a model's features contradict, and writes them to a page."""
-    import numpy as np
-
-    from vit_keras import data, evaluation
-    from vit_keras.support.files import replacing
-
     predictor, trained = evaluation.open_predictor(options.model)
     if predictor.model is None or dataset.kind != "classes":
         raise UsageError(

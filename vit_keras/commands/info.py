@@ -7,8 +7,11 @@ import os
 import pathlib
 from typing import Any
 
+from vit_keras import evaluation, inspection, models, variants, weights
 from vit_keras.commands import options as shared
+from vit_keras.runtimes import format_of
 from vit_keras.support.command_line import visible
+from vit_keras.variants import families
 
 EXAMPLES = (
     "vit-keras info runs/digits",
@@ -30,9 +33,6 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import variants, weights
-    from vit_keras.runtimes import format_of
-
     options.source = weights.local_path(options.source)
     source, size = options.source, shared.image_size(options)
     if not os.path.exists(source) and source in variants.VARIANTS:
@@ -48,16 +48,10 @@ def run(options: argparse.Namespace) -> None:
         return
     print(visible("\n".join(_lines(description))))
     if options.layers and costs is not None:
-        from vit_keras.inspection import table
-
-        print(table(costs))
+        print(inspection.table(costs))
 
 
 def _variant(options, size):
-    from vit_keras import variants
-    from vit_keras.inspection import flops
-    from vit_keras.variants import families
-
     row = variants.get(options.source)
     description = {"kind": "variant", "variant": options.source}
     if isinstance(row, variants.FamilyVariant):
@@ -70,7 +64,7 @@ def _variant(options, size):
     if classes is None:
         classes = row.constructor_arguments().get("num_classes", 1000)
     size = size or row.image_size
-    costs = flops(options.source, size, norms=options.norms, num_classes=classes)
+    costs = inspection.flops(options.source, size, norms=options.norms, num_classes=classes)
     return description | _cost(costs), costs
 
 
@@ -84,9 +78,7 @@ def _cost(costs):
 
 
 def _exported_file(path):
-    from vit_keras import evaluation
     from vit_keras.exporting.manifest import describe_file
-    from vit_keras.runtimes import format_of
 
     predictor, _ = evaluation.open_predictor(path)
     task = predictor.task
@@ -109,8 +101,7 @@ def _exported_file(path):
 
 def _weights(source, size):
     """Describes a run or a checkpoint; adds its cost if the file holds the whole architecture."""
-    from vit_keras import models, runs, variants, weights
-    from vit_keras.inspection import flops
+    from vit_keras import runs
 
     description: dict[str, Any] = {"kind": "checkpoint"}
     if trained := runs.run_of(source):
@@ -141,7 +132,7 @@ def _weights(source, size):
     model = models.with_image_size(model, size) if size else model
     if None in model.input_shape[1:3]:
         return description, None
-    costs = flops(model)
+    costs = inspection.flops(model)
     return description | _cost(costs), costs
 
 

@@ -4,6 +4,9 @@ import argparse
 import pathlib
 from typing import Any
 
+import numpy as np
+
+from vit_keras import data, evaluation, inspection, models, weights
 from vit_keras.commands import options as shared
 from vit_keras.support.checks import listed
 from vit_keras.support.command_line import UsageError
@@ -29,9 +32,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    import numpy as np
-
-    from vit_keras import evaluation, inspection, models, runs, weights
+    from vit_keras import runs
     from vit_keras.data.depth import to_levels, viewable
     from vit_keras.support.files import replacing
 
@@ -80,10 +81,6 @@ def _class_index(options, names):
 
 def _pictures(options, trained, shape, preprocessing):
     """Returns images `(N, H, W, C)` of `shape`: the given files, or images of the data set."""
-    import numpy as np
-
-    from vit_keras import data
-
     if options.images:
         depth = {"levels": preprocessing.levels, "bands": preprocessing.bands}
         pictures = (data.read_image(path, shape[-1], **depth) for path in options.images)
