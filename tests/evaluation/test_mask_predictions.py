@@ -7,9 +7,15 @@ from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, rec
 
 from tests.data.mask_pictures import write_folder
 from vit_keras import data, evaluation
-from vit_keras.evaluation.mask_prediction import judge_masks, palette, starts
+from vit_keras.evaluation.mask_prediction import (
+    judge_masks,
+    palette,
+    pixel_matrix,
+    report_matrix,
+    starts,
+)
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.evaluation.reports import draw_report, headline, report, report_table
+from vit_keras.evaluation.reports import draw_report, headline, report_table
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import VOID, Task
@@ -36,7 +42,7 @@ def test_a_report_equals_scikit_learn(rng):
     logits = rng.normal(size=(5, 8, 7, 3))
     known = true != VOID
     flat, predicted = true[known], logits.argmax(axis=-1)[known]
-    metrics = report(logits, true, NAMES, TASK)
+    metrics = report_matrix(pixel_matrix(true, logits.argmax(axis=-1), 3), NAMES, images=5)
     assert metrics["confusion_matrix"] == confusion_matrix(flat, predicted).tolist()
     assert metrics["miou"] == pytest.approx(jaccard_score(flat, predicted, average="macro"))
     each = jaccard_score(flat, predicted, average=None)

@@ -21,7 +21,7 @@ from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, 
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
 from vit_keras.support.resizing import INTERPOLATIONS
-from vit_keras.support.tasks import VOID, Task
+from vit_keras.support.tasks import VOID
 
 
 def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -82,16 +82,6 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
         "masks": rows,
         "confusion_matrix": matrix.tolist(),
     }
-
-
-def report_masks(
-    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task
-) -> dict[str, Any]:
-    """Judges outputs `(N, H, W, K)` by masks `(N, H, W)` or `(N, H, W, 1)`; see `report_matrix`."""
-    true, predicted = labels.reshape(outputs.shape[:3]), outputs.argmax(axis=-1)
-    return report_matrix(
-        pixel_matrix(true, predicted, outputs.shape[-1]), class_names, len(outputs)
-    )
 
 
 OPACITY = 0.5  # of a mask over its picture

@@ -259,31 +259,29 @@ NEEDS_SIZE = (
 )
 
 
-class Input(TypedDict):
+class Input(TypedDict, total=False):
     """The description of the input in `manifest.json`."""
 
-    preprocessing: NotRequired[Preprocessing]
-    preprocessing_is_inside: NotRequired[bool]
-    shape: NotRequired[list[int]]
+    preprocessing: Preprocessing
+    preprocessing_is_inside: bool
+    shape: list[int]
 
 
-class Manifest(TypedDict):
+class Note(TypedDict, total=False):
+    """What an exported file says about itself."""
+
+    task: Task
+    names: list[str] | None
+    output: str
+    levels: float
+    bands: list[int]
+
+
+class Manifest(Note):
     """The content of `manifest.json`."""
 
     files: list[dict[str, Any]]
     input: NotRequired[Input]
-    output: NotRequired[str]
-    task: NotRequired[Task]
-
-
-class Note(TypedDict):
-    """What an exported file says about itself."""
-
-    task: NotRequired[Task]
-    names: NotRequired[list[str] | None]
-    output: NotRequired[str]
-    levels: NotRequired[float]
-    bands: NotRequired[list[int]]
 
 
 def open_predictor(

@@ -9,9 +9,9 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
-from vit_keras.evaluation.box_prediction import NONE, judge_boxes, report_boxes
+from vit_keras.evaluation.box_prediction import NONE, judge_boxes
 from vit_keras.evaluation.conformal import measure_coverage
-from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks, report_masks
+from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks
 from vit_keras.evaluation.metrics import (
     measure_calibration,
     read_real_labels,
@@ -32,12 +32,15 @@ from vit_keras.support.tasks import (
     figure_text,
 )
 
+OF_PICTURES = ("masks", "boxes")  # kinds that are judged in the pixels of pictures
+
 
 class Report(NamedTuple):
     """How to judge a kind of label, and how to show the report.
 
     Attributes:
-        judge: Maps outputs, labels, names and the `Task` to a report.
+        judge: Maps outputs, labels, names and the `Task` to a report; for `OF_PICTURES`, takes
+            what `evaluate` passes on.
         columns: The values of each class, label or number that a table in a terminal shows.
         figures: The figures in the last line.
         drawings: For each figure's file, a function that draws it, and the entry of the report that
@@ -77,11 +80,9 @@ REPORTS = {
         ("r2", "mae"),
         {"errors.png": (figures.number_errors, "numbers")},
     ),
-    "masks": Report(
-        report_masks, ("pixels", "iou", *SHARES), ("miou", "pixel_accuracy"), CONFUSION
-    ),
+    "masks": Report(judge_masks, ("pixels", "iou", *SHARES), ("miou", "pixel_accuracy"), CONFUSION),
     "boxes": Report(
-        report_boxes,
+        judge_boxes,
         ("objects", "ap", "ap50", *SHARES, "threshold"),
         ("ap", "ap50", "ap75"),
         CONFUSION,
@@ -104,10 +105,8 @@ def report(
     """Judges a model by its outputs.
 
     Args:
-        outputs: `(N, K)` logits, or probabilities with `gives_probabilities`, or predicted numbers;
-            for masks, `(N, H, W, K)`.
-        labels: `(N,)` integers for classes; `(N, H, W)` for masks; otherwise `(N, K)` with NaN for
-            unknown ones.
+        outputs: `(N, K)` logits, or probabilities with `gives_probabilities`, or predicted numbers.
+        labels: `(N,)` integers for classes, otherwise `(N, K)` with NaN for unknown ones.
         class_names: The K names.
         task: What the outputs are.
         gives_probabilities: Whether the outputs are probabilities instead of logits, as in
@@ -116,20 +115,21 @@ def report(
     Returns:
         For classes, "accuracy" and others (see `report_classes`); for labels,
         "average_precision" and others (see `report_labels`); for numbers, "r2" and others (see
-        `report_numbers`); for masks, "miou" and others (see `report_matrix`).
+        `report_numbers`).
 
     Raises:
-        ValueError: If a label lies outside the K classes, or if there are not K names.
+        ValueError: If a label lies outside the K classes, if there are not K names, or if the task
+            is masks or boxes, which `evaluate` judges.
 
     Example:
         >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
         >>> report(logits, np.array([0, 1, 1]), ["cat", "dog"])["confusion_matrix"]
         [[1, 0], [1, 1]]
     """
-    if task.kind == "boxes":
+    if task.kind in OF_PICTURES:
         raise ValueError(
-            "Boxes are judged in the pixels of their pictures. Received: task boxes. Use "
-            "`evaluation.evaluate` on a split, or `evaluation.report_boxes`"
+            "Masks and boxes are judged in the pixels of their pictures. Received: task "
+            f"{task.kind}. Use `evaluation.evaluate` on a split"
         )
     if len(class_names) != outputs.shape[-1]:
         raise ValueError(
@@ -228,10 +228,6 @@ def _kind(metrics):
     return next(kind for kind, row in KINDS.items() if row.metric in metrics)
 
 
-# How to judge answers in the pixels of pictures, by the kind of label.
-OF_PICTURES = {"masks": judge_masks, "boxes": judge_boxes}
-
-
 def evaluate(
     predictor: Predictor,
     split: "data.Split",
@@ -288,14 +284,16 @@ def evaluate(
         check_suffix(predictions)
     asked = len(split), predictor.num_classes, paths
     real_labels = read_real_labels(real, *asked) if real else None
-    if judge := OF_PICTURES.get(predictor.task.kind):
+    if predictor.task.kind in OF_PICTURES:
         if predictions is not None:
             raise ValueError(
                 "`predictions` needs a model of classes, labels or numbers. Received: a model of "
                 f"{predictor.task.kind}. Write {predictor.task.kind} with `vit-keras predict`"
             )
         known = {"answers": answers} if answers else {}
-        return judge(predictor, split, class_names, tiles, sheet, **known)
+        return REPORTS[predictor.task.kind].judge(
+            predictor, split, class_names, tiles, sheet, **known
+        )
     speed = None
     if answers is None:
         outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
