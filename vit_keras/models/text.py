@@ -132,9 +132,6 @@ class PairLogits(keras.layers.Layer):
     def compute_output_shape(self, x_shape, texts_shape):
         return (x_shape[0], texts_shape[0])
 
-    def get_config(self):
-        return {**super().get_config(), **self.initial}
-
 
 @dataclasses.dataclass(frozen=True)
 class ImageText:

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import keras
 from keras import ops
 
-from vit_keras.layers.backends import long_sequences
-from vit_keras.layers.backends.long_sequences import divide, is_long
+from vit_keras.layers import backends
+from vit_keras.layers.backends import divide, is_long
 
 
 def attention(query, key, value, scale):
@@ -166,7 +166,7 @@ def _tokens(blocks, tokens):
 
 def measure() -> dict[str, dict[str, bool]]:
     """Whether blocks pay off for each minimum length; {} if models run on an accelerator."""
-    return long_sequences.measure(blockwise, _gradient) if on_cpus() else {}
+    return backends.measure_lengths(blockwise, _gradient) if on_cpus() else {}
 
 
 def _gradient(function):

@@ -11,8 +11,8 @@ import math
 
 import tensorflow as tf
 
-from vit_keras.layers.backends import long_sequences
-from vit_keras.layers.backends.long_sequences import divide, is_long
+from vit_keras.layers import backends
+from vit_keras.layers.backends import divide, is_long
 
 compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
 
@@ -252,7 +252,7 @@ def _blocks(x):
     All blocks have one size, as XLA requires. A block is twice as large as on JAX, because each
     block costs another round of operator calls here.
     """
-    count, size = divide(x.shape[0], 2 * long_sequences.BLOCK)
+    count, size = divide(x.shape[0], 2 * backends.BLOCK)
     return tf.reshape(tf.pad(x, ((0, count * size - x.shape[0]), (0, 0))), (count, size, -1))
 
 
@@ -266,7 +266,7 @@ def measure() -> dict[str, dict[str, bool]]:
     if tf.config.list_logical_devices("GPU"):
         return {}
     gradient_of = lambda function: tf.function(lambda x: gradients(function, [x]))
-    return long_sequences.measure(blockwise, gradient_of)
+    return backends.measure_lengths(blockwise, gradient_of)
 
 
 def predict_batches(model, batches) -> list | None:
