@@ -22,7 +22,7 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.layers.backends import GELUS, gelu, gelu_quick, gelu_tanh
-from vit_keras.layers.common import NORMALIZATIONS, Dropout
+from vit_keras.layers.common import NORMALIZATIONS, Dropout, pair
 from vit_keras.support.keras_internals import stored_kernel, sublayers, take_own_policy, unlocked
 
 # The standard deviation of a unit normal that is truncated at two standard deviations.
@@ -423,6 +423,14 @@ class Layer(Configured, keras.layers.Layer):
     def fix_sequence(self, shape: tuple) -> None:
         """Makes Keras refuse first inputs unlike `shape`, except in the number of images."""
         self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
+
+
+class OnGrid:
+    """Gives a layer the argument `grid`: its rows and columns of patches, or an int for both."""
+
+    def __init__(self, grid: int | tuple[int, int], **kwargs):
+        super().__init__(**kwargs)
+        self.grid = pair(grid, "grid")
 
 
 class SeededLayer(Layer):

@@ -5,9 +5,10 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.base import Layer, SeededLayer, Uniform, gelu, lecun_normal, xavier_uniform
+from vit_keras.layers.backends import gelu
+from vit_keras.layers.base import Layer, OnGrid, SeededLayer, Uniform, lecun_normal, xavier_uniform
 from vit_keras.layers.blocks import MlpBlock
-from vit_keras.layers.common import check_positive, pair
+from vit_keras.layers.common import check_positive
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -164,7 +165,7 @@ SMALL = 1e-4  # added to shares of the image, whose logits are then finite
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class PatchBoxes(Layer):
+class PatchBoxes(OnGrid, Layer):
     """Turns logits of boxes into boxes at the places of patches (arXiv 2205.06230, Section 3.1).
 
     A box of zeros has the size of its patch, and its center at the patch's lower right corner, as
@@ -186,10 +187,6 @@ class PatchBoxes(Layer):
         array([[[0.5, 1. , 0.5, 1. ],
                 [1. , 1. , 0.5, 1. ]]], dtype=float32)
     """
-
-    def __init__(self, grid: int | tuple[int, int], **kwargs):
-        super().__init__(**kwargs)
-        self.grid = pair(grid, "grid")
 
     def build(self, input_shape):
         rows, columns = self.grid

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from keras import ops
 
-from vit_keras.layers.base import Layer, Normal, SeededLayer
+from vit_keras.layers.base import Layer, Normal, OnGrid, SeededLayer
 from vit_keras.layers.common import Rope, pair
 from vit_keras.support.resizing import interpolation_rule
 
@@ -138,7 +138,7 @@ class AddPositionEmbs(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class AddPositionEmbs2D(SeededLayer):
+class AddPositionEmbs2D(OnGrid, SeededLayer):
     """Adds learned embeddings of columns and rows (Appendix D.4).
 
     The first D/2 numbers of a patch's embedding depend on its column, through `x_embedding`
@@ -165,10 +165,6 @@ class AddPositionEmbs2D(SeededLayer):
         ((16, 384), (8, 384))
     """
 
-    def __init__(self, grid: int | tuple[int, int], **kwargs):
-        super().__init__(**kwargs)
-        self.grid = pair(grid, "grid")
-
     def build(self, input_shape):
         _, tokens, width = input_shape
         rows, columns = self.grid
@@ -193,7 +189,7 @@ class AddPositionEmbs2D(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class AddSinCosPositions(Layer):
+class AddSinCosPositions(OnGrid, Layer):
     """Adds fixed sines and cosines of columns and rows, as in big_vision.
 
     `sincos_2d` makes the table, which is 0 for a class token. There are no weights.
@@ -218,10 +214,6 @@ class AddSinCosPositions(Layer):
         array([[[0.  , 1.  , 0.  , 1.  ],
                 [0.  , 1.  , 0.84, 0.54]]], dtype=float32)
     """
-
-    def __init__(self, grid: int | tuple[int, int], **kwargs):
-        super().__init__(**kwargs)
-        self.grid = pair(grid, "grid")
 
     def build(self, input_shape):
         _, tokens, width = input_shape

@@ -9,8 +9,8 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers import positions
-from vit_keras.layers.base import Normal, SeededLayer, TruncatedNormal
-from vit_keras.layers.common import Rope, pair
+from vit_keras.layers.base import Normal, OnGrid, SeededLayer, TruncatedNormal
+from vit_keras.layers.common import Rope
 
 IN_ATTENTION = ("relative", "relative_2d", "rope2d")
 
@@ -62,7 +62,7 @@ class RelativeLogits(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class RotaryPositions(SeededLayer):
+class RotaryPositions(OnGrid, SeededLayer):
     """Rotates queries or keys by their positions (axial RoPE, arXiv 2403.13298).
 
     The numbers i and i + d/2 are rotated as a pair. The angle grows with the row for i < d/4 and
@@ -95,8 +95,7 @@ class RotaryPositions(SeededLayer):
     """
 
     def __init__(self, grid: int | tuple[int, int], rope: Rope | dict | None = None, **kwargs):
-        super().__init__(**kwargs)
-        self.grid = pair(grid, "grid")
+        super().__init__(grid, **kwargs)
         self.rope = rope if isinstance(rope, Rope) else Rope(**(rope or {}))
 
     def build(self, shape):
@@ -134,7 +133,7 @@ class RotaryPositions(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class RelativeBias2D(SeededLayer):
+class RelativeBias2D(OnGrid, SeededLayer):
     """Adds a learned bias to the attention logits for each offset in rows and columns.
 
     The weight `table` is `((2h - 1)(2w - 1) + 3, H)`. Row (dy + h - 1)(2w - 1) + dx + w - 1 belongs
@@ -161,10 +160,6 @@ class RelativeBias2D(SeededLayer):
         >>> tuple(layer.table.shape)
         (732, 12)
     """
-
-    def __init__(self, grid: int | tuple[int, int], **kwargs):
-        super().__init__(**kwargs)
-        self.grid = pair(grid, "grid")
 
     def build(self, query_shape):
         _, tokens, heads, _ = query_shape

@@ -10,7 +10,7 @@ import math
 import keras
 from keras import ops
 
-from vit_keras.layers.base import Layer, Normal, SeededLayer, lecun_normal, linear
+from vit_keras.layers.base import Layer, Normal, OnGrid, SeededLayer, lecun_normal, linear
 from vit_keras.layers.common import check_counts, check_kept, check_positive, pair
 from vit_keras.layers.positions import prefix_tokens
 
@@ -270,7 +270,7 @@ class RegisterTokens(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class PatchMap(Layer):
+class PatchMap(OnGrid, Layer):
     """Arranges the patch tokens as a feature map, without the class token.
 
     Args:
@@ -290,10 +290,6 @@ class PatchMap(Layer):
         >>> vit_keras.layers.PatchMap((14, 14))(keras.Input((197, 768))).shape
         (None, 14, 14, 768)
     """
-
-    def __init__(self, grid: tuple[int, int], **kwargs):
-        super().__init__(**kwargs)
-        self.grid = pair(grid, "grid")
 
     def build(self, input_shape):
         prefix_tokens(input_shape[1], self.grid)
