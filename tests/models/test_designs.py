@@ -99,7 +99,6 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
         ),
         ({"patch_keep_rate": 0.5, "rope": {}}, "must be added once, before the blocks"),
         ({"patch_keep_rate": 0.5, "window_size": 2}, r"`window_size` must be None.*\(2, 2\)"),
-        ({"global_blocks": (1,)}, r"exceptions to windows.*\(1,\), window_size=None"),
         ({"window_size": 2, "global_blocks": (0, 2)}, "from 0 to 1.*num_layers=2. Received: 2"),
         ({"window_size": 2, "global_blocks": 1}, "`global_blocks` must be a list.* 1$"),
     ],

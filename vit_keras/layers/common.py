@@ -262,11 +262,10 @@ class ViTOptions(BlockOptions):
             "texts_objectness" also predicts which patches contain objects, as in OWLv2. None keeps
             the classifier.
         global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
-            such as (2, 5, 8, 11) of 12 blocks in ViTDet.
+            such as (2, 5, 8, 11) of 12 blocks in ViTDet. Without windows, all blocks do.
 
     Raises:
-        ValueError: If a field has an unsupported value, or `global_blocks` come without
-            `window_size`.
+        ValueError: If a field has an unsupported value, or `boxes` is "tokens" without registers.
 
     Example:
         >>> options = {"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"}
@@ -296,11 +295,6 @@ class ViTOptions(BlockOptions):
             raise ValueError(
                 "`num_registers` must be at least 1 if boxes='tokens', which reads the registers. "
                 "Received: num_registers=0"
-            )
-        if self.global_blocks and self.window_size is None:
-            raise ValueError(
-                "`global_blocks` are exceptions to windows, so they need `window_size`. Set it, or "
-                f"omit them. Received: global_blocks={self.global_blocks}, window_size=None"
             )
         object.__setattr__(self, "global_blocks", tuple(sorted({*self.global_blocks})))
 

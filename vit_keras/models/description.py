@@ -165,5 +165,4 @@ def count_registers(model: keras.Model) -> int:
 
 def count_prefix(model: keras.Model) -> int:
     """Returns the number of tokens before the patches of a built model."""
-    names = [layer.name for layer in model.layers]
-    return sum(name in ("cls", "dist") for name in names) + count_registers(model)
+    return has_layer(model, "cls") + has_layer(model, "dist") + count_registers(model)

@@ -291,10 +291,6 @@ class ImageModel(keras.Model):
                 return outputs
         return super().__call__(*args, **kwargs)
 
-    def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
-        check_images(self, args[0] if args else kwargs.get("inputs"))
-        return super().stateless_call(trainable_variables, non_trainable_variables, *args, **kwargs)
-
     # Inside compiled steps, TensorFlow generalizes sizes from earlier calls, and an error on JAX
     # leaves the model without weights. So these three methods check before the first step.
     def fit(self, x=None, *args, **kwargs):
