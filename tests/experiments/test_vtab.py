@@ -157,9 +157,7 @@ def test_complete_tasks_are_kept_and_others_continue(weights, tmp_path, monkeypa
 def test_a_task_that_is_not_prepared_says_how(tmp_path, monkeypatch):
     manager = tfds.download.DownloadManager
     monkeypatch.setattr(manager, "download_and_extract", lambda *_: 1 / 0)
-    with pytest.raises(
-        ValueError, match="internet access, run: tfds build dtd:.* --data_dir "
-    ):
+    with pytest.raises(ValueError, match="internet access, run: tfds build dtd:.* --data_dir "):
         data.load("vtab:dtd", 3, DataConfig(data_dir=str(tmp_path)))
 
 
