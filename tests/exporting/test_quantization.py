@@ -171,6 +171,20 @@ def test_a_file_that_keeps_its_weights_in_float32_is_not_called_int8(tmp_path):
         assert quantization.missed(precision, 4 * 10**8, 10**8).startswith("takes 400,000,000 b")
 
 
+def test_a_small_file_is_judged_by_what_its_float32_file_holds(source, phone, tmp_path):
+    cases = {source: quantization.onnx_int8, phone[1]: quantization.litert_int8}
+    for path, make in cases.items():
+        numbers, graph = quantization.contents(path)
+        assert 4 * numbers + graph == os.path.getsize(path)
+        make(path, small := str(tmp_path / f"small{os.path.splitext(path)[1]}"))
+        sizes = numbers, quantization.GROWTH * graph
+        assert quantization.missed("int8", os.path.getsize(small), *sizes) is None
+    numbers, graph = quantization.contents(source)
+    assert numbers == 2 * 64 * 64 + 64
+    sizes = os.path.getsize(source), numbers, quantization.GROWTH * graph
+    assert quantization.missed("int8", *sizes).startswith("takes 33,")
+
+
 def test_activations_of_16_bits_lose_less_than_those_of_8(phone, tmp_path):
     """Products, softmax and GELU compute in int16; images and outputs keep their types."""
     (_, floats, images), path = phone, str(tmp_path / "b.tflite")

@@ -213,7 +213,7 @@ class File:
     Attributes:
         source: The format whose float32 file this one is made from; None if made from the model.
         whole: The path, or its folder for OpenVINO, which writes two files.
-        numbers: How many numbers its float32 source holds; None if made from the model.
+        numbers: How many numbers its source of another format holds; None for other files.
         fault: Why the file failed; empty if it did not.
         row: The file's row in the manifest.
     """
@@ -347,14 +347,18 @@ def _derive(file, job, source):
     if source.fault:
         raise ValueError(source.fault)
     paths = str(source.path), str(file.path)
-    file.numbers = source.path.stat().st_size // 4
     if source.format != file.format:  # OpenVINO converts whole files
+        file.numbers = source.path.stat().st_size // 4
         file.make(*paths)
         return
     is_good = lambda path: job.judge(file.precision, path)[1] is None
     images = job.inputs[:SENSITIVITY_IMAGES]
     options = images, job.calibration, job.sensitivity
     excluded, ranking = quantization.quantize_until(file.make, *paths, is_good, *options)
+    numbers, graph = quantization.contents(paths[0])
+    sizes = file.path.stat().st_size, numbers, quantization.GROWTH * graph
+    if not excluded and (fault := quantization.missed(file.precision, *sizes)):
+        raise ValueError(fault)
     file.row = {"float_layers": excluded} | ({"sensitivity": ranking} if ranking else {})
 
 
@@ -369,9 +373,10 @@ def _finish(file, job):
     row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
     row |= _describe(file, job)
     row |= manifest.describe_file(file.whole) | {"float_layers": []} | file.row
-    numbers = file.numbers or job.model.count_params()
-    broken = quantization.missed(file.precision, row["bytes"], numbers)
-    broken = None if row["float_layers"] else broken
+    broken = None
+    if file.source != file.format and not row["float_layers"]:  # or `_derive` judged the size
+        numbers = file.numbers or job.model.count_params()
+        broken = quantization.missed(file.precision, row["bytes"], numbers)
     if not broken and file.target.is_readable:
         compared, broken = job.judge(file.precision, file.path)
         row |= compared

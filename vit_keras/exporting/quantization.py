@@ -8,6 +8,7 @@ error from quantizing each alone.
 import contextlib
 import functools
 import logging
+import math
 import os
 import re
 import tempfile
@@ -19,7 +20,8 @@ import numpy as np
 from vit_keras import runtimes
 from vit_keras.runtimes import litert_interpreter
 
-GRAPH = 2**20  # bytes that a file may take beside its numbers
+GRAPH = 2**20  # bytes that a file may take beside its numbers, if its float32 file says nothing
+GROWTH = 3  # most bytes of a quantized graph and its scales, divided by those of the float32 graph
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs, in ONNX
 PRODUCTS = {
@@ -293,16 +295,29 @@ def compute_in_half(source, path, excluded=(), calibration=None) -> None:
     onnx.save(half, path)
 
 
-def missed(precision: str, size: int, numbers: int) -> str | None:
+def contents(source) -> tuple[int, int]:
+    """Returns how many numbers a float32 TFLite or ONNX file stores, and its other bytes."""
+    if source.endswith(".onnx"):
+        numbers = sum(math.prod(tensor.dims) for tensor in read_named(source).graph.initializer)
+    else:
+        from vit_keras.exporting import tflite_file
+
+        held = (buffer.data for buffer in tflite_file.read(source).buffers)
+        numbers = sum(len(data) for data in held if data is not None) // 4
+    return numbers, max(0, os.path.getsize(source) - 4 * numbers)
+
+
+def missed(precision: str, size: int, numbers: int, graph: int = GRAPH) -> str | None:
     """Says that a file is too large for the bits in its name; None if it is not.
 
     Args:
         precision: The file's precision.
         size: The file's bytes.
         numbers: How many numbers it stores: weights and other constants.
+        graph: The bytes that it may take beside them.
     """
     bits = int(re.findall(r"\d+", precision)[0])  # 8 of int8-static16
-    most = int(numbers * (bits + 32) / 16) + GRAPH  # bytes, if half of them have 32 bits
+    most = int(numbers * (bits + 32) / 16) + graph  # bytes, if half of them have 32 bits
     if size <= most or bits == 32:
         return None
     return (
