@@ -36,14 +36,14 @@ def make_step(form: str, case: dict[str, Any]):
     import keras
 
     from vit_keras.config import OptimizerConfig
-    from vit_keras.layers.backends import long_sequences
+    from vit_keras.layers import backends
     from vit_keras.models import VisionTransformer
     from vit_keras.support import machine
     from vit_keras.training import build_optimizer
 
     machine.keep_memory()
     if form == "written_out":
-        long_sequences.LENGTHS.clear()
+        backends.LENGTHS.clear()
     image_size, (width, heads, mlp_dim) = case["image_size"], SIZES[case["size"]]
     sizes = (width, case["num_layers"], heads, mlp_dim)
     windows = {name: case[name] for name in ("window_size", "global_blocks")}
