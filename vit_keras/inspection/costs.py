@@ -341,6 +341,14 @@ def _dense(layer, shape, convention) -> Products:
     yield positions * math.prod(layer.kernel.shape), positions * layer.kernel.shape[-1]
 
 
+def _einsum_dense(layer, shape, convention) -> Products:
+    """Multiplies each element of the result by the kernel's axes that the result lacks."""
+    inputs, outputs = layer.equation.split("->")
+    kernel = zip(inputs.split(",")[1], layer.kernel.shape)
+    elements = math.prod(layer.compute_output_shape(shape)[1:])
+    yield elements * math.prod(size for axis, size in kernel if axis not in outputs), elements
+
+
 def _patch_embedding(layer, shape, convention) -> Products:
     patches = math.prod(layer.grid(shape[1:3]))
     yield patches * math.prod(layer.kernel.shape), patches * layer.hidden_size
@@ -454,6 +462,7 @@ def _prototype_head(layer, shape, convention) -> Products:
 
 RULES: dict[type, Rule] = {
     keras.layers.Dense: _dense,
+    keras.layers.EinsumDense: _einsum_dense,
     keras.layers.Conv2D: _convolution,
     keras.layers.Conv2DTranspose: _transposed_convolution,
     keras.layers.LayerNormalization: _norm,
