@@ -105,7 +105,7 @@ def test_names_of_no_shards_are_refused(tmp_path, names, message):
 def test_members_of_tar_files_say_the_class(tmp_path, members, column, names, labels):
     files = []
     for number, of_record in enumerate(members):
-        files.append((f"{number}.png", png(number)))
+        files += [(f"{number}.png", png(number)), (f"._{number}.png", b"of macOS")]
         files += [(f"{number}.{suffix}", text.encode()) for suffix, text in of_record.items()]
     write_tar(tmp_path / "a.tar", files)
     dataset = load(tmp_path, test_percent=0, label_columns=column)

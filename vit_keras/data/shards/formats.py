@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.data.picture_files import SUFFIXES
+from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.support import extras
 from vit_keras.support.checks import LARGEST_JSON_BYTES, parse_json
@@ -63,7 +64,7 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
 
     Members with the same name before the first dot are one record. Its class, if any, is the text
     of its `.cls` or `.cls.txt`, or a value in its `.json`. `column` names another such member or
-    key. Other members are skipped. Nothing is extracted.
+    key. Other members, and hidden ones, are skipped. Nothing is extracted.
     """
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         members = _tar_members(archive, os.path.getsize(path))
@@ -89,11 +90,11 @@ def _tar_members(archive, size):
     """Yields the name of each file's record, its suffix, such as ".jpg", and the member itself."""
     while (member := archive.next()) is not None:
         archive.members = []  # otherwise it would keep all members in memory
-        if not member.isfile():
+        folder, slash, name = member.name.rpartition("/")
+        if not member.isfile() or is_junk(name):
             continue
         if member.issparse() or not 0 <= member.size <= size - member.offset_data:
             raise ValueError(f"its member {member.name!r} is sparse or extends beyond its end")
-        folder, slash, name = member.name.rpartition("/")
         stem, _, suffix = name.partition(".")
         yield f"{folder}{slash}{stem}", f".{suffix.lower()}", member
 
