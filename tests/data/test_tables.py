@@ -81,6 +81,7 @@ FORMS = {  # a text, its encoding, options, and the classes of the pictures to t
     "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a|b|b|b"),
     "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a|b|b|b"),
     "quoted line breaks elsewhere": ('path,note,label\n{0},"x\ny, z",a\n{1},,b\n{2},,b\n{3},,b', "utf-8", {}, "a|b|b|b"),
+    "a name twice, in two cases": ("path,label,Label\n{0},a,x\n{1},b,x\n{2},b,y\n{3},b,y", "utf-8", {}, "a|b|b|b"),
     "an index of pandas": (",file_name,label\n0,{0},a\n1,{1},b\n2,{2},b\n3,{3},b", "utf-8", {}, "a|b|b|b"),
     "a column by its files": ("number,scan,label\n1,{0},a\n2,{1},b\n3,{2},b\n4,{3},b", "utf-8", {}, "a|b|b|b"),
     "a given column": ("image,other,label\nx,{0},a\ny,{1},b\nz,{2},b\nw,{3},b", "utf-8", {"path_column": "other"}, "a|b|b|b"),

@@ -48,8 +48,9 @@ class Table(NamedTuple):
     notes: list[str]
 
     def named(self, names: tuple[str, ...]) -> list[str]:
-        """Returns the columns with one of these names, in the order of the names."""
-        known = {re.sub(r"[\W_]", "", column).casefold(): column for column in self.columns}
+        """Returns the first column with each of these names, in the order of the names."""
+        plain = lambda column: re.sub(r"[\W_]", "", column).casefold()
+        known = {plain(column): column for column in reversed(self.columns)}
         return [known[name] for name in names if name in known]
 
     def column(self, name: str, field: str) -> list:
