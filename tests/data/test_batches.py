@@ -14,7 +14,7 @@ from tests.helpers import to_numpy
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data.augment import Augmentation
-from vit_keras.data.batches import AHEAD, EXAMPLE, PAIR, Batches, balanced, generator, shuffled
+from vit_keras.data.batches import AHEAD, Batches, balanced, generator, shuffled
 from vit_keras.data.cropping import as_picture
 from vit_keras.models import Preprocessing
 
@@ -149,23 +149,6 @@ def test_fit_gets_tensors_with_the_types_and_numbers_of_keras(rng):
 
 
 @once
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ((5, EXAMPLE, 1), (5, PAIR, 1)),
-        ((5, 0, 1), (5, 2**32)),  # whose words of 32 bits are the same
-        ((5,), (5, 0)),
-        ((), (0,)),
-        ((-1,), (2**32 - 1,)),
-    ],
-)
-def test_other_keys_have_other_streams(one, other):
-    draw = lambda key: generator(*key).random(2000)
-    np.testing.assert_array_equal(draw(one), draw(np.array(one, "int64")))
-    assert abs(np.corrcoef(draw(one), draw(other))[0, 1]) < 5 / np.sqrt(2000)
-
-
-@once
 @pytest.mark.parametrize("size", [1, 300])
 def test_epochs_are_orders_of_their_own_however_they_are_read(size):
     index, numbers = shuffled(size, seed=-3), range(5 * size)
@@ -210,15 +193,6 @@ def flat(images):
     return np.reshape(images, (len(images), -1))
 
 
-@pytest.fixture
-def stored(split, tmp_path):
-    batches, sizes = data.eval_batches(split, batch=5, **SIZE), []
-    run = lambda images: sizes.append(len(images)) or flat(images)
-    data.write_features(tmp_path, run, batches, COUNT)
-    assert sizes == [5] * 5  # the last batch has 3 pictures, and is computed as the others are
-    return tmp_path
-
-
 def assert_equal(batches, expected):
     for (features, targets), (images, labels) in zip(batches, expected, strict=True):
         np.testing.assert_array_equal(features, flat(images))
@@ -227,15 +201,19 @@ def assert_equal(batches, expected):
 
 @once
 @pytest.mark.parametrize("start", [0, 7])
-def test_batches_of_features_have_the_order_of_the_pictures(split, stored, start):
+def test_batches_of_features_have_the_order_of_the_pictures(split, tmp_path, start):
     """Over several epochs, whose ends are within batches; held-out ones have each picture once."""
+    sizes = []
+    run = lambda images: sizes.append(len(images)) or flat(images)
+    data.write_features(tmp_path, run, data.eval_batches(split, batch=5, **SIZE), COUNT)
+    assert sizes == [5] * 5  # the last batch has 3 pictures, and is computed as the others are
     options = {"batch": 6, "seed": 3, "num_classes": CLASSES}
     steps = {"start_step": start, "total_steps": 13, "augment_config": AugmentConfig()}
-    batches = data.feature_batches(stored, start=start, stop=13, **options)
+    batches = data.feature_batches(tmp_path, start=start, stop=13, **options)
     assert batches[0][0].shape == (6, 9)  # one shape to compile for
     assert_equal(batches, data.train_batches(split, **steps, **SIZE, **options))
     pictures = data.eval_batches(split, batch=10, num_classes=CLASSES, **SIZE)
-    assert_equal(data.feature_batches(stored, batch=10, num_classes=CLASSES), pictures)
+    assert_equal(data.feature_batches(tmp_path, batch=10, num_classes=CLASSES), pictures)
 
 
 @once

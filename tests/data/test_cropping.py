@@ -31,10 +31,6 @@ def noise(rng, sides, channels):
     return rng.integers(0, 256, (*sides, channels), dtype="uint8")
 
 
-def picture_of(pixels):
-    return Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
-
-
 def compare(pictures, size, theirs, **options):
     """Compares the pixels that a model of a size sees of each picture."""
     levels = Preprocessing(mean=(0.0,), std=(1 / 255,), **options)  # the model's input is pixels
@@ -42,7 +38,8 @@ def compare(pictures, size, theirs, **options):
     made = data.eval_batches(split, image_size=size, preprocessing=levels, batch=8)
     images = np.concatenate([images for images, _ in made])
     assert np.abs(images - images.round()).max() < 1e-3
-    expected = [np.asarray(theirs(picture_of(pixels))) for pixels in pictures]
+    gray_or_rgb = [x if x.shape[-1] == 3 else x[..., 0] for x in pictures]
+    expected = [np.asarray(theirs(Image.fromarray(x))) for x in gray_or_rgb]
     np.testing.assert_array_equal(images.round(), np.reshape(expected, images.shape))
 
 

@@ -32,10 +32,6 @@ def levels(rng, *shape, dtype="uint16"):
     return rng.integers(0, np.iinfo(dtype).max, (*SIDES, *shape)).astype(dtype)
 
 
-def last_to_first(x):
-    return np.moveaxis(x, -1, 0)
-
-
 def with_alpha(pixels, form):
     return stored(Image.fromarray(pixels), form, lossless=True, exact=True)
 
@@ -71,7 +67,7 @@ WRITTEN = {
     "tiff of a float": (lambda x: tiff(x[..., 0]), 1, "float32"),
     **{f"tiff of {n}": (partial(tiff, **options), *of) for n, (options, *of) in TIFFS.items()},
     **{
-        f"tiff of {n}": (lambda x, of=of: tiff(last_to_first(x), **of), 6, "uint16")
+        f"tiff of {n}": (lambda x, of=of: tiff(np.moveaxis(x, -1, 0), **of), 6, "uint16")
         for n, of in CHANNELS_FIRST.items()
     },
     **{f"npy of {k}": (lambda x, k=k: npy(x.astype(k)), 5, dtype) for k, dtype in NPY.items()},
@@ -181,9 +177,7 @@ def refused():
         "g.npy its values must be finite": npy(np.array([[0.5, 1e300]])),
         "i.tif pixels": whole[:place] + struct.pack("<I", 10**9) + whole[place + 4 :],
         "j.tif the file is truncated|EXIF|page": whole[: len(whole) // 2],
-        "k.tif .": b"II*\0" + bytes(4),
         "m.png the file is empty": b"",
-        "n.jpg cannot identify image file\\)": b"not a picture",
         "l.png [Tt]runcated": png(np.ones((20, 30, 3), "uint16"))[:-20],
     }
 

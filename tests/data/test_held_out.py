@@ -79,14 +79,3 @@ def test_no_division_parts_a_group_or_loses_a_label():
             of <= part or (not folds and not of & part) for of in several for part in held_out
         )
     assert kept >= 990
-
-
-def test_groups_have_their_share_and_their_place_follows_from_the_seed(rng):
-    sizes = rng.integers(1, 10, 100)
-    groups = np.repeat([f"p{i}" for i in range(100)], sizes).tolist()
-    labels = np.repeat(rng.integers(0, 3, 100), sizes)
-    held_out = divide(range(len(groups)), "classes", labels, groups, seed=1, percent=20.0)
-    for label in range(3):
-        assert abs(held_out[labels == label].mean() - 0.2) < 0.05
-    other = divide(range(len(groups)), "classes", labels, groups, seed=2, percent=20.0)
-    assert (other != held_out).any()

@@ -21,12 +21,6 @@ pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:Image size")]
 pillow_heif.register_heif_opener()  # for what the tests write and expect
 
 
-@pytest.fixture
-def picture(rng):
-    coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
-    return Image.fromarray(coarse).resize((56, 40), Image.Resampling.BICUBIC)
-
-
 def exif(orientation):
     tags = Image.Exif()
     tags[ORIENTATION] = orientation
@@ -49,8 +43,9 @@ def test_every_format_has_pillows_pixels(way):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF", "HEIF"])
-def test_pictures_stand_upright(picture, form, orientation):
+def test_pictures_stand_upright(rng, form, orientation):
     """AVIF and HEIC hold the turn beside the pixels; EXIF may not say it again."""
+    picture = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype="uint8")).resize((56, 40))
     options = {"exif": exif(orientation).tobytes(), "lossless": form == "WEBP"}
     written = stored(picture, form, **options, quality=95)
     png = io.BytesIO(stored(picture, "PNG", exif=exif(orientation)))

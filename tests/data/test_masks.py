@@ -157,7 +157,6 @@ CODES = {  # how masks of three classes are written, how they are described, cla
     "levels with 255": (lambda n: n * 85 + 85, {"mask_values": (85, 170, 255)}, "a\nb\nc", "a b c"),
     "levels in RGB": (lambda n: painted(n, [(9, 9, 9), (0, 0, 0), (7, 7, 7)]), {"mask_values": "9,0,7"}, None, "9 0 7"),
     "lossless WebP": (lambda n: painted(n, NUMBERS), {}, None, "0 1 2"),
-    "numbers in RGB": (lambda n: painted(n, NUMBERS), {}, None, "0 1 2"),
     "colors": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000,#0080FF"}, None, "#000000 #ff0000 #0080ff"),
     "colors in classes.txt": (lambda n: painted(n, COLORS), {}, "a 0 0 0\nb,255,0,0\n#0080ff\tc\n", "a b c"),
     "names after colors": (lambda n: painted(n, COLORS), {}, "0 0 0 sky\n255 0 0\thouse\n0;128;255;tree\n", "sky house tree"),
@@ -204,7 +203,6 @@ LOSSY = "must be a PNG or another file that keeps every level"
 WRONG = {  # how masks are written, options, what is said, and the options of Pillow
     "JPEG": (lambda n: n, {}, f"masks/p00.png' cannot be read as a mask .*{LOSSY}", {"format": "JPEG"}),
     "lossy WebP": (lambda n: n, {}, LOSSY, {"format": "WEBP"}),
-    "JPEG in a TIFF": (lambda n: n, {}, LOSSY, {"format": "TIFF", "compression": "jpeg"}),
     "0, 128 and 255": (lambda n: n * 127, {}, r"from 0 up without gaps, or 255 .*the levels 0, 127, 254\. If each .*--data.mask_values 0,127,254; or name"),
     "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "of a mask must be 0, 255; it holds 1, 2, 3.* and 191 more"),
     "colors": (lambda n: painted(n, COLORS), {}, "not colors, such as #000000, #0080ff, #ff0000. Give .* data.mask_colors, or beside"),

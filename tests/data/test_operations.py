@@ -15,7 +15,6 @@ from vit_keras.data.randaugment import (
     RANDAUGMENT,
     TRIVIALAUGMENT,
     autoaugment,
-    color_jitter,
     trivialaugment,
 )
 
@@ -124,21 +123,3 @@ def test_trivialaugment_is_torchvisions_wide_space(picture, name):
         ((made, *amounts),) = trivialaugment(row, size)
         assert made == name
         np.testing.assert_array_equal(pixels(OPERATIONS[name](picture, *amounts)), pixels(expected))
-
-
-def test_color_jitter_is_torchvisions(picture, rng):
-    functions = {
-        "brightness": v2.functional.adjust_brightness,
-        "contrast": v2.functional.adjust_contrast,
-        "color": v2.functional.adjust_saturation,
-    }
-    seen = set()
-    for _ in range(30):
-        steps = list(color_jitter(dict.fromkeys(functions, 0.4))(rng, (SIDE, SIDE)))
-        expected = made = picture
-        for name, factor in steps:
-            assert 0.6 <= factor <= 1.4
-            expected, made = functions[name](expected, factor), OPERATIONS[name](made, factor)
-        np.testing.assert_array_equal(pixels(made), pixels(expected))
-        seen.add(tuple(name for name, _ in steps))
-    assert len(seen) == 6 and all(len(set(order)) == 3 for order in seen)

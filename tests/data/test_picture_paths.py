@@ -75,19 +75,6 @@ def test_what_systems_leave_and_links_upward_are_passed_over(here, argument):
     assert sorted(map(str, data.expand_pictures([argument]))) == expected
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("nowhere.jpg", r"No such file or directory: 'nowhere\.jpg'"),
-        ("*.txt", r"pattern must lead to pictures .*\.jpg.*'\*\.txt', which leads to none"),
-        ("empty", r"must lead to pictures .*\. Received: 'empty', which leads to none"),
-    ],
-)
-def test_what_holds_no_picture_is_named(here, argument, message):
-    with pytest.raises((FileNotFoundError, ValueError), match=message):
-        data.expand_pictures(["b.jpg", argument])
-
-
 NAMES = (
     *("-dash.png", "line\nbreak.png", '"quoted".png', "ä" * 120 + ".png"),
     *(os.fsdecode(b"no\xfftext.png"), "a" * 251 + ".png"),

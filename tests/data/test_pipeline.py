@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close
+from tests.helpers import assert_close, run_script, write_picture
+from tests.training.small import SHARED, SIZES
 from vit_keras import data, experiments
 from vit_keras.config import AugmentConfig, Config, DataConfig, ModelConfig, OptimizerConfig
 from vit_keras.data import from_arrays
@@ -147,6 +148,25 @@ def test_fit_stops_with_the_path_or_replaces_what_is_skipped(root, form):
     dataset = loaded(root, "skip")
     assert np.isfinite(fit(train_batches(dataset), form).history["loss"]).all()
     assert dataset.unreadable.names == {str(root / "b" / "3.jpg"), str(root / "a" / "8.jpg")}
+
+
+@pytest.mark.nightly_on("tensorflow", "torch")
+def test_an_unreadable_picture_ends_the_process_in_one_line(tmp_path, rng):
+    """While other threads read pictures, which must not keep the process alive."""
+    pictures = tmp_path / "pictures"
+    for i in range(150):
+        write_picture(pictures / "ab"[i % 2] / f"{i}.jpg", rng, (64, 64))
+    torn = pictures / "a" / "70.jpg"
+    torn.write_bytes(torn.read_bytes()[:400])  # in the middle of its tables
+    fields = {"dataset": f"folder:{pictures}", "workdir": tmp_path / "run", "total_steps": 60}
+    fields = {**SHARED, **SIZES, **fields, "model.image_size": 8, "augment.crop": "inception"}
+    inherited = {"TF_CPP_MIN_LOG_LEVEL": "1"}  # as from a process that has imported JAX
+    command = ("-m", "vit_keras", "train", *(f"--{name}={x}" for name, x in fields.items()))
+    done = run_script(*command, check=False, timeout=100, **inherited)
+    assert done.returncode == 1, done.stderr[-2000:]
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith(f"vit-keras train: error: '{pictures}/a/70.jpg' cannot be read")
+    assert "Traceback" not in done.stderr and sum("error" in line.lower() for line in lines) == 1
 
 
 @once

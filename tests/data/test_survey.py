@@ -19,30 +19,26 @@ pytestmark = pytest.mark.once
 pillow_heif.register_heif_opener()
 
 
-def smooth(rng, size=(90, 60)):
-    coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
-    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
-
-
 def integer(image_hash):
     return int("".join(str(int(bit)) for bit in image_hash.hash.ravel()).ljust(8, "0"), 2)
 
 
 def test_every_picture_is_described(tmp_path, rng):
-    picture, upright = smooth(rng), Image.Exif()
+    coarse, upright = rng.integers(0, 256, (5, 7, 3), dtype="uint8"), Image.Exif()
+    photo = Image.fromarray(coarse).resize((90, 60), Image.Resampling.BICUBIC)
     upright[ORIENTATION] = 6
     deep = Image.fromarray(rng.integers(0, 65536, (60, 90), dtype="uint16"))
     files = {
-        "a/rgb.jpg": (picture, {}, "RGB"),
-        "a/turned.jpg": (picture, {"exif": upright}, "RGB"),
-        "a/gray.png": (picture.convert("L"), {}, "L"),
+        "a/rgb.jpg": (photo, {}, "RGB"),
+        "a/turned.jpg": (photo, {"exif": upright}, "RGB"),
+        "a/gray.png": (photo.convert("L"), {}, "L"),
         "a/deep.png": (deep, {}, "uint16 of 1 channels"),
         "a/deep.tiff": (deep, {}, "uint16 of 1 channels"),
-        "b/alpha.png": (picture.convert("RGBA"), {}, "RGBA, transparent"),
-        "b/key.png": (picture.convert("P"), {"transparency": 3}, "P, transparent"),
-        "b/palette.gif": (picture.convert("P"), {}, "P"),
-        "b/cmyk.jpg": (picture.convert("CMYK"), {}, "CMYK"),
-        "b/phone.heic": (picture, {}, "RGB"),
+        "b/alpha.png": (photo.convert("RGBA"), {}, "RGBA, transparent"),
+        "b/key.png": (photo.convert("P"), {"transparency": 3}, "P, transparent"),
+        "b/palette.gif": (photo.convert("P"), {}, "P"),
+        "b/cmyk.jpg": (photo.convert("CMYK"), {}, "CMYK"),
+        "b/phone.heic": (photo, {}, "RGB"),
     }
     for name, (made, options, _) in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
