@@ -1,28 +1,93 @@
 """Several processes and devices train like one, and a run goes on with another number of them."""
 
+import contextlib
 import json
 import os
+import re
 import signal
-import types
+import socket
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import run_script
+from tests.helpers import ROOT, assert_close, run_script
 from tests.training.distribution_worker import ON
-from tests.training.processes import (
-    RUN,
-    WORKER,
-    assert_identical,
-    assert_same_training,
-    start_processes,
-)
-from tests.training.small import copy_as_killed, rows_of
+from tests.training.small import assert_same_state, by_path, copy_as_killed, rows_of
 from vit_keras import data
 from vit_keras.commands import run
-from vit_keras.training.topologies import ShardedModel
+
+WORKER = ROOT / "tests" / "training" / "distribution_worker.py"
+RUN = [
+    *("--config", str(ROOT / "configs" / "digits.yaml"), "--total_steps", "20"),
+    *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
+    *("--model.mlp_dim", "16", "--batch", "32", "--batch_eval", "100", "--eval_every", "5"),
+    *("--checkpoint_every", "4", "--keep_checkpoints", "9", "--optimizer.warmup_steps", "0"),
+    *("--optimizer.learning_rate", "0.01", "--kernels", "default"),
+    *("--optimizer.grad_norm_clip", "0.1"),  # the norms are above it
+    *("--augment.rotation_degrees", "0", "--augment.scale", "0", "--augment.shift", "0"),
+]
+
+
+def free_port():
+    """Finds three free ports in a row: torchrun's, and one for each process."""
+    for port in range(20_000 + os.getpid() % 9_000, 60_000, 7):
+        with contextlib.ExitStack() as stack:
+            try:
+                for i in range(3):
+                    one = stack.enter_context(socket.socket())
+                    one.bind(("127.0.0.1", port + i))
+            except OSError:
+                continue
+            return port
+
+
+def start_processes(task, folder, mode, arguments=RUN):
+    """Starts two worker processes; returns their exit codes and their outputs."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    shared |= {"KERAS_BACKEND": keras.backend.backend(), "PYTHONPATH": str(ROOT)}
+    shared |= {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, WORKER, task, folder, *arguments, "--distribution", mode]
+    logs = [folder / f"{task}_{mode}_{rank}.log" for rank in (0, 1)]
+    processes = []
+    for rank, log in enumerate(logs):
+        variables = {**os.environ, **shared, "RANK": str(rank)}
+        with open(log, "w") as file:
+            options = {"cwd": ROOT, "env": variables, "stdout": file, "stderr": file}
+            processes.append(subprocess.Popen(list(map(str, command)), **options))
+    codes = [process.wait(timeout=500) for process in processes]
+    return codes, [log.read_text() for log in logs]
+
+
+def weights(folder, step=20):
+    """A checkpoint's model and optimizer, without keys' biases, whose gradients are rounding."""
+    arrays, skipped = by_path(folder, step), re.compile("key[/_]bias|^(loss|accuracy)/")
+    return {path: array for path, array in arrays.items() if not skipped.search(path)}
+
+
+def assert_same_training(folder, alone):
+    """Losses agree within 1e-5, also on held-out images, whose last batch is padded."""
+    rows, expected = map(rows_of, (folder, alone))
+    assert [row["step"] for row in rows] == [5, 10, 15, 20]
+    for name in ("loss", "val_loss"):
+        found, right = ([row[name] for row in some] for some in (rows, expected))
+        assert_close(found, right, rtol=1e-5)
+    assert right[-1] < right[0] - 0.02  # a model that learns
+    for name in ("accuracy", "val_accuracy"):
+        found, right = ([row[name] for row in some] for some in (rows, expected))
+        np.testing.assert_allclose(found, right, atol=1e-6)
+    found, right = weights(folder), weights(alone)
+    assert len(found) == len(right) > 40
+    for name, expected in right.items():
+        assert_close(found[name], expected, rtol=1e-4, floor=1, name=name)
+
+
+def assert_identical(folder, other, step=20):
+    assert_same_state(weights(folder, step), weights(other, step))
+
 
 BACKEND = keras.backend.backend()
 SAID = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
@@ -121,7 +186,8 @@ def test_devices_of_one_process_train_as_one(tmp_path, alone):
     assert rows_of(tmp_path / "resumed") == rows_of(tmp_path / kinds[-1])
     if BACKEND == "jax":
         assert_split(tmp_path)
-        assert_moved(tmp_path)
+        moved = ["fully_sharded/checkpoints", "moved_0", "moved_1", "moved_2"]  # 4, 2, 1, 4 devices
+        assert_equal_arrays(tmp_path / x / "step_000000020" / "state.npz" for x in moved)
 
 
 def assert_split(folder):
@@ -135,12 +201,6 @@ def assert_split(folder):
         assert held["encoderblock_0/LayerNorm_0/gamma"] == [[16]]
         slots = [shape for path, shape in held.items() if "Dense_0_kernel" in path]
         assert slots == [[hidden]] * 2  # its two moments
-
-
-def assert_moved(folder):
-    """The checkpoint in shards has the same bits on 2 devices, on 1 and on 4."""
-    moved = ["fully_sharded/checkpoints", "moved_0", "moved_1", "moved_2"]
-    assert_equal_arrays(folder / name / "step_000000020" / "state.npz" for name in moved)
 
 
 @slow
@@ -168,28 +228,3 @@ def test_a_run_of_two_processes_goes_on_in_one_and_then_in_two(tmp_path, alone):
     for name in ("one", "stopped"):
         assert_same_training(tmp_path / name, alone)
     assert_identical(tmp_path / "one", tmp_path / "two", step=8)
-
-
-@pytest.mark.on("jax")
-@pytest.mark.parametrize(
-    ("path", "shape", "model_devices", "axes"),
-    [
-        ("a/query/kernel", (768, 12, 64), 1, ("batch", None, None)),
-        ("a/query/kernel", (768, 12, 64), 2, ("batch", "model", None)),
-        ("a/out/kernel", (12, 64, 768), 2, ("model", None, "batch")),
-        ("a/Dense_1/kernel", (3072, 768), 2, ("model", "batch")),
-        ("head/kernel", (768, 21843), 1, ("batch", None)),  # 8 divides 768 alone
-        ("a/odd/kernel", (1001, 203), 1, (None, None)),
-        ("posembed_input/pos_embedding", (1, 197, 768), 1, (None, None, "batch")),
-        ("a/square/kernel", (128, 128), 1, ("batch", None)),  # the first of two equal ones
-        ("a/LayerNorm_0/gamma", (8192,), 1, (None,)),  # below 2¹⁴ numbers
-    ],
-)
-def test_the_state_is_split_along_the_largest_dimension_that_divides(
-    path, shape, model_devices, axes
-):
-    devices = [f"cpu:{i}" for i in range(8)]
-    made = ShardedModel(devices, model_devices, shard_state=True)
-    variable = types.SimpleNamespace(path=path, shape=shape)
-    assert made.get_variable_layout(variable).axes == axes
-    assert made.num_model_replicas == 8 // model_devices

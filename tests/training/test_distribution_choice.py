@@ -91,7 +91,6 @@ REFUSED = {
         ({}, "model_parallel", {}, "model_parallel does not exist on tensorflow. Use KERAS_BACKEN"),
         ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
         ({}, "data_parallel", OPTIMIZER, "`optimizer.accumulation_steps` must be 1 .*Received"),
-        ({}, "data_parallel", HALF, "must be float32 or mixed_bfloat16.*ceived: mixed_float16"),
         ({}, "data_parallel", DINO, "must be none, masked_patch or mae with a `distribution`"),
         ({}, "data_parallel", SHARDS, "`shard_state` must be false with tensorflow.*Use KERAS_BA"),
     ],
