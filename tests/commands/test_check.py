@@ -153,20 +153,19 @@ ROWS = 24
 
 @pytest.fixture
 def check_table(tmp_path, capsys):
-    """Checks a table of these columns: `(columns, form) -> the report`."""
+    """Checks a table of these columns: `columns -> the report`."""
     paths = [f"{i}.png" for i in range(ROWS)]
     for path in paths:
         Image.new("L", (8, 8)).save(tmp_path / path)
     splits = ["train"] * 16 + ["test"] * 8
 
-    def check_table(columns, form="json"):
+    def check_table(columns):
         rows = {"path": paths, **columns, "split": splits}
         pyarrow.csv.write_csv(pyarrow.table(rows), tmp_path / "rows.csv")
-        command = ["check", str(tmp_path / "rows.csv"), "--quick", "--format", form]
+        command = ["check", str(tmp_path / "rows.csv"), "--quick", "--format", "json"]
         names = ",".join(columns)
         assert commands.main([*command, "--data.label_columns", names]) == 0
-        printed = capsys.readouterr().out
-        return json.loads(printed) if form == "json" else printed
+        return json.loads(capsys.readouterr().out)
 
     return check_table
 
@@ -174,20 +173,16 @@ def check_table(tmp_path, capsys):
 def test_labels_are_counted(check_table):
     sun, sea = [1, 0] * 12, [1, 1, 0, 0] * 6
     sea[:9] = [None] * 9
-    columns = {"sun": sun, "sea": sea}
-    report = check_table(columns)
+    report = check_table({"sun": sun, "sea": sea})
     assert report["kind"] == "labels" and report["images"] == {"train": 16, "test": 8}
     assert report["pictures"] == {"train": {"sun": 8, "sea": 3}, "test": {"sun": 4, "sea": 4}}
     unknown = "labels that are unknown for more than half of the training pictures: sea. They "
     assert f"{unknown}are learned from the other pictures alone" in report["warnings"]
-    lines = check_table(columns, form="text").splitlines()
-    assert "2 labels     16     8" in [line.rstrip() for line in lines]
 
 
 def test_numbers_are_described(check_table):
     age = [20.5 + i for i in range(ROWS)]
-    columns = {"age": age, "dose": [0.25] * 16 + [0.5] * 8}
-    report = check_table(columns)
+    report = check_table({"age": age, "dose": [0.25] * 16 + [0.5] * 8})
     assert report["kind"] == "numbers" and report["classes"] == ["age", "dose"]
     row = report["numbers"]["train"]["age"]
     assert row == {"known": 16, "min": 20.5, "median": 28.0, "max": 35.5}
@@ -195,5 +190,3 @@ def test_numbers_are_described(check_table):
         f"numbers that are constant in {split!r} and so have no R²: dose. Leave them out"
         for split in ("train", "test")
     ]
-    printed = check_table(columns, form="text")
-    assert "test dose: known 8, min 0.5, median 0.5, max 0.5" in printed

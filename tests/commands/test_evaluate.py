@@ -86,14 +86,8 @@ def test_probes_of_a_run(folders, capsys):
             for key, value in wanted.items():
                 np.testing.assert_allclose(row[key], value, atol=0.006, err_msg=key)
         assert table(found) in printed
-    file = f"{folders[0]}/model.keras"
-    for options, message in [
-        ([folders[0], "--fewshot", "200"], "200 shots need at least as many images of each class"),
-        ([file], "is not a run, so `--dataset` must be given"),
-        ([file, "--dataset", "digits"], "is not a run, so `--out` must be given"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            run(["evaluate", *options])
+    with pytest.raises(ValueError, match="is not a run, so `--dataset` must be given"):
+        run(["evaluate", f"{folders[0]}/model.keras"])
 
 
 def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):

@@ -28,17 +28,6 @@ def test_info_describes_checkpoints_and_variants(model_file, capsys):
     assert "parameters: 86,567,656" in text and "encoderblock_11" in text
 
 
-def test_info_describes_the_variants_of_families_and_their_files(capsys):
-    run(["info", "DINOv2-S/14", "--json"])
-    description = json.loads(capsys.readouterr().out)
-    assert description["family"] == "DINOv2" and description["license"] == "Apache-2.0"
-    assert description["parameters"] == 22_056_192 and description["image_size"] == [518, 518]
-    run(["info", str(GOLDEN / "families" / "open_clip_quickgelu")])
-    text = capsys.readouterr().out
-    for line in ("family: OpenCLIP", "license: MIT", "head: projection", "left_out: text tower"):
-        assert line in text.splitlines()
-
-
 def test_what_a_file_does_not_say_is_an_option(tmp_path):
     path = str(GOLDEN / "timm_avg_nonsquare.safetensors")
     out = str(tmp_path / "a.safetensors")

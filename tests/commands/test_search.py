@@ -19,6 +19,11 @@ TOP = 3
 NAMES = ["0.png", "1 <b>&\", '.png", "2.png", "3.png", "4.png", "5.png"]
 
 
+def embed(folder):
+    words = [str(folder / "small.keras"), f"folder:{folder / 'photos'}"]
+    run(["embed", *words, "--out", str(folder / "a.parquet")])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, model_file):
     """A model, labeled pictures (one has a name that HTML must escape), and their table."""
@@ -27,29 +32,8 @@ def folder(tmp_path_factory, model_file):
     for kind in ("train/a&b", "train/c", "test/c"):
         for name in NAMES:
             write_picture(folder / "photos" / kind / name, rng)
-    run(["embed", str(folder / "small.keras"), f"folder:{folder / 'photos'}", *out(folder)])
+    embed(folder)
     return folder
-
-
-def out(folder):
-    return ["--out", str(folder / "a.parquet")]
-
-
-@pytest.fixture(scope="module")
-def queries(folder):
-    write_picture(folder / "new" / "query.png", np.random.default_rng(1), (20, 30))
-    (folder / "new" / "bad.png").write_bytes(b"not a picture")
-    return [str(folder / "new" / name) for name in ("query.png", "bad.png")]
-
-
-@pytest.fixture(scope="module")
-def outputs(folder, queries):
-    command = ["search", str(folder / "a.parquet"), *queries, "--rows", "7", "2"]
-    command += ["--top", str(TOP), "--skip_unreadable"]
-    for suffix in ("csv", "jsonl", "html"):
-        run([*command, "--out", str(folder / "out" / f"a.{suffix}")])
-    run([*command, "--format", "table", "--out", str(folder / "out" / "a.txt")])
-    return folder / "out"
 
 
 def answers_of(folder, queries):
@@ -64,8 +48,16 @@ def answers_of(folder, queries):
     return [(answer.query.path, [*map(known, answer.matches)]) for answer in [*rows, *new]]
 
 
-def test_every_format_says_the_same(folder, queries, outputs):
-    written = {}
+def test_every_format_says_the_same(folder):
+    write_picture(folder / "new" / "query.png", np.random.default_rng(1), (20, 30))
+    (folder / "new" / "bad.png").write_bytes(b"not a picture")
+    queries = [str(folder / "new" / name) for name in ("query.png", "bad.png")]
+    command = ["search", str(folder / "a.parquet"), *queries, "--rows", "7", "2"]
+    command += ["--top", str(TOP), "--skip_unreadable"]
+    outputs, written = folder / "out", {}
+    for suffix in ("csv", "jsonl", "html"):
+        run([*command, "--out", str(outputs / f"a.{suffix}")])
+    run([*command, "--format", "table", "--out", str(outputs / "a.txt")])
     with open(outputs / "a.csv", newline="") as file:
         for row in csv.DictReader(file):
             matches = written.setdefault(row["query"], [])
@@ -88,8 +80,7 @@ def test_every_format_says_the_same(folder, queries, outputs):
 
 
 def test_the_same_embed_command_is_complete_and_labels_are_those_of_the_data(folder, capsys):
-    command = ["embed", str(folder / "small.keras"), f"folder:{folder / 'photos'}", *out(folder)]
-    run(command)
+    embed(folder)
     assert f"already complete: {folder / 'a.parquet'}, 18 pictures" in capsys.readouterr().out
     table = pyarrow.parquet.read_table(folder / "a.parquet")
     assert table.column_names == ["path", "label", "split", "embedding", "error"]
