@@ -37,12 +37,6 @@ def test_logits_stay_the_same(name):
     np.testing.assert_array_equal(to_numpy(model(images)), expected)
 
 
-def test_mixed_precision_becomes_float32():
-    single, half = (random_design("CLIP", dtype=t) for t in ("float32", "mixed_bfloat16"))
-    images = images_for(single)
-    assert_close(for_inference(half)(images), single(images), rtol=2e-6)
-
-
 @pytest.mark.on("torch")
 @pytest.mark.parametrize("name", [*ROLLOUTS, "hybrid"])
 def test_the_rollout_is_an_output(rng, name):

@@ -1,7 +1,5 @@
 """Quantized files of two layers, one of which loses much in fewer bits."""
 
-import os
-
 import keras
 import numpy as np
 import onnx
@@ -9,11 +7,10 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.exporting.builds import small_model
-from tests.helpers import randomize
 from vit_keras import exporting, runtimes
 from vit_keras.exporting import for_inference, quantization, targets, tflite_file
 from vit_keras.exporting.serving import serving_model
-from vit_keras.models import ResNet, from_variant, preprocessing_of
+from vit_keras.models import ResNet, preprocessing_of
 
 pytestmark = pytest.mark.once
 
@@ -150,16 +147,6 @@ def test_a_static_file_keeps_what_is_left_in_float32_exact(images, tmp_path):
     np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-3)
 
 
-@pytest.fixture(scope="module")
-def phone(tmp_path_factory):
-    """A model in float32, its TFLite file, and images of it."""
-    rng = np.random.default_rng(0)
-    model = serving_model(for_inference(small_model(rng, 2)), "logits")
-    path = str(tmp_path_factory.mktemp("phone") / "a.tflite")
-    targets.write_litert(model, path, 1)
-    return model, path, rng.integers(0, 256, (32, 8, 12, 3), dtype="uint8")
-
-
 def test_a_file_that_keeps_its_weights_in_float32_is_not_called_int8(tmp_path):
     """Keras quantizes no standardized filters."""
     model = ResNet(32, (1, 1, 1, 1), 0.5, num_classes=3)
@@ -171,8 +158,16 @@ def test_a_file_that_keeps_its_weights_in_float32_is_not_called_int8(tmp_path):
         assert quantization.missed(precision, 4 * 10**8, 10**8).startswith("takes 400,000,000 b")
 
 
-def test_a_small_file_is_judged_by_what_its_float32_file_holds(source, phone, tmp_path):
-    cases = {source: quantization.onnx_int8, phone[1]: quantization.litert_int8}
+def write_phone(folder):
+    """Writes a small model as a TFLite file in float32; returns its path."""
+    model = for_inference(small_model(np.random.default_rng(0), 2))
+    path = str(folder / "a.tflite")
+    targets.write_litert(serving_model(model, "logits"), path, 1)
+    return path
+
+
+def test_a_small_file_is_judged_by_what_its_float32_file_holds(source, tmp_path):
+    cases = {source: quantization.onnx_int8, write_phone(tmp_path): quantization.litert_int8}
     for path, make in cases.items():
         numbers, graph = quantization.contents(path)
         assert 4 * numbers + graph == os.path.getsize(path)
@@ -185,9 +180,10 @@ def test_a_small_file_is_judged_by_what_its_float32_file_holds(source, phone, tm
     assert quantization.missed("int8", *sizes).startswith("takes 33,")
 
 
-def test_activations_of_16_bits_lose_less_than_those_of_8(phone, tmp_path):
+def test_activations_of_16_bits_lose_less_than_those_of_8(tmp_path):
     """Products, softmax and GELU compute in int16; images and outputs keep their types."""
-    (_, floats, images), path = phone, str(tmp_path / "b.tflite")
+    floats, path = write_phone(tmp_path), str(tmp_path / "b.tflite")
+    images = np.random.default_rng(0).integers(0, 256, (32, 8, 12, 3), dtype="uint8")
     expected, losses = runtimes.open(floats)(images), []
     for make in (quantization.litert_int8_static, quantization.litert_int8_static16):
         make(floats, path, (), images)
@@ -266,21 +262,3 @@ def test_products_compute_in_float16(source, images, tmp_path):
     rounded = half(images).astype("float32")
     inner = np.maximum(half(rounded @ weights["hard"]), 0)
     np.testing.assert_allclose(run(images), inner @ half(weights["easy"]), rtol=2e-3)
-
-
-@pytest.mark.nightly
-def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
-    model = randomize(from_variant("Ti/16", image_size=224, num_classes=1000), rng, scale=0.02)
-    whole, small = tmp_path / "whole.tflite", tmp_path / "small.tflite"
-    targets.write_litert(serving_model(for_inference(model), "logits"), whole, 1)
-    quantization.litert_int8(whole, small)
-    images = rng.integers(0, 256, (2, 224, 224, 3), dtype="uint8")
-    expected, before = runtimes.open(small)(images), small.stat().st_size
-    model.class_names = [f"class number {i}" for i in range(1000)]
-    tflite_file.attach(small, model, "logits")
-    assert os.path.getsize(small) <= 6.15e6 < before  # 5.93 MB of them are numbers
-    np.testing.assert_array_equal(runtimes.open(small)(images), expected)
-    graph = tflite_file.read(small).subgraphs[0]
-    zeros = [t.quantization.zeroPoint for t in graph.tensors if t.quantization is not None]
-    counts = [len(z) for z in zeros if z is not None]
-    assert sum(counts) == 21928 and max(counts) == 1000  # one for each channel, as before
