@@ -15,7 +15,6 @@ from vit_keras.weights import save
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.slow]  # which compiles nothing
 TINY = {"hidden_size": 12, "num_layers": 3, "num_heads": 2, "mlp_dim": 16, "num_classes": 7}
-SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 48}
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(trained, tmp_path, kind):
 
 
 @on_torch
-def test_features_are_judged_by_few_shots(trained, capsys):
+def test_features_are_judged_by_few_shots(trained):
     run = trained("masked_patch")
     rows = json.loads((run.folder / "metrics.json").read_text())
     assert json.loads((run.folder / "report.json").read_text()) == run.report
@@ -146,9 +146,7 @@ def test_features_are_judged_by_few_shots(trained, capsys):
     for before, after in zip(run.report["fewshot_before"], run.report["fewshot"], strict=True):
         assert rows[-1][f"fewshot_{after['shots']}"] == after["mean"]
         assert before["accuracies"] != after["accuracies"]
-    line = evaluation.headline(run.report)
-    assert f"10-shot accuracy {100 * before['mean']:.2f} ± " in line
-    assert f"{100 * after['mean']:.2f} ± " in line
+    assert f"10-shot accuracy {100 * before['mean']:.2f} ± " in evaluation.headline(run.report)
 
 
 @on_torch

@@ -124,11 +124,6 @@ def test_a_development_part_of_the_other_folds_chooses(tmp_path):
         outputs, labels, _ = predictor.outputs(predictor.batches(test, 64))
         told = evaluation.report(outputs, labels, dataset.class_names, predictor.task)
         assert told["accuracy"] == report["accuracy"]
-        found, labels_dev, _ = predictor.outputs(predictor.batches(dev, 64))
-        temperature = predictor.task.temperature
-        logits = temperature * np.log(predictor.as_probabilities(found))
-        fitted = evaluation.fit_temperature(logits, labels_dev)
-        assert fitted == pytest.approx(temperature, rel=0.01)
 
 
 def model(rng, **options):
@@ -242,11 +237,6 @@ def test_a_step_of_a_run_becomes_one_file_or_is_refused(swept, tmp_path):
         shutil.copy(whole / file, folder)
     with pytest.raises(UsageError, match="have the sizes of their model.*Received: source=timm"):
         run([*command, "--source", "timm"])
-    with open(folder / name / "state.npz", "r+b") as file:
-        file.seek(100)
-        file.write(b"damage")
-    with pytest.raises(ValueError, match=r"000000004' cannot be read \(the checksum of state.npz"):
-        run(command)
     text = (folder / "config.yaml").read_text().replace("label_smoothing: 0.1", "")
     changed = text.replace("task: classes", "task: numbers").replace("loss: softmax", "loss: mse")
     (folder / "config.yaml").write_text(changed)
