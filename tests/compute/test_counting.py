@@ -6,7 +6,7 @@ import pytest
 
 from vit_keras import inspection
 from vit_keras.config import PretextConfig
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps, pretext_model
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, pretext_model
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 MODELS = {
@@ -14,7 +14,6 @@ MODELS = {
     "map": lambda: VisionTransformer((12, 8), (4, 2), **SMALL, classifier="map", channels=1),
     "hybrid": lambda: HybridViT((32, 24), (1, 2), 0.5, 1, **SMALL),
     "resnet": lambda: ResNet((30, 37), (1, 2), 0.5, 5),
-    "attention": lambda: attention_without_stack(VisionTransformer((12, 8), 4, **SMALL)),
     "relative": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding="relative"),
     "token_gap": lambda: VisionTransformer((12, 8), 4, **SMALL, classifier="token_gap"),
     "distilled": lambda: VisionTransformer((12, 8), 4, **SMALL, classifier="distilled"),
@@ -28,13 +27,6 @@ MODELS = {
 def pretext(objective, **decoder):
     encoder = VisionTransformer((12, 8), 4, **SMALL)
     return pretext_model(encoder, PretextConfig(objective, **decoder))
-
-
-def attention_without_stack(model):
-    """Returns a model of the blocks' attention, without the operation that joins it."""
-    maps = attention_maps(model)
-    blocks = [layer for layer in maps.layers if type(layer).__name__ == "WithAttentionWeights"]
-    return keras.Model(maps.input, [block.output[1] for block in blocks])
 
 
 def keras_layers():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import plan_memory
+from tests.helpers import keeping
 from vit_keras import commands
 from vit_keras.config import Config, ModelConfig, OptimizerConfig, read_config
 from vit_keras.experiments import planning
@@ -113,25 +114,19 @@ def test_activations_are_the_tensors_that_torch_saves(changes):
 
 def saved_bytes(model, images):
     """The bytes of the arrays that autograd saves, without weights, their copies and the images."""
-    import torch
-
     images = keras.ops.convert_to_tensor(images)
     weights = {tuple(w.shape) for w in model.weights}
     flat = {
         (int(np.prod(shape[:i])), int(np.prod(shape[i:]))) for shape in weights for i in (1, 2, 3)
     }
     apart = {x.untyped_storage().data_ptr() for x in (*model.parameters(), images)}
-    saved = {}
-
-    def pack(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in apart and tuple(tensor.shape) not in weights | flat:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with keeping(kept := {}):
         keras.ops.sum(model(images, training=True))
-    return sum(saved.values())
+    return sum(
+        tensor.untyped_storage().nbytes()
+        for place, tensor in kept.items()
+        if place not in apart and tuple(tensor.shape) not in weights | flat
+    )
 
 
 @once

@@ -1,7 +1,6 @@
 """What each study writes with made-up accuracies, one from its pixels, and the paper's numbers."""
 
 import csv
-import functools
 import hashlib
 import json
 
@@ -69,14 +68,6 @@ def pictures(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def lab(tmp_path, monkeypatch, pictures):
-    (tmp_path / "data").symlink_to(pictures)
-    monkeypatch.setattr(vit_keras, "open", inspected)
-    scales = {"digits": functools.partial(DigitsScale, tmp_path), "full": FullScale}
-    return lambda scale, *steps: MadeUp(tmp_path, scales[scale](*steps))
-
-
 FIRST = [("table1", "digits", 20), ("figure10", "digits", 1), ("table8", "digits", None)]
 LATER = [(n, scale, 20) for n in NAMES for scale in ("digits", "full") if (n, scale) not in FIRST]
 
@@ -85,8 +76,11 @@ LATER = [(n, scale, 20) for n in NAMES for scale in ("digits", "full") if (n, sc
     ("name", "scale", "steps"),
     [*FIRST, *(pytest.param(*case, marks=pytest.mark.nightly) for case in LATER)],
 )
-def test_a_study_writes_its_files(lab, tmp_path, name, scale, steps):
-    result = study(name)(lab(scale, *([steps] if scale == "digits" else [])))
+def test_a_study_writes_its_files(tmp_path, monkeypatch, pictures, name, scale, steps):
+    (tmp_path / "data").symlink_to(pictures)
+    monkeypatch.setattr(vit_keras, "open", inspected)
+    of_scale = DigitsScale(tmp_path, steps) if scale == "digits" else FullScale()
+    result = study(name)(MadeUp(tmp_path, of_scale))
     table, picture, section = write_result(result, tmp_path)
     with open(table) as file:
         assert len(list(csv.DictReader(file))) == len(result.rows) > 2
@@ -122,12 +116,8 @@ def test_full_scale_takes_the_papers_recipes(tmp_path):
         full.pretraining("R50x1", "ImageNet", {})
 
 
-def rows_by(name, key):
-    return {row[key]: row for row in rows_of(name)}
-
-
 def test_tables_2_5_6_and_7_have_the_papers_values_and_agree_where_they_print_the_same_runs():
-    two = rows_by("table2", "task")
+    two = {row["task"]: row for row in rows_of("table2")}
     assert two["ReaL"]["ViT-L/16 JFT"] == [90.54, 0.03] and two["Pets"]["Noisy Student L2"] is None
     assert published("table2")["core_days"] == [2500, 680, 230, 9900, 12300]
     five = {(task, model): numbers for task, model, *numbers in paper_rows()}
