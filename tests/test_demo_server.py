@@ -146,8 +146,3 @@ def test_slow_and_vanished_clients_do_not_keep_others_waiting(port, capfd, tmp_p
         connection.close()
     assert ask(port, "/")[::2] == (200, b"index.html")
     assert capfd.readouterr().err == ""
-
-
-def test_a_folder_without_an_export_is_not_served(tmp_path):
-    with pytest.raises(ValueError, match="EXPORT must be a folder with an exported ONNX file"):
-        serve.server(tmp_path, 0)

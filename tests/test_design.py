@@ -115,9 +115,6 @@ def test_another_version_of_keras_is_refused(monkeypatch):
         monkeypatch.setattr(keras, "__version__", version)
         with pytest.raises(ImportError, match=rf"{version}.*pip install \"keras>=3.15,<3.16\""):
             keras_internals.check_keras()
-
-
-def test_the_package_requires_the_versions_that_are_checked():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert keras_internals.REQUIREMENT in project["dependencies"]
 

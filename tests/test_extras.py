@@ -30,17 +30,10 @@ def test_a_check_lists_all_that_is_missing_and_imports_nothing(monkeypatch):
     assert "antigravity" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("minor", "says"),
-    [
-        (13, r'keras-cv: pip install "vit-keras\[export\]"$'),
-        (14, "keras-cv. keras-cv cannot be installed on Python after 3.13$"),
-    ],
-)
-def test_what_has_no_build_for_this_python_says_so(monkeypatch, minor, says):
+def test_what_has_no_build_for_this_python_says_so(monkeypatch):
     monkeypatch.setattr(extras, "is_installed", lambda module: module == "PIL")
-    monkeypatch.setattr(extras.sys, "version_info", (3, minor, 9, "final", 0))
-    with pytest.raises(ImportError, match=f"^This needs {says}"):
+    monkeypatch.setattr(extras.sys, "version_info", (3, 14, 9, "final", 0))
+    with pytest.raises(ImportError, match="keras-cv cannot be installed on Python after 3.13$"):
         extras.check("PIL", "keras_cv", extra="export")
 
 

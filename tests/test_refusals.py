@@ -87,7 +87,6 @@ LAYERS = [
     ),
     (lambda: layers.TakeClassToken([0]), r"`index` must be a nonnegative int. .*=\[0\]"),
     (lambda: layers.StdConv(4, 2), "`kernel_size` must be odd.*kernel_size=2"),
-    (lambda: layers.PatchDropout(0), "above 0 and at most 1. Received: keep_rate=0"),
     (lambda: layers.PatchEmbedding(8, 4)(keras.Input((None, None, 3))), "images must be known"),
     (
         lambda: layers.PatchEmbedding(8, 4)(np.zeros((1, 8, 10, 3), "float32")),
@@ -132,7 +131,6 @@ RUNS = [
     *rows(
         Config,
         ({"loss": "sigmoid", "label_smoothing": 0.1}, "and `loss`: the first needs"),
-        ({"folds": 1}, "`folds` must be 0 or at least 2. Received: 1"),
         (
             {"task": "classes", "augment": AugmentConfig(crop="objects")},
             "`augment.crop` and `task`: crops of objects need task boxes",
@@ -176,10 +174,8 @@ USES = [
         "coverage=0.95; the model has 0.8. Train with --data.dev_percent",
     ),
     (lambda: evaluation.abstains(np.eye(2), Task(), 0.05), "abstain=0.05; the model has none"),
-    (lambda: evaluation.TileOptions(overlap=1.0), "`overlap` must be at least 0 and below 1"),
     (lambda: [*evaluation.predict_boxes(predictor(), [])], "task='boxes'. Received: a model of cl"),
     (lambda: evaluation.predict_mask(predictor(), np.zeros((8, 8, 3))), "with task='masks'"),
-    (lambda: evaluation.predict_files(predictor(), [], top=0), "`top` must be positive.*top=0"),
     (lambda: runtimes.open("model.mlpackage"), r"an existing \.tflite, \.onnx, \.xml, \.pt2"),
     (lambda: retrieval.embedding_model(vit(), None, "cls"), "`tokens` must be one of 'pool', 'cl"),
     (
