@@ -1,5 +1,7 @@
 """Quantized files of two layers, one of which loses much in fewer bits."""
 
+import os
+
 import keras
 import numpy as np
 import onnx
