@@ -14,6 +14,7 @@ GOLDENS = {
     "vit_token": ("google", {}),
     "vit_token_prelogits": ("google", {}),
     "vit_gap": ("google", {}),
+    "hybrid_stages": ("google", {}),
     "timm_token": ("timm", {"num_heads": 4}),
     "timm_map": ("timm", {"num_heads": 4}),
     "timm_avg_nonsquare": ("timm", {"num_heads": 4, "image_size": (16, 40)}),
@@ -22,13 +23,10 @@ GOLDENS = {
 }
 
 
-def golden_file(name):
-    return GOLDEN / f"{name}{'.npz' if name.startswith('vit') else '.safetensors'}"
-
-
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_files_give_the_logits_of_their_code_and_are_written_back(name, tmp_path):
-    (source, known), golden = GOLDENS[name], golden_file(name)
+    source, known = GOLDENS[name]
+    golden = GOLDEN / f"{name}{'.npz' if source == 'google' else '.safetensors'}"
     model = vit_keras.open(golden, **known)
     io = arrays_of(GOLDEN / f"{name}.io.npz")
     assert_close(model(io["images"]), io["logits"])
