@@ -116,13 +116,14 @@ def _run_folder(folder, value):
 
 def _download(folder, value):
     """A published file from the loopback server of the process, which serves one version."""
-    from tests.weights.server import BODY, ROW, Server
+    from tests.loopback import FileServer
+    from tests.weights.builds import FILES, PUBLISHED
 
     del value
-    with Server({"/" + ROW.path: BODY}).running() as server, pytest.MonkeyPatch.context() as patch:
+    with FileServer(FILES).running() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv(download.MIRROR, server.url)
         patch.setenv("no_proxy", "*")
-        weights.fetch(ROW, cache_dir=folder, retries=0)
+        weights.fetch(PUBLISHED, cache_dir=folder, retries=0)
 
 
 SAVES = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import GOLDEN
-from tests.weights.server import Server
+from tests.loopback import FileServer
 from vit_keras.legacy import vit
 from vit_keras.variants.sizes import Variant
 from vit_keras.weights import download, lookup
@@ -69,8 +69,7 @@ def tiny(monkeypatch, tmp_path):
     for variant in ("B/16", "B/32", "L/16", "L/32"):
         files[place(variant, "imagenet21k")] = pre_trained
         files[place(variant, "imagenet-384")] = fine_tuned
-    server = Server(files)
-    with server.running():
+    with FileServer(files).running() as server:
         monkeypatch.setenv(download.MIRROR, server.url)
         monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
         monkeypatch.setenv("no_proxy", "*")

@@ -80,16 +80,3 @@ def test_our_encoder_is_a_backbone(harness, images):
         expected_output_shape=(2, 7, 16),
         run_data_format_check=False,
     )
-
-
-@pytest.mark.once
-def test_channels_first_is_refused_with_its_reason(harness, images, refused):
-    keras.config.set_image_data_format("channels_first")
-    try:
-        with pytest.raises(ValueError, match="expected shape=.None, 8, 12, 3.") as error:
-            harness.run_backbone_test(
-                OurBackbone, {"name": "our_backbone"}, images.transpose(0, 3, 1, 2), (2, 7, 16)
-            )
-    finally:
-        keras.config.set_image_data_format("channels_last")
-    refused(str(error.value))

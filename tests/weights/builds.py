@@ -1,12 +1,13 @@
-"""Small models with random weights for the tests of formats."""
+"""Small models with random weights for the tests of formats, and a published file."""
 
 import contextlib
 import warnings
 
 import numpy as np
 
-from tests.helpers import randomize, weights_by_path
+from tests.helpers import GOLDEN, randomize, weights_by_path
 from vit_keras.models import VisionTransformer
+from vit_keras.weights import lookup
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 SUFFIX = {
@@ -28,6 +29,9 @@ HOLDS = {
     "keras_hub": ("token", "gap"),
     "vit_keras": ("token", "gap", "gap_norm", "map", "distilled"),
 }
+PUBLISHED = lookup("B/16", "imagenet21k")
+BODY = (GOLDEN / "vit_token.npz").read_bytes()  # small, in the published format
+FILES = {f"/{PUBLISHED.path}": BODY}
 PAIRS = [(name, classifier) for name in HOLDS for classifier in HOLDS[name]]
 
 

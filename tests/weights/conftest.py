@@ -4,7 +4,8 @@ import contextlib
 
 import pytest
 
-from tests.weights.server import FILES, Server
+from tests.loopback import FileServer
+from tests.weights.builds import FILES
 from vit_keras.weights import download
 
 
@@ -17,7 +18,7 @@ def serve(monkeypatch, tmp_path):
     with contextlib.ExitStack() as stack:
 
         def start(*plan, files=FILES, **options):
-            server = stack.enter_context(Server(files, *plan, **options).running())
+            server = stack.enter_context(FileServer(files, *plan, **options).running())
             monkeypatch.setenv(download.MIRROR, server.url)
             return server
 

@@ -97,10 +97,9 @@ def test_what_is_no_file_of_adapters_is_named(base, rng, tmp_path):
     for call, model, file, message in (
         (weights.save_adapters, base, path, "same rank and alpha. Received: model .* with none"),
         (weights.save_adapters, tuned(base, rng), "a.npz", "to .safetensors files.*'a.npz'"),
-        (weights.load_adapters, base, "nowhere.safetensors", "No such file or directory: 'nowhere"),
         (weights.load_adapters, base, path, "must be a file of adapters.*missing or damaged"),
     ):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
+        with pytest.raises(ValueError, match=message):
             call(model, file)
         assert weights.describe_adapters(file) is None
 

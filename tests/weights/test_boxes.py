@@ -14,12 +14,9 @@ from vit_keras.models import VisionTransformer
 FOLDERS = sorted(folder.name for folder in (GOLDEN / "boxes").glob("hf_*"))
 YOLOS = {**WITH_MLP, "image_size": [16, 24], "num_detection_tokens": 5}
 STEM = {"use_mid_position_embeddings": False, "qkv_bias": False, "image_size": [19, 30]}
-OTHER = {"patch_size": 8, "layer_norm_eps": 1e-2, "hidden_act": "quick_gelu"}
-OTHER |= {"num_detection_tokens": 1, "num_hidden_layers": 3}
 MODELS = {  # class and fields
     "yolos": ("YolosForObjectDetection", YOLOS),
     "yolos stem": ("YolosForObjectDetection", {**YOLOS, **STEM}),
-    "yolos others": ("YolosForObjectDetection", {**YOLOS, **OTHER}),
     "yolos pooler": ("YolosModel", YOLOS),
     "owlvit": ("OwlViTForObjectDetection", {**tower(hidden_act="gelu"), "projection_dim": 8}),
     "owlv2": (
@@ -136,11 +133,3 @@ def test_what_transformers_cannot_compute_is_refused(rng, tmp_path):
     for model, project, message in cases:
         with pytest.raises(ValueError, match=message):
             weights.save(model, tmp_path / "model", format=project)
-    for arguments, message in (
-        ({"num_registers": 0}, "`num_registers` must be at least 1"),
-        ({"boxes": "texts", "classifier": "gap"}, "without one; pass `class_token=True`"),
-        ({"boxes": "patches", "patch_keep_rate": 0.5}, "`boxes` must be None or 'tokens'"),
-        ({"classifier_activation": "softmax"}, "must be None"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build(16, 4, **arguments)

@@ -1,18 +1,24 @@
-"""`describe` against models of known sizes, in files of every format."""
+"""`describe` against models of known sizes, and the SHA-256 that our files carry."""
 
+import contextlib
 import hashlib
 import json
 import pathlib
+import re
 
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
+from tests.helpers import ROOT
 from tests.weights.builds import PAIRS, SMALL, SUFFIX, build, other_numerics
+from tests.weights.test_strict import assert_refused
 from vit_keras import weights
-from vit_keras.models import HybridViT, Preprocessing, ResNet
+from vit_keras.models import HybridViT, ResNet
 from vit_keras.models.architectures import VisionTransformerArchitecture
+from vit_keras.weights.weight_file import reader_for
 
 pytestmark = pytest.mark.on("torch")
-
 TOLD_BY_NO_SHAPE = {  # a safetensors file has this package's note, which says all
     "torchvision": {"num_heads"},
     "keras_hub": {"classifier"},
@@ -48,24 +54,6 @@ def test_every_format_is_described(tmp_path, source, classifier):
     assert as_json(described) == described
 
 
-@pytest.mark.parametrize("source", ["timm", "huggingface", "keras_hub"])
-def test_folder_says_all_that_its_files_say(tmp_path, source):
-    model = build()
-    model.class_names = ("a", "b", "c", "d", "e")
-    model.preprocessing = Preprocessing((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
-    with other_numerics():
-        weights.save(model, tmp_path / "folder", format=source)
-    described = weights.describe(tmp_path / "folder")
-    assert described["architecture"]["image_size"] == [16, 24] and described["missing"] == []
-    assert described["preprocessing"]["mean"] == pytest.approx([0.5, 0.4, 0.3])
-    if source != "keras_hub":  # a preset has no names of classes
-        assert described["class_names"] == list("abcde")
-    names = [pathlib.Path(file["path"]).name for file in described["files"]]
-    preset = ["model.weights.h5", "task.weights.h5"]
-    assert names == (preset if source == "keras_hub" else ["model.safetensors"])
-    assert described["parameters"] == model.count_params()
-
-
 RESNET = {"image_size": (64, 64), "resnet_layers": (1, 2), "resnet_width": 0.5, "num_classes": 5}
 HYBRID = {**RESNET, "patch_size": (1, 1), **SMALL}
 
@@ -73,9 +61,7 @@ HYBRID = {**RESNET, "patch_size": (1, 1), **SMALL}
 @pytest.mark.parametrize(
     ("make", "arguments"),
     [
-        (build, {"classifier": "token", "position_embedding": "learned", "gelu": "tanh"}),
         (build, {"classifier": "gap", "position_embedding": "learned_2d", "image_size": (32, 8)}),
-        (build, {"classifier": "gap_norm", "position_embedding": "sincos2d"}),
         (build, {"classifier": "map", "position_embedding": "rope2d", "gelu": "exact"}),
         (HybridViT, HYBRID),
         (ResNet, RESNET),
@@ -94,3 +80,79 @@ def test_keras_file_says_everything(tmp_path, make, arguments):
         weights.save(model, tmp_path / "bit.npz", format="bit")
         bit = weights.describe(tmp_path / "bit.npz")["architecture"]
         assert bit == {name: said[name] for name in bit} and "image_size" not in bit
+
+
+KEY = "vit_keras_sha256"
+# What is saved under each name: the format, and the file of weights in a folder.
+WRITTEN = {
+    "google.npz": "google",
+    "big_vision.npz": "big_vision",
+    "timm.safetensors": "timm",
+    "timm.pth": "timm",
+    "torchvision.pth": "torchvision",
+    "huggingface.bin": "huggingface",
+    "huggingface/model.safetensors": "huggingface",
+    "hub.weights.h5": "keras_hub",
+    "hub/model.weights.h5": "keras_hub",
+    "hub/task.weights.h5": "keras_hub",
+    "own.weights.h5": None,
+    "own.keras": None,
+}
+
+
+def save(model, folder, name):
+    """Saves a model; returns what is loaded, and the file of weights."""
+    path, file = folder / pathlib.Path(name).parts[0], folder / name
+    with other_numerics():
+        weights.save(model, path, format=WRITTEN[name])
+    return path, file
+
+
+def tensors_of(file):
+    """The tensors in a file, and its SHA-256 with the note that it covers."""
+    with contextlib.closing(reader_for(str(file))(str(file))) as opened:
+        inside = [name for name in opened.shapes if opened.file_of(name) == str(file)]
+        return opened.read_all(inside), opened.digests.get(str(file))
+
+
+@pytest.mark.parametrize("name", [n for n in WRITTEN if n.endswith((".safetensors", ".h5"))])
+def test_the_hash_in_a_file_is_the_one_of_the_page(rng, tmp_path, name):
+    page, defined = (ROOT / "docs" / "formats.md").read_text(), {}
+    exec(re.search(r"```python\n(import hashlib.*?)```", page, re.DOTALL)[1], defined)
+    _, file = save(build(rng), tmp_path, name)
+    arrays, (expected, note) = tensors_of(file)
+    assert arrays and defined["file_hash"](arrays, note) == expected
+
+
+def test_what_is_not_as_it_was_written_is_refused(rng, tmp_path):
+    _, file = save(build(rng), tmp_path, "timm.safetensors")
+    arrays = load_file(file)
+    with safe_open(file, "np") as opened:
+        metadata = opened.metadata()
+    others = {("other" if name == "head.bias" else name): arrays[name] for name in arrays}
+    note = metadata["vit_keras"].replace("1e-06", "1e-05")
+    for changed, said in (
+        (others, metadata),
+        (arrays, {**metadata, "vit_keras": note}),
+        *((arrays, {KEY: text}) for text in ("", "{", "0" * 64)),
+    ):
+        save_file(changed, file, metadata=said)
+        with pytest.raises(
+            ValueError, match="timm.safetensors' is damaged: its SHA-256 is not the one"
+        ):
+            weights.describe(file)
+    save_file(arrays, file)  # as another program writes it
+    described = weights.describe(file)
+    assert described["files"][0]["hashes"] is None and "num_heads" in described["missing"]
+    weights.load(build(rng), file)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if not name.endswith(".keras")])
+def test_a_damaged_tensor_is_refused_and_changes_nothing(rng, tmp_path, name):
+    path, file = save(build(rng), tmp_path, name)
+    largest = max(tensors_of(file)[0].values(), key=lambda array: array.size).tobytes(order="C")
+    data = bytearray(file.read_bytes())
+    assert data.count(largest) == 1
+    data[data.index(largest) + len(largest) // 2] ^= 4
+    file.write_bytes(bytes(data))
+    assert_refused(build(rng), path, f"{file.name}.*damaged")

@@ -111,18 +111,15 @@ def test_each_tensor_is_in_the_shard_that_is_named_and_in_no_other(shards):
     assert all(name in str(caught.value) for name in ("more", moved, gone))
 
 
-OTHERS = ("../x.safetensors", "/x.safetensors", "a\\x.safetensors", "x.bin", "")
+OTHERS = ("../x.safetensors", "/x.safetensors", "a\\x.safetensors", "x.bin")
 OUTSIDE = r"must name a \.safetensors file in its own folder for each tensor. Received: \["
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", r"it must be an object. Received: \[\]"),
         ('{"weight_map": {}}', OUTSIDE),
-        ('{"weight_map": {"a": 7}}', "its `weight_map.a` must be a string. Received: 7"),
         ('{"weight_map": {"a": "b", "a": "c"}}', "the name 'a' appears twice"),
-        ('{"weight_map": {"a": "b"', "index.json' is damaged .it is not JSON"),
         *((json.dumps({"weight_map": {"a": shard}}), OUTSIDE) for shard in OTHERS),
     ],
 )
@@ -159,14 +156,12 @@ def test_a_file_and_a_folder_of_a_repository_are_read(serve_hub):
         weights.local_path(ADDRESS)
 
 
-@pytest.mark.parametrize("how", ["offline", "no server", "error"])
+@pytest.mark.parametrize("how", ["offline", "error"])
 def test_the_cache_serves_what_was_downloaded(serve_hub, monkeypatch, how):
     server = serve_hub(contents(DINO))
     weights.local_path(ADDRESS)
     if how == "offline":
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    elif how == "no server":
-        monkeypatch.setattr(constants, "ENDPOINT", NO_SERVER)
     else:
         server.status = {"/api/": 503}
     np.testing.assert_array_equal(answer(ADDRESS), expected_of(DINO))
@@ -259,13 +254,6 @@ def test_what_a_hub_says_of_shards_is_compared(serve_hub, shards):
     server.lies = {"names": [INDEX, FIRST, "config.json"]}
     with pytest.raises(ValueError, match=rf"must hold the shards .*: {SECOND}"):
         weights.local_path(ADDRESS)
-    server.lies = {}
-    change(shards, more="../config.safetensors")
-    server.upload(contents(shards), "f" * 40)
-    server.requests.clear()
-    with pytest.raises(ValueError, match=r"safetensors file in its own folder.*\['../config"):
-        weights.local_path(ADDRESS)
-    assert not any(path.endswith(FIRST) for _, path in server.requests)
 
 
 def test_addresses_are_told_from_files(tmp_path, monkeypatch):

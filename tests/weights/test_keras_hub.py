@@ -5,7 +5,6 @@ import json
 import warnings
 
 import keras
-import numpy as np
 import pytest
 
 import vit_keras
@@ -66,7 +65,6 @@ HEADS = [  # a family, fields of its backbone, its images and patches, and what 
     ("ViT", {"layer_norm_epsilon": 1e-3, **MLP}, FLAT, {"activation": "sigmoid"}),
     ("ViT", {"layer_norm_epsilon": 1e-3, **MHA}, FLAT, {"intermediate_dim": 6}),
     ("ViT", {**GAP, **MHA}, WIDE, {"activation": "sigmoid", "intermediate_dim": 6}),
-    ("ViT", {**GAP, "layer_norm_epsilon": 1e-3, **MLP}, WIDE, {}),
     ("DeiT", {"layer_norm_epsilon": 1e-3}, ((16, 24), 8), {"activation": "softmax"}),
 ]
 
@@ -135,24 +133,8 @@ def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path):
         assert all(f"with {assumed}, which the file does not state" in text for text in texts)
 
 
-def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
-    theirs = classifier(rng, backbone(rng), activation=keras.ops.softmax)
-    theirs.save_to_preset(tmp_path)
-    images, ours = images_for(rng), build()
-    with pytest.warns(UserWarning, match="activation 'softmax'.*None, which is kept"):
-        weights.load(ours, tmp_path)
-    probabilities = keras.ops.softmax(ours(images))
-    np.testing.assert_allclose(to_numpy(probabilities), to_numpy(theirs(images)), atol=1e-5)
-    assert_agrees(vit_keras.open(tmp_path), theirs, images)
-
-
-@keras.saving.register_keras_serializable("tests")
-def doubled(x):
-    return 2 * x
-
-
-@pytest.mark.parametrize("activation", [doubled, keras.layers.LeakyReLU()])
-def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation):
+def test_other_activations_than_keras_own_are_refused(rng, tmp_path):
+    activation = keras.layers.LeakyReLU()
     ours = build(rng, classifier_activation=activation)
     classifier(rng, backbone(rng), activation=activation).save_to_preset(tmp_path / "theirs")
     for call in (
@@ -162,15 +144,6 @@ def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation)
         with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
             call()
     assert not (tmp_path / "ours").exists()
-
-
-def test_half_types_are_read_exactly(rng, tmp_path):
-    theirs = classifier(rng, backbone(rng, dtype="bfloat16"), head_dtype="bfloat16")
-    theirs.save_to_preset(tmp_path)
-    exact = models.ViTImageClassifier(backbone(rng), 5)
-    for variable, half in zip(exact.weights, theirs.weights):
-        variable.assign(keras.ops.cast(half, "float32"))
-    assert_agrees(vit_keras.open(tmp_path), exact, images_for(rng))
 
 
 def test_presets_of_earlier_versions_are_read(rng, tmp_path):
@@ -217,8 +190,6 @@ def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path):
 
 
 VIT = {"patch_size": 8, "image_shape": (16, 16, 3)}
-
-
 HOME = {**VIT, "position_embedding_shape": (16, 16, 3)}
 GATED = {"use_gated_mlp": True, "hidden_activation": "silu"}
 UNBIASED = {f"use_{name}_bias": False for name in ("query", "key", "value", "proj", "mlp")}
@@ -228,10 +199,6 @@ BACKBONES = {
     "deit without biases": ("DeiT", {**VIT, "patch_size": (4, 8), "use_mha_bias": False}),
     "dinov2 registers": ("DINOV2", {**HOME, "num_register_tokens": 3}),
     "dinov2 swiglu": ("DINOV2", {**HOME, "use_swiglu_ffn": True, "name": "mine"}),
-    "dinov2 one register, no mask": (
-        "DINOV2",
-        {**HOME, "use_mask_token": False, "num_register_tokens": 1},
-    ),
     "dinov3": ("DINOV3", {**VIT, "image_shape": (16, 32, 3), "use_key_bias": False}),
     "dinov3 gated": ("DINOV3", {**VIT, **GATED, "rope_theta": 50.0, "layer_norm_eps": 1e-3}),
     "dinov3 without much": ("DINOV3", {**VIT, **UNBIASED, **FEW}),
@@ -298,14 +265,3 @@ def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, register
     for size, model in ((24, ours), (48, vit_keras.open(tmp_path, image_size=48))):
         theirs = models.DINOV2Backbone.from_preset(str(tmp_path), image_shape=(size, size, 3))
         assert_same_tokens(model, theirs, images_for(rng, (size, size)))
-
-
-def test_the_converter_beside_a_backbone_is_read(rng, tmp_path):
-    written(rng, tmp_path, "dinov2 swiglu")
-    assert vit_keras.open(tmp_path).preprocessing.mean == (0.485, 0.456, 0.406)
-    fields = {"scale": 1 / 51, "offset": [-1.0, -2.0, -3.0], "interpolation": "bicubic"}
-    converter = keras_hub.layers.DINOV2ImageConverter(image_size=(16, 16), **fields)
-    converter.save_to_preset(tmp_path)
-    pixels = rng.integers(0, 256, (1, 16, 16, 3)).astype("float32")
-    read = vit_keras.open(tmp_path).preprocessing
-    assert_close(read.normalize(pixels), to_numpy(converter(pixels)))

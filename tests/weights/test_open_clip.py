@@ -19,7 +19,6 @@ TOWERS = {
     "mean": ({"pool_type": "avg", "image_size": [16, 24]}, {}),
     "scaled": ({"ls_init_value": 0.1, "norm_kwargs": {"eps": 1e-3}}, {}),
     "norms": ({"qk_norm": True, "scale_attn_inner": True, "scale_fc": True}, {}),
-    "tanh": ({"act_kwargs": {"approximate": "tanh"}}, {}),
 }
 
 

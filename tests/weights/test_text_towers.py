@@ -166,14 +166,11 @@ def without(part):
 # Fields of the configuration, or a change of the tensors, and a part of the message.
 CHANGES = [
     ({"model_type": "chinese_clip"}, "transformers' models 'clip'.* model_type='chinese_clip'"),
-    ({"text_config": {"hidden_act": "relu"}}, "`hidden_act` must be one of"),
     ({"text_config": {"vocab_size": 61}}, "vocab_size is 61 in config.json, 60 in the"),
     ({"text_config": {"eos_token_id": [2, 3]}}, r"eos_token_id is \[2, 3\] instead of one whole"),
     (without("text_p"), "projection_dim is 20 in config.json, None"),
     (lambda x: {**x, "logit_scale": np.ones(2)}, "must be one number"),
     (without("text"), BOTH),
-    (without("visual_p"), BOTH),
-    (without("logit_scale"), BOTH),
 ]
 
 
@@ -190,15 +187,6 @@ def test_towers_are_read_whole_or_refused(tmp_path, change, message):
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
         weights.image_text(tmp_path)
-
-
-@pytest.mark.once
-def test_towers_that_cannot_be_written_or_read_are_named(tmp_path):
-    towers = weights.image_text(GOLDEN / "words/hf_clip")
-    with pytest.raises(ValueError, match=r'a folder with format="huggingface". Received'):
-        weights.save(towers, tmp_path / "both", format="timm")
-    with pytest.raises(ValueError, match="must have at most context_length=8 tokens"):
-        towers.text(np.ones((1, 9)))
 
 
 @pytest.mark.on("tensorflow")

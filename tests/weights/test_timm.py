@@ -35,36 +35,29 @@ CASES = {
     "vit_small_patch14_dinov2": {"global_pool": "avg", "fc_norm": False},
     "vit_giant_patch14_reg4_dinov2": {"mlp_ratio": 5.5},
     "vit_small_patch16_dinov3": {"global_pool": "token"},
-    "vit_small_patch16_dinov3_qkvb": {},
     "vit_small_plus_patch16_dinov3": {"num_classes": 0},
     "eva02_small_patch14_336": REFERENCE,
     "eva02_base_patch14_448": {**REFERENCE, "num_classes": 0},
-    "eva02_base_patch16_clip_224": REFERENCE,
     "eva_giant_patch14_224": {},
     "beit_base_patch16_224": {},
-    "beitv2_base_patch16_224": {"global_pool": "token", "num_classes": 0},
     "beit3_base_patch16_224": {},
     "vit_base_patch32_clip_224": {"num_classes": 0},
     "vit_base_patch16_clip_quickgelu_224": {"global_pool": "avg"},
     "vit_base_patch16_siglip_224": {"img_size": (14, 21)},  # pixels that fill no patch
     "vit_base_patch32_siglip_256": {},  # tanh GELU
-    "vit_so400m_patch16_siglip_gap_256": {},  # tanh GELU
     "vit_betwixt_patch16_reg4_gap_256": {},
-    "vit_so150m2_patch16_reg1_gap_256": {},
     "vit_so150m_patch16_reg4_map_256": {"num_classes": 0},
     "test_vit3": {},  # its pool reads registers too
     "vit_base_patch16_rope_reg1_gap_256": REFERENCE,
     "vit_base_patch16_rope_ape_224": {},
     "vit_base_patch16_rope_mixed_224": {},
     "vit_pe_core_base_patch16_224": {**REFERENCE, "mlp_ratio": 3, "attn_pool_num_heads": 4},
-    "vit_pe_core_gigantic_patch14_448": REFERENCE,
     "vit_pe_lang_large_patch14_448": REFERENCE,
     "vit_pe_spatial_base_patch16_512": {**REFERENCE, "num_classes": 0},
     "vit_base_patch16_xp_224": {},
     "vit_pwee_patch16_reg1_gap_256": {"qk_norm": True},
     "flexivit_small": {},
     "vit_base_patch16_radio_v3": {},  # positions with aligned corners
-    "vit_large_patch16_radio_v3": {"num_classes": 0},
     "vit_so400m_patch16_radio_v4": {},
     "naflexvit_base_patch16_siglip": NAFLEX,
     "naflexvit_base_patch16_gap": {**NAFLEX, "class_token": True},
@@ -151,11 +144,8 @@ def test_model_computes_as_timm_and_goes_back(rng, tmp_path, recwarn, name):
 RESIZED = [  # an architecture, its images, and the images and patches of ours
     ("vit_base_patch16_224", (12, 12), (36, 24), 4),
     ("vit_huge_patch16_radio_v4", (24, 24), (12, 12), (6, 3)),
-    ("vit_giant_patch16_radio_v3", (12, 24), (24, 12), 6),
-    ("vit_huge_patch16_radio_v3", (24, 12), (12, 12), 4),
     ("flexivit_base", (12, 12), (36, 24), 4),
     ("eva02_small_patch14_336", (24, 24), (12, 12), (6, 3)),
-    ("deit3_small_patch16_224", (12, 24), (24, 12), 6),
 ]
 
 
@@ -247,20 +237,10 @@ def changed(**arguments):
     return "dinov2", {}, {"model_args": arguments}
 
 
-def called(architecture):
-    return "dinov2", {}, {"architecture": architecture}
-
-
 WRONG = [
     ("deit3", {"blocks.1.ls2.gamma": None}, {}, "in the file: blocks.1.ls2.gamma -> encoderblock"),
     ("so150m_reg4_map", {"attn_pool.kv.weight": (16, 16)}, {}, r"is \(16, 16\) in the file, \(32"),
-    ("naflexvit_siglip", {"embeds.proj.weight": (16, 50)}, {}, "embedding/kernel: cannot reshape"),
-    (
-        *called("vit_base_patch16_rpn_224"),
-        "normalization after .*: architecture='vit_base_patch16_rpn",
-    ),
-    (*called("vit_dwee_patch16_reg1_gap_256"), "its kind of blocks"),
-    (*changed(global_pool="max"), "this pooling.*Received: global_pool='max'"),
+    ("dinov2", {}, {"architecture": "vit_dwee_patch16_reg1_gap_256"}, "its kind of blocks"),
     (*changed(use_post_norm=True), "normalization after .*: use_post_norm=True"),
     (*changed(global_pool="avg", pool_include_prefix=True), "The mean must be over the patches"),
     ("mae_fine_tuned", {}, {"model_args": {"global_pool": "token"}}, "`fc_norm` must follow"),
@@ -308,8 +288,6 @@ def test_projection_is_a_head_whose_bias_is_zero(rng, tmp_path):
         ("timm_dinov3_qkvb", {"image_size": 16}),
         ("timm_beit", {}),
         ("timm_deit3", {}),
-        ("timm_mae_fine_tuned", {}),
-        ("timm_parallel_xp", {}),
         ("timm_clip_quickgelu", {"gelu": "quick"}),
         ("timm_naflexvit_siglip", {}),
     ],
