@@ -1,5 +1,6 @@
-"""`predict` does what Keras' loop over batches does, and images of a wrong shape are named."""
+"""`predict` does what Keras' loop does; wrong images, and losses of wrong outputs, are named."""
 
+import functools
 import warnings
 
 import keras
@@ -8,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras.models import Preprocessing, ResNet, VisionTransformer
+from vit_keras import training
+from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import open_embedder
 
 on_torch = pytest.mark.on("torch")
@@ -135,8 +137,6 @@ CALLS = {
     "fit": lambda model, x: model.fit(x, LABELS[: len(x)], verbose=0),
     "dataset": lambda model, x: model.fit(tf.data.Dataset.from_tensors((x, LABELS)), verbose=0),
 }
-
-
 CASES = [(call, (2, 12, 8, 3)) for call in CALLS]
 CASES += [("call", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
 
@@ -156,16 +156,75 @@ def test_a_wrong_shape_is_named_beside_the_right_one(call, shape):
         np.testing.assert_array_equal(before, after)
 
 
-@on_torch
-def test_grayscale_images_need_no_axis_of_channels(rng):
-    model = randomize(VisionTransformer(8, 4, **SIZES, channels=1), rng)
-    images = rng.normal(size=(2, 8, 8)).astype("float32")
-    np.testing.assert_array_equal(*(to_numpy(model(x)) for x in (images, images[..., None])))
+L, M = keras.losses, keras.metrics
+FEW = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 4}
+LOSSES = [  # they read probabilities
+    *("sparse_categorical_crossentropy", "CategoricalCrossentropy", "bce", "KLD", "dice"),
+    L.binary_focal_crossentropy,
+    L.SparseCategoricalCrossentropy(ignore_class=3),
+    functools.partial(L.binary_crossentropy, label_smoothing=0.1),
+]
+METRICS = {  # and the argument for logits that the message names
+    "binary_accuracy": "threshold=0.0",
+    "AUC": "from_logits=True",
+    M.categorical_crossentropy: "from_logits=True",
+    M.Recall(thresholds=[0.3, 0.5]): "thresholds=0.0",
+    M.PrecisionAtRecall(0.5): None,
+}
 
 
-@on_torch
-def test_a_resnet_takes_any_size_and_names_what_it_does_not_take():
-    model = ResNet(None, (1,), 0.5, num_classes=None, channels=1, seed=0)
-    assert model(np.zeros((1, 36, 20, 1), "float32")).shape == (1, 128)
-    with pytest.raises(ValueError, match=r"images of \(B, \?, \?, 1\). Received: \(2, 9, 9, 3\)"):
-        model(np.zeros((2, 9, 9, 3), "float32"))
+def build(**options):
+    return VisionTransformer(8, 4, **{**FEW, **options})
+
+
+def compiled(model, **arguments):
+    model.compile("sgd", **arguments)
+    return model
+
+
+@pytest.fixture(scope="module")
+def logits():
+    return build()
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return build(classifier_activation="softmax")
+
+
+@pytest.mark.once
+def test_losses_of_probabilities_are_refused_for_logits(logits, softmax):
+    for loss in [*LOSSES, ["bce"], {"head": "bce"}]:
+        with pytest.raises(ValueError, match=r"`loss` must read logits.*Received: .*"):
+            compiled(logits, loss=loss)
+        compiled(softmax, loss=loss)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_probabilities_are_refused_for_logits(logits, softmax, argument):
+    for metric, remedy in METRICS.items():
+        with pytest.raises(ValueError, match=f"`{argument}` must read logits") as caught:
+            compiled(logits, loss="mse", **{argument: ["accuracy", metric]})
+        assert str(caught.value).endswith(f", or give {remedy}" if remedy else '"softmax"')
+        compiled(softmax, loss="mse", **{argument: [metric]})
+
+
+def test_logits_from_probabilities_are_refused_where_keras_reads_them_wrongly(rng, softmax):
+    """TensorFlow finds the logits before a softmax, in these losses; the reference is NumPy's."""
+    loss = L.SparseCategoricalCrossentropy(from_logits=True)
+    if keras.backend.backend() == "tensorflow":
+        model, classes = randomize(build(classifier_activation="softmax"), rng), np.array([2, 1])
+        images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
+        probabilities = to_numpy(model(images))[np.arange(2), classes]
+        measured = compiled(model, loss=loss).evaluate(images, classes, verbose=0)
+        assert measured == pytest.approx(-np.log(probabilities).mean(), rel=1e-5)
+    else:
+        with pytest.raises(ValueError, match="`loss` must read prob.*classifier_activation=None"):
+            compiled(softmax, loss=loss)
+    focal = L.CategoricalFocalCrossentropy(from_logits=True)
+    for reads_logits in (focal, training.SigmoidCrossentropy()):
+        with pytest.raises(ValueError, match="`loss` must read probabilities.*reads logits"):
+            compiled(softmax, loss=[reads_logits])
+    with pytest.raises(ValueError, match="`metrics` must read probabilities.*AUC"):
+        compiled(softmax, loss="mse", metrics=[M.AUC(from_logits=True)])

@@ -65,7 +65,6 @@ def test_every_dense_layer_is_quantized(rng):
 Q = keras.quantizers
 ABSMAX = {"axis": -1, "value_range": (-100, 100)}
 CONFIGS = {
-    "int8": lambda: Q.Int8QuantizationConfig(),
     "int8 weights": lambda: Q.Int8QuantizationConfig(activation_quantizer=None),
     "int8 own range": lambda: Q.Int8QuantizationConfig(None, Q.AbsMaxQuantizer(**ABSMAX)),
     "int4 groups": lambda: Q.Int4QuantizationConfig(block_size=16),

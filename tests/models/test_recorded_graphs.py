@@ -177,14 +177,6 @@ def test_layers_of_others_and_hooks_see_each_call(images):
     assert len(seen) == 3
 
 
-def test_a_regularizer_of_activations_counts(images):
-    model = make()
-    model.predict(images, verbose=0)
-    block(model).mlp.dense_1.activity_regularizer = keras.regularizers.L2(1.0)
-    model(images)
-    assert len(model.losses) == 1 and float(model.losses[0].detach()) > 0
-
-
 def results_of(model, jit_compile, images):
     """What `predict`, `fit`, `evaluate` and `predict` return, one after another."""
     model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)

@@ -6,8 +6,9 @@ import pytest
 
 import vit_keras
 from tests import reference
+from tests.designs import random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import models, weights
+from vit_keras import exporting, inspection, models, weights
 from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import (
@@ -18,8 +19,6 @@ from vit_keras.support.resizing import (
 from vit_keras.training.optimizers import freeze
 
 pytestmark = pytest.mark.on("torch")
-
-
 SIZES = {"hidden_size": 24, "num_layers": 3, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
 FLEXIVIT = Resizing("bilinear_antialias", "bilinear_half_pixel")
@@ -32,14 +31,6 @@ def small():
     model = randomize(models.VisionTransformer((16, 8), 4, **SIZES, name="small"), rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 16, 8, 3)).astype("float32")
     return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
-
-
-def test_every_intermediate_is_found_by_its_published_name(small):
-    model, images, expected = small
-    outputs = models.intermediates(model).predict(images, verbose=0)
-    for name in ("posembed_input", "encoderblock_0", "encoderblock_2", "encoder_norm"):
-        assert_close(outputs[name], expected[name], name=name)
-    assert_close(outputs["head"], expected["logits"])
 
 
 def test_attention_maps_hold_every_layer_and_head_and_leave_the_model_as_it_was(small, tmp_path):
@@ -216,10 +207,36 @@ def test_what_cannot_be_split_is_named():
     whole = models.VisionTransformer(*CHAIN)
     with pytest.raises(ValueError, match="must be frozen.*where 'embedding' is the first that"):
         models.split_frozen(whole)
-    whole.trainable = False
-    with pytest.raises(ValueError, match="where no layer trains"):
-        models.split_frozen(whole)
     shared = models.VisionTransformer(*CHAIN, position_embedding_at="shared")
     freeze(shared, ["embedding", "cls", "encoderblock_*", "encoder_norm"])
     with pytest.raises(ValueError, match="must form a chain.*'posembed_shared' is"):
         models.split_frozen(shared)
+
+
+def test_another_image_size_divides_its_own_grid(rng):
+    """Fixed positions have no weights, so that both models have the same ones."""
+    design = {"position_embedding": "sincos2d", "window_size": (2, 3), "global_blocks": (2,)}
+    small, large = (
+        randomize(models.VisionTransformer(size, 4, **SIZES, **design), np.random.default_rng(1))
+        for size in ((12, 16), (20, 28))
+    )
+    resized = models.with_image_size(small, (20, 28))
+    images = rng.normal(size=(2, 20, 28, 3)).astype("float32")
+    assert_close(resized(images), large(images))
+    assert resized.get_layer("encoderblock_0").attention.windows.counts == (3, 3)
+    assert resized.get_layer("encoderblock_2").attention.windows is None
+
+
+def test_what_needs_all_tokens_refuses_windows(tmp_path):
+    model = random_design("ViTDet")
+    message = "that attend to all tokens. Received: model .*encoderblock_0 attend within windows"
+    with pytest.raises(ValueError, match=f"Attention maps need a .* {message}"):
+        models.attention_maps(model)
+    with pytest.raises(ValueError, match=f"Outputs of attention need a .* {message}"):
+        exporting.for_inference(model, with_attention=True)
+    with pytest.raises(ValueError, match="neither positions nor windows. Received"):
+        exporting.for_inference(model, token_merging=1)
+    views = "filters, position_similarity, features"
+    assert inspection.views_of(model) == views.split(", ")
+    with pytest.raises(ValueError, match=f"layers that attend to all tokens.*views {views}"):
+        inspection.views_of(model, ["attention_rollout"])

@@ -1,15 +1,17 @@
-"""Models equal Eq. 1-4 and BiT's loops in NumPy."""
+"""Models equal Eq. 1-4, BiT's loops and each placement of positions in NumPy."""
 
 import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests import reference, resnet_reference
 from tests.helpers import assert_close, randomize, spread, to_numpy, weights_by_path
-from vit_keras import models
+from vit_keras import models, weights
 from vit_keras.config import ModelConfig
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_model_config, positions_of
+from vit_keras.support.resizing import resize_position_embeddings
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5, "patch_size": 1}
@@ -135,8 +137,93 @@ def test_a_configuration_chooses_the_arguments_that_its_variant_has(variant):
         ModelConfig("R50x1", **names).arguments()
 
 
-def test_mixed_precision_ends_in_float32():
-    model = VisionTransformer(16, 4, **SMALL, dtype="mixed_bfloat16")
-    assert model.get_layer("encoderblock_0").compute_dtype == "bfloat16"
-    assert {keras.backend.standardize_dtype(w.dtype) for w in model.weights} == {"float32"}
-    assert keras.backend.standardize_dtype(model(np.zeros((1, 16, 16, 3))).dtype) == "float32"
+GRID = (3, 2)  # of 12x8 images in patches of 4
+CASES = [
+    ("none", "stem", "gap"),
+    ("learned", "every", "token"),
+    ("learned", "shared", "gap"),
+    ("learned_2d", "stem", "token"),
+    ("learned_2d", "every", "gap"),
+    ("sincos2d", "stem", "token"),
+    ("relative", "stem", "map"),
+    ("rope2d", "stem", "token"),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids="-".join)
+
+
+def build(rng, kind, place, classifier, image_size=(12, 8), **changes):
+    chosen = {"position_embedding": kind, "position_embedding_at": place, "classifier": classifier}
+    model = VisionTransformer(image_size, 4, **{**SMALL, **chosen, **changes}, name="placed")
+    return randomize(model, rng, scale=0.15)
+
+
+def tables(arrays, kind, place, classifier, grid=GRID):
+    """Returns what is added before each block, by the block's number, from Appendix D.4."""
+    token = classifier == "token"
+    names = {
+        "stem": {0: "posembed_input"},
+        "every": {0: "posembed_0", 1: "posembed_1"},
+        "shared": {0: "posembed_shared", 1: "posembed_shared"},
+    }[place]
+    if kind == "learned":
+        return {i: arrays[f"{name}/pos_embedding"] for i, name in names.items()}
+    if kind == "learned_2d":
+        parts = ("x_embedding", "y_embedding", "cls_embedding")[: 2 + token]
+        return {
+            i: reference.columns_and_rows(grid, *(arrays[f"{name}/{part}"] for part in parts))
+            for i, name in names.items()
+        }
+    return dict.fromkeys(names, reference.sincos(grid, 24, token)) if kind == "sincos2d" else {}
+
+
+def expected_of(model, images, kind, place, classifier, grid=GRID):
+    arrays = {name: value.astype("float64") for name, value in weights_by_path(model).items()}
+    turn = lambda x: reference.rotary(x, grid, classifier == "token")
+    return reference.forward(
+        images,
+        arrays,
+        num_layers=2,
+        classifier=classifier,
+        added=tables(arrays, kind, place, classifier, grid),
+        **({"turn": turn} if kind == "rope2d" else {}),
+    )
+
+
+@pytest.mark.on("torch")
+@every_case
+def test_logits_and_attention_equal_the_formulas(rng, case):
+    model = build(rng, *case)
+    images = images_for(model, rng)
+    expected = expected_of(model, images, *case)
+    assert_close(model(images), expected["logits"])
+    maps = to_numpy(models.attention_maps(model)(images))
+    assert_close(maps, expected["attention"])
+    assert positions_of(model) == case[:2]
+
+
+@pytest.mark.on("torch")
+def test_a_file_of_weights_alone_does_not_state_positions(rng, tmp_path):
+    weights.save(build(rng, "learned_2d", "every", "gap"), tmp_path / "model.weights.h5")
+    with pytest.raises(ValueError, match=r"does not state which position embeddings"):
+        vit_keras.open(tmp_path / "model.weights.h5")
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("case", [CASES[i] for i in (1, 2, 4, 5, 7)], ids="-".join)
+def test_another_image_size_moves_positions_with_the_grid(rng, case):
+    model = build(rng, *case)
+    images = images_for(model, rng, (16, 20))
+    resized = models.with_image_size(model, (16, 20))
+    old, new = (
+        tables(weights_by_path(m), *case, grid) for m, grid in ((model, GRID), (resized, (4, 5)))
+    )
+    for i in old if case[0] != "sincos2d" else ():  # each axis by itself is both at once
+        whole = old[i].reshape(1, -1, 24)
+        whole = resize_position_embeddings(whole, GRID, (4, 5))
+        assert_close(new[i].reshape(whole.shape), whole, rtol=2e-6)
+    expected = expected_of(resized, images, *case, grid=(4, 5))["logits"]
+    assert_close(resized(images), expected)
+    kept = weights_by_path(resized)
+    for name, value in weights_by_path(model).items():
+        if not name.startswith("posembed") or "cls_embedding" in name:
+            np.testing.assert_array_equal(kept[name], value, err_msg=name)
