@@ -31,26 +31,20 @@ def npy(descr: str = "'<f4'", shape: str = "(4, 4)", data: bytes = bytes(64)) ->
     return with_header(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n", data)
 
 
-def with_header(header: str, data: bytes = bytes(64), version: bytes = b"\x01\x00") -> bytes:
-    length = struct.pack("<H" if version == b"\x01\x00" else "<L", len(header))
-    return b"\x93NUMPY" + version + length + header.encode() + data
+def with_header(header: str, data: bytes = bytes(64)) -> bytes:
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data
 
 
 ARRAYS: dict[str, bytes] = {
     "negative shape": npy(shape="(-4, -4)"),
-    "shape of truths": npy(shape="(True, 16)"),
     "shape of 10**12": npy(shape="(1000000, 1000000)"),
-    "shape of 10**30": npy(shape=f"({10**30},)"),
     "shape of 70 axes": npy(shape=str((2,) * 4 + (1,) * 66)),
-    "no items of 10**12": npy("'V0'", f"({10**12},)", b""),
     "empty axis beside a huge one": npy(shape=f"(0, {10**12})", data=b""),
-    "huge array in each item": npy("('<f4', (100000, 100000))", "(1,)"),
     "objects": npy("'O'", "(8,)", b"\x80\x04cposix\nsystem\n(S'true'\ntR."),
     "other byte order": npy("'>f4'"),
     "code": with_header("__import__('os').abort()\n"),
     "many brackets": with_header("(" * 9000),
     "header of 4 GB": b"\x93NUMPY\x02\x00" + b"\xff" * 4 + npy(),
-    "version 9": with_header("{}", version=b"\x09\x00"),
     "empty": b"",
     "NaN": npy(shape="(4,)", data=np.full(4, np.nan, "<f4").tobytes()),
 }
@@ -89,11 +83,6 @@ def _patched(signature: bytes, offset: int, content: bytes):
     return spoil
 
 
-def _insert(path, locator):
-    data = path.read_bytes()
-    path.write_bytes(data[:-22] + locator + data[-22:])
-
-
 def _compressed(kind):
     return lambda path: rewritten(path, lambda members: None, compression=kind)
 
@@ -102,19 +91,14 @@ LOCAL, ENTRY, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 ARCHIVES: Crafts = {
     "entry twice": _duplicate,
     "deflate bomb": _bomb,
-    "text before it": lambda path: path.write_bytes(b"#!/bin/sh\n" + path.read_bytes()),
     "LZMA": _compressed(zipfile.ZIP_LZMA),
     "deflate": _compressed(zipfile.ZIP_DEFLATED),
     "encrypted": _patched(ENTRY, 8, b"\x01\x00"),
-    "UTF-8 name that is none": _patched(ENTRY, 8, b"\x00\x08"),
     "wrong checksum": _patched(ENTRY, 16, b"\1\2\3\4"),
     "claims 3 GB": _patched(ENTRY, 24, b"\x00\x00\x00\xc0"),
-    "sizes in the fields of ZIP64": _patched(ENTRY, 20, b"\xff" * 8),
     "offset elsewhere": _patched(ENTRY, 42, b"\x00\x00\x00\x70"),
     "name elsewhere in the local header": _patched(LOCAL, 30, b"zz"),
     "directory of 4 GB": _patched(END, 12, b"\xfe\xff\xff\xff"),
-    "entries on 5 disks": _patched(END, 4, b"\x05\x00\x05\x00"),
-    "ZIP64 on 2 disks": lambda path: _insert(path, b"PK\6\7" + struct.pack("<LQL", 0, 0, 2)),
 }
 
 
@@ -150,10 +134,6 @@ def _length(length: int):
     return lambda path: path.write_bytes(struct.pack("<Q", length) + path.read_bytes()[8:])
 
 
-def _hole(header, rows):
-    rows[-1]["data_offsets"] = [place + 4 for place in rows[-1]["data_offsets"]]
-
-
 def _twice(header, rows):
     """The name of a matrix twice, with the axes of its shape reversed the second time."""
     name = next(name for name, row in header.items() if len(row.get("shape", ())) == 2)
@@ -168,27 +148,14 @@ def _renamed(header, rows):
 EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
 HEADERS: Crafts = {
     "overlapping tensors": _header(lambda h, rows: rows[1].update(rows[0])),
-    "hole between tensors": _header(_hole),
     "tensor twice": _header(_twice),
     "200,000 tensors": _header(lambda h, rows: h.update({f"x{i}": EMPTY for i in range(200_000)})),
     "offsets outside": _row(data_offsets=[0, 10**12], shape=[25 * 10**10]),
-    "negative shape": _row(shape=[-1, 4]),
-    "no items of 10**12": _row(shape=[0, 10**12], data_offsets=[0, 0]),
-    "unknown type": _row(dtype="F31"),
-    "bool": _row(dtype="BOOL"),
     "name of control characters": _header(_renamed),
-    "metadata is a list": _metadata([]),
-    "metadata of numbers": _metadata({"vit_keras": 5}),
     "note of brackets": _metadata({"vit_keras": "[" * 100_000}),
     "note of lists": _metadata({"vit_keras": '{"architecture": [], "numerics": []}'}),
-    "note of nothing": _metadata({"vit_keras": '{"architecture": {}, "numerics": {}}'}),
-    "header longer than the file": _length(10**6),
     "header of 2**64 - 1 bytes": _length(2**64 - 1),
-    "header of no bytes": _length(0),
-    "header cut": _length(20),
     "header of objects": _text(b'{"a":' * 100_000),
-    "header is no UTF-8": _text(b'{"\xff": 1}'),
-    "header of nothing": _text(b"{}"),
 }
 
 
@@ -232,28 +199,18 @@ def _virtual(file, name, h5py):
     file.create_virtual_dataset(name, layout)
 
 
-def _layers_of_numbers(file, name, h5py):
-    del file["layers"]
-    file["layers"] = np.zeros(3)
+def _deep(file, name, h5py):
+    group = file["layers"]
+    for _ in range(3000):
+        group = group.create_group("a")
 
 
-def _typed(dtype):
-    return _groups(lambda file, name, h5py: np.zeros((4, 4)).astype(dtype))
-
-
-def _nested(times, make):
-    def change(file, name, h5py):
-        group = file["layers"]
-        for i in range(times):
-            group = make(group, i)
-
-    return _groups(change)
-
-
-def _doubled(group, i):
-    """A group that holds the next one twice: 2**30 paths after thirty of them."""
-    group[f"b{i}"] = inner = group.create_group(f"a{i}")
-    return inner
+def _doubled(file, name, h5py):
+    """Groups that hold the next one twice: 2**30 paths after thirty of them."""
+    group = file["layers"]
+    for i in range(30):
+        group[f"b{i}"] = inner = group.create_group(f"a{i}")
+        group = inner
 
 
 def _named(value):
@@ -267,22 +224,16 @@ GROUPS: Crafts = {
     "external link": _groups(lambda file, name, h5py: h5py.ExternalLink("b.h5", "/x")),
     "virtual data set": _groups(_virtual),
     "data in another file": _claims((100,), external=[("raw", 0, 400)]),
-    "type in a data set's place": _groups(lambda file, name, h5py: np.dtype("f4")),
-    "data set without a space": _groups(lambda file, name, h5py: h5py.Empty("f4")),
-    "layers is a data set": _groups(_layers_of_numbers),
-    "no layers": _groups(lambda file, name, h5py: file.clear()),
-    **{f"numbers of type {kind}": _typed(kind) for kind in ("i4", "c8", "S3", "V7")},
+    "complex numbers": _groups(lambda file, name, h5py: np.zeros((4, 4), "c8")),
     "references": _groups(lambda file, name, h5py: np.array([file.ref], dtype=h5py.ref_dtype)),
     "claims 400 GB in chunks": _claims((10**5, 10**6), chunks=(100, 100)),
-    "claims 200 MB of zeros": _claims((50, 10**6), chunks=(50, 10**6), compression="gzip"),
     "a chunk of 2 GB": _claims((4, 4), chunks=(2**14, 2**15), maxshape=(None, None)),
     "empty axis beside a huge one": _claims((0, 2**40), maxshape=(0, 2**40)),
     "group in itself": _groups(
         lambda file, name, h5py: file["layers"].update(again=file["layers"])
     ),
-    "groups doubled 30 times": _nested(30, _doubled),
-    "3,000 groups deep": _nested(3000, lambda group, i: group.create_group("a")),
-    "500 groups": _nested(500, lambda group, i: group.create_group(f"{i}/vars") and group),
+    "groups doubled 30 times": _groups(_doubled),
+    "3,000 groups deep": _groups(_deep),
     "name is bytes that are no UTF-8": _named(np.bytes_(b"\xff\xfe")),
     "name of control characters": _named("\x1b[2J\u202e"),
     "NaN": _groups(lambda file, name, h5py: np.full((4, 4), np.nan)),
@@ -334,16 +285,8 @@ def _program(opcodes: bytes):
     return lambda path: rewritten(path, change)
 
 
-def _record(end: str, kept: float):
-    """A record without its end, or none at all."""
-
-    def change(members):
-        name = next(name for name in members if name.endswith(end))
-        members[name] = members[name][: int(len(members[name]) * kept)]
-        if not kept:
-            del members[name]
-
-    return lambda path: rewritten(path, change)
+def _without_record(path):
+    rewritten(path, lambda members: members.pop(next(n for n in members if n.endswith("/data/0"))))
 
 
 def _legacy_claims(path):
@@ -363,49 +306,31 @@ def _in_itself(state, x, torch):
 STATES: Crafts = {
     **{
         kind: _tensor(lambda x, torch, kind=kind: x.to(getattr(torch, kind)))
-        for kind in ("int32", "bool", "complex64", "float8_e4m3fn")
+        for kind in ("complex64", "float8_e4m3fn")
     },
     "sparse": _tensor(lambda x, torch: x.to_sparse()),
-    "quantized": _tensor(lambda x, torch: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)),
-    "meta": _tensor(lambda x, torch: x.to("meta")),
-    "nested": _tensor(lambda x, torch: torch.nested.nested_tensor([x[0], x[0, :2]])),
-    "needs a gradient": _tensor(lambda x, torch: x.clone().requires_grad_()),
     "strides of another order": _tensor(lambda x, torch: x.t().contiguous().t()),
     "strides of 0": _tensor(lambda x, torch: torch.ones(1).as_strided((10**6, 10**6), (0, 0))),
     "empty axis beside a huge one": _tensor(lambda x, torch: torch.zeros(0, 2**40)),
     "NaN": _tensor(lambda x, torch: x * float("nan")),
     "list of tensors": _state(lambda state, x, torch: list(state.values())),
     "name twice": _state(lambda state, x, torch: {**state, 1: x, "1": x}),
-    "name of control characters": _state(lambda state, x, torch: {**state, "\x1b[2J\u202e": x}),
-    "values that are no tensors": _state(lambda state, x, torch: {**state, "epoch": [None, 5]}),
     "nested state dicts": _state(lambda state, x, torch: {"model": {"state_dict": state}}),
     "state dict in itself": _state(_in_itself),
     "old form that runs code": _state(lambda *_: None, zipped=False),
     "old form that claims 2**40 numbers": _legacy_claims,
     "runs code": _state(lambda state, x, torch: Runs),
-    "record too short": _record("/data/0", 0.5),
-    "without version": _record("/version", 0),
-    "without data.pkl": _record("/data.pkl", 0),
-    "without a record": _record("/data/0", 0),
+    "without a record": _without_record,
     "program: os.system": _program(b"cposix\nsystem\nX\x04\x00\x00\x00trueq\x00\x85q\x01R"),
     "program: 10**5 tuples": _program(b")" + b"\x85" * 10**5),
-    "program: a text of 4 GB": _program(b"X\xff\xff\xff\xff"),
-    "program: doubled 60 times": _program(b"]" + b"q\x00h\x00h\x00\x86" * 60),
-    "program: bytearray of 2**40": _program(
-        b"c__builtin__\nbytearray\n\x8a\x06" + bytes(5) + b"\1\x85R"
-    ),
 }
 YAML: dict[str, bytes] = {
     "aliases without end": b"name: &a [*a]\n",
-    "merge": b"a: &a {seed: 1}\n<<: *a\n",
     "merges": b"a0: &a0 {seed: 1}"
     + b"".join(b"\na%d: &a%d {<<: [*a%d, *a%d]}" % (i, i, i - 1, i - 1) for i in range(1, 30)),
     "NUL": b"name: a\0b",
     "object of Python": b"name: !!python/object/apply:os.system [true]\n",
-    "date": b"seed: 2001-99-99\n",
     "number of 5,000 digits": b"seed: " + b"1" * 5000,
-    "key that is a list": b"? [a, b]\n: c\n",
-    "two documents": b"seed: 1\n---\nseed: 2\n",
     "two megabytes": b"# " + b"x" * 2**21,
     "list in a section's place": b"pretext:\n  dino: [1, x]\n",
 }

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
@@ -35,19 +34,6 @@ def test_text_is_shown_without_commands_and_otherwise_as_it_is(text):
     for indent in (None, 1):
         written = visible_json([text], indent)
         assert json.loads(written) == [text] and not commands(written.replace("\u2003", ""))
-
-
-def test_check_writes_json_without_commands(tmp_path, capsys):
-    folder = tmp_path / "pets\x9b2J\x7f"
-    for name in ("cat", "dog"):
-        (folder / name).mkdir(parents=True)
-        for number in range(4):
-            pixels = np.random.default_rng(number).integers(0, 255, (8, 8, 3), "uint8")
-            keras.utils.save_img(folder / name / f"{number}.png", pixels, scale=False)
-    assert main(["check", str(folder), "--format", "json"]) == 0
-    shown = capsys.readouterr().out
-    assert "pets\\u009b2J" in shown and not commands(shown)
-    assert json.loads(shown)["dataset"] == f"folder:{folder}"
 
 
 def test_reports_errors_and_the_command_info_show_names_without_commands(tmp_path, capsys):

@@ -17,8 +17,8 @@ from tests.fuzz.damage import CONTENTS, places, put_text, replaced, texts_of
 from tests.fuzz.run_subjects import RUN_FILES
 from tests.fuzz.subjects import SUBJECTS, made
 from vit_keras import weights
-from vit_keras.config import UsageError, parse_config, read_config
-from vit_keras.models import HybridViT, VisionTransformer
+from vit_keras.config import UsageError, read_config
+from vit_keras.models import VisionTransformer
 from vit_keras.runs import recorded_config
 from vit_keras.weights.containers import h5_names
 
@@ -44,30 +44,24 @@ def test_changed_files_are_refused_or_have_no_effect(cases, name):
 
 NPZ, PTH, KERAS = "google .npz", "timm .pth", "vit_keras .keras"
 TENSORS = "timm .safetensors"
-HUGGING, CLIP = "huggingface folder, foreign", "open_clip folder, foreign"
 POINTER = r"is a Git LFS pointer\. Run `git lfs pull`"
 
 
 @pytest.mark.parametrize(
     ("name", "craft", "message"),
     [
-        (NPZ, "objects", "must be an array of numbers. Received: object of shape"),
         (NPZ, "shape of 10**12", r"claims shape \(1000000, 1000000\) of float32 but has 64"),
         (NPZ, "deflate bomb", r"bytes that claim \d+ bytes of tensors; the file is not opened"),
         (NPZ, "entry twice", r"a\.npz' must hold each name once, .* Received: .* twice"),
         (PTH, "runs code", "holds Python objects.*, which loading would run"),
         (PTH, "strides of 0", "times the bytes of their file.* claim 4000000002072 bytes"),
-        (PTH, "deflate", "must be neither compressed"),
         (PTH, "sparse", r"must be floating-point\. Received: .* Sparse layout"),
         (TENSORS, "offsets outside", "is not a safetensors file"),
         (TENSORS, "note of lists", "note in .* is damaged .its `architecture` must be an object"),
-        (TENSORS, "note of brackets", "note in .* is not JSON"),
         (TENSORS, "pointer of git", POINTER),
         (KERAS, "soft link", "holds the link .* elsewhere"),
-        (KERAS, "data in another file", "must be an array of numbers in this file"),
         (KERAS, "claims 400 GB in chunks", r"that claim \d{12} bytes of tensors"),
-        (HUGGING, "config.json is brackets", "config.json' is damaged .it is not JSON"),
-        (CLIP, "no model", "has a field of a type that no project writes"),
+        ("open_clip folder, foreign", "no model", "has a field of a type that no project writes"),
     ],
 )
 def test_a_refusal_says_what_is_wrong(cases, name, craft, message):
@@ -89,15 +83,8 @@ def test_a_folder_or_a_pipe_in_the_place_of_a_file_is_refused(tmp_path, name):
         SUBJECTS[name].open(path)
 
 
-def test_wrong_configurations_on_a_command_line_are_usage_errors(tmp_path):
+def test_wrong_configurations_are_usage_errors(tmp_path):
     path = tmp_path / "config.yaml"
-    for content in {**CONTENTS, **YAML}.values():
-        path.write_bytes(content)
-        try:
-            parse_config(["--config", str(path)])
-        except UsageError:
-            continue
-        assert content == b""
     section, deep = YAML["list in a section's place"], CONTENTS["brackets"]
     for read, place, content, message in (
         (read_config, path, section, "`pretext.dino` is a group of fields"),
@@ -117,13 +104,11 @@ HELD = 15_141  # weights of the Vision Transformer
     [
         ("mlp_dim", 10**9, f"describes {HELD + 65 * (10**9 - 64)} weights, and it holds {HELD}"),
         ("units", 10**5, f"describes {HELD + 3299835} weights, and it holds {HELD}"),
-        ("num_units", 10**9, r"num_units 1000000000, and it holds \d+ tensors"),
     ],
 )
 def test_a_model_that_the_file_cannot_hold_is_refused(tmp_path, field, value, message):
     """The file's configuration is changed."""
-    hybrid = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
-    model = hybrid if field == "num_units" else VisionTransformer(16, 8, **SIZES)
+    model = VisionTransformer(16, 8, **SIZES)
     weights.save_model(model, path := tmp_path / "a.keras")
     config = json.loads(texts_of(path)["config.json"])
     place = next(place for place in places(config) if place[-1] == field)
@@ -152,9 +137,7 @@ def refuse(path, message="", data=None):
 @pytest.mark.parametrize(
     ("offset", "new"),
     [
-        (12, b"\xff\xff\xff\x7f"),  # a number that the heap lacks
         (0, struct.pack("<I", 100_000)),  # a longer text
-        (4, struct.pack("<Q", 8)),  # another place
         (4, struct.pack("<Q", 2**63)),  # a place beyond the end
     ],
 )
