@@ -18,21 +18,15 @@ TRAIN = "train --dataset folder:photos --model.weights small.safetensors --workd
 CASES = {
     "jax": f"""
         | --help
-        | --version
-        | train --list
         | info B/16
         | info small.keras
-        | info small.npz
         | convert small.npz other.keras
         | bench small.keras --rounds 1 --batch 1
         train | check photos
         train | {EVALUATE}
         train | convert old/checkpoints/step_000000001 other.keras
-        train | plan --config pretrain/jft_h14 --device h100 --num_classes 9
         train | train
         data | {PREDICT}
-        data | visualize small.keras photos/cat/0.png --out figures
-        data | evaluate small.keras --dataset digits --out report --fewshot 1
         tables | embed small.keras photos/cat --out features.parquet
         tables | search features.parquet --rows 0
         tfds,train | vtab small.keras --out vtab
@@ -41,16 +35,12 @@ CASES = {
         weights | info small.safetensors
         weights | convert small.npz other.safetensors --to timm
         export | export small.keras --out files
-        export | export small.keras --out files --format savedmodel
         export,torch | export small.keras --out files --format pt2
         onnx | export small.keras --out files --format onnx
         openvino | info empty.xml
-        openvino | export small.keras --out files --format openvino
         coreml | export small.keras --out files --format coreml
         runtimes | info empty.tflite
-        runtimes | info empty.onnx
         torch | info empty.pt2
-        torch | info empty.pth
         tensorflow | info saved
     """,
     "data,jax": f"""
