@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.inspection import measures
+from vit_keras.inspection import components
+from vit_keras.inspection.attention import AttentionViews, attention_views, patch_distances
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
@@ -49,9 +50,9 @@ class Subject:
     class_index: int | None = None
 
     @functools.cached_property
-    def attention(self) -> measures.AttentionViews:
+    def attention(self) -> AttentionViews:
         """The measures of attention, computed on first use."""
-        return measures.attention_views(self.model, self.images, self.heads)
+        return attention_views(self.model, self.images, self.heads)
 
     @property
     def heading(self) -> str:
@@ -62,7 +63,7 @@ class Subject:
 
 def _filters(subject) -> Drawn:
     """Draws up to 3 channels of filters `(K, h, w, C)`, and their fractions of the variance."""
-    filters, fractions = measures.filter_components(subject.model)
+    filters, fractions = components.filter_components(subject.model)
     columns = min(7, len(filters))
     rows = math.ceil(len(filters) / columns)
     figure, axes = _axes(rows, columns, filters.shape[1:3], top=0.3)
@@ -80,7 +81,7 @@ def _position_similarity(subject) -> Drawn:
 
     Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
     """
-    similarity = measures.position_similarity(subject.model)
+    similarity = components.position_similarity(subject.model)
     every = math.ceil(max(similarity.shape) / 16)
     numbers = [np.arange(every // 2, size, every) for size in similarity.shape[:2]]
     whole, (height, width) = grid_of_grids(similarity[np.ix_(*numbers)])
@@ -119,8 +120,7 @@ def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
 def _attention_distance(subject) -> Drawn:
     """Draws `(L, H)` pixels over depth, one point per head, beside uniform attention."""
     distance, label = subject.attention.distance_px, "mean attention distance (pixels)"
-    grid, size = patch_grid(subject.model), subject.model.input_shape[1:3]
-    even = measures.patch_distances(grid, size).mean()
+    even = patch_distances(patch_grid(subject.model), subject.model.input_shape[1:3]).mean()
     return _heads_over_depth(distance, label, even, "uniform attention"), {"pixels": distance}
 
 
@@ -197,7 +197,7 @@ def _features(subject) -> Drawn:
     The colors of a block are scaled over all pictures together. A block's components are first
     turned toward those of the previous block, so that similar features have similar colors.
     """
-    features = measures.feature_components(subject.model, subject.images)
+    features = components.feature_components(subject.model, subject.images)
     places = np.linspace(0, len(features) - 1, min(len(features), 12))  # of at most 12 blocks
     names = np.array(list(features))[places.round().astype(int)]
     figure, axes = _rows_of_pictures(subject, len(names))
