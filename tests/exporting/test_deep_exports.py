@@ -55,11 +55,12 @@ def test_a_run_of_six_channels_goes_from_check_to_exported_files(tmp_path, capsy
         assert_close(probabilities(tmp_path / name, files), expected, 1e-5)
 
     embedder = retrieval.open_embedder(folder)
-    for source in (pictures, f"folder:{pictures}"):
-        listed = retrieval.list_pictures([source], 3, embedder.pixels)
-        path = listed.pictures[0].path
-        expected = data.read_image(path, 3, bands=(5, 1, 6))
-        np.testing.assert_array_equal(listed.read(0, path, 3), expected)
+    by_file = retrieval.list_pictures([pictures], 3, embedder.pixels)
+    by_data_set = retrieval.list_pictures([f"folder:{pictures}"], 3, embedder.pixels)
+    for number, picture in enumerate(by_data_set.pictures):
+        pixels = [x.read(number, picture.path, 3) for x in (by_file, by_data_set)]
+        np.testing.assert_array_equal(*pixels)
+        np.testing.assert_array_equal(pixels[0], data.read_image(picture.path, 3, bands=(5, 1, 6)))
 
 
 def probabilities(source, files):

@@ -8,6 +8,7 @@ import numpy as np
 
 from vit_keras import data, evaluation, runtimes
 from vit_keras.commands import options as shared
+from vit_keras.support.command_line import UsageError
 
 EXAMPLES = (
     "vit-keras bench runs/digits runs/digits/export/model.tflite",
@@ -67,6 +68,11 @@ def _sources(options) -> dict[str, tuple[str, bool]]:
         sources[path] = (path, False)
         if options.int8 and not runtimes.format_of(path):
             sources[f"{path} in int8"] = (path, True)
+    if options.int8 and not any(is_int8 for _, is_int8 in sources.values()):
+        raise UsageError(
+            "--int8 quantizes runs and checkpoints; an exported file already has its precision. "
+            f"Received: {', '.join(options.models)}"
+        )
     return sources
 
 
