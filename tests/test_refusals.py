@@ -146,7 +146,7 @@ RUNS = [
     (lambda: freeze(vit.__wrapped__(), ["*"]), r"must leave at least one layer that trains.*'\*'"),
     (lambda: build_optimizer(OptimizerConfig(layer_decay=0.5), 10, resnet()), "a model with"),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
-    (lambda: plan({"devices": 3}), "`batch` must be a multiple of the devices.*devices=3"),
+    (lambda: plan({"devices": 3}), "`batch` must be a multiple of devices.*devices=3"),
     (lambda: plan({}, pretext=PretextConfig("mae")), "`pretext.objective` must be none with a pl"),
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]

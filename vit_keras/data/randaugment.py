@@ -291,7 +291,7 @@ def keras_cv(layers: int, magnitude: float) -> Change:
 
     Args:
         layers: The number of operations per image.
-        magnitude: The strength, 0 to 30, as a fraction of the library's strongest operation.
+        magnitude: The strength, from 0 to 30, the strongest that the library has.
 
     Returns:
         `(picture, rng) -> image`: the images are `(H, W, 3)` float32 in [0, 255].

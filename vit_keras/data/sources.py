@@ -253,8 +253,8 @@ def fingerprint(dataset) -> dict[str, Any]:
     Returns:
         The names of the classes; the number of images per split and class; and for each split, a
         SHA-256 of its files' names, sizes and bytes and of its labels. A split of masks has a
-        single number of images, since counting by class would read all masks. If the files have
-        more than `MOST_READ_BYTES`, their bytes are not read.
+        single number of images, since counting by class would mean reading all masks. If the
+        files have more than `MOST_READ_BYTES`, their bytes are not read.
     """
     named = lambda split: split.source.files(split.indices) if split.source.files else ()
     files = {

@@ -179,8 +179,8 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
     if not is_flat(features):
         flat = [name for name, layer in layers.items() if is_flat(layer.output)]
         raise ValueError(
-            f"Features must be the input of a layer 'head', or the output (B, D) of a named layer. "
-            f"Received: representation={representation!r} for model {model.name!r}, "
+            "Features must be the input of the layer 'head', or the output (B, D) of another "
+            f"layer. Received: representation={representation!r} for model {model.name!r}, "
             f"where these fit: {', '.join(map(repr, flat))}"
         )
     return with_features(model, features, "features")

@@ -136,7 +136,7 @@ def read_named(source):
 
 
 def _restore(graph, tensor, arrays, operation, **attributes) -> None:
-    """Stores other arrays in place of a tensor of a graph, which a new node makes from them."""
+    """Replaces a graph's stored tensor by other arrays, from which a new node computes it."""
     import onnx
 
     name = tensor.name

@@ -191,7 +191,7 @@ def _features(model, patches):
     x = model.get_layer("head").input if has_layer(model, "head") else model.output
     if len(x.shape) != 2:
         raise ValueError(
-            "Features are the input of a layer `head`, or the output (B, D) of a model without "
+            "Features are the input of the layer 'head', or the output (B, D) of a model without "
             f"one. Received: model {model.name!r}, whose output is {tuple(model.output.shape)}"
         )
     features = [ops.expand_dims(x, axis=1)]

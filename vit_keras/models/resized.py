@@ -94,8 +94,8 @@ def with_patch_size(
         if len(old.shape) == 4 and old.shape != new.shape:
             raise ValueError(
                 "A model that outputs maps has layers for one patch stride. Change the patch size "
-                "of the Vision Transformer first, and make the model of maps from the result. "
-                f"Received: {model.name!r} with a map {old.shape[1:3]}, which would be "
+                "of the Vision Transformer first, and build the model with maps from the result. "
+                f"Received: {model.name!r}, whose map {old.shape[1:3]} would become "
                 f"{new.shape[1:3]}"
             )
     return copy

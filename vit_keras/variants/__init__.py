@@ -98,8 +98,8 @@ def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
     """Returns the arguments of a variant's constructor in `vit_keras.models`.
 
     Args:
-        variant: The name of a variant, such as "B/16". A family's variant adds those in which
-            it differs from the paper's model, and the published `image_size` and `num_classes`.
+        variant: The name of a variant, such as "B/16". A family's variant adds the arguments
+            that differ from the paper's model, and the published `image_size` and `num_classes`.
         **overrides: Arguments to add or replace.
 
     Raises:

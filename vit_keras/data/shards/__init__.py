@@ -206,7 +206,7 @@ def _kind(pattern, paths) -> str:
         others = [os.path.basename(path) for path in paths if format_of(path) is None]
         names = ", ".join(others[:3] or map(str, kinds)) or "no files"
         raise ValueError(
-            "Shards must be files of one format, with a suffix .tar, .parquet, .tfrecord or "
+            "Shards must be files of one format, with the suffix .tar, .parquet, .tfrecord or "
             f".array_record. Received: {pattern!r} with {names}. {REMEDY_OF_KINDS}"
         )
     return str(kinds.pop())

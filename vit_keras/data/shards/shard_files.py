@@ -118,7 +118,7 @@ def _bounded_answer():
             first, _, last = self.request_info.headers.get("Range", "")[6:].partition("-")
             most = int(last) - int(first) + 1 if last else LARGEST_PAGE
             if self.status == 200 and first not in ("", "0"):
-                raise NoRanges(f"The server of '{self.url}' must support ranges. Use another one")
+                raise NoRanges(f"The server of '{self.url}' must support range requests")
             content = bytearray(self._body or b"")
             async with asyncio.timeout(ANSWER_SECONDS + most / LOWEST_RATE):
                 while len(content) < most and (more := await self.content.read(most)):

@@ -233,7 +233,7 @@ def _state(model, config, devices) -> Memory:
     images, rest = divmod(config.batch, devices * optimizer.accumulation_steps)
     if rest:
         raise ValueError(
-            "`batch` must be a multiple of the devices times `optimizer.accumulation_steps`. "
+            "`batch` must be a multiple of devices * `optimizer.accumulation_steps`. "
             f"Received: batch={config.batch}, devices={devices}, "
             f"accumulation_steps={optimizer.accumulation_steps}"
         )
