@@ -72,7 +72,7 @@ def test_the_geometric_rule_equals_timm(rng, old, new):
     )
     after = resizing.resize_relative_table(table, old, new, "bilinear_geometric")
     assert_close(after, expected.numpy(), rtol=2e-6)
-    with pytest.raises(ValueError, match='"bilinear_geometric" needs odd numbers of offsets'):
+    with pytest.raises(ValueError, match='"bilinear_geometric" needs an odd number of offsets'):
         resizing.resize_position_embeddings(
             np.zeros((1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric"
         )

@@ -379,7 +379,7 @@ def _check_tokens(tokens):
             raise ValueError(f"it has more than {DEEPEST_YAML} levels of nesting")
         if kind == "AliasToken":
             raise ValueError(
-                f"it must not repeat values by anchors such as *{token.value}. Write them out"
+                f"it must not repeat values with aliases such as *{token.value}. Write them out"
             )
 
 

@@ -158,7 +158,7 @@ def _sides(read, index) -> tuple[int, int]:
 
 
 def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Returns the rows `(n, 6)` that have an area, each once, their owners, and warnings."""
+    """Returns the distinct rows `(n, 6)` with a nonzero area, their owners, and warnings."""
     outside = (abs(rows[:, 1:5] - 0.5) > 0.5 + SLACK).any(axis=1)
     low, high = rows[:, 1:3].clip(0, 1), rows[:, 3:5].clip(0, 1)
     columns = rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]

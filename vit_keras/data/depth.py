@@ -230,10 +230,10 @@ def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
 
 
 def viewable(pixels: np.ndarray) -> np.ndarray:
-    """Returns a viewable picture: gray or RGB of 8 bits.
+    """Returns a viewable picture: 8-bit gray or RGB.
 
-    With other numbers of channels, the first three are shown, or the first one. Types other than
-    uint8 are stretched from their lowest value to their highest.
+    If there are more than three channels, the first three are shown; if there are two, the first.
+    Types other than uint8 are stretched from their lowest value to their highest.
 
     Args:
         pixels: `(..., H, W, C)`; each picture is stretched separately.

@@ -168,8 +168,8 @@ class Labels(NamedTuple):
     Attributes:
         kind: A name in `vit_keras.support.tasks.KINDS`.
         names: The names of the outputs; empty without labels.
-        values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; `(N, K)` float32 with
-            NaN for unknown values otherwise. For masks, a function that reads them and
+        values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; otherwise `(N, K)`
+            float32, with NaN for unknown values. For masks, a function that reads them and
             returns which classes each one contains, `(N, K)`.
         notes: What was found or guessed, one sentence each.
     """

@@ -111,7 +111,7 @@ def read_out(
 
 
 def _on_patches(weights, grid):
-    """The weights of the patches, `(..., h, w)`, of `(..., N)`."""
+    """Selects the patches' weights from `(..., N)`, in the form `(..., h, w)`."""
     return weights[..., -grid[0] * grid[1] :].reshape(*weights.shape[:-1], *grid)
 
 

@@ -330,7 +330,7 @@ def _embeddings_of(model):
     if last.name != "head" or last.use_bias or last.activation is not keras.activations.linear:
         raise ValueError(
             "A text classifier needs an image tower whose outputs (B, E) are embeddings: "
-            "CLIP's with its projection, which has no bias, SigLIP's without a head, or OWL-ViT. "
+            "CLIP's with its bias-free projection, SigLIP's without a head, or OWL-ViT's. "
             f"Received: model {model.name!r} with outputs {model.output_shape}, which ends "
             f"in {last.name!r}"
         )

@@ -104,12 +104,12 @@ def geometric_matrix(old: int, new: int) -> np.ndarray:
     their places (timm's `resize_rel_pos_bias_table`).
 
     Raises:
-        ValueError: If `old` or `new` is even, since numbers of offsets are odd.
+        ValueError: If `old` or `new` is even, since the number of offsets is odd.
     """
     if old % 2 == 0 or new % 2 == 0:
         raise ValueError(
-            'The rule "bilinear_geometric" needs odd numbers of offsets, from -n to n. '
-            f"Received: {old} to be resized to {new}; choose another `interpolation` for positions"
+            'The rule "bilinear_geometric" needs an odd number of offsets, from -n to n. '
+            f"Received: {old} offsets to resize to {new}; choose another `interpolation`"
         )
     low, high = 1.01, 1.5
     while high - low > 1e-6:
