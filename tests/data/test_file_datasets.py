@@ -80,7 +80,7 @@ def test_a_folder_may_have_splits_of_its_own(tmp_path, train, held_out):
 def test_held_out_folders_alone_need_training_images(tmp_path):
     for name in ("test/a", "test/b", "val/a", "val/b"):
         write(tmp_path / name / "1.png", 1)
-    with pytest.raises(ValueError, match="with test and val needs a folder train beside"):
+    with pytest.raises(ValueError, match="with test and val needs a train folder beside"):
         data.load(f"folder:{tmp_path}", 1)
     dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(train_split="val"))
     assert dataset.class_names == ("a", "b") and len(dataset.split("val")) == 2
@@ -106,8 +106,8 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
     line, note = data.describe_splits(dataset, train, test)
     assert line.endswith(": 14 pictures of 2 classes, and 6 (30.0%) held out; each class has 7")
     assert note == (
-        "no folder test: 30% of each class, 6 pictures, are held out. "
-        "Give data.test_percent, or a folder test"
+        "no test folder: 30% of each class, 6 pictures, are held out. "
+        "Give data.test_percent, or a test folder"
     )
     dataset, train, test = parts(train_split="train[:50%]", test_split="train[50%:]")
     assert list(dataset.splits) == ["train"] and not dataset.notes and len(test) == 10
@@ -185,7 +185,7 @@ def test_pictures_at_any_depth_are_one_data_set(tmp_path):
     train, test = dataset.split("train"), dataset.split("test")
     assert dataset.class_names == () and (len(train), len(test)) == (16, 4)
     assert {*grays(train), *grays(test)} == {*range(20)} and grays(train) != sorted(grays(train))
-    assert "no folder test: 20% of the pictures, 4 pictures, are held out" in dataset.notes[0]
+    assert "no test folder: 20% of the pictures, 4 pictures, are held out" in dataset.notes[0]
     lines = data.describe_splits(dataset, train, test)
     assert "16 pictures without labels, and 4 (20.0%) held out" in lines[0]
     config = DataConfig(label_pattern=r"^\d*(\d)\.", test_percent=0)

@@ -138,7 +138,7 @@ def _in_order(path, rows) -> list[tuple]:
 
 def _source(path, files, splits, labels=None) -> Source:
     labels = labels or no_labels(len(files))
-    return file_source(f"folder:{path}", path, files, labels, splits, lacks="no folder test")
+    return file_source(f"folder:{path}", path, files, labels, splits, lacks="no test folder")
 
 
 def _with_masks(path, config) -> Source:
@@ -236,7 +236,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
 
 
 def _roots(path, names):
-    """Returns the folder of each split, train first; without a folder train, that is `path`."""
+    """Returns the folder of each split, train first: `path` itself without a train folder."""
     known = {split_name(name): name for name in names if split_name(name) in SPLITS}
     others = set(names) - set(known.values())
     if "train" not in known:  # then a folder of this name may be a class
@@ -266,7 +266,7 @@ def _problems(path, roots, pictures, loose):
     if not pictures["train"] and len(roots) > 1:
         held_out = [os.path.basename(root) for split, root in roots.items() if split != "train"]
         yield (
-            f"A folder with {' and '.join(held_out)} needs a folder train beside it. Received: "
+            f"A folder with {' and '.join(held_out)} needs a train folder beside it. Received: "
             f"{path!r} without one"
         )
         return

@@ -85,8 +85,8 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
     if (red != green).any() or (green != blue).any():
         colors = np.unique(red << 16 | green << 8 | blue).tolist()
         raise ValueError(
-            "a mask must hold the number of a class for each pixel, in gray or with a palette, "
-            f"not colors, such as {_listed(colors, True)}. Give the color of each class in "
+            "a mask must hold the number of a class for each pixel, in gray or with a palette; "
+            f"it holds colors, such as {_listed(colors, True)}. Give the color of each class in "
             f"data.mask_colors, or beside its name in {NAMES}"
         )
     return red
@@ -215,7 +215,7 @@ def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConf
 
 
 def holds_masks(path: str) -> bool:
-    """Whether a folder, or its folder train, contains pictures and their masks.
+    """Whether a folder, or its train folder, contains pictures and their masks.
 
     The files lie in the folders images and masks, or side by side, as `a.jpg` and `a_mask.png`.
 

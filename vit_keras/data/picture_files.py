@@ -332,7 +332,7 @@ def read_deep(data: bytes | np.ndarray) -> Samples | None:
 
     Raises:
         ValueError, or a library's own exception: If the file is damaged or asks for too much.
-        ImportError: If tifffile or imagecodecs is needed and not installed.
+        ImportError: If tifffile or imagecodecs is needed but not installed.
     """
     if isinstance(data, np.ndarray) or data.startswith(NPY):
         pixels = data if isinstance(data, np.ndarray) else _read_npy(data)

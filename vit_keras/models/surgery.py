@@ -326,10 +326,10 @@ def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
     frozen, others = layers[:first], layers[first:]
     is_chain = all(_follows(layer, before) for before, layer in zip(layers[first - 1 :], others))
     if not others or not any(layer.weights for layer in frozen) or not is_chain:
-        state = f"{others[0].name!r} is the first that trains" if others else "no layer trains"
+        state = f"{others[0].name!r} is the first trainable one" if others else "no layer trains"
         raise ValueError(
-            "The first layers of the model must be frozen, and the layers from the first that "
-            f"trains must form a chain. Received: model {model.name!r}, where {state}. Set "
+            "The first layers of the model must be frozen, and all layers from the first trainable "
+            f"one on must form a chain. Received: model {model.name!r}, where {state}. Set "
             'optimizer.freeze, such as ["[!h]*"] for all layers but the head'
         )
     backbone = type(model)(model.input, frozen[-1].output, name=f"{model.name}_frozen")

@@ -221,7 +221,7 @@ def label_bars(rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: 
 def number_errors(
     rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: str = ""
 ) -> None:
-    """Draws predicted over true numbers, and the distribution of errors, one row per number.
+    """Plots predicted against true numbers, and the distribution of errors, one row per number.
 
     Args:
         rows: The "numbers" of a report by `vit_keras.evaluation`.

@@ -411,7 +411,7 @@ class TorchTopology(Topology):
         self._exit_stack.callback(torch.distributed.destroy_process_group)
 
     def prepare(self, model):
-        """Gives each process its own dropout masks, and makes logs sum metrics over processes."""
+        """Gives each process its own dropout masks, and sums logged metrics over processes."""
         keras_internals.wrap_logs(model, _summed_logs)
         for variable in () if self.is_chief else model.variables:
             if variable.path.endswith("seed_generator_state"):

@@ -157,7 +157,7 @@ def _file(hub, address, commit, name):
     where = {"revision": address.revision, "local_files_only": commit is None}
     path = hub.hf_hub_download(address.repository, name, **where)
     if commit not in (None, *pathlib.Path(path).parts):
-        raise ConnectionError(f"{address} was changed while it was downloaded. Try again")
+        raise ConnectionError(f"{address} changed during the download. Try again")
     blob = os.path.realpath(path)  # whose name in the cache is its hash
     expected, status = os.path.basename(blob), os.stat(blob)
     if not HASH.fullmatch(expected):  # the cache is on a file system without links
