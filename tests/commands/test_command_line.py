@@ -61,7 +61,7 @@ FAILING = [
     (["train", "--dataset", "https://a/b.tar"], "Did you mean shards:https://a/b.tar?"),
     (["pack", "Folder:a", "--out", "b"], "Did you mean folder:a?"),
     (["train", "--config", "x.yaml"], "'x.yaml'. `vit-keras train --list` prints the recipes"),
-    (["evaluate", "nowhere"], "no run and no checkpoint at 'nowhere'"),
+    (["evaluate", "nowhere"], "no run or checkpoint at 'nowhere'"),
     (["info", "nowhere"], "There is no file, folder or variant 'nowhere'"),
     (["info", "dinov2_vits14"], "Did you mean DINOv2-S/14?"),
 ]

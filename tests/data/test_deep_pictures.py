@@ -122,12 +122,12 @@ def test_gray_becomes_rgb_and_rgb_gray_but_nothing_else_is_guessed(rng):
     np.testing.assert_array_equal(read_encoded(npy(gray), 3), gray.repeat(3, axis=-1))
     expected = np.rint(rgb @ (0.299, 0.587, 0.114))[..., None]
     np.testing.assert_array_equal(read_encoded(png(rgb), 1), expected)
-    remedy = "it has 6 channels, and the model takes 3. .*--data.bands 1 2 3, or set model.channels"
+    remedy = "it has 6 channels, but the model takes 3. .*--data.bands 1 2 3, or set model.channels"
     with pytest.raises(ValueError, match=remedy):
         read_encoded(tiff(levels(rng, 6), **BANDS), 3)
-    with pytest.raises(ValueError, match="it has 3 channels, and the model takes 5"):
+    with pytest.raises(ValueError, match="it has 3 channels, but the model takes 5"):
         read_encoded(png(rgb), 5)
-    with pytest.raises(ValueError, match="it has 3 channels, and `data.bands` asks for 4"):
+    with pytest.raises(ValueError, match="it has 3 channels, but `data.bands` asks for 4"):
         read_encoded(png(rgb), 2, None, (4, 1))
 
 

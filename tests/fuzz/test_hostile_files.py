@@ -102,8 +102,8 @@ HELD = 15_141  # weights of the Vision Transformer
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("mlp_dim", 10**9, f"describes {HELD + 65 * (10**9 - 64)} weights, and it holds {HELD}"),
-        ("units", 10**5, f"describes {HELD + 3299835} weights, and it holds {HELD}"),
+        ("mlp_dim", 10**9, f"describes {HELD + 65 * (10**9 - 64)} weights, but it holds {HELD}"),
+        ("units", 10**5, f"describes {HELD + 3299835} weights, but it holds {HELD}"),
     ],
 )
 def test_a_model_that_the_file_cannot_hold_is_refused(tmp_path, field, value, message):

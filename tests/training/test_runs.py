@@ -54,7 +54,7 @@ def test_a_folder_without_a_run_is_named_and_left_alone(tmp_path):
         with pytest.raises(ValueError, match="photos', which holds other files"):
             use(in_folder(other))
     assert [path.name for path in other.iterdir()] == ["cat.jpg"]
-    with pytest.raises(FileNotFoundError, match="no run and no checkpoint at 'nowhere'"):
+    with pytest.raises(FileNotFoundError, match="no run or checkpoint at 'nowhere'"):
         vit_keras.open("nowhere")
     with pytest.raises(FileNotFoundError, match="which has no weights"):
         vit_keras.open(tmp_path)

@@ -172,8 +172,8 @@ def test_the_cache_serves_what_was_downloaded(serve_hub, monkeypatch, how):
 @pytest.mark.parametrize(
     ("lies", "message"),
     [
-        ({"etag": "0" * 64}, "its hash is .*, and the hub's is 0000"),
-        ({"etag": "0" * 40}, "its hash is .*, and the hub's is 0000"),
+        ({"etag": "0" * 64}, "its hash is .*, but the hub's is 0000"),
+        ({"etag": "0" * 40}, "its hash is .*, but the hub's is 0000"),
         ({"sha": "../../up"}, r"to a commit of 40 digits. Received: '\.\./\.\./up'"),
         ({"etag": "../../up"}, r"the hash of 'config\.json'. Received: .* hash '\.\./\.\./up'"),
         ({"commit": "../../up"}, r"must name the commit 0123.* Received: commit '\.\./\.\./up'"),

@@ -424,4 +424,4 @@ def find_recipe(name: str | os.PathLike) -> pathlib.Path:
     near = difflib.get_close_matches(plain, names, n=3, cutoff=0.5)
     others = "`vit-keras train --list` prints the recipes"
     hint = f"Did you mean {' or '.join(near)}?" if near else others
-    raise FileNotFoundError(f"There is no file and no recipe {os.fspath(name)!r}. {hint}")
+    raise FileNotFoundError(f"There is no file or recipe {os.fspath(name)!r}. {hint}")

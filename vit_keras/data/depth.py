@@ -52,7 +52,7 @@ def choose_channels(
     count = pixels.shape[-1]
     if bands:
         if max(bands) > count:
-            raise ValueError(f"it has {count} channels, and `data.bands` asks for {max(bands)}")
+            raise ValueError(f"it has {count} channels, but `data.bands` asks for {max(bands)}")
         pixels = pixels[..., np.array(bands) - 1]
         count = colors = len(bands)
     if channels == count:
@@ -66,7 +66,7 @@ def choose_channels(
         gray = (pixels @ np.array(GRAY))[..., None]
         return (gray if pixels.dtype == np.float32 else np.rint(gray)).astype(pixels.dtype)
     raise ValueError(
-        f"it has {count} channels, and the model takes {channels}. Choose channels, as with "
+        f"it has {count} channels, but the model takes {channels}. Choose channels, as with "
         f"--data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}, or set "
         f"model.channels to {count}"
     )
@@ -184,8 +184,8 @@ def pixels_at(images: Any, levels: float, is_resized: bool = False) -> Any:
         return at_levels(known_type(pixels), levels)
     except ValueError as error:
         raise ValueError(
-            f"Pixels of type {pixels.dtype} cannot be brought to the levels of a model: {error}. "
-            "Or scale the array by 255 divided by its level of white"
+            f"Pixels of type {pixels.dtype} cannot be brought to the levels of a model: {error}, "
+            "or scale the array by 255 divided by its level of white"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The steps of a run, and experiments of several runs: sweeps and transfer benchmarks."""
+"""The steps of a run, and experiments that span several runs: sweeps and transfer benchmarks."""
 
 # ruff: noqa: F401
 from typing import TYPE_CHECKING

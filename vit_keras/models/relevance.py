@@ -28,8 +28,8 @@ def explain(
             `(B, h, w, K)`, which are summed over all places.
         images: `(B, H, W, C)`, prepared for the model.
         class_index: The class, or one for each image `(B,)`; None for the most probable one.
-        batch: The number of images per batch. Each image takes L·H·N² weights and gradients of
-            memory, for L layers, H heads and N tokens.
+        batch: The number of images per batch. Each image needs memory for L·H·N² weights and
+            as many gradients, for L layers, H heads and N tokens.
 
     Returns:
         Relevances `(B, h, w)` of the patches, at least 0: the class token's row of R without its

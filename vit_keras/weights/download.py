@@ -193,7 +193,7 @@ def _fault(row, path):
         return f"has SHA-256 {digest}, and the table of published files says {row.sha256}"
     size_mib, said = os.path.getsize(path) / 2**20, row.size_mib
     if row.sha256 is None and said and abs(size_mib / said - 1) > SIZE_TOLERANCE:
-        return f"has {size_mib:.3g} MiB, and the published file has {said} MiB"
+        return f"has {size_mib:.3g} MiB, but the published file has {said} MiB"
     return None
 
 

@@ -167,7 +167,7 @@ def _file(hub, address, commit, name):
         with contextlib.suppress(OSError):  # Windows cannot remove an open file
             os.remove(blob)
         raise DamagedFile(
-            f"{path!r} is not the file that {address} names: its hash is {digest}, and the hub's "
+            f"{path!r} is not the file that {address} names: its hash is {digest}, but the hub's "
             f"is {expected}. It was removed, and will be downloaded again"
         )
     return path

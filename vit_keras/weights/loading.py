@@ -126,7 +126,7 @@ def check_described_size(tensors: KerasTensors) -> None:
     described = {**checks.parse_json(tensors.metadata["config"], label), "compile_config": None}
     units = max(map(int, re.findall(r'"num_units": (\d+)', json.dumps(described))), default=0)
     if units > (count := len(tensors.shapes)):
-        raise ValueError(f"its configuration has num_units {units}, and it holds {count} tensors")
+        raise ValueError(f"its configuration has num_units {units}, but it holds {count} tensors")
     held = sum(map(math.prod, tensors.shapes.values()))
     try:
         with warnings.catch_warnings(action="ignore"):  # loading repeats the warnings
@@ -134,7 +134,7 @@ def check_described_size(tensors: KerasTensors) -> None:
     except Exception:
         return
     if (count := sum(math.prod(weight.shape) for weight in model.weights)) > 2 * held + SLACK:
-        raise ValueError(f"its configuration describes {count} weights, and it holds {held}")
+        raise ValueError(f"its configuration describes {count} weights, but it holds {held}")
 
 
 def load(

@@ -228,7 +228,7 @@ def locate(path: str) -> str:
             f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
             f"which has {'shards without their index' if has_shards else 'no weights'}"
         )
-    raise FileNotFoundError(f"There is no run and no checkpoint at {path!r}.")
+    raise FileNotFoundError(f"There is no run or checkpoint at {path!r}.")
 
 
 def read_config(folder: str) -> dict:

@@ -122,9 +122,9 @@ def global_norm(tensors):
 def adamw_update(
     weights, gradients, momentums, velocities, update, *, rate, weight_decay, betas, epsilon
 ):
-    """Applies the `update`th update by AdamW with TensorFlow's own operator.
+    """Applies AdamW's update number `update` with TensorFlow's own operator.
 
-    Composed of basic operators, an update takes 30 of them, each a pass over memory.
+    An update made of basic operators takes 30 of them, each a pass over memory.
     """
     for weight, gradient, momentum, velocity in zip(weights, gradients, momentums, velocities):
         if weight_decay:

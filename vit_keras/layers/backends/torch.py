@@ -334,7 +334,7 @@ def update_groups(groups, update):
 def adamw_update(
     weights, gradients, momentums, velocities, update, *, rate, weight_decay, betas, epsilon
 ):
-    """Applies the `update`th update by AdamW to weights, all in place."""
+    """Applies AdamW's update number `update` to the weights, all in place."""
     moments = ([slot.value for slot in slots] for slots in (momentums, velocities))
     updates = [update.to(torch.float32)] * len(weights)
     torch._fused_adamw_(

@@ -154,8 +154,8 @@ class TorchTensors(Reader):
             with opened(self.path, "state dict of tensors") as archive:
                 if any(e.compress_type != zipfile.ZIP_STORED for e in archive.infolist()):
                     raise DamagedFile(
-                        f"{self.path!r} must not be compressed, as torch must memory-map it, nor "
-                        "a TorchScript archive (as OpenAI's are), which runs code. If you trust "
+                        f"{self.path!r} must be uncompressed, so that torch can memory-map it, and "
+                        "not a TorchScript archive (like OpenAI's), which runs code. If you trust "
                         "it, extract its tensors: torch.save(torch.jit.load(path, "
                         '"cpu").state_dict(), "weights.pt")'
                     )

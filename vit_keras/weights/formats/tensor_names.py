@@ -135,7 +135,7 @@ def single(theirs: str, ours: str, read=unchanged, write=unchanged, unpadded: bo
 
 
 def zeros(ours: str) -> Link:
-    """Sets a variable that files leave out to zero, and refuses to write another value."""
+    """Zeroes a variable that files leave out, and refuses to write any other value."""
 
     def write(x):
         if x.any():

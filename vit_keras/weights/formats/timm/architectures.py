@@ -314,7 +314,7 @@ def classifier(shapes: dict, theirs: dict, config: dict) -> str:
         raise ValueError(
             "`fc_norm` must follow a mean of the patches. Received: a configuration with "
             f"global_pool={stated!r}, and fc_norm.weight. Rename fc_norm.* to norm.*, which "
-            "normalizes tokens alike"
+            "normalizes each token the same way"
         )
     if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
         raise ValueError(
