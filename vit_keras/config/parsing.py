@@ -291,7 +291,7 @@ def read_config(path: str | os.PathLike) -> Config:
 
     Raises:
         UsageError: There is an unknown field, or an invalid value.
-        FileNotFoundError: There is no such file and no such recipe.
+        FileNotFoundError: There is no such file or recipe.
 
     Example:
         >>> read_config("digits").dataset  # or read_config("runs/mine/config.yaml")
@@ -408,7 +408,7 @@ def find_recipe(name: str | os.PathLike) -> pathlib.Path:
         name: The path of a YAML file, or the name of a recipe, such as "finetune/pets".
 
     Raises:
-        FileNotFoundError: There is no such file and no such recipe.
+        FileNotFoundError: There is no such file or recipe.
 
     Example:
         >>> find_recipe("finetune/pets").name

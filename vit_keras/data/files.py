@@ -130,7 +130,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 def _in_order(path, rows) -> list[tuple]:
     """Sorts rows, each a file and what belongs to it, and returns the columns.
 
-    Files become relative to the folder; their order follows from their names alone.
+    Files become relative to the folder; their order depends on their names alone.
     """
     relative = [(os.path.relpath(file, path), *known) for file, *known in rows]
     return [*zip(*sorted(relative, key=lambda row: path_hash(row[0])))]

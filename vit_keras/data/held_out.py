@@ -59,7 +59,7 @@ def divide(
     """Divides images so that each part has its share of each label, and a group stays whole.
 
     This is iterative stratification (Sechidis et al., 2011) with groups: the rarest label is dealt
-    out first, its groups in an order that follows from their names and the seed alone. If a label
+    out first, its groups in an order that depends on their names and the seed alone. If a label
     has at least two groups, no part gets all of them, so a model trained on the other parts has
     seen it.
 

@@ -106,7 +106,7 @@ def make_soup(
 
 
 def _use_mean(model, first, sums, count):
-    """Sets the mean of the weights; integers, such as seeds, keep the first model's values."""
+    """Sets the weights to their mean; integers, such as seeds, keep the first model's values."""
     is_integer = lambda array: np.issubdtype(array.dtype, np.integer)
     pairs = zip(first, sums)
     model.set_weights([a if is_integer(a) else total / count for a, total in pairs])

@@ -108,7 +108,7 @@ def _choose(config, folder):
 def cross_validate(config: Config) -> str:
     """Trains `config.folds` runs, each judged on a different part of the training images.
 
-    The parts have equal shares of each class, and follow from `config.data.split_seed`. The test
+    The parts have equal shares of each class, and depend on `config.data.split_seed`. The test
     split is not used. With `config.data.dev_percent`, the weights, the temperature and the
     thresholds of a run are chosen on that share of its training images. Each run has a folder
     inside the folder of the cross-validation, so an interrupted one continues with the run that it

@@ -129,7 +129,8 @@ def check_compile(
         weighted_metrics: See `optimizer`.
 
     Raises:
-        ValueError: If a loss or metric reads probabilities and the model has logits, or vice versa.
+        ValueError: If a loss or metric expects probabilities but the model returns logits, or vice
+            versa.
     """
     outputs = getattr(model, "outputs", None) or []
     kinds = {_gives(output) for output in outputs}

@@ -1,7 +1,7 @@
 """Shards: the files that a pattern names, the places of their records, and the data set.
 
 An index is built once, by reading all shards. It lies in `vit_keras/shards` in `$KERAS_HOME` or
-`~/.keras`, under a name that follows from the names, sizes and times of the shards.
+`~/.keras`, under a name derived from the names, sizes and times of the shards.
 """
 
 import glob
