@@ -105,7 +105,7 @@ class AugmentConfig(Section):
         scale: largest change in the length of the sides, as a fraction
         shift: largest shift along each axis, as a fraction of the side
         flip: mirror half of the images left to right
-        crop: resize the whole picture; crop 5 to 100 % of the area with a ratio of sides from 3/4
+        crop: resize the whole picture; crop 5 to 100% of the area with a ratio of sides from 3/4
             to 4/3 (inception); resize and crop by the BiT-HyperRule (bit); or crop so that an
             object's IoU with the crop is at least a random number, as in SSD (objects)
         randaugment_layers: number of RandAugment operations per image; 0 for none

@@ -25,7 +25,7 @@ class OptimizerConfig(Section):
         beta_2: decay of the second moment of adamw
         momentum: momentum of sgd
         decay_type: decay of the learning rate from the warmup to 0 at total_steps; staircase
-            divides it by 10 at 30, 60 and 90 % (BiT)
+            divides it by 10 at 30, 60 and 90% (BiT)
         warmup_steps: updates over which the learning rate grows linearly from 0
         warmup_fraction: the same, as a fraction of all updates; null to use warmup_steps
         grad_norm_clip: largest global norm of the gradients; null for no limit

@@ -156,7 +156,7 @@ class Augmentation:
 
         Raises:
             ValueError: If RandAugment, another policy, or a change of colors receives an image
-                that lacks 3 channels of 8 bits.
+                that does not have three 8-bit channels.
         """
         config = self.config
         kind = str(label.dtype) if np.ndim(label) == 2 else ""
@@ -208,8 +208,8 @@ class Augmentation:
         pixels = as_array(picture)
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
             raise ValueError(
-                "RandAugment, `augment.policy`, and `augment.color_jitter` need 3 channels of 8 "
-                f"bits. Received: {pixels.shape[-1]} of {self.preprocessing.levels:g} levels. "
+                "RandAugment, `augment.policy`, and `augment.color_jitter` need three 8-bit "
+                f"channels. Received: {pixels.shape[-1]} with white={self.preprocessing.levels:g}. "
                 "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
         for change in self.changes:

@@ -189,7 +189,7 @@ def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
 def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Generator) -> Window:
     """Draws a part of a picture around objects, as SSD and torchvision's `RandomIoUCrop` do.
 
-    The part has 30 to 100 % of each side, and a ratio of sides up to 2. It holds the center of an
+    The part has 30 to 100% of each side, and a ratio of sides up to 2. It holds the center of an
     object, and an object whose center it holds overlaps it with at least a random IoU. If no draw
     fits, or that IoU is 1, the part is the whole picture.
 

@@ -224,7 +224,7 @@ def random_window(
 ) -> Window:
     """Draws a part of a picture with an aspect ratio from 0.75 to 1.33.
 
-    By default the part has 5 to 100 % of the area, as in big_vision's `inception_crop`. As in
+    By default the part has 5 to 100% of the area, as in big_vision's `inception_crop`. As in
     `tf.image.sample_distorted_bounding_box`, the ratio is uniform, and so is the height within the
     range that the area allows. After 100 draws that do not fit, the whole picture is taken.
 

@@ -229,7 +229,7 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
     """Returns the file of each row.
 
     Raises:
-        ValueError: If a file does not exist, or if a cell may mean more than one.
+        ValueError: If a file does not exist, or if a cell could mean more than one.
     """
     cells = [*map(labels.text_of, table.columns[column])]
     labels.check_filled(table.path, column, cells)

@@ -250,7 +250,7 @@ def measure_calibration(
 
     Example:
         >>> probabilities = np.array([[1.0, 0.0], [0.75, 0.25]])
-        >>> measure_calibration(probabilities, np.array([0, 1]))["ece"]  # 75 % sure, and wrong
+        >>> measure_calibration(probabilities, np.array([0, 1]))["ece"]  # 75% sure, and wrong
         0.375
     """
     confidence = probabilities.max(axis=-1).astype("float64")

@@ -108,7 +108,7 @@ def _silence():
 def _ranges(source, images, recipe):
     """Returns the range of each tensor over all images; the quantizer's averages lose the extremes.
 
-    Ranges are 1 % wider, since LiteRT refuses sums in int16 whose scales are all powers of two.
+    Ranges are 1% wider, since LiteRT refuses sums in int16 whose scales are all powers of two.
     """
     from ai_edge_quantizer import calibrator
     from ai_edge_quantizer.utils import qsv_utils
@@ -171,7 +171,7 @@ def onnx_int8(source, path, excluded=(), calibration=None):
 
     Weights are unsigned. On x86 processors with AVX2 but without VNNI, ONNX Runtime multiplies
     unsigned activations by signed weights with an instruction (`vpmaddubsw`) that saturates at 16
-    bits: a product of full-range weights is up to 25 % off the exact one of the file's integers.
+    bits: a product of full-range weights is up to 25% off the exact one of the file's integers.
     Unsigned weights are exact everywhere. With them, Ti/16 takes 1.17 times as long on AVX2 as with
     7-bit signed weights, which are also exact but nearly double a small model's error in its logits
     (0.032 compared to 0.019 rms). With VNNI both use the same kernel.

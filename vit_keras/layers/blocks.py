@@ -1,4 +1,4 @@
-"""The transformer encoder block (Eq. 2 and 3), with its MLPs and `LayerScale`."""
+"""The transformer encoder block (Eqs. 2 and 3), with its MLPs and `LayerScale`."""
 
 import functools
 from typing import Any
@@ -242,7 +242,7 @@ class LayerScale(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class EncoderBlock(SeededLayer):
-    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eq. 2 and 3), or a variant of this block.
+    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eqs. 2 and 3), or a variant of this block.
 
     Args:
         num_heads: The number of attention heads.

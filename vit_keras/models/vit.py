@@ -258,7 +258,7 @@ def _with_prefix(x, arch, positions, layer):
 
 
 def _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer):
-    """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
+    """Applies the blocks (Eqs. 2 and 3), one for each entry of `positions`.
 
     An entry is the layer that adds to the block's input, or None. The first one is already applied.
     """

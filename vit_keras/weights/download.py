@@ -190,7 +190,7 @@ def _receive(url, response, file, most):
 def _fault(row, path):
     """Returns what is wrong with the size or the SHA-256 of a file, or None."""
     if row.sha256 is not None and (digest := sha256(path)) != row.sha256:
-        return f"has SHA-256 {digest}, and the table of published files says {row.sha256}"
+        return f"has SHA-256 {digest}, but the table of published files says {row.sha256}"
     size_mib, said = os.path.getsize(path) / 2**20, row.size_mib
     if row.sha256 is None and said and abs(size_mib / said - 1) > SIZE_TOLERANCE:
         return f"has {size_mib:.3g} MiB, but the published file has {said} MiB"

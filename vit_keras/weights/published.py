@@ -20,7 +20,7 @@ The families' files are folders of timm and transformers on huggingface.co. Thei
 tags, which describe the training data. The repositories, resolutions, classes and licenses of
 timm's files come from its `default_cfgs`, and the accuracies from results/results-imagenet.csv in
 its repository; transformers' files are the publishers' own uploads. DINOv3 is not in the table:
-every user must accept its license at the publisher's site, so `weights=` takes a file that the user
+every user must accept its license on the publisher's site, so `weights=` takes a file that the user
 has downloaded.
 """
 

@@ -244,7 +244,7 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
 
 
 def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path:
-    """Returns the path of the index of some shards, which need not exist."""
+    """Returns the path of the index of some shards, whether or not the index exists."""
     said = json.dumps([VERSION, kind, column, *map(list, files.shards)])
     return files.folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
 
@@ -358,7 +358,7 @@ def shard_source(
     names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
     of = lambda numbers: np.searchsorted(starts, numbers, side="right") - 1  # their shards
     if highest >= len(names):
-        reason = f"it has the class {highest}, and there are names for {len(names)} classes"
+        reason = f"it has the class {highest}, but there are only {len(names)} names"
         raise flat[of(np.argmax(labels))].damaged(reason)
     read = form.reader(files)
     ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])

@@ -127,7 +127,7 @@ def _suffix_of(picture):
 
 
 def _as_file(pixels):
-    """Encodes pixels as PNG, or as `.npy` unless they are gray or RGB of 8 bits."""
+    """Encodes pixels as PNG, or as `.npy` unless they are 8-bit gray or RGB."""
     picture = as_picture(pixels)
     if not isinstance(picture, np.ndarray):
         return _encoded(picture, format="png")

@@ -273,4 +273,4 @@ def check_sha256(shard: Shard, path: str) -> None:
         ValueError: If they differ.
     """
     if shard.sha256 is not None and (actual := sha256(path)) != shard.sha256:
-        raise shard.damaged(f"its SHA-256 is {actual}, and shards.json states {shard.sha256!r:.70}")
+        raise shard.damaged(f"its SHA-256 is {actual}, but shards.json states {shard.sha256!r:.70}")

@@ -120,7 +120,7 @@ def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`.
 
     On CPUs, layers with many hidden units keep only GELU's input. The gradient computes GELU again,
-    which takes 0.5 % of a step and saves a sixth of its memory.
+    which takes 0.5% of a step and saves a sixth of its memory.
     """
     units, gelu = x.numel() // x.shape[-1] * first.units, first.activation
     is_kept = units < MANY_UNITS or not torch.is_grad_enabled() or gelu not in FUSED
