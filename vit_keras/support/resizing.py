@@ -88,7 +88,7 @@ class Rule:
         return xp.concatenate([left, weights[:, 3:-3], right], axis=1)
 
     def kernel(self, x, xp=np):
-        """Returns the weights at distances of `x` points, which are not negative."""
+        """Returns the weights at the nonnegative distances `x`, in points."""
         if self.a is None:
             return xp.maximum(1 - x, 0)
         near = ((self.a + 2) * x - (self.a + 3)) * x * x + 1
@@ -261,7 +261,7 @@ def resize_relative_table(
     """Resizes biases for the offsets between two patches to another grid, as for BEiT.
 
     A grid of h rows has 2h - 1 offsets, from 1 - h to h - 1. They are resized like the rows and
-    columns of places.
+    columns of position embeddings.
 
     Args:
         table: `((2h - 1)(2w - 1) + T, H)`: one row per offset, with the columns varying fastest.

@@ -226,7 +226,7 @@ class EvaluateAverage(keras.callbacks.Callback):
 class RestoreFitState(keras.callbacks.Callback):
     """Lets `fit` continue a run, even in the middle of an epoch, as if it had not been stopped.
 
-    `fit` sets the metrics to 0; this callback restores the values that they have when it is
+    `fit` sets the metrics to 0; this callback restores the values that they had when it was
     created. On torch, making an iterator over training or evaluation data draws from the global
     generator; this callback restores the generator's state after the last batch.
     """

@@ -154,7 +154,7 @@ class Topology:
 
     @staticmethod
     def reduce_gradients(gradients: list) -> list:
-        """As the function `reduce_gradients`; a program for the whole batch changes nothing."""
+        """Like the function `reduce_gradients`; a program for the whole batch changes nothing."""
         return gradients
 
 

@@ -358,7 +358,7 @@ def shard_source(
     names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
     of = lambda numbers: np.searchsorted(starts, numbers, side="right") - 1  # their shards
     if highest >= len(names):
-        reason = f"it has the class {highest}, but there are only {len(names)} names"
+        reason = f"it has the class {highest}, but there are names for {len(names)} classes"
         raise flat[of(np.argmax(labels))].damaged(reason)
     read = form.reader(files)
     ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])
