@@ -30,7 +30,7 @@ class DataConfig(Section):
         group_column: column of a table that tells which pictures belong together, such as those of
             one patient; groups are never split
         label_columns: columns of a table that hold the labels, as a list or separated by commas;
-            empty for the column label
+            empty for the label column
         label_separator: text between several labels in one cell of a table
         label_pattern: regular expression whose first group is the class in each picture's name,
             such as '^(.+)_[0-9]+'

@@ -339,7 +339,7 @@ class Dataset:
 
         Args:
             name: `train`, `train[:90%]`, `train[10%:]`, `train[5:20]`, or `train+validation`. In a
-                data set without a split "test", `test` stands for "validation", "val", "valid", or
+                data set without a "test" split, `test` stands for "validation", "val", "valid", or
                 "dev", and each of these four names for the other three.
 
         Raises:

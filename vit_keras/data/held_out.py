@@ -206,7 +206,7 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
 
 
 def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
-    """Divides the split "train" if the data set has no held-out split."""
+    """Divides the "train" split if the data set has no held-out split."""
     train, percent = dataset.splits.get("train"), config.test_percent
     if not train or not without_held_out(dataset.splits, config.test_split):
         return dataset

@@ -106,7 +106,7 @@ def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
     usual = [key for key in LABELS if key in features]
     if labeled and not usual and len(classes) != 1:
         raise ValueError(
-            "One column must hold the classes, or objects with a field bbox. "
+            "One column must hold the classes, or objects with a bbox field. "
             f"{_received(name, features)}. Name the column of the classes in data.label_columns"
         )
     return (*usual, *classes)[:1]
@@ -134,7 +134,7 @@ def _cells(rows, column) -> list:
 
 
 def _object_column(rows, config, task) -> str | None:
-    """Returns the column of lists of objects with a field bbox; None if there is none."""
+    """Returns the column of lists of objects with a bbox field; None if there is none."""
     if task not in ("auto", "boxes") or (task == "auto" and config.label_columns):
         return None
     kinds = {key: _element(kind) for key, kind in rows.features.items()}

@@ -57,7 +57,7 @@ class Table(NamedTuple):
         """Returns the cells of a column that a field of the configuration names."""
         if name not in self.columns:
             raise ValueError(
-                f"`data.{field}` must name a column. Received: {name!r}, and {self.path!r} has "
+                f"`data.{field}` must name a column. Received: {name!r}, but {self.path!r} has "
                 f"{list(self.columns)}"
             )
         return self.columns[name]
@@ -68,11 +68,11 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
     Cells are text until a task says otherwise. Paths are relative to the table, and rows keep their
     order. `config` may name the columns. The columns path, label, mask and split are also found by
-    their usual names in either case; the data set's notes list them. If a table spells a file name
-    differently, the only file that fits is taken. A column mask without a column of labels holds
-    masks: see `masks.mask_code`. Columns xmin, ymin, xmax and ymax hold boxes, a row for each
-    object; a row without a class and numbers is a picture without objects. Without a column split,
-    or if it has no held-out rows, `config.test_percent` of each class is held out.
+    their usual names, in upper or lower case; the data set's notes list them. If a table spells a
+    file name differently, the only file that fits is taken. A mask column without a column of
+    labels holds masks: see `masks.mask_code`. Columns xmin, ymin, xmax and ymax hold boxes, a row
+    for each object; a row without a class and numbers is a picture without objects. Without a split
+    column, or if it has no held-out rows, `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
@@ -100,7 +100,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
             known,
             splits[rows],
             groups=[str(labels.text_of(groups[i]) or "") for i in rows] if groups else None,
-            lacks="no row of the split test" if split_column else "no column split",
+            lacks="no row of the test split" if split_column else "no split column",
             notes=tuple(table.notes),
         )
 

@@ -223,7 +223,7 @@ def training_exaflops(
     A multiply-add is 2 operations, and a training step costs 3 forward passes. Products with
     weights, products of attention and normalization are counted. Products with the zeros that pad a
     map are not, as in XLA's cost analysis. The paper does not state its convention. Of the
-    conventions that `flops` offers, this is the one for which all rows of Table 6 lie within 3 %
+    conventions that `flops` offers, this is the one for which all rows of Table 6 lie within 3%
     (docs/inspection.md).
 
     Args:

@@ -210,7 +210,7 @@ class GroupNorm(keras.layers.GroupNormalization):
     On torch, `keras.layers.GroupNormalization` computes the variance as E[x²] - E[x]², and on every
     backend it scales x before it subtracts the mean. If a group's mean is a hundred times its
     standard deviation, this loses four of the seven digits of float32, and the difference may be
-    negative. Source: arXiv 1803.08494, Eq. 1-3.
+    negative. Source: arXiv 1803.08494, Eqs. 1-3.
 
     Args:
         groups: The number of groups. It must divide C.

@@ -51,7 +51,7 @@ def VisionTransformer(
     name: str = "vision_transformer",
     **options,
 ) -> ImageModel:
-    """Builds the Vision Transformer of arXiv 2010.11929 (Eq. 1-4), or one of its descendants.
+    """Builds the Vision Transformer of arXiv 2010.11929 (Eqs. 1-4), or one of its descendants.
 
     The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
 

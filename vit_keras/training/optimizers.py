@@ -33,7 +33,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: The number of updates of the run.
         warmup_steps: The number of updates over which the rate rises.
         decay_type: "cosine", where f(p) = (1 + cos πp) / 2; "linear", where f(p) = 1 - p; or
-            "staircase", where f is divided by 10 at 30, 60 and 90 % of all updates (BiT's
+            "staircase", where f is divided by 10 at 30, 60 and 90% of all updates (BiT's
             HyperRule, arXiv 1912.11370, Section 3.3).
 
     Example:

@@ -52,7 +52,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 
     Raises:
         FileNotFoundError: If there is no file.
-        ValueError: If the file is damaged or of no known format.
+        ValueError: If the file is damaged or has no known format.
         ImportError: If the file needs a package that is not installed.
 
     Example:

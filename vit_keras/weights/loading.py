@@ -64,7 +64,7 @@ def open(
 
     Raises:
         FileNotFoundError: There is nothing at `path`, or a run without a model.
-        ValueError: The file is damaged, of no known format, or lacks a necessary argument, which
+        ValueError: The file is damaged, has no known format, or lacks a necessary argument, which
             the message names.
         ImportError: The file needs a package that is not installed.
 
@@ -170,7 +170,7 @@ def load(
 
     Raises:
         FileNotFoundError: If there is no file.
-        ValueError: If the file is damaged, of no known format, or does not fit. The message then
+        ValueError: If the file is damaged, has no known format, or does not fit. The message then
             lists all differences, and the model is unchanged.
         ImportError: If the file needs a package that is not installed.
 

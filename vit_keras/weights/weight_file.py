@@ -156,7 +156,7 @@ def open_weight_file(
 
     Raises:
         FileNotFoundError: If there is no such file, or no weights in the folder.
-        ValueError: If the file is damaged or of no known format.
+        ValueError: If the file is damaged or has no known format.
         ImportError: If the file needs a package that is not installed.
     """
     path = locate(local_path(path))

@@ -34,7 +34,8 @@ class Kept:
 
     Attributes:
         bytes: The bytes that its backward pass needs.
-        between: The bytes between both passes: the same, or with rematerialization the input alone.
+        between: The bytes between the two passes: the same or, with rematerialization, only the
+            input's.
         workspace: The additional bytes that the backward pass takes.
         gradients: The gradients of the layer's weights, in float32.
     """
