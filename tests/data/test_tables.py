@@ -174,7 +174,7 @@ BROKEN = {
     "a column twice": ("path,label,label\n{0},a,b\n", {}, r"need different names.*\['label'\] twice"),
     "no paths": ("a,b\n1,2\n3,4\n", {}, "needs a column of paths.*Name it in data.path_column"),
     "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file.*'scan': \['x/scan.png', 'y/scan.png'\]}"),
-    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave them out"),
+    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] in no split. Leave them out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
     "beyond float32": ("path,a\n{0},1\n{1},1e39\n", {"label_columns": "a", "task": "numbers"}, "must hold a number or nothing in each row. Received: '1e39' in row 2"),

@@ -155,8 +155,8 @@ def _check_classes(dataset: Dataset) -> None:
         elsewhere = any(other[name] for other in others for name in untrained)
         raise ValueError(
             f"All {kind} must have training images. Received: {dataset.name!r}, which has "
-            f"{untrained} {'only in other splits' if elsewhere else 'nowhere'}. Leave them out, or "
-            "add training images"
+            f"{untrained} {'only in other splits' if elsewhere else 'in no split'}. Leave them "
+            "out, or add training images"
         )
 
 

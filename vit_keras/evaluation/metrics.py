@@ -56,7 +56,7 @@ def _metrics():
 def report_labels(
     outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
 ) -> dict[str, Any]:
-    """Judges a model of several labels.
+    """Judges a multi-label model.
 
     Args:
         outputs: `(N, K)` probabilities.

@@ -136,7 +136,7 @@ def read_named(source):
 
 
 def _restore(graph, tensor, arrays, operation, **attributes) -> None:
-    """Replaces a graph's stored tensor by other arrays, from which a new node computes it."""
+    """Replaces a graph's stored tensor with other arrays, from which a new node computes it."""
     import onnx
 
     name = tensor.name

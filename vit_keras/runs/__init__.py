@@ -265,7 +265,7 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 
 
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
-    """Returns the row with the highest `val_accuracy`, the earliest of equals, or None.
+    """Returns the row with the highest `val_accuracy`, the earliest in a tie, or None.
 
     For other kinds of labels, their own figure counts.
     """

@@ -200,11 +200,11 @@ def resample_patch_kernel(
 def resize_axis_embeddings(
     embeddings: np.ndarray, new: int, interpolation: str = "bilinear"
 ) -> np.ndarray:
-    """Resizes embeddings of the places along one axis.
+    """Resizes embeddings of the positions along one axis.
 
     Args:
-        embeddings: `(n, D)`, one row for each place.
-        new: The new number of places.
+        embeddings: `(n, D)`, one row for each position.
+        new: The new number of positions.
         interpolation: A key of `INTERPOLATIONS`.
 
     Returns:
@@ -239,8 +239,8 @@ def resize_position_embeddings(
         `(1, T + h'·w', D)`.
 
     Raises:
-        ValueError: If there are fewer embeddings than places in `old_grid`, or if there is no such
-            rule.
+        ValueError: If there are fewer embeddings than positions in `old_grid`, or if there is no
+            such rule.
 
     Example:
         >>> at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")

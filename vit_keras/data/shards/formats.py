@@ -94,7 +94,7 @@ def _tar_members(archive, size):
         if not member.isfile() or is_junk(name):
             continue
         if member.issparse() or not 0 <= member.size <= size - member.offset_data:
-            raise ValueError(f"its member {member.name!r} is sparse or extends beyond its end")
+            raise ValueError(f"its member {member.name!r} is sparse or truncated")
         stem, _, suffix = name.partition(".")
         yield f"{folder}{slash}{stem}", f".{suffix.lower()}", member
 
