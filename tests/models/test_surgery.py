@@ -205,7 +205,7 @@ def test_features_and_head_give_the_logits_of_the_model(case, rng):
 
 def test_what_cannot_be_split_is_named():
     whole = models.VisionTransformer(*CHAIN)
-    with pytest.raises(ValueError, match="must be frozen.*where 'embedding' is the first that"):
+    with pytest.raises(ValueError, match="must be frozen.*'embedding' is the first trainable"):
         models.split_frozen(whole)
     shared = models.VisionTransformer(*CHAIN, position_embedding_at="shared")
     freeze(shared, ["embedding", "cls", "encoderblock_*", "encoder_norm"])
