@@ -159,6 +159,8 @@ def compare(cases: Sequence[Case], options: Any) -> tuple[list[Row], list[Row]]:
     for row in slower:
         median = np.median(getattr(row, options.by))
         print(f"slower by {median - 1:.0%}: {row.contender}, {' '.join(map(str, row.case))}")
+    if not rows:
+        raise ValueError("`--against` needs a contender that can run; see above")
     if not slower:
         print(f"nothing became slower by more than {LIMIT - 1:.0%}")
     return rows, slower

@@ -337,7 +337,7 @@ def test_boxes_that_are_wrong_are_cut_or_left_out_and_counted(tmp_path):
 
 def test_polygons_and_lists_of_files_of_yolo_are_read(tmp_path):
     yaml = "path: .\ntrain: list.txt\nval: [images]\nnames: {0: cat}"
-    yolo("0 0.2 0.4 0.6 0.5 0.3 0.9", yaml)(tmp_path)
+    yolo("\ufeff0 0.2 0.4 0.6 0.5 0.3 0.9", yaml)(tmp_path)
     (tmp_path / "list.txt").write_text("./images/a.png\n")
     dataset = opened(tmp_path)
     for split in ("train", "val"):

@@ -191,6 +191,13 @@ def test_patience(tmp_path):
     assert (run.checkpoints / "step_000000004").is_dir()  # the best is kept
 
 
+def test_of_equally_accurate_evaluations_the_one_with_the_lowest_loss_is_the_best():
+    """Few held-out images are often all right, long before the probabilities are."""
+    figures = [(0.8, 0.1), (0.9, 0.5), (0.9, 0.3), (0.9, 0.3)]
+    rows = [{"step": i, "val_accuracy": a, "val_loss": b} for i, (a, b) in enumerate(figures)]
+    assert best_row(rows)["step"] == 2
+
+
 def test_a_run_with_patience_ends_with_its_best_weights(tmp_path):
     turning = {"change": lambda images, part: images if part < 4 else -images}
     fields = {**turning, "patience": 5, "optimizer": {"learning_rate": 0.1}}

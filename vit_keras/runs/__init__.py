@@ -265,12 +265,14 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 
 
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
-    """Returns the row with the highest `val_accuracy`, the earliest in a tie, or None.
+    """Returns the row with the highest `val_accuracy`, or None.
 
-    For other kinds of labels, their own figure counts.
+    For other kinds of labels, their own figure counts. In a tie, the row with the lowest `val_loss`
+    is the best, and then the earliest.
     """
     rows = [row for row in rows if BEST & set(row)]
-    return max(rows, key=lambda row: row[best_name(row)], default=None)
+    rank = lambda row: (row[best_name(row)], -row.get("val_loss", math.inf))
+    return max(rows, key=rank, default=None)
 
 
 def best_name(row: dict[str, float]) -> str:

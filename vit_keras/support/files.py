@@ -82,14 +82,14 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 
 def read_text(path: str | os.PathLike, remedy: str) -> str:
-    """Reads a file in UTF-8.
+    """Reads a file in UTF-8, with or without a byte order mark.
 
     Raises:
         ValueError: If the file is not UTF-8. The message ends with `remedy`.
     """
     with open(path, "rb") as file:
         try:
-            return file.read().decode("utf-8")
+            return file.read().decode("utf-8-sig")
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)!r} is damaged ({error}). {remedy}") from error
 
