@@ -67,3 +67,14 @@ def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
         assert [2 - gray % 3 for gray in grays(split)] == split.labels.tolist()
     without = load(tmp_path / "set", needs_labels=False, test_percent=0)
     assert without.class_names == () and grays(without.split("train")) == [*range(30)]
+
+
+@pytest.mark.parametrize("task, columns", [("numbers", "label"), ("auto", "label,other")])
+def test_negative_numbers_are_numbers_as_in_a_table(library, tmp_path, task, columns):
+    numbers = [*range(-4, 8)]
+    dataset = made(library, range(12), library.Value("int64"), numbers)
+    dataset.add_column("other", numbers[::-1]).save_to_disk(tmp_path / "set")
+    config = DataConfig(label_columns=columns, group_column="label", test_percent=0)
+    split = data.load(f"hf:{tmp_path / 'set'}", 1, config, task).split("train")
+    np.testing.assert_array_equal(split.labels[:, 0], numbers)
+    assert split.groups == [*map(str, numbers)]

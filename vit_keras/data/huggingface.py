@@ -54,10 +54,11 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     columns = () if boxed else _label_columns(name, rows.features, config, labeled)
     known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
     if column := config.group_column:
-        known["groups"] = [str(text_of(cell) or "") for cell in _cells(rows, column)]
+        known["groups"] = [str(text_of(cell) or "") for cell in _cells(rows, column, True)]
     labels = no_labels(len(rows))
     if columns:
-        cells = {column: _cells(rows, column) for column in columns}
+        are_numbers = task == "numbers" or (task == "auto" and len(columns) > 1)
+        cells = {column: _cells(rows, column, are_numbers) for column in columns}
         order = getattr(_element(rows.features[columns[0]]), "names", None)
         told = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
         labels = read_labels(f"hf:{name}", cells, told, task, order)
@@ -122,13 +123,18 @@ def _element(feature):
     return getattr(feature, "feature", feature)
 
 
-def _cells(rows, column) -> list:
-    """Returns the cells of a column; numbers that stand for names become names; -1 becomes None."""
+def _cells(rows, column, are_numbers=False) -> list:
+    """Returns the cells of a column; numbers that stand for names become names.
+
+    A negative number is None, no name, unless `are_numbers` and the column has no names.
+    """
     cells = rows.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
     feature = _element(rows.features[column])
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
         return cells
     names = getattr(feature, "names", None)
+    if are_numbers and not names:
+        return cells
     text = lambda k: None if k is None or k < 0 else names[k] if names else k
     return [[*map(text, cell)] if isinstance(cell, list) else text(cell) for cell in cells]
 
