@@ -64,6 +64,17 @@ def test_unknown_labels_add_nothing_to_the_loss_or_its_gradient(rng, logits, unk
     assert np.isfinite(to_numpy(head.kernel)).all()
 
 
+@pytest.mark.parametrize("task", ["classes", "labels"])
+def test_a_focal_loss_of_sure_answers_has_a_finite_gradient(task):
+    head = keras.layers.Dense(2, use_bias=False, kernel_initializer=keras.initializers.Identity())
+    model = keras.Sequential([keras.Input((2,)), head])
+    config = Config(task=task, loss="focal", focal_gamma=0.5)
+    model.compile(keras.optimizers.SGD(1.0), build_loss(config, Task(task)))
+    sure, right = np.array([[40.0, -120.0]], "float32"), np.array([[1.0, 0.0]], "float32")
+    assert model.train_on_batch(sure, right) == pytest.approx(0)
+    np.testing.assert_allclose(to_numpy(head.kernel), np.eye(2), atol=1e-6)
+
+
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
 def test_numbers_that_are_unknown_add_nothing(rng, logits, unknown, loss):
     numbers = rng.normal(size=logits.shape).astype("float32")

@@ -56,7 +56,7 @@ class SigmoidCrossentropy(Configured, keras.losses.Loss):
         if self.gamma:
             probabilities = ops.sigmoid(y_pred)
             wrong = y_true * (1 - probabilities) + (1 - y_true) * probabilities
-            losses = losses * ops.power(wrong, self.gamma)
+            losses = losses * _focus(wrong, self.gamma)
         if self.positive_weights is not None:
             weights = ops.convert_to_tensor(self.positive_weights, losses.dtype)
             losses = losses * (1 + y_true * (weights - 1))
@@ -99,7 +99,7 @@ class RareClassCrossentropy(Configured, keras.losses.Loss):
         logs = ops.log_softmax(y_pred, axis=-1)
         terms = smoothed * logs
         if self.gamma:
-            terms = terms * ops.power(1 - ops.exp(logs), self.gamma)
+            terms = terms * _focus(1 - ops.exp(logs), self.gamma)
         losses = -ops.sum(terms, axis=-1)
         if self.weights is not None:
             losses = losses * ops.sum(y_true * tensor(self.weights), axis=-1)
@@ -156,6 +156,11 @@ class PixelCrossentropy(keras.losses.Loss):
         losses = known * ops.sparse_categorical_crossentropy(classes, y_pred, from_logits=True)
         pixels = ops.sum(known, axis=(1, 2))
         return ops.sum(losses, axis=(1, 2)) / ops.maximum(pixels, 1.0)
+
+
+def _focus(wrong, gamma):
+    """(1 − p)^γ; its slope stays finite where p rounds to 1, also for γ below 1."""
+    return ops.power(ops.maximum(wrong, 1e-30), gamma)
 
 
 def _huber(error):
