@@ -173,6 +173,11 @@ USES = [
         lambda: evaluation.intervals(np.eye(2), Task("numbers", quantiles=((0.8, 1, 2),)), 0.95),
         "coverage=0.95; the model has 0.8. Train with --data.dev_percent",
     ),
+    *rows(
+        lambda **told: evaluation.write_file_predictions((), None, "csv", "numbers", **told),
+        ({"names": ["error"]}, r"numbers named \['error'\]. Give --format jsonl"),
+        ({"names": ["age", "age_low"], "coverage": 0.9}, "needs a column of its own .*'age_low'"),
+    ),
     (lambda: evaluation.abstains(np.eye(2), Task(), 0.05), "abstain=0.05; the model has none"),
     (lambda: [*evaluation.predict_boxes(predictor(), [])], "task='boxes'. Received: a model of cl"),
     (lambda: evaluation.predict_mask(predictor(), np.zeros((8, 8, 3))), "with task='masks'"),

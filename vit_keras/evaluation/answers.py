@@ -243,6 +243,7 @@ def write_file_predictions(
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".
+        ValueError: If a number has the name of another column, for "csv" and "parquet".
 
     Example:
         ```python
@@ -257,6 +258,11 @@ def write_file_predictions(
     if kind == "numbers":
         ends = ("", *BOUNDS) if coverage else ("",)
         columns = {f"{name}{end}": "float32" for name in names for end in ends}
+        if form in WRITERS and len({*columns, "path", "error"}) < len(names) * len(ends) + 2:
+            raise ValueError(
+                "A table needs a column of its own for each number, its bounds, the path and the "
+                f"error. Received: numbers named {list(names)}. Give --format jsonl"
+            )
     elif kind == "boxes":
         columns = {"class": "string", **dict.fromkeys(("score", *CORNERS), "float32")}
     else:
