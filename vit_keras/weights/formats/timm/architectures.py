@@ -332,6 +332,11 @@ def rope_of(theirs: dict) -> Rope:
     base, kind = float(theirs["rope_temperature"]), theirs["rope_type"]
     check_choice(kind, ("cat", "axial", "mixed", "dinov3"), "rope_type")
     if kind == "dinov3":
+        if theirs["rope_grid_offset"]:
+            raise ValueError(
+                "`rope_grid_offset` must be 0 if rope_type='dinov3'. Received: "
+                f"rope_grid_offset={theirs['rope_grid_offset']}"
+            )
         return Rope(base=base, centered=True)
     if kind == "mixed":
         return Rope(base=base, mixed=True)
@@ -371,8 +376,10 @@ def numerics(shapes: dict, config: dict) -> Numerics:
     """
     theirs, source = arguments_of(config, shapes), pretrained_of(config)
     act = theirs["act_layer"]
-    if not is_gated(shapes):  # whose activation is SiLU in every architecture
+    if not is_gated(shapes):
         check_choice(act, GELUS, "act_layer")
+    elif stated := (config.get("model_args") or {}).get("act_layer"):  # else SiLU
+        check_choice(stated, ("silu", "swish"), "act_layer")
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
         mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
