@@ -40,6 +40,7 @@ CASES = {
     "eva02_base_patch14_448": {**REFERENCE, "num_classes": 0},
     "eva_giant_patch14_224": {},
     "beit_base_patch16_224": {},
+    "beitv2_base_patch16_224": {"use_abs_pos_emb": True},
     "beit3_base_patch16_224": {},
     "vit_base_patch32_clip_224": {"num_classes": 0},
     "vit_base_patch16_clip_quickgelu_224": {"global_pool": "avg"},
@@ -304,10 +305,20 @@ def test_bare_file_is_read_as_the_likeliest_architecture(tmp_path, name, argumen
     assert_close(model.predict_on_batch(io["images"]), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["BEiT", "CLIP", "EVA-02", "PE"])
-def test_timms_own_model_computes_the_same(name):
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("BEiT", {}),
+        ("BEiT", {"position_embedding": "learned_relative_2d"}),
+        ("BEiT", {"image_size": (4, 20)}),  # 9 offsets, like a grid of 2x2
+        ("CLIP", {}),
+        ("EVA-02", {}),
+        ("PE", {}),
+    ],
+)
+def test_timms_own_model_computes_the_same(name, arguments):
     peer("timm")
-    model = random_design(name)
+    model = random_design(name, **arguments)
     images = images_for(model)
     assert_close(run(weights.to_timm(model), images), model(images))
 

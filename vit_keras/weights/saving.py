@@ -164,6 +164,10 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
         warnings.simplefilter("ignore")  # the epsilon is set below; pixels do not matter
         save(model, folder := os.path.join(scratch, "model"), format="timm")
         module = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
+        if not {"img_size", "patch_size"} & {*arguments}:  # timm may take 1x9 biases for 3x3
+            tensors = extras.require("safetensors.torch").load_file(f"{folder}/model.safetensors")
+            tables = {name: x for name, x in tensors.items() if name.endswith("bias_table")}
+            module.load_state_dict(tables, strict=False)
     for part in module.modules():
         if hasattr(part, "eps"):
             part.eps = arch.layer_norm_epsilon

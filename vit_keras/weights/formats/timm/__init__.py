@@ -180,7 +180,7 @@ def _eva(arch):
     has_own_gate = names.gate != names.dense_0 and not options.mlp_norm
     arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME_OF_EVA.items()},
-        "use_abs_pos_emb": arch.position_embedding == "learned",
+        "use_abs_pos_emb": arch.position_embedding.startswith("learned"),
         "attn_type": "rope" if options.qkv_bias == "all" else "eva",
         "qkv_fused": not names.query,
         "swiglu_mlp": options.mlp == "swiglu",
@@ -220,14 +220,15 @@ def _rope(arch, rope: Rope) -> dict[str, Any]:
 def _beit(arch):
     """Describes a Beit, whose arguments are among Eva's."""
     arguments = _shared(arch) | {"init_values": arch.options.layer_scale or 0}
-    arguments |= {k: _eva(arch)[1][k] for k in ("swiglu_mlp", "scale_mlp", "use_fc_norm")}
+    shared = ("swiglu_mlp", "scale_mlp", "use_fc_norm", "use_abs_pos_emb")
+    arguments |= {name: _eva(arch)[1][name] for name in shared}
     del arguments["class_token"], arguments["no_embed_class"]
     return "beit_base_patch16_224", arguments
 
 
 def timm_class(arch: VisionTransformerArchitecture) -> str:
     """Returns the name of timm's class, or block, to write a model for."""
-    if arch.position_embedding == "relative_2d":
+    if arch.position_embedding.endswith("relative_2d"):
         return "Beit"
     if arch.options.parallel:
         return "ParallelScalingBlock"

@@ -60,7 +60,7 @@ def is_gated(shapes: dict[str, tuple[int, ...]]) -> bool:
 
 def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
     """Returns the row of the class to write a model for."""
-    options, is_beit = arch.options, arch.position_embedding == "relative_2d"
+    options, is_beit = arch.options, arch.position_embedding.endswith("relative_2d")
     if options.parallel or not is_eva(arch):
         plain = DISTILLED if "dist" in arch.prefix.names else {}
         return PLAIN.replaced("pre_logits=", **(PARALLEL if options.parallel else plain))
@@ -83,7 +83,7 @@ def is_eva(arch: VisionTransformerArchitecture) -> bool:
     if arch.classifier == "map":  # with a pool unlike that of class VisionTransformer
         other = other or options.mlp == "swiglu" or options.map_heads is not None
         other = other or options.map_mlp_dim is not None
-    return arch.position_embedding == "relative_2d" or other
+    return arch.position_embedding.endswith("relative_2d") or other
 
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
@@ -410,7 +410,9 @@ def license_of(config: dict) -> str | None:
 TIMM = Resizing("bicubic_antialias", "bicubic_antialias", crops=True)
 # The rules of architectures by patterns in their names; the first match counts.
 RESIZING = {
-    r"^beit(v2)?_": Resizing("bilinear_geometric", "bicubic_antialias", crops=True),
+    r"^beit(v2)?_": Resizing(
+        "bicubic_antialias", "bicubic_antialias", biases="bilinear_geometric", crops=True
+    ),
     r"(base|huge)_patch16_radio_v3": Resizing("bilinear", "bilinear_half_pixel", crops=True),
     r"flexi|radio": Resizing("bilinear_half_pixel", "bilinear_half_pixel", crops=True),
 }
