@@ -192,6 +192,9 @@ CROP = {"do_center_crop": True, "crop_size": {"height": 224, "width": 224}}
         ({"size": 256, "crop_size": 224}, "clip", (CLIP_MEAN, "bicubic", 0.875)),
         ({"crop_size": None}, "vit", ((0.5,) * 3, "bilinear", None)),
         ({"do_normalize": False}, "vit", ((0.0,), "bilinear", None)),
+        ({"do_rescale": False, "image_mean": [51.0] * 3}, "vit", ((0.2,) * 3, "bilinear", None)),
+        ({"rescale_factor": 2 / 255}, "vit", ((0.25,) * 3, "bilinear", None)),
+        ({"rescale_factor": 1, "do_normalize": False}, "vit", ((0.0,), "bilinear", None)),
         ({"image_processor_type": "SiglipImageProcessor"}, "vit", ((0.5,) * 3, "bicubic", None)),
     ],
 )
@@ -204,6 +207,13 @@ def test_preprocessing_is_the_files_or_the_default_of_its_processor(
     pixels = vit_keras.open(tmp_path).preprocessing
     assert (pixels.mean, pixels.interpolation, pixels.crop_fraction) == expected
     assert pixels.antialias
+
+
+def test_another_resampling_is_refused(tmp_path):
+    written(tmp_path, "vit")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"resample": 1}))
+    with pytest.raises(ValueError, match="`resample` must be one of .*resample=1"):
+        vit_keras.open(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -267,8 +267,8 @@ _NAMES: dict[Any, str] = {
     "feature_extractor_type global_pool act_layer interpolation crop_mode resize_mode "
     "pool_type pooling rope_type pos_embed_interp_mode approximate block_fn",
     tuple[str, ...]: "architectures label_names",
-    bool: "do_normalize do_center_crop use_gated_mlp use_swiglu_ffn qkv_bias query_bias "
-    "key_bias value_bias use_relative_position_bias use_shared_relative_position_bias "
+    bool: "do_normalize do_rescale do_center_crop use_gated_mlp use_swiglu_ffn qkv_bias "
+    "query_bias key_bias value_bias use_relative_position_bias use_shared_relative_position_bias "
     "use_absolute_position_embeddings no_embed_class pool_include_prefix "
     "use_rot_pos_emb use_post_norm use_post_transformer_norm final_norm "
     "final_ln_after_pool quick_gelu antialias crop_to_aspect_ratio pos_embed_antialias "
@@ -280,7 +280,7 @@ _NAMES: dict[Any, str] = {
     "rope_ref_feat_shape",
     Size | list[Size] | dict: "size crop_size",
     float: "layer_norm_eps layer_norm_epsilon eps norm_eps layer_scale_init_value rope_grid_offset",
-    Positive: "rope_theta rope_temperature crop_pct",
+    Positive: "rope_theta rope_temperature crop_pct rescale_factor",
     float | list[float]: "image_mean image_std mean std scale offset",
     Labels: "id2label",
 }

@@ -283,16 +283,21 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
     name = name.removesuffix("Fast").removesuffix("Pil")
     name = name.replace("FeatureExtractor", "ImageProcessor")
     name = name if name in PROCESSORS else processor
-    fields = {**PROCESSORS[name], **settings}
+    stated = {key: value for key, value in settings.items() if value is not None}
+    fields = {"do_rescale": True, "rescale_factor": 1 / 255, **PROCESSORS[name], **stated}
     resamples: dict[int, Any] = {number: method for method, number in PIL_RESAMPLE.items()}
+    check_choice(fields["resample"], resamples, "resample")
+    factor = fields["rescale_factor"] if fields["do_rescale"] else 1
+    white = float(f"{255 * factor:.6g}")  # 1 even if the file has rounded 1 / 255
     normalizes = fields.get("do_normalize", True)
+    mean, std = (fields["image_mean"], fields["image_std"]) if normalizes else ((0.0,), (1.0,))
     size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
     # DeiT's processor crops squares; its original code resizes the shorter side.
     crops = fields["do_center_crop"] and size and crop
     return Preprocessing(
-        mean=tuple(fields["image_mean"]) if normalizes else (0.0,),
-        std=tuple(fields["image_std"]) if normalizes else (1.0,),
-        interpolation=resamples.get(fields["resample"], "bilinear"),
+        mean=tuple(value / white for value in mean),
+        std=tuple(value / white for value in std),
+        interpolation=resamples[fields["resample"]],
         antialias=True,
         crop_fraction=min(crop / size, 1.0) if crops else None,
         rounding="none" if name in EXACT and not crops else "transformers",
