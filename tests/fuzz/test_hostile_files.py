@@ -50,7 +50,7 @@ POINTER = r"is a Git LFS pointer\. Run `git lfs pull`"
 @pytest.mark.parametrize(
     ("name", "craft", "message"),
     [
-        (NPZ, "shape of 10**12", r"claims shape \(1000000, 1000000\) of float32 but has 64"),
+        (NPZ, "shape of 10**12", r"claims the shape \(1000000, 1000000\) of float32 but has 64"),
         (NPZ, "deflate bomb", r"bytes that claim \d+ bytes of tensors; the file is not opened"),
         (NPZ, "entry twice", r"a\.npz' must hold each name once, .* Received: .* twice"),
         (PTH, "runs code", "holds Python objects.*, which loading would run"),
@@ -102,8 +102,8 @@ HELD = 15_141  # weights of the Vision Transformer
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("mlp_dim", 10**9, f"describes {HELD + 65 * (10**9 - 64)} weights, but it holds {HELD}"),
-        ("units", 10**5, f"describes {HELD + 3299835} weights, but it holds {HELD}"),
+        ("mlp_dim", 10**9, f"describes {HELD + 65 * (10**9 - 64)} weights, .* the file has {HELD}"),
+        ("units", 10**5, f"describes {HELD + 3299835} weights, .* the file has {HELD}"),
     ],
 )
 def test_a_model_that_the_file_cannot_hold_is_refused(tmp_path, field, value, message):

@@ -241,7 +241,7 @@ def changed(**arguments):
 WRONG = [
     ("deit3", {"blocks.1.ls2.gamma": None}, {}, "in the file: blocks.1.ls2.gamma -> encoderblock"),
     ("so150m_reg4_map", {"attn_pool.kv.weight": (16, 16)}, {}, r"is \(16, 16\) in the file, \(32"),
-    ("dinov2", {}, {"architecture": "vit_dwee_patch16_reg1_gap_256"}, "its kind of blocks"),
+    ("dinov2", {}, {"architecture": "vit_dwee_patch16_reg1_gap_256"}, "to these blocks"),
     ("dinov2_giant_reg4", {}, {"model_args": {"act_layer": "gelu_tanh"}}, "'silu'.*'gelu_tanh'"),
     ("dinov3_plus", {}, {"model_args": {"rope_grid_offset": 0.5}}, "rope_grid_offset=0.5"),
     (*changed(use_post_norm=True), "normalization after .*: use_post_norm=True"),

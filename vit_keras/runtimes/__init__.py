@@ -116,7 +116,7 @@ def _require(module):
 
 
 def _read_note(file) -> str:
-    """Reads a note, which a hostile zip may hold a thousand times smaller, and closes its file."""
+    """Reads a note, which a hostile zip may compress a thousandfold, and closes its file."""
     with file:
         content = file.read(LARGEST_NOTE + 1)
     if len(content) > LARGEST_NOTE:
@@ -125,7 +125,7 @@ def _read_note(file) -> str:
 
 
 def saved_model(path, threads=None) -> ExportedModel:
-    """Opens a SavedModel in TensorFlow without Keras; `threads` is ignored (it is process-wide)."""
+    """Opens a SavedModel in TensorFlow; `threads` is ignored, since it is a process's."""
     tf = _require("tensorflow")
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
@@ -202,7 +202,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
 
 def openvino(path, threads=None) -> ExportedModel:
-    """Opens an OpenVINO file on the CPU, in float32: its default may be the less exact bfloat16."""
+    """Opens an OpenVINO file on the CPU, in float32; the default may be bfloat16."""
     core = _require("openvino").Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     if threads:

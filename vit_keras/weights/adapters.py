@@ -110,7 +110,8 @@ def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], checks.Safet
     return note, tensors
 
 
-# The largest ratio of the adapted model's weights to the base's, since images may be larger.
+# The largest ratio of the numbers of weights of the adapted model and its base: a model for larger
+# images has more positions.
 LARGEST_GROWTH = 4
 
 

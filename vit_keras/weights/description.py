@@ -41,7 +41,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
           if unknown;
         - `head`: "classifier", "projection" to the embeddings of texts, or None without a head;
         - `left_out`: other content of the file, such as "text tower";
-        - `architecture`: the arguments of the model's constructor from the file; empty for a
+        - `architecture`: the arguments of the model's constructor that the file gives; empty for a
           `.keras` file of a model that is neither a Vision Transformer nor a ResNet;
         - `missing`: the arguments that `vit_keras.open` also needs;
         - `parameters`: the number of weights in the file;
@@ -117,7 +117,7 @@ def _file(path):
 
 
 SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
-# Options that do not decide: the weights contain what matters, or they follow from sizes.
+# Options that do not tell families apart: the weights contain what matters, or sizes decide them.
 UNDECIDED = (
     *("layer_scale", "rope", "crop_to_patches", "head_use_bias", "qkv_bias", "mlp", "mlp_norm"),
     *("class_token", "distillation_token", "position_cover", "map_heads", "map_mlp_dim"),
@@ -156,7 +156,7 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
 
 
 def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
-    """Returns the name of a model's family, independent of its sizes.
+    """Returns the name of a model's family, whatever its sizes.
 
     Args:
         arguments: As in `variant_name`.
@@ -171,7 +171,7 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     key = families.family_called(called)
     if key in {row.family for row in alike}:
         return key
-    is_paper = alike and _options(arguments).keys() == {"prefix"}  # whatever family is called
+    is_paper = alike and _options(arguments).keys() == {"prefix"}  # whatever family `called` names
     if not alike or (is_paper and arguments["classifier"] in ("token", "gap", "gap_norm")):
         return None
     fits = lambda row: (_has_sizes(row, arguments), _agreement(row, arguments))

@@ -8,7 +8,8 @@ environment variables change the download:
 
 - `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
-- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
+- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (by
+  default, 30).
 """
 
 import contextlib

@@ -1,8 +1,9 @@
 """Downloads models from the Hugging Face Hub and from Kaggle with the hubs' own packages.
 
 The files are kept in these packages' caches, which also work offline. `HF_HUB_CACHE`,
-`HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` control the first, `KAGGLEHUB_CACHE` and Kaggle's
-credentials the second. From the Hugging Face Hub, only configurations and weights are downloaded.
+`HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` control the first package, and `KAGGLEHUB_CACHE` and
+Kaggle's credentials the second. From the Hugging Face Hub, only configurations and weights are
+downloaded.
 """
 
 import contextlib
@@ -153,7 +154,7 @@ def _file(hub, address, commit, name):
                 f"The server of {address} must name the commit {commit} and the hash of {name!r}. "
                 f"Received: commit {said.commit_hash!r}, hash {said.etag!r}"
             )
-    # By its revision, so that the cache records the commit of a branch.
+    # By revision, not by commit, so that the cache records the commit of a branch.
     where = {"revision": address.revision, "local_files_only": commit is None}
     path = hub.hf_hub_download(address.repository, name, **where)
     if commit not in (None, *pathlib.Path(path).parts):
@@ -168,7 +169,7 @@ def _file(hub, address, commit, name):
             os.remove(blob)
         raise DamagedFile(
             f"{path!r} is not the file that {address} names: its hash is {digest}, but the hub's "
-            f"is {expected}. It was removed, and will be downloaded again"
+            f"is {expected}. It was removed, and will be downloaded again next time"
         )
     return path
 

@@ -1,4 +1,4 @@
-"""Opens models: `open` makes the model of a file, and `load` copies a file into a built model."""
+"""Opens models: `open` builds the model in a file; `load` copies a file into a built model."""
 
 import contextlib
 import inspect
@@ -120,13 +120,13 @@ def check_described_size(tensors: KerasTensors) -> None:
         tensors: An open `.keras` file. One stored number may hold two four-bit weights.
 
     Raises:
-        ValueError: If the model has far more weights, or units of a ResNet, than the file.
+        ValueError: If it describes far more weights, or more units of a ResNet, than the file has.
     """
     label = f"The configuration in {tensors.path!r}"
     described = {**checks.parse_json(tensors.metadata["config"], label), "compile_config": None}
     units = max(map(int, re.findall(r'"num_units": (\d+)', json.dumps(described))), default=0)
     if units > (count := len(tensors.shapes)):
-        raise ValueError(f"its configuration has num_units {units}, but it holds {count} tensors")
+        raise ValueError(f"its configuration has {units} units, but the file has {count} tensors")
     held = sum(map(math.prod, tensors.shapes.values()))
     try:
         with warnings.catch_warnings(action="ignore"):  # loading repeats the warnings
@@ -134,7 +134,7 @@ def check_described_size(tensors: KerasTensors) -> None:
     except Exception:
         return
     if (count := sum(math.prod(weight.shape) for weight in model.weights)) > 2 * held + SLACK:
-        raise ValueError(f"its configuration describes {count} weights, but it holds {held}")
+        raise ValueError(f"its configuration describes {count} weights, but the file has {held}")
 
 
 def load(
@@ -227,7 +227,7 @@ def _build(file, overrides):
     """Builds a model with random weights."""
     architecture, constructor = class_for(file.arguments), constructor_for(file.arguments)
     known = [*inspect.signature(constructor).parameters]
-    if constructor is not ResNet:  # those to which it passes others on
+    if constructor is not ResNet:  # the functions to which it passes other arguments
         known += [*inspect.signature(VisionTransformer).parameters, *OPTION_NAMES]
     if unknown := [name for name in overrides if name not in known]:
         raise ValueError(
@@ -270,7 +270,7 @@ def check_plausible(sizes: dict, file, times: int = 1) -> None:
     if depth > len(file.shapes) or claimed > times * held + 10**6:
         raise ValueError(
             f"The shapes in {file.path!r} and the configuration beside it contradict each other: "
-            f"a model of {sizes} has at least {claimed} weights in {depth} blocks; the file has "
+            f"a model with {sizes} has at least {claimed} weights in {depth} blocks; the file has "
             f"{held} weights in {len(file.shapes)} tensors"
         )
 

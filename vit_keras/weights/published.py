@@ -44,9 +44,9 @@ class Accuracy:
     """A measured accuracy.
 
     Attributes:
-        top1: Top-1 accuracy on ImageNet in percent.
+        top1: The top-1 accuracy on ImageNet in percent.
         source: The publisher of the number.
-        real: Accuracy on the ReaL labels in percent, or None if it was not measured.
+        real: The accuracy on the ReaL labels in percent, or None if it was not measured.
     """
 
     top1: float
@@ -61,14 +61,14 @@ class PublishedFile:
     Attributes:
         variant: The name of the variant, such as "B/16".
         weights: The name of the weights, such as "augreg-imagenet21k".
-        path: Bucket, folder and file on the server or a mirror.
-        resolution: Side in pixels of the images in the last training.
-        num_classes: Number of classes of its head, or the width of its projection; None without a
-            head.
-        representation_size: Width of its `pre_logits` layer, or None without such a layer.
-        size_mib: Size of the file in MiB, rounded as published.
-        sha256: SHA-256 of the file.
-        accuracies: Accuracies of exactly this file, not of another file of the same model.
+        path: The bucket, folder and file on the server or a mirror.
+        resolution: The side in pixels of the images in the last training.
+        num_classes: The number of classes of its head, or the width of its projection; None without
+            a head.
+        representation_size: The width of its `pre_logits` layer, or None without such a layer.
+        size_mib: The size of the file in MiB, rounded as published.
+        sha256: The SHA-256 of the file.
+        accuracies: The accuracies of exactly this file, not of another file of the same model.
         format: The format of the file, "google", "bit", "timm" or "huggingface".
         license: The license of the weights.
         host: The server of the file.
@@ -95,9 +95,9 @@ class PublishedFile:
         return f"{self.host}/{urllib.parse.quote(self.path)}"
 
 
-# A family, its sizes, and timm's name of these models, with the size in timm's words and the patch.
-# Then the top-1 accuracies on ImageNet in timm's results. A model that has one has ImageNet's
-# classes; others have their variant's head.
+# A family, its sizes, and timm's name for these models, with places for the size in timm's words
+# and for the patch. Then the top-1 accuracies on ImageNet in timm's results. A model that has one
+# has ImageNet's classes; others have their variant's head.
 _TIMM_MODELS: list[tuple] = [
     ("DINO", "S/16 S/8 B/16 B/8", "vit_{}_patch{}_224.dino"),
     ("DINOv2", "S/14 B/14 L/14 g/14", "vit_{}_patch14_dinov2.lvd142m"),
@@ -131,7 +131,7 @@ _TIMM_MODELS: list[tuple] = [
     ("PE-Core", "L/14", "vit_pe_core_{}_patch14_336.fb"),
     ("PE-Core", "G/14", "vit_pe_core_gigantic_patch14_448.fb"),
 ]
-# Variant, name of the weights, repository, file. A number ends the name if it is the resolution.
+# Variant, name of the weights, repository, file. A number after a hyphen is the resolution.
 _TRANSFORMERS = [
     ("CLIP-B/32", "openai", "openai/clip-vit-base-patch32", "pytorch_model.bin"),
     ("CLIP-B/16", "openai", "openai/clip-vit-base-patch16", "pytorch_model.bin"),
@@ -141,7 +141,7 @@ _TRANSFORMERS = [
     ("SigLIP-So400m/14", "webli-384", "google/siglip-so400m-patch14-384", "model.safetensors"),
     ("SigLIP2-B/16", "v2_webli", "google/siglip2-base-patch16-224", "model.safetensors"),
 ]
-LICENSES = {"OpenCLIP": "Apache-2.0"}  # of timm's files, if not the publisher's
+LICENSES = {"OpenCLIP": "Apache-2.0"}  # of timm's files, where it is not the publisher's
 
 
 def family_rows() -> Iterator[PublishedFile]:

@@ -39,7 +39,7 @@ def save(
     """Writes a model's weights in any format, with low-rank adapters merged.
 
     Args:
-        model: The model, or two towers, which go into a folder with format="huggingface".
+        model: The model, or two towers, which are written to a folder with format="huggingface".
         path: A file, or a folder if it has no suffix. A folder also gets the JSON files that the
             other project reads. Other files in it are kept.
         format: The name of a format, such as "timm". None writes the model's own `.keras` or
@@ -64,7 +64,7 @@ def save(
     if towers is not None and (format != "huggingface" or os.path.splitext(path)[1]):
         raise ValueError(
             'Two towers are written to a folder with format="huggingface". Received: '
-            f"{path!r}, format={format!r}; save `image` or `text` for one tower"
+            f"{path!r}, format={format!r}; save `image` or `text` to write one tower"
         )
     if format in (None, "vit_keras"):
         return _save_native(model, path)
@@ -175,7 +175,7 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
 
 
 def save_model(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes a `.keras` file atomically: it is complete or does not exist.
+    """Writes a `.keras` file atomically: readers never see an incomplete one.
 
     Args:
         model: The model.
@@ -213,7 +213,8 @@ def _target(row, path):
         return row.suffixes[0], True
     folder = " or a folder" if row.folder_name else ""
     raise ValueError(
-        f"{row.name} weights are written to {' or '.join(row.suffixes)}{folder}. Received: {path!r}"
+        f"{row.name} weights are written to {' or '.join(row.suffixes)} files{folder}. "
+        f"Received: {path!r}"
     )
 
 
@@ -237,8 +238,8 @@ def _tensors(model, row, arch, config):
     variables, task = {variable.path: variable for variable in model.weights}, models.task_of(model)
     if task.std is not None and not any(path.endswith("head/bias") for path in variables):
         raise ValueError(
-            "Numbers in their own units need a head with a bias to absorb their mean. Received: "
-            f"a model without one, whose task has mean={task.mean}"
+            "A model of numbers in their own units must have a head with a bias, to absorb their "
+            f"mean. Received: a model without one, whose task has mean={task.mean}"
         )
     _check_head(model, arch)
     for link in row.links(arch, None, config):
@@ -252,7 +253,7 @@ def _tensors(model, row, arch, config):
         )
 
 
-# The layer that a classifier reads, if it has another name.
+# The layer that a classifier reads, if its name differs from the classifier's.
 READ = {"distilled": "token", "gap_norm": "encoder_norm", "map": "MAPHead_0"}
 
 
@@ -280,7 +281,7 @@ def _in_own_units(path, array, task):
 
 
 def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
-    """Says how the format's own code will answer differently, for images of a shape (H, W, C)."""
+    """Says how the format's own code will answer differently, for images `(H, W, C)`."""
     activation = getattr(arch, "classifier_activation", None)
     if activation is not None and not (row.holds_activation and is_folder):
         yield (
@@ -308,7 +309,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
             )
         elif pictures.crop_fraction and others.rounding != "none" and shape[0] != shape[1]:
             yield (
-                f"resizes unlike this model before a crop of {shape[0]}x{shape[1]} pixels: "
+                f"resizes differently before a crop of {shape[0]}x{shape[1]} pixels: "
                 "probabilities of the same picture will differ there"
             )
     if is_folder and shape[-1] == 1:
@@ -319,7 +320,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
 
 
 def _differences(ours, theirs, shape):
-    """Returns the names of the fields that turn pictures into different images `(H, W, C)`."""
+    """Returns the fields whose values turn the same pictures into other images `(H, W, C)`."""
     height, width, channels = shape
     ours, theirs = (pixels.for_channels(channels) for pixels in (ours, theirs))
     side = min(height or 224, width or 224)  # ResNets take any size
@@ -331,7 +332,7 @@ def _differences(ours, theirs, shape):
     moves_crop = "transformers" in roundings or round(side / (ours.crop_fraction or 1), 6) % 1
     cuts_elsewhere = ours.crop_fraction and len(roundings) > 1 and moves_crop
     if cuts_elsewhere or (ours.rounds_levels and not theirs.rounds_levels):
-        names.append("rounding")  # of levels, it is less than 1e-3 the other way around
+        names.append("rounding")  # rounded levels the other way around are less than 1e-3 off
     if ours.side_before_crop(side) != theirs.side_before_crop(side):
         names.append("crop_fraction")
     return names

@@ -165,7 +165,7 @@ def resize(
     file: WeightFile,
     resizing: Resizing,
 ) -> np.ndarray:
-    """Returns positions on the model's grid, or a kernel of its patch size and channels.
+    """Returns positions on the model's grid, or a kernel with its patch size and channels.
 
     Relative biases are positions too.
 
@@ -245,13 +245,13 @@ def _slots_of(file):
 
 
 def _first_that_fits(pairs, count, count_of):
-    """Returns the first of `(rows and columns, slots before them)` with the file's count."""
+    """Returns the first pair of `(rows, columns)` and slots before them with the file's count."""
     for old_grid, prefix in pairs:
         if old_grid and count_of(old_grid) == count - prefix:
             return old_grid, prefix
     raise ValueError(
-        f"the file has {count} positions of a grid that is not square and that no "
-        "configuration beside it describes; open it with vit_keras.open(path, "
+        f"the file has {count} positions of a grid that is not square and that no configuration "
+        "beside the file describes; open the file with vit_keras.open(path, "
         "image_size=(height, width)) and change the size with vit_keras.models.with_image_size"
     )
 

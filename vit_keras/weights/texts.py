@@ -45,17 +45,17 @@ def text_file(file: weight_file.WeightFile) -> weight_file.WeightFile:
         raise ValueError(
             f"{file.path!r} must hold both towers of a CLIP or SigLIP model, with their "
             "projections and `logit_scale`, in the layout of transformers or OpenCLIP. Received: a "
-            f"file of {file.format.name} that lacks some of them"
+            f"file in the format {file.format.name!r} that lacks some of them"
         )
     text = dataclasses.replace(file, format=row, names=names)
-    text.note = {}  # the file's is about the image tower
+    text.note = {}  # the file's note is about the image tower
     return text
 
 
 def text_tower(
     path: str | os.PathLike, attention_mask: bool = False, **options: str | None
 ) -> tuple[keras.Model, dict[str, float]]:
-    """Opens the text tower of a CLIP or SigLIP; takes the arguments of `image_text`.
+    """Opens the text tower of a CLIP or SigLIP model; takes the arguments of `image_text`.
 
     Returns:
         The `TextTransformer`, and `logit_scale` and perhaps `logit_bias` as in `ImageText`.
@@ -69,14 +69,14 @@ def text_tower(
         strict_copy.copy_weights(model, file, "keep", None, None)
         logits = {name: file.read(name) for name in LOGITS if name in file.names}
         if not all(value.size == 1 and np.isfinite(value) for value in logits.values()):
-            raise ValueError(f"`logit_*` in {file.path!r} must be one number. Received: {logits}")
+            raise ValueError(f"{file.path!r}: each logit_* must be one number. Received: {logits}")
         return model, {name: value.item() for name, value in logits.items()}
 
 
 def image_text(
     path: str | os.PathLike, attention_mask: bool = False, **options: str | None
 ) -> ImageText:
-    """Opens both towers of a CLIP, MetaCLIP 2, SigLIP or SigLIP 2.
+    """Opens both towers of a CLIP, MetaCLIP 2, SigLIP or SigLIP 2 model.
 
     Args:
         path: A folder of transformers or OpenCLIP, or a file of OpenCLIP or OpenAI, with both
@@ -107,8 +107,9 @@ def image_text(
 
 
 PADS = {"clip": "<|endoftext|>", "siglip": "</s>"}  # others pad with "<pad>"
-GEMMA = ("Gemma", "Siglip2")  # how classes with the defaults of SigLIP 2 are called
-CLEANINGS = ("whitespace", "lower", "canonicalize")  # of texts in OpenCLIP; each includes the last
+GEMMA = ("Gemma", "Siglip2")  # begin the names of classes with the defaults of SigLIP 2
+# OpenCLIP's ways to clean texts; each includes the one before it.
+CLEANINGS = ("whitespace", "lower", "canonicalize")
 UNREAD = ("strip_sep_token", "tokenizer_mode", "language", "reduction_mask")
 PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
@@ -132,7 +133,7 @@ class TextTokenizer:
 
     Raises:
         FileNotFoundError: There is no `tokenizer.json`.
-        ValueError: A file is damaged, or the text tower has an unsupported kind.
+        ValueError: A file is damaged, or the kind of the text tower is not supported.
         ImportError: The package tokenizers is not installed.
 
     Example:
@@ -170,7 +171,7 @@ class TextTokenizer:
             self._configure(settings)
 
     def _read(self, config) -> tuple[str, int, int | None]:
-        """Returns the kind or, in OpenCLIP, the cleaning of texts; the length; the pad or None."""
+        """Returns the kind of tower (or of OpenCLIP's cleaning), the length, the pad or None."""
         if (text := text_formats.open_clip_text(config)) is None or "model_type" in config:
             kind = text_formats.kind_of(config)
             self.full = text_formats.KINDS[kind][1] is text_formats.SIGLIP
@@ -189,7 +190,7 @@ class TextTokenizer:
         return kind, text.get("context_length", 77), pad_id
 
     def _clean(self, library, kind):
-        """Puts OpenCLIP's cleaning of texts, or that of a kind of tower, before the tokenizer's."""
+        """Puts OpenCLIP's cleaning, or that of a kind of tower, before the tokenizer's own."""
         make, before = library.normalizers, self.tokenizer.normalizer
         steps = [make.Replace("_", " "), make.Replace(library.Regex(PUNCTUATION), "")]
         steps = steps if kind == "canonicalize" else []
@@ -243,7 +244,7 @@ class TextEmbeddings:
         embeddings: `(K, E)`, of length 1.
         scale: The factor of the cosines of images and texts.
         bias: The number added to each product.
-        kind: "softmax" if one name fits an image, or "sigmoid" if any number of them may.
+        kind: "softmax" if one name fits an image, or "sigmoid" if any number of names may.
         model: The model whose text tower made them, for messages.
 
     Raises:

@@ -53,8 +53,8 @@ class WeightFile:
         format: Its row in the table of formats.
         names: `{canonical name: name in the file}`.
         config: The content of the JSON files beside it, or in a `.keras` file.
-        remarks: What the user should know: the set of weights taken among several, and what is left
-            out.
+        remarks: What the user should know: the set of weights chosen among several, and what is
+            left out.
     """
 
     path: str
@@ -101,7 +101,7 @@ class WeightFile:
 
     @functools.cached_property
     def arguments(self) -> dict:
-        """The arguments of the model from the file and its configuration.
+        """The model's arguments, from the file and its configuration.
 
         Raises:
             ValueError: If the file lacks tensors that every model of the format has.
@@ -192,16 +192,16 @@ def reader_for(path: str) -> type[Reader] | None:
 TRANSFORMERS_4 = "with transformers 4: `from_pretrained(folder, {}=True).save_pretrained(other)`"
 # Files of other programs, by patterns of file names, and what to do with them.
 FOREIGN = {
-    r"adapter_(config\.json|model\..*)": "PEFT adapters. Merge them into their model: "
+    r"adapter_(config\.json|model\..*)": "a set of PEFT adapters. Merge them into their model: "
     "`PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(other)`",
-    r".*\.msgpack": f"Flax weights. Convert them {TRANSFORMERS_4.format('from_flax')}",
+    r".*\.msgpack": f"a Flax model. Convert it {TRANSFORMERS_4.format('from_flax')}",
     r"(?!.*\.weights\.h5).*\.(h5|hdf5)": "a TensorFlow or Keras 2 model in HDF5. Convert it "
     f"{TRANSFORMERS_4.format('from_tf')}; vit_keras.legacy reads the files of vit-keras 0.x",
     r"_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding": "an Orbax checkpoint. Restore "
     "it with `orbax.checkpoint` and write it: `np.savez(path, **flatten_dict(params, sep='/'))`",
     r"checkpoint|.*\.index|.*\.data-\d+-of-\d+|saved_model\.pb": "a TensorFlow checkpoint. "
     "Read its arrays with `tf.train.load_checkpoint`, or open the same model from .npz",
-    r".*\.gguf": "llama.cpp: GGUF with quantized numbers. Open the model's safetensors",
+    r".*\.gguf": "a quantized GGUF model for llama.cpp. Open the model's safetensors",
 }
 
 
@@ -254,7 +254,7 @@ def read_config(folder: str) -> dict:
 
 
 def merge_configs(contents: dict[str, dict]) -> dict:
-    """Merges `{file name: content}` into the content of `config.json`, by file name."""
+    """Adds the contents of other files to that of `config.json`, by file name."""
     extra = dict(contents)
     return {**extra.pop("config.json", {}), **extra}
 

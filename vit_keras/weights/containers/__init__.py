@@ -30,7 +30,8 @@ def read_index(path: str) -> dict[str, str]:
     """Reads an index: `{name of a tensor: name of its shard}`.
 
     Raises:
-        DamagedFile: It is not an index, or names files outside of its folder or of another kind.
+        DamagedFile: The file is not an index, or names a file outside its folder or one of another
+            kind.
     """
     shards, suffix = checks.read_json(path, Index)["weight_map"], _suffix(path)
     is_beside = lambda name: is_text(name) and is_plain(name) and "/" not in name
@@ -44,7 +45,7 @@ def read_index(path: str) -> dict[str, str]:
 
 
 def shards_of(path: str) -> list[str]:
-    """Returns the names of the shards in an index; empty for any other file of weights."""
+    """Returns the names of the shards in an index; an empty list for any other file."""
     return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
 
 
@@ -88,7 +89,8 @@ READERS: dict[str, type[Reader]] = {
     ".keras": KerasTensors,
     **dict.fromkeys(SUFFIXES, ShardedTensors),
 }
-# `(path, (name, array) pairs, note)`; a `.weights.h5` needs its groups, see `keras_h5.write_h5`.
+# Each takes `(path, (name, array) pairs, note)`. A `.weights.h5` also needs its groups: see
+# `keras_h5.write_h5`.
 WRITERS = {
     ".npz": archives.write_npz,
     ".safetensors": checks.write_safetensors,

@@ -1,4 +1,4 @@
-"""ZIP archives with a model: NumPy's `.npz`, and PyTorch's state dicts `.pth`, `.pt` and `.bin`."""
+"""ZIP archives of weights: NumPy's `.npz`, and PyTorch's state dicts `.pth`, `.pt` and `.bin`."""
 
 import argparse
 import collections
@@ -29,7 +29,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabyte
 
 
 class _Limited(io.FileIO):
-    """A file that limits the bytes of one read while its directory is being read."""
+    """A file that limits the size of each read until the directory of its archive is read."""
 
     limit: int | None = LARGEST_JSON_BYTES
 
@@ -50,8 +50,8 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         kind: The expected kind of file, for messages.
 
     Yields:
-        The archive. Every name occurs once, with or without `.npy`, members are stored or deflated,
-        and together they are not much larger than the file.
+        The archive. Every name, with or without `.npy`, occurs once. Members are stored or
+        deflated, and together are not much larger than the file.
 
     Raises:
         DamagedFile: If the file is not an archive, or on any other error in the `with` statement.
@@ -90,7 +90,7 @@ class NpzTensors(Reader):
                 bytes_in_file = entry.file_size - file.tell()
             if math.prod(shape) * dtype.itemsize != bytes_in_file:
                 raise DamagedFile(
-                    f"{name!r} in {self.path!r} claims shape {shape} of {dtype} but has "
+                    f"{name!r} in {self.path!r} claims the shape {shape} of {dtype} but has "
                     f"{bytes_in_file} bytes"
                 )
             self.shapes[name] = shape
@@ -155,8 +155,8 @@ class TorchTensors(Reader):
                 if any(e.compress_type != zipfile.ZIP_STORED for e in archive.infolist()):
                     raise DamagedFile(
                         f"{self.path!r} must be uncompressed, so that torch can memory-map it, and "
-                        "not a TorchScript archive (like OpenAI's), which runs code. If you trust "
-                        "it, extract its tensors: torch.save(torch.jit.load(path, "
+                        "not a TorchScript archive (such as OpenAI's), which runs code. If you "
+                        "trust it, extract its tensors: torch.save(torch.jit.load(path, "
                         '"cpu").state_dict(), "weights.pt")'
                     )
                 for entry in (e for e in archive.infolist() if e.CRC):  # some writers compute none
@@ -210,7 +210,7 @@ class TorchTensors(Reader):
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
         with readable(f"Weights must be floating-point. Received: {name!r} in {self.path!r}"):
-            return tensor.detach().numpy()  # not of float8, sparse, …
+            return tensor.detach().numpy()  # fails for float8, sparse, …
 
     def close(self):
         self.held = {}

@@ -20,10 +20,10 @@ ALWAYS_ALLOWED_BYTES = 2**26
 
 
 def check_claim(path: str, claimed_bytes: int) -> None:
-    """Checks that a file's tensors do not take far more memory than the size of the file.
+    """Checks that a file's tensors do not claim far more bytes than the file has.
 
     Raises:
-        DamagedFile: If they would take far more.
+        DamagedFile: If they claim far more.
     """
     size = os.path.getsize(path)
     if claimed_bytes > max(LARGEST_EXPANSION * size, ALWAYS_ALLOWED_BYTES):
@@ -36,13 +36,14 @@ def check_claim(path: str, claimed_bytes: int) -> None:
 
 @contextlib.contextmanager
 def readable(fault: str) -> Iterator[None]:
-    """Raises DamagedFile for any error that libraries raise for damaged files.
+    """Turns any error that a library raises for a damaged file into DamagedFile.
 
     Args:
         fault: The message, such as "'a.npz' is damaged".
 
     Raises:
-        DamagedFile: On any error except a missing package or another DamagedFile.
+        DamagedFile: On any error except another DamagedFile, a missing package, and a missing or
+            protected file.
     """
     try:
         yield
@@ -53,7 +54,7 @@ def readable(fault: str) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the first line of an error's message, or the error's name."""
+    """Returns the first line of an error's message, or the name of its class."""
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
@@ -84,8 +85,8 @@ def fits(array: np.ndarray, dtype: str) -> bool:
         return bool(np.isfinite(np.asarray(array).astype(dtype)).all())
 
 
-# Names and numbers of 100,000 classes take less, and so do the headers and directories of published
-# files. Objects in memory take up to 25 times the text.
+# The names and numbers of 100,000 classes take less, and so do the headers and directories of
+# published files. The parsed objects take up to 25 times as much memory as the text.
 LARGEST_JSON_BYTES = 2**23
 
 
@@ -98,8 +99,8 @@ def parse_json(content: str | bytes, label: str, kind: Any = dict) -> Any:
         kind: The type of the content, as in `support.checks.parse_json`.
 
     Raises:
-        DamagedFile: It is not JSON, is too long or too deep, has another type, or an object has a
-            name twice.
+        DamagedFile: The content is not JSON, is too long or too deeply nested, has another type, or
+            has a name twice in an object.
     """
     if len(content) > LARGEST_JSON_BYTES:
         raise DamagedFile(
@@ -113,7 +114,7 @@ def read_json(path: str, kind: Any = dict) -> Any:
     return checks.read_json(path, kind, largest_bytes=LARGEST_JSON_BYTES)
 
 
-# Errors of parsers and constructors for content of unknown form.
+# Errors that parsers and constructors raise for content of an unknown form.
 FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -145,9 +146,9 @@ REMEDY = (
 def digest(arrays: Iterable[tuple[str, np.ndarray]], note: str = "") -> str:
     """Returns the SHA-256 of a note and of (name, array) pairs, sorted by name.
 
-    A safetensors or HDF5 file of this package records it. For each tensor, it covers the line `NAME
-    DTYPE SHAPE`, such as `head/kernel float32 768,1000`, and the elements in C order,
-    little-endian. Archives have checksums of their members.
+    This package's safetensors and HDF5 files record it. For each tensor, the digest covers the line
+    `NAME DTYPE SHAPE`, such as `head/kernel float32 768,1000`, and the elements in C order,
+    little-endian. Archives have checksums of their members instead.
     """
     result = hashlib.sha256(note.encode())
     for name, array in arrays:
@@ -167,7 +168,7 @@ class Reader:
     Attributes:
         shapes: The shape of each tensor, by name.
         metadata: Other information in the file.
-        elsewhere: The file of each tensor that lies in another file beside this one.
+        elsewhere: The path of the file of each tensor that lies beside this file, not in it.
         digests: This package's SHA-256 and the note that it covers, by the path of the file that
             carries them.
     """
@@ -278,7 +279,7 @@ def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> Non
 
 NO_FILE = "{!r} is not a safetensors file"
 NOTE_KEY = "vit_keras"  # the metadata entry with this package's note
-MAPPED_BYTES = 2**22  # a map is renewed after reading so much, since read pages stay in memory
+MAPPED_BYTES = 2**22  # a map is renewed after this many, since pages once read stay in memory
 
 
 class SafetensorsTensors(Reader):
@@ -292,7 +293,7 @@ class SafetensorsTensors(Reader):
 
     def _open(self):
         self.library = extras.require("safetensors")
-        # The library checks the header, but not whether it is long or repeats a name.
+        # The library checks the header, but not whether it is too long or repeats a name.
         with readable(NO_FILE.format(self.path)), open(self.path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             text = file.read(min(length, LARGEST_JSON_BYTES + 1))

@@ -1,4 +1,4 @@
-"""Lists the variables in Keras' HDF5 files; `keras_h5` runs it as a separate program.
+"""Lists the variables in Keras' HDF5 files; `keras_h5` runs this module as a program.
 
 HDF5's library may crash or hang on the strings in a damaged file, so another process reads them
 first. This module imports nothing else from the package, since that would import Keras.
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-LONGEST_SECONDS = 120  # on a busy machine; reading the names takes less than one
+LONGEST_SECONDS = 120  # for a busy machine; usually, reading the names takes less than one
 DIGEST = "vit_keras_sha256"  # the attribute with the SHA-256 of the variables
 
 
@@ -17,7 +17,7 @@ def names(file: Any) -> tuple[dict[str, str], str | None]:
     """Reads the texts of an open `h5py.File`.
 
     Returns:
-        The path of each dataset by the names of its layers, and the SHA-256 in the file, or None.
+        The path of each dataset by its layers and key, and the SHA-256 in the file, or None.
 
     Raises:
         ValueError: As in `datasets`, or the name of a layer is not text.
@@ -35,8 +35,8 @@ def datasets(group: Any) -> Iterator[tuple[str, Any]]:
         The names of its layers and its key, joined by "/", and the `h5py.Dataset`.
 
     Raises:
-        ValueError: A group occurs in two places, or something is not an array of numbers in this
-            file.
+        ValueError: A group occurs in two places, or an item is neither a group nor an array of
+            numbers in this file.
     """
     import h5py
 

@@ -114,7 +114,7 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
         tensors: `{name: array}`; the last part of a name is the number of the variable.
     """
     h5py = extras.require("h5py")
-    memory = io.BytesIO()  # a full disk ends HDF5, see `keras_internals.weights_in_memory`
+    memory = io.BytesIO()  # a full disk crashes HDF5: see `keras_internals.weights_in_memory`
     with h5py.File(memory, "w") as file:
         for name, nested in groups.items():
             group = file

@@ -31,9 +31,9 @@ def interleaved_columns_first(size: int) -> np.ndarray:
     return np.concatenate([2 * pairs, 2 * pairs + 1])
 
 
-# Rotary positions rotate pairs of channels of queries and keys in a head, which projects order
-# differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by columns for the
-# others. A layout gives the position of each channel in a file.
+# Rotary positions rotate pairs of channels of the queries and keys in a head. Projects order these
+# channels differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by
+# columns for the others. A layout gives the position of each channel in a file.
 LAYOUTS = {layout.__name__: layout for layout in (halves, interleaved, interleaved_columns_first)}
 
 
@@ -49,8 +49,8 @@ GELUS = pairs(
 )
 ATTENTION, POOL = "MultiHeadDotProductAttention_1", "MAPHead_0/MultiHeadDotProductAttention_0"
 FREQUENCIES, RELATIVE = f"{ATTENTION}/rotary/frequencies", f"{ATTENTION}/relative_2d/table"
-# Our variables and layers, those of blocks without `encoderblock_{i}/`, and the fields of
-# `TensorNames` with their names.
+# Our variables and layers (those of blocks without `encoderblock_{i}/`), and the fields of
+# `TensorNames` that hold their names.
 FIELDS = pairs(
     # The stem, and that of a text tower.
     "embedding=patches cls/cls=cls dist/cls=dist registers/registers=registers "
@@ -170,8 +170,8 @@ class Format:
         name: The name for `source=` and `format=`, from the table of formats.
         suffixes: The suffixes of the files to write, the usual one first.
         folder_name: The name of the weights in a folder; "" if the project has no folders.
-        marks: The names of tensors that tell the format, if `detect` is not overridden.
-        file_names: A regular expression for the beginning of file names that give the format.
+        marks: The names of tensors that identify the format, if `detect` is not overridden.
+        file_names: A regular expression for the beginning of file names that reveal the format.
         tensors: The `TensorNames` of the project, if `links` is not overridden.
         head: The prefixes of names that belong to the classifier.
         ignored: The prefixes of names that models do not use.
@@ -205,7 +205,7 @@ class Format:
         return names.issuperset(self.marks)
 
     def admits(self, names: set[str]) -> bool:
-        """Like `detect`, but for a file whose format the user or its name states."""
+        """Like `detect`, but for a file whose format is stated by the user or by its name."""
         return False
 
     def wraps(self, names: set[str]) -> bool:

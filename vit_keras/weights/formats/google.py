@@ -185,7 +185,7 @@ class BigVision(Google):
         return arguments | positions
 
     def numerics(self, shapes, config):
-        """SigLIPs with text towers and NaFlex do not crop pictures."""
+        """SigLIPs with text towers and NaFlex models do not crop pictures."""
         naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
         is_whole = naflex or any(name.startswith("txt/") for name in shapes)
         crop = None if is_whole else 0.875

@@ -46,7 +46,7 @@ class Family:
         name: The prefix of its class names.
         groups: The prefix of the names that Keras gives its groups.
         names: The names of its layers, with ".weight" for "/0" and ".bias" for "/1".
-        biases: Its options that leave out biases, and patterns of these biases' paths.
+        biases: Its options that leave out biases, and patterns for the paths of these biases.
         epsilon: The field with the epsilon, and its default.
     """
 
@@ -268,7 +268,7 @@ def _activation(activation):
 def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:
     """Turns `(x · scale + offset - norm_mean) / norm_std` of pixels x in [0, 255] into our form.
 
-    KerasHub 0.18 wrote `norm_*`. Without a converter, pixels of a ViT go to [-1, 1].
+    KerasHub 0.18 wrote `norm_*`. Without a converter, the pixels for a ViT are scaled to [-1, 1].
     """
     if converter is None and row is not VIT:
         return IMAGENET
@@ -300,7 +300,7 @@ class KerasHub(Format):
         return family_in(names).is_in(names)
 
     def canonical(self, name):
-        return re.sub(rf"^.*?({BACKBONE})/", r"\1/", name)  # without the backbone's
+        return re.sub(rf"^.*?({BACKBONE})/", r"\1/", name)  # without the backbone's prefix
 
     def links(self, arch, names, config):
         row = family_of(arch) if names is None else family_in(names)

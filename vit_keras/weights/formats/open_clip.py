@@ -114,7 +114,7 @@ class OpenClip(Format):
     def assumption(self, shapes, config, overrides):
         if CONFIG in config or {"gelu", "layer_norm_epsilon"} & {*overrides}:
             return ""
-        return "OpenAI's, with the quick GELU; pass gelu='exact' for OpenCLIP's models that have it"
+        return "OpenAI's, with quick GELU; pass gelu='exact' for an OpenCLIP model with exact GELU"
 
     def as_read(self, arch):
         return {**FIXED, "head_use_bias": False, "final_norm": True}

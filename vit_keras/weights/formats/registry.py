@@ -28,8 +28,8 @@ FORMATS: dict[str, Format] = {name: _row(name, file) for name, file in FILES.ite
 WRAPPED = re.compile(
     r"_(?:orig_mod|(?:fsdp_|checkpoint_)wrapped_module)\.|(?<=\bblocks\.)\d+\.(?=\d+\.)"
 )
-PATCHES = re.compile("patch|conv|embeds")  # in a name that every format of PyTorch has
-COMPONENT = re.compile("[^.:]*[.:]")  # a colon stands behind the name of a dictionary
+PATCHES = re.compile("patch|conv|embeds")  # in a name that every PyTorch format has
+COMPONENT = re.compile("[^.:]*[.:]")  # a colon follows the name of a dictionary
 AVERAGED = re.compile(r"(?:^|[._:])(?:ema|teacher|target|momentum|averaged?|swa|shadow)(?![a-z])")
 # What files hold besides an image tower, and how the names of its tensors begin.
 LEFT_OUT = {
@@ -101,7 +101,7 @@ def choose(
 
 
 def _below(plain, prefix):
-    """The slice of a sorted list of names that begin with a prefix."""
+    """The slice of a sorted list whose names begin with a prefix."""
     start = bisect.bisect_left(plain, (prefix,))
     return plain[start : bisect.bisect_left(plain, (f"{prefix}\U0010ffff",))]
 
@@ -164,7 +164,7 @@ def _one_of(prefixes, which, path):
             f"which={which!r}"
         )
     first, others = ranked[0], [p for p in prefixes if p != ranked[0]]
-    remark = f"holds the weights {held}: {labels[first]!r} is loaded; which= chooses another"
+    remark = f"holds the weights {held}: {labels[first]!r} is loaded; `which` chooses another"
     roots = ["".join(components[p][: shared + 1]) for p in others]
     return first, roots, [remark] if others and which is None else []
 
@@ -214,7 +214,8 @@ def _take_head(row, spelled, beside):
     return [f"has its classifier in {listed(outer.values())}"] if linear and outer else []
 
 
-NUMERICS = ("gelu", "layer_norm_epsilon", "classifier_activation")  # `save` warns of others
+# If these differ, `save` only warns.
+NUMERICS = ("gelu", "layer_norm_epsilon", "classifier_activation")
 
 
 def check_held(row: Format, arch, model, config: dict) -> None:
@@ -271,5 +272,5 @@ def _decisive(arguments):
     values["layer_scale"] = options.layer_scale is not None  # files lack its first value
     values["rope"] = {**(values["rope"] or {}), "rounded": None}  # rounding hardly changes periods
     sides = zip(*(pair(arguments[name], name) for name in ("image_size", "patch_size")))
-    values["crop_to_patches"] &= any(size % patch for size, patch in sides)  # or nothing is cut
+    values["crop_to_patches"] &= any(size % patch for size, patch in sides)  # else nothing is cut
     return with_tuples({**LEARNED, "resnet_layers": None, **arguments, **values})

@@ -121,7 +121,7 @@ def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingPr
 def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Mapping) -> None:
     """Assigns the variables of links; the arguments are as in `read_links`."""
     for _, path, array in read_links(links, file, made):
-        shape = variables[path].shape  # only its size differs: the file leaves out a 0
+        shape = variables[path].shape  # of `array` too, unless it is the 0 of `zeros`
         variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
 
 
@@ -226,7 +226,7 @@ class TensorNames(types.SimpleNamespace):
         norm_0: The normalization before attention.
         out: The output projection of attention.
         norm_2: The normalization before the MLP; empty for a parallel block.
-        dense_0: The first layer of the MLP, or its values.
+        dense_0: The first layer of the MLP, or the layer of values in SwiGLU.
         dense_1: The last layer of the MLP.
         norm: The normalization after the blocks.
         pooled_norm: The normalization after a mean; empty for `norm`.
@@ -454,7 +454,7 @@ def _tensor_link(arch, names, theirs, paths):
     return stacked(theirs, links, lengths, axis=1 if theirs == names.frequencies else 0)
 
 
-# Of query and key, and of their normalizations, the channels of a head have a special order.
+# The layers in which the channels of a head have a special order.
 ROTATED = ("query", "key", "query_norm", "key_norm")
 
 

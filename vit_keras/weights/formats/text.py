@@ -28,7 +28,7 @@ OPEN_CLIP = open_clip.CLIP.replaced(
 class TextArchitecture(types.SimpleNamespace):
     """The arguments of `TextTransformer` that determine names, shapes and values."""
 
-    position_embedding, classifier = "none", ""  # in the blocks, and in place of the projection
+    position_embedding, classifier = "none", ""  # in the blocks; a projection replaces it
 
     @classmethod
     def from_model(cls, model: keras.Model) -> "TextArchitecture":
@@ -214,7 +214,7 @@ class OpenClipText(TextTower):
         }
 
 
-# By the image tower's format: the text tower's, its prefix and the image tower's in the file.
+# By the image tower's format: the text tower's format, its prefix, and the image tower's prefix.
 TEXT_FORMATS: dict[str, tuple[Format, str, str]] = {
     "huggingface": (TransformersText("text tower of transformers"), "text_model.", "vision_model."),
     **dict.fromkeys(

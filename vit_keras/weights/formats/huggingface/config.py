@@ -12,7 +12,8 @@ from vit_keras.variants.families import CLIP, HALF, IMAGENET
 from vit_keras.weights.formats.base import GELUS, pairs
 from vit_keras.weights.formats.huggingface.model_types import MODEL_TYPES, ModelType
 
-# Configurations with the image tower's as `vision_config`, and other names of the same types.
+# Other model types: those whose configurations have the image tower's as `vision_config`, and other
+# names for image towers.
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
     "data2vec-vision": "beit",
@@ -58,7 +59,7 @@ def read_config(config: dict, names: set[str]) -> tuple[ModelType, dict[str, Any
 
     Args:
         config: The configuration of an image tower, alone or in a larger model.
-        names: The names of the file's tensors, which say the type if the configuration does not.
+        names: The names of the file's tensors, which determine the type if no configuration does.
 
     Raises:
         ValueError: If there is no such type, or if the file's tensors belong to another type.

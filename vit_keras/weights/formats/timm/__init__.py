@@ -1,8 +1,9 @@
 """timm's state dicts of plain Vision Transformers (timm 1.0), and its folders.
 
 These classes are read and written: VisionTransformer, DeiT's class with two tokens, Eva (EVA,
-EVA-02, DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read at the grid of its positions. It is
-written to a folder if a model resizes positions in the same way, with "bilinear_antialias".
+EVA-02, DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read at the grid of its positions. A
+model is written to a folder as a NaFlexVit if it resizes positions like one, with
+"bilinear_antialias".
 
 timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
 `fc_norm=False` timm normalizes before it, which is "gap". A projection without bias is written as a
@@ -52,7 +53,7 @@ def rotary_layout(rope: Rope, arguments: dict[str, Any]) -> str:
 
 
 def _rope_order(arch):
-    """Returns the arguments to write that decide about the order of channels."""
+    """Returns the arguments to write that determine the order of channels."""
     rope, pre_norm = arch.options.rope, arch.options.pre_norm  # as PE has
     columns = not rope.centered and (pre_norm or rope.mixed or rope.reference is None)
     return {"rope_rotate_half": rope.centered, "rope_grid_indexing": "xy" if columns else "ij"}
@@ -81,7 +82,7 @@ ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
 
 def _shared(arch):
-    """Returns the arguments of classes VisionTransformer and Eva by the same names."""
+    """Returns the arguments that the classes VisionTransformer and Eva share."""
     ratio = arch.mlp_dim / arch.hidden_size
     if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
         ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
@@ -100,7 +101,7 @@ def _shared(arch):
     }
 
 
-# The arguments of classes VisionTransformer and Eva that are options of ours by other names.
+# The arguments of VisionTransformer and of Eva that are options of ours, with both names.
 SAME = pairs(
     "qk_norm=qk_norm scale_attn_norm=attention_norm scale_mlp_norm=mlp_norm "
     "reg_tokens=num_registers pre_norm=pre_norm final_norm=final_norm "
@@ -128,7 +129,7 @@ def _vision_transformer(arch):
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
     }
-    if is_gated:  # which counts both halves
+    if is_gated:  # timm counts both halves
         arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
     else:
         arguments["act_layer"] = ACTS.get(arch.gelu, "gelu")
@@ -142,7 +143,7 @@ def _vision_transformer(arch):
 
 
 def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
-    """Whether timm's NaFlexVit can hold the model, and alone resizes as the model does."""
+    """Whether timm's NaFlexVit can hold the model, and is the only class that resizes like it."""
     options = arch.options
     resizes = numerics.resizing.positions == "bilinear_antialias"
     has_positions = arch.position_embedding == "learned" and not options.crop_to_patches
@@ -161,8 +162,9 @@ def _naflex(arch):
     return NAFLEX_SIGLIP, {**arguments, "pos_embed_grid_size": list(arch.grid)}
 
 
-# Architectures by what JSON cannot say: an epsilon of 1e-5, and that there is no LayerScale or no
-# reference grid. Of PE's, which have a grid, it has no effect at the size that is written.
+# Architectures by what JSON cannot say: whether the epsilon is 1e-5, and whether there are a
+# LayerScale and a reference grid. PE's architectures have a grid, which has no effect at the size
+# that is written.
 EVAS = {
     (True, True, False): "vit_small_patch16_dinov3",
     (True, True, True): "vit_pe_lang_large_patch14_448",

@@ -165,14 +165,14 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^test_vit2?$", {"num_heads": 2}),
     (r"^test_vit[34]$|_tiny_", {"num_heads": 3}),
 )
-POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # its attention pool reads all tokens
+POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # attention pools over all tokens
 # What no option of `VisionTransformer` covers, by patterns of the values of timm's arguments.
 UNKNOWN: tuple[tuple[str, str, str], ...] = (
     ("architecture", r"_rpn_|^eva02_enormous_", "normalization after attention and after the MLP"),
     ("use_post_norm", "True|1", "normalization after attention and after the MLP"),
     ("block_fn", "ResPostBlock", "normalization after attention and after the MLP"),
-    ("architecture", r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "its kind of blocks"),
-    ("architecture", r"_parfac_|^naflexvit_.*(_par_|_radio_)", "its patches or its positions"),
+    ("architecture", r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "these blocks"),
+    ("architecture", r"_parfac_|^naflexvit_.*(_par_|_radio_)", "these patches or positions"),
     ("global_pool", "^(max|avgmax|prr)$", "this pooling"),
     ("patchify_channels_last", "False|0", "patches whose channels come first"),
     ("pos_embed_ar_preserving", "True|1", "positions that are resized to a square and cropped"),
@@ -216,7 +216,7 @@ def architecture_of(config: dict) -> str:
 
 
 def pretrained_of(config: dict) -> dict[str, Any]:
-    """Returns the part of a `config.json` about the images and the license; in old files, all."""
+    """Returns the part of a `config.json` about the images and the license; all of an old one."""
     source = config.get("pretrained_cfg", config)
     return source if isinstance(source, dict) else {}
 
@@ -363,7 +363,7 @@ def _image_size(sizes, names, shapes, theirs, config):
     if "no_embed_class" in theirs and not is_hybrid:
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
         covers = ("patches" if patches_only else "all", *COVERS)
-    with contextlib.suppress(ValueError):  # as of a configuration for another size
+    with contextlib.suppress(ValueError):  # a configuration may be for another size
         return covered_positions(sizes, table[1], said, covers)
     return covered_positions(sizes, table[1], None, covers)
 
