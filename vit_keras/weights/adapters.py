@@ -94,10 +94,8 @@ def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], checks.Safet
     """Returns the metadata of a file of adapters, and its tensors by the variables' paths."""
     path = os.fspath(path)
     tensors = checks.SafetensorsTensors(path)
-    content = checks.parse_json(
-        tensors.metadata.get(checks.NOTE_KEY, "{}"), f"The note in {path!r}"
-    )
-    note: Any = content.get(NOTE)
+    text = tensors.metadata.get(checks.NOTE_KEY, "{}")
+    note: Any = checks.parse_json(text, f"The note in {path!r}").get(NOTE)
     if reason := fault(note, AdapterNote, FILLED):
         raise checks.DamagedFile(
             f"{path!r} must be a file of adapters, written by `save_adapters` or by a run with "
@@ -138,8 +136,9 @@ def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None 
     path = os.fspath(path)
     if not path.endswith(SUFFIX):
         raise ValueError(f"Adapters are written to {SUFFIX} files. Received: {path!r}")
-    settings, whole = _settings(model), _whole_layers(model)
-    variables = {v.path: v for v in lora_variables(model)}
+    settings, variables = _settings(model), {v.path: v for v in lora_variables(model)}
+    trained = {x.name: {v.path for v in x.trainable_variables} for x in model.layers}
+    whole = [name for name, paths in trained.items() if paths - variables.keys()]
     variables |= {v.path: v for name in whole for v in model.get_layer(name).weights}
     class_names = getattr(model, "class_names", None)
     note = {
@@ -187,14 +186,19 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
             f"Received: {', '.join(others)}"
         )
     _check_tensors(model, note, tensors)
-    _check_base(model, note, tensors)
+    base, checksum = note["base"], _checksum(model, {*tensors.shapes})
+    if checksum != base["sha256"]:
+        raise ValueError(
+            f"Adapters need the base that they were trained on: {tensors.path!r} needs the one "
+            f"called {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
+            f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Open that base"
+        )
     with contextlib.closing(tensors):
         checks.check_tensors(tensors)
         arrays = tensors.read_all(tensors.shapes)
     types = {variable.path: variable.dtype for variable in model.weights}
-    checks.check_fit(
-        ((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(tensors.path)
-    )
+    typed = ((name, x, types.get(name, "float32")) for name, x in arrays.items())
+    checks.check_fit(typed, repr(tensors.path))
     if not present:
         add_lora(model, **{key: note[key] for key in SETTINGS}, train=note["train"])
     variables = {variable.path: variable for variable in model.weights}
@@ -217,16 +221,6 @@ def _settings(model) -> dict[str, Any]:
         )
     ((rank, alpha),) = numbers
     return {"rank": rank, "alpha": alpha, "layers": sorted({layer.name for layer in layers})}
-
-
-def _whole_layers(model) -> list[str]:
-    """Returns the layers that are trained alongside the adapters."""
-    adapters = {id(variable) for variable in lora_variables(model)}
-    return [
-        layer.name
-        for layer in model.layers
-        if any(id(variable) not in adapters for variable in layer.trainable_variables)
-    ]
 
 
 def _checksum(model, names: set[str]) -> str:
@@ -264,13 +258,3 @@ def _check_tensors(model, note, tensors):
             "the model (here):"
         )
         raise ValueError("\n  ".join([title, *faults]))
-
-
-def _check_base(model, note, tensors):
-    base, checksum = note["base"], _checksum(model, {*tensors.shapes})
-    if checksum != base["sha256"]:
-        raise ValueError(
-            f"Adapters need the base that they were trained on: {tensors.path!r} needs the one "
-            f"called {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
-            f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Open that base"
-        )

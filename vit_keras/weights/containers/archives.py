@@ -16,13 +16,8 @@ import numpy as np
 from vit_keras.support import extras
 from vit_keras.support.checks import short
 from vit_keras.support.files import is_zip
-from vit_keras.weights.containers.checks import (
-    LARGEST_JSON_BYTES,
-    DamagedFile,
-    Reader,
-    check_claim,
-    readable,
-)
+from vit_keras.weights.containers import checks
+from vit_keras.weights.containers.checks import DamagedFile, Reader, readable
 
 CHUNK_BYTES = 2**20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
@@ -31,11 +26,11 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabyte
 class _Limited(io.FileIO):
     """A file that limits the size of each read until the directory of its archive is read."""
 
-    limit: int | None = LARGEST_JSON_BYTES
+    limit: int | None = checks.LARGEST_JSON_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
-        size = -1 if size is None else size
-        length = size if size >= 0 else os.fstat(self.fileno()).st_size - self.tell()
+        left = os.fstat(self.fileno()).st_size - self.tell()
+        length = left if size is None or size < 0 else size
         if self.limit is not None and length > self.limit:
             raise zipfile.BadZipFile(f"its directory has more than {self.limit} bytes")
         return super().read(size)
@@ -60,7 +55,7 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         file = stack.enter_context(_Limited(path))
         archive = stack.enter_context(zipfile.ZipFile(file))
         file.limit = None
-        check_claim(path, sum(entry.file_size for entry in archive.infolist()))
+        checks.check_claim(path, sum(entry.file_size for entry in archive.infolist()))
         counts = collections.Counter(name.removesuffix(".npy") for name in archive.namelist())
         for entry in archive.infolist():
             is_once = counts[entry.filename.removesuffix(".npy")] == 1  # readers take either one
@@ -168,10 +163,10 @@ class TorchTensors(Reader):
         with readable(f"{self.path!r} is not a state dict of tensors"):
             self._map()
             self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
-            check_claim(self.path, sum(x.numel() * x.element_size() for x in self.held.values()))
-            strided = [x for x in self.held.values() if x.layout == self.torch.strided]
-            storages = [x.untyped_storage() for x in strided]  # `raw` refuses others
-            held = {storage.data_ptr(): storage.nbytes() for storage in storages}
+            tensors = self.held.values()
+            checks.check_claim(self.path, sum(x.numel() * x.element_size() for x in tensors))
+            strided = [x.untyped_storage() for x in tensors if x.layout == self.torch.strided]
+            held = {x.data_ptr(): x.nbytes() for x in strided}  # `raw` refuses others
             if self.zipped and collections.Counter(held.values()) - sizes:
                 raise DamagedFile(f"{self.path!r} is damaged: a record is shorter than its tensor")
 

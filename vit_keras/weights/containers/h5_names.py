@@ -53,7 +53,9 @@ def datasets(group: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(item, h5py.Group):
                 groups.append((item, layers))
                 continue
-            if not _is_of_numbers(item) or item.external or item.is_virtual:
+            is_array = getattr(item, "shape", None) is not None
+            has_numbers = is_array and (item.dtype.kind in "fiub" or item.dtype == "V2")  # bfloat16
+            if not has_numbers or item.external or item.is_virtual:
                 raise ValueError(f"{item.name} must be an array of numbers in this file")
             yield "/".join((*layers, key)), item
 
@@ -68,12 +70,6 @@ def _members(group):
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
             raise ValueError(f"it holds the link {group.name}/{key}, which leads elsewhere")
         yield key, group[key]
-
-
-def _is_of_numbers(item):
-    """Whether an item is an array of numbers; those of bfloat16 have the type `|V2`."""
-    has_shape = getattr(item, "shape", None) is not None
-    return has_shape and (item.dtype.kind in "fiub" or item.dtype == "V2")
 
 
 def _layer_name(variables):

@@ -51,11 +51,10 @@ class KerasTensors(checks.Reader):
         with checks.readable(NO_FILE.format(path)):
             file = self.stack.enter_context(self.h5py.File(source, "r"))
             variables, digest = h5_names.names(file)
-            datasets = {name: file[place] for name, place in variables.items()}
+            self.data |= {name: file[place] for name, place in variables.items()}
         if digest is not None:
             self.digests[path] = digest, ""
-        self.data |= datasets
-        return list(datasets)
+        return list(variables)
 
     @property
     def config(self) -> dict:

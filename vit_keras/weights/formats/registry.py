@@ -2,9 +2,9 @@
 
 import bisect
 import dataclasses
-import importlib
 import itertools
 import os
+import pkgutil
 import re
 
 from vit_keras.layers.common import READ_CLASS_TOKEN, Prefix, ViTOptions, check_choice, pair
@@ -15,14 +15,9 @@ from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import LEARNED, Format
 from vit_keras.weights.formats.huggingface.config import is_part
 
-
-def _row(name: str, file: str) -> Format:
-    module, kind = file.split(".")
-    return getattr(importlib.import_module(f"vit_keras.weights.formats.{module}"), kind)(name)
-
-
-FORMATS: dict[str, Format] = {name: _row(name, file) for name, file in FILES.items()}
-
+FORMATS: dict[str, Format] = {
+    name: pkgutil.resolve_name(f"{__package__}.{place}")(name) for name, place in FILES.items()
+}
 
 # What wrappers write into names, and the numbers of chunks of blocks.
 WRAPPED = re.compile(
@@ -132,19 +127,15 @@ def _sets(plain, rows, named, path, apart):
         if any(long.startswith(short) for long, short in pairs):
             continue
         held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
+        # The name of a file, or of a tensor beside a set of weights, may reveal the format.
+        beside = [os.path.basename(path), *(_relative(k, prefix) for k, _ in plain if prefix)]
         for row in rows:
             names = {*map(row.canonical, held)}
-            is_told = named or _is_told(plain, prefix, path, row.file_names)
+            is_told = named or any(re.match(row.file_names, name) for name in beside)
             if row.detect(names) or (is_told and row.admits(names)):
                 sets[prefix] = row
                 break
     return sets
-
-
-def _is_told(plain, prefix, path, pattern):
-    """Whether the name of a file, or of a tensor beside a set of weights, reveals the format."""
-    beside = (_relative(name, prefix) for name, _ in plain if prefix)
-    return any(re.match(pattern, name) for name in (os.path.basename(path), *beside))
 
 
 def _one_of(prefixes, which, path):
@@ -164,7 +155,7 @@ def _one_of(prefixes, which, path):
             f"which={which!r}"
         )
     first, others = ranked[0], [p for p in prefixes if p != ranked[0]]
-    remark = f"holds the weights {held}: {labels[first]!r} is loaded; `which` chooses another"
+    remark = f"holds the weights {held}: {labels[first]!r} is loaded; `which=` chooses another"
     roots = ["".join(components[p][: shared + 1]) for p in others]
     return first, roots, [remark] if others and which is None else []
 

@@ -16,18 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from vit_keras.layers.common import ViTOptions, pair
-from vit_keras.weights.formats.base import (
-    ATTENTION,
-    DEFAULTS,
-    FIELDS,
-    FREQUENCIES,
-    LAYOUTS,
-    POOL,
-    RELATIVE,
-    Shapes,
-    count_blocks,
-    pairs,
-)
+from vit_keras.weights.formats import base
+from vit_keras.weights.formats.base import ATTENTION, FREQUENCIES, POOL, Shapes, count_blocks, pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +259,7 @@ class TensorNames(types.SimpleNamespace):
     @classmethod
     def of(cls, text: str, **others: Any) -> Self:
         """Makes a row from `field=name` pairs and from fields that are not names."""
-        return cls(**DEFAULTS).replaced(text, **others)
+        return cls(**base.DEFAULTS).replaced(text, **others)
 
     def replaced(self, text: str = "", **others: Any) -> Self:
         """Returns the row with other names."""
@@ -313,7 +303,7 @@ class TensorNames(types.SimpleNamespace):
             theirs = named.get(ours, "")
             if ours not in named and named.get(layer) and leaf in LEAVES:
                 theirs = f"{named[layer]}.{LEAVES[leaf]}"
-            if ours == RELATIVE and names.relative:
+            if ours == base.RELATIVE and names.relative:
                 tables = [f"{prefix}{names.relative}", *filter(None, [names.shared_relative])]
                 kept = tables[:1] if held is None else [name for name in tables if name in held]
                 links.append(_sum(tuple(kept or tables), path))
@@ -386,7 +376,7 @@ class TensorNames(types.SimpleNamespace):
         return ViTOptions(**options).changed()
 
 
-# PyTorch's axes and ours, by the ends of paths; the first one counts. Other variables are the same.
+# PyTorch's axes and ours, by the ends of paths; the first one counts. Others are the same.
 PATTERNS = {
     r"(embedding|conv\w*)/kernel": "o i y x -> y x i o",
     r"(query|key|value)/kernel": "(h d) w -> w h d",
@@ -396,14 +386,6 @@ PATTERNS = {
 }
 
 
-def _in_pytorch(theirs, ours, num_heads):
-    """Links one tensor in PyTorch's layout to a variable, with `num_heads` heads if it has any."""
-    for end, pattern in PATTERNS.items():
-        if re.search(f"{end}$", ours):
-            return arranged(theirs, ours, pattern, h=num_heads)
-    return single(theirs, ours)
-
-
 # What PyTorch calls the variables of a layer.
 LEAVES = pairs("kernel=weight bias=bias gamma=weight beta=bias scale=weight token_embedding=weight")
 PROJECTIONS = ("query", "key", "value")
@@ -411,7 +393,7 @@ PROJECTIONS = ("query", "key", "value")
 
 def _names(arch, names: TensorNames) -> dict[str, str]:
     """Returns the project's names for our variables and layers, as in `FIELDS`."""
-    held = {**names.others, **{ours: getattr(names, field) for ours, field in FIELDS.items()}}
+    held = {**names.others, **{ours: getattr(names, field) for ours, field in base.FIELDS.items()}}
     for layer, fused in ((ATTENTION, names.qkv), (POOL, names.pool_qkv)):
         for name, leaf in itertools.product(PROJECTIONS if fused else (), ("kernel", "bias")):
             held[f"{layer}/{name}/{leaf}"] = f"{fused}{LEAVES[leaf]}"
@@ -476,12 +458,13 @@ def _link(arch, names, theirs, path):
         return arranged(theirs, path, "o (y x i) -> y x i o", y=height, x=width)
     if theirs == names.projection and names.projection_is_ours:
         return single(theirs, path)
-    heads = arch.options.map_heads if path.startswith(POOL) else None
-    link = _in_pytorch(theirs, path, heads or arch.num_heads)
+    heads = (path.startswith(POOL) and arch.options.map_heads) or arch.num_heads
+    axes = next((axes for end, axes in PATTERNS.items() if re.search(f"{end}$", path)), None)
+    link = arranged(theirs, path, axes, h=heads) if axes else single(theirs, path)
     is_rotated = path.startswith("encoderblock_") and layer in ROTATED
     if not is_rotated or arch.options.rope is None:
         return link
-    order = LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
+    order = base.LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
     back = np.argsort(order)
     return link.mapped(lambda x: x[..., order], lambda x: x[..., back])
 
