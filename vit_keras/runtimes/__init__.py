@@ -181,9 +181,7 @@ def onnx(path, threads=None) -> ExportedModel:
     onnxruntime = _require("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
-    session = onnxruntime.InferenceSession(
-        os.fspath(path), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     source, outputs = session.get_inputs()[0], {o.name: o.shape for o in session.get_outputs()}
     dtype = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if dtype == "float" else dtype
@@ -211,8 +209,7 @@ def openvino(path, threads=None) -> ExportedModel:
     sides = lambda port: [x.get_length() if x.is_static else None for x in port.partial_shape]
 
     source, shapes = model.input(0), {o.get_any_name(): sides(o) for o in model.outputs}
-    dtype = np.dtype(source.element_type.to_dtype()).name
-    return _exported_model(model, dtype, sides(source), shapes)
+    return _exported_model(model, source.element_type.to_dtype().name, sides(source), shapes)
 
 
 def pt2(path, threads=None) -> ExportedModel:
@@ -223,32 +220,28 @@ def pt2(path, threads=None) -> ExportedModel:
     program = torch.export.load(os.fspath(path))
     module, graph = program.module(), program.graph_module.graph
     source = graph.find_nodes(op="placeholder")[-1].meta["val"]
-    outputs = graph.output_node().args[0]
-    shapes = _named([output.meta["val"].shape for output in outputs])
+    shapes = _named([output.meta["val"].shape for output in graph.output_node().args[0]])
 
     def run(images):
         with torch.no_grad():
             answers = module(torch.tensor(images))
         return answers if isinstance(answers, dict) else _named([answers])
 
-    dtype = str(source.dtype).removeprefix("torch.")
-    return _exported_model(run, dtype, source.shape, shapes)
+    return _exported_model(run, str(source.dtype).removeprefix("torch."), source.shape, shapes)
 
 
 def executorch(path, threads=None) -> ExportedModel:
     """Opens an ExecuTorch program; `threads` is ignored, since the runtime uses all cores."""
     torch = _require("torch")
-    runtime = _require("executorch.runtime").Runtime.get()
-    program = runtime.load_program(os.fspath(path))
+    program = _require("executorch.runtime").Runtime.get().load_program(os.fspath(path))
     method = program.load_method("forward")
-    described = method.metadata
-    source, outputs = described.input_tensor_meta(0), range(described.num_outputs())
+    described, source = method.metadata, method.metadata.input_tensor_meta(0)
 
     def run(images, program=program):  # a reference to `program` keeps its weights alive
-        answers = method.execute([torch.tensor(images)])
-        return _named([array.numpy().copy() for array in answers])
+        return _named([array.numpy().copy() for array in method.execute([torch.tensor(images)])])
 
-    shapes = _named([described.output_tensor_meta(place).sizes() for place in outputs])
+    outputs = map(described.output_tensor_meta, range(described.num_outputs()))
+    shapes = _named([output.sizes() for output in outputs])
     return _exported_model(run, SCALAR_TYPES[source.dtype()], source.sizes(), shapes)
 
 

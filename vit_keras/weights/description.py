@@ -174,8 +174,7 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     is_paper = alike and _options(arguments).keys() == {"prefix"}  # whatever family `called` names
     if not alike or (is_paper and arguments["classifier"] in ("token", "gap", "gap_norm")):
         return None
-    fits = lambda row: (_has_sizes(row, arguments), _agreement(row, arguments))
-    return max(alike, key=fits).family
+    return max(alike, key=lambda x: (_has_sizes(x, arguments), _agreement(x, arguments))).family
 
 
 def _has_sizes(row, arguments):

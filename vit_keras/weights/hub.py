@@ -186,9 +186,8 @@ def _digest(path, digits, size, changed):
 def _kaggle_folder(address: str) -> str:
     """Returns the folder of a Keras preset, from kagglehub's cache or from Kaggle."""
     handle, version = files.parse_kaggle(address)
-    hub, config, errors = map(
-        extras.require, ("kagglehub", "kagglehub.config", "kagglehub.exceptions")
-    )
+    packages = ("kagglehub", "kagglehub.config", "kagglehub.exceptions")
+    hub, config, errors = map(extras.require, packages)
     try:
         return hub.model_download(f"{handle}/{version}" if version else handle)
     except (OSError, errors.UnauthenticatedError, errors.DataCorruptionError) as error:

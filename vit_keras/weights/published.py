@@ -109,14 +109,10 @@ _TIMM_MODELS: list[tuple] = [
     ("EVA02", "B/14", "eva02_{}_patch14_448.mim_in22k_ft_in22k_in1k", 88.678),
     ("EVA02", "L/14", "eva02_{}_patch14_448.mim_m38m_ft_in22k_in1k", 90.056),
     ("DeiT", "Ti/16 S/16 B/16", "deit_{}_patch16_224.fb_in1k", 72.190, 79.856, 81.980),
-    (
-        *("DeiT-distilled", "Ti/16 S/16 B/16", "deit_{}_distilled_patch16_224.fb_in1k"),
-        *(74.538, 81.204, 83.384),
-    ),
-    (
-        *("DeiTIII", "S/16 M/16 B/16 L/16 H/14", "deit3_{}_patch{}_224.fb_in22k_ft_in1k"),
-        *(83.082, 84.550, 85.728, 86.990, 87.180),
-    ),
+    ("DeiT-distilled", "Ti/16 S/16", "deit_{}_distilled_patch16_224.fb_in1k", 74.538, 81.204),
+    ("DeiT-distilled", "B/16", "deit_{}_distilled_patch16_224.fb_in1k", 83.384),
+    ("DeiTIII", "S/16 M/16 B/16", "deit3_{}_patch{}_224.fb_in22k_ft_in1k", 83.082, 84.550, 85.728),
+    ("DeiTIII", "L/16 H/14", "deit3_{}_patch{}_224.fb_in22k_ft_in1k", 86.990, 87.180),
     ("ViT-reg4", "M/16", "vit_{}_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 84.956),
     ("ViT-reg4", "betwixt/16", "vit_{}_patch16_reg4_gap_256.sbb_in12k_ft_in1k", 85.426),
     ("FlexiViT", "S/16 B/16 L/16", "flexivit_{}.1200ep_in1k", 82.576, 84.678, 85.646),

@@ -15,11 +15,8 @@ import numpy as np
 from vit_keras import models
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.layers.common import check_choice
-from vit_keras.models.architectures import (
-    HybridArchitecture,
-    Numerics,
-    VisionTransformerArchitecture,
-)
+from vit_keras.models import architectures
+from vit_keras.models.architectures import Numerics
 from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import operation_of, weights_in_memory
@@ -76,7 +73,7 @@ def save(
     numerics = numerics_of(model, arch)
     suffix, is_folder = _target(row, path)
     configs: dict[str, dict] = {}
-    if is_folder or not isinstance(arch, HybridArchitecture):
+    if is_folder or not isinstance(arch, architectures.HybridArchitecture):
         configs = row.config_files(arch, numerics)
     registry.check_held(row, arch, model, merge_configs(configs))
     configs = configs if is_folder else {}
@@ -91,8 +88,7 @@ def save(
         with replacing(path) as temporary:
             return _write(row, temporary, suffix, tensors, note)
     with replacing_folder(path, keep=True) as new:  # weights and their config change together
-        file = new / row.folder_name
-        _write(row, os.fspath(file), suffix, tensors, note, is_folder=True)
+        _write(row, os.fspath(new / row.folder_name), suffix, tensors, note, is_folder=True)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
         if towers is not None and towers.folder is not None:
@@ -261,7 +257,7 @@ def _check_head(model, arch):
     """Refuses a model whose classifier does not read the layer that its architecture names."""
     layers = {layer.name: layer for layer in model.layers}
     head = layers.get("pre_logits", layers.get("head"))
-    of_vit = isinstance(arch, VisionTransformerArchitecture)
+    of_vit = isinstance(arch, architectures.VisionTransformerArchitecture)
     if head is None or not of_vit or arch.options.boxes:  # heads of boxes read patches
         return
     usual = READ.get(arch.classifier, arch.classifier)

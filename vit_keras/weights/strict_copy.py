@@ -69,9 +69,19 @@ def copy_weights(
         for path in filter(_is_head, variables):
             variables[path].assign(np.zeros(variables[path].shape, "float32"))
     if numerics is not None and isinstance(model, ImageModel):
-        _describe(model, numerics, resizing, numerics.task if head == "keep" else CLASSES)
-    if head == "keep":
-        _warn_of_zero_head(variables, file)
+        model.preprocessing, model.resizing = numerics.preprocessing, resizing
+        names = numerics.class_names
+        if names is not None and len(names) == count_classes(model):
+            model.class_names = tuple(names)
+        if head == "keep" and numerics.task != CLASSES:
+            model.task = numerics.task
+    kernel = variables.get("head/kernel") if head == "keep" else None
+    if kernel is not None and not np.any(keras.ops.convert_to_numpy(kernel)):
+        warnings.warn(
+            f"The classifier in {os.path.basename(file.path)!r} is all zero, as in the original "
+            "ImageNet-21k files: all classes get the same logit until it is trained",
+            stacklevel=3,
+        )
     for remark in file.remarks:
         warnings.warn(remark, stacklevel=4)
 
@@ -141,16 +151,6 @@ def sizes_of(model):
     return {} if arch is None else arch.arguments
 
 
-def _warn_of_zero_head(variables, file):
-    kernel = variables.get("head/kernel")
-    if kernel is not None and not np.any(keras.ops.convert_to_numpy(kernel)):
-        warnings.warn(
-            f"The classifier in {os.path.basename(file.path)!r} is all zero, as in the original "
-            "ImageNet-21k files: all classes get the same logit until it is trained",
-            stacklevel=4,
-        )
-
-
 POSITIONS, PATCHES = re.compile(r"posembed_(input|\d+)/pos_embedding"), "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
 # The variables whose size `resize` can change.
@@ -208,8 +208,10 @@ def _resize_positions(array, shape, grid, file, rule):
     """`(1, T + h·w, D)` or `(1, h·w, D)` -> `shape`; slots that the file lacks become zero."""
     slots = shape[1] - math.prod(grid)
     old_grid, old_slots = _grid_in_file(array.shape[1], slots, grid, file)
-    others = array.shape[1] - math.prod(grid)  # if the patches fill the model's grid
-    if old_grid != grid and (others == slots or others in _slots_of(file)):
+    sizes = inferred(file)
+    prefix = Prefix.of(sizes.get("classifier", ""), ViTOptions.among(sizes))
+    covered = (slots, *map(prefix.positions, COVERS))  # the slots that the file may have
+    if old_grid != grid and array.shape[1] - math.prod(grid) in covered:
         _warn_of_equal_count(array, old_grid, grid, file)
     empty = np.zeros_like(array[:, : slots - old_slots])
     array = np.concatenate([empty, array], axis=1) if slots > old_slots else array
@@ -237,13 +239,6 @@ def _grid_in_file(count, slots, grid, file):
     return _first_that_fits(pairs, count, math.prod)
 
 
-def _slots_of(file):
-    """The numbers of tokens before a file's patches that its positions may cover."""
-    sizes = inferred(file)
-    prefix = Prefix.of(sizes.get("classifier", ""), ViTOptions.among(sizes))
-    return [prefix.positions(cover) for cover in COVERS]
-
-
 def _first_that_fits(pairs, count, count_of):
     """Returns the first pair of `(rows, columns)` and slots before them with the file's count."""
     for old_grid, prefix in pairs:
@@ -262,8 +257,7 @@ def _resize_biases(array, shape, grid, file, rule):
     others = shape[0] - offsets(grid)
     side = square_side(len(array) - others) or 0
     same = grid if file.numerics is None else None
-    grids = (same, _configured(file), ((side + 1) // 2,) * 2, grid)
-    pairs = [(old_grid, others) for old_grid in grids]
+    pairs = [(g, others) for g in (same, _configured(file), ((side + 1) // 2,) * 2, grid)]
     return resize_relative_table(array, _first_that_fits(pairs, len(array), offsets)[0], grid, rule)
 
 
@@ -286,16 +280,6 @@ def _warn_of_equal_count(array, old_grid, grid, file):
 
 
 NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
-
-
-def _describe(model, numerics, resizing, task):
-    """Makes a model prepare images and resize like the source of its weights."""
-    model.preprocessing, model.resizing = numerics.preprocessing, resizing
-    names = numerics.class_names
-    if names is not None and len(names) == count_classes(model):
-        model.class_names = tuple(names)
-    if task != CLASSES:
-        model.task = task
 
 
 NORMS = ("pre_norm", "encoder_norm", "head_norm")

@@ -249,9 +249,7 @@ def check_tensors(
         del array  # otherwise it keeps the last memory map open
     for file, result in hashed.items():
         if result.hexdigest() != tensors.digests[file][0]:
-            raise DamagedFile(
-                f"{file!r} is damaged: its SHA-256 is not the one recorded in it. {REMEDY}"
-            )
+            raise DamagedFile(f"{file!r} is damaged: its SHA-256 is not the recorded one. {REMEDY}")
     if infinite:
         raise ValueError(
             f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "

@@ -96,12 +96,9 @@ def _claimed_bytes(dataset):
 
 def record_digest(memory: io.BytesIO) -> None:
     """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
-    h5py = extras.require("h5py")
-    with h5py.File(memory, "r+") as file:
+    with extras.require("h5py").File(memory, "r+") as file:
         places = sorted(h5_names.names(file)[0].items())
-        file.attrs[h5_names.DIGEST] = checks.digest(
-            (name, file[place][()]) for name, place in places
-        )
+        file.attrs[h5_names.DIGEST] = checks.digest((k, file[place][()]) for k, place in places)
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:

@@ -19,17 +19,10 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 from vit_keras.support.checks import short
 from vit_keras.support.preprocessing import Resizing
+from vit_keras.weights.formats import tensor_names
 from vit_keras.weights.formats.base import Format, covered_positions, pairs
 from vit_keras.weights.formats.dino import IMAGENET
-from vit_keras.weights.formats.tensor_names import (
-    LAYER_SCALE,
-    Link,
-    TensorNames,
-    constant,
-    single,
-    unread,
-    zeros,
-)
+from vit_keras.weights.formats.tensor_names import LAYER_SCALE, PROJECTIONS, Link, TensorNames
 
 READ = (
     "KerasHub's backbones of ViT, DeiT, DINOV2 and DINOV3 and its classifiers of ViT and DeiT can "
@@ -106,13 +99,12 @@ DINOV3_NAMES = TensorNames.of(
     f"{_DINO} query=attention/q_proj key=attention/k_proj value=attention/v_proj "
     "out=attention/o_proj gate=mlp/gate_proj dense_0=mlp/up_proj dense_1=mlp/down_proj",
 )
-INPUTS = ("query", "key", "value")
 MHA = {"use_mha_bias": "MultiHead.*/bias"}
 MLP = {"use_mlp_bias": "MlpBlock_3/.*/bias"}
 VIT = Family("ViT", "vi_t", VIT_NAMES, {"use_patch_bias": "embedding/bias", **MHA, **MLP})
 DEIT = Family("DeiT", "dei_t", DEIT_NAMES, MHA)
 DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES, {})
-BIASES = {f"use_{name}_bias": f"{name}/bias" for name in INPUTS}
+BIASES = {f"use_{name}_bias": f"{name}/bias" for name in PROJECTIONS}
 BIASES |= {"use_proj_bias": "out/bias", **MLP}
 DINOV3 = Family("DINOV3", "dinov3", DINOV3_NAMES, BIASES, ("layer_norm_eps", 1e-5))
 FAMILIES = (VIT, DEIT, DINOV2, DINOV3)
@@ -186,7 +178,8 @@ def _backbone(row, arch):
         fields |= {"use_swiglu_ffn": gated, "position_embedding_shape": fields["image_shape"]}
         fields["intermediate_dim"] = arch.mlp_dim * 3 // 2 if gated else arch.mlp_dim
         return fields  # KerasHub takes two thirds of SwiGLU's units
-    fields |= {f"use_{name}_bias": name in QKV_BIASES[options.qkv_bias] for name in INPUTS}
+    biases = QKV_BIASES[options.qkv_bias]
+    fields |= {f"use_{name}_bias": name in biases for name in PROJECTIONS}
     fields |= {"hidden_activation": "silu" if gated else "gelu", "use_gated_mlp": gated}
     return fields | {"rope_theta": options.rope.base}
 
@@ -222,7 +215,7 @@ def _in_keras(row, link):
     if not path.endswith(("/kernel", "/bias")):
         return dataclasses.replace(link, theirs=theirs)
     if path.startswith("embedding/") or (row is not DINOV3 and len(link.ours) == 1):
-        return single(theirs[0], path)
+        return tensor_names.single(theirs[0], path)
     return Link(theirs, link.ours, lambda x: link.read(x.T), lambda *x: (link.write(*x)[0].T,))
 
 
@@ -237,7 +230,7 @@ def _in_pytorch(shapes):
 
 def _task(config):
     """Returns the arguments of the classifier, or nothing if there is no classifier."""
-    task = (config or {}).get("task.json")
+    task = config.get("task.json")
     return {"pooling": "token", "activation": None, **task.get("config", {})} if task else {}
 
 
@@ -317,12 +310,12 @@ class KerasHub(Format):
             twice = lambda k: Link((table, *k.theirs), k.ours, k.read, lambda x: 2 * k.write(x))
             blank = np.zeros((1, arch.hidden_size) if table else (1, 1, arch.hidden_size))
             result = [twice(k) if table and k.path == POSITIONS else k for k in result]
-            return result + ([constant(mask, blank)] if mask else [])
+            return result + ([tensor_names.constant(mask, blank)] if mask else [])
         for option, pattern in row.biases.items():  # without it, all these biases are left out
-            biases = [link for link in result if re.search(pattern, link.path)]
-            if not fields.get(option) and names.isdisjoint(link.theirs[0] for link in biases):
-                result = [zeros(*link.ours) if link in biases else link for link in result]
-        return [*result, unread(filter(None, (mask, table)))]
+            biases = [k for k in result if re.search(pattern, k.path)]
+            if not fields.get(option) and names.isdisjoint(k.theirs[0] for k in biases):
+                result = [tensor_names.zeros(*k.ours) if k in biases else k for k in result]
+        return [*result, tensor_names.unread(filter(None, (mask, table)))]
 
     def infer(self, shapes, config):
         row, fields, task = family_in(shapes), config.get("config", {}), _task(config)

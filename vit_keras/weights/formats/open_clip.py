@@ -58,11 +58,10 @@ def computation_of(config: dict, tower: dict) -> dict:
 def preprocessing_of(config: dict) -> Preprocessing:
     """Returns the preprocessing of an image tower."""
     source = config.get(CONFIG, {}).get("preprocess_cfg", {})
-    method = source.get("interpolation", "bicubic")
     return Preprocessing(
         mean=tuple(source.get("mean", families.CLIP["mean"])),
         std=tuple(source.get("std", families.CLIP["std"])),
-        interpolation="bilinear" if method == "bilinear" else "bicubic",
+        interpolation="bilinear" if source.get("interpolation") == "bilinear" else "bicubic",
         antialias=True,
         crop_fraction=1.0 if source.get("resize_mode", "shortest") == "shortest" else None,
         rounding="torchvision",

@@ -111,8 +111,8 @@ def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingPr
 def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Mapping) -> None:
     """Assigns the variables of links; the arguments are as in `read_links`."""
     for _, path, array in read_links(links, file, made):
-        shape = variables[path].shape  # of `array` too, unless it is the 0 of `zeros`
-        variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
+        # The 0 of `zeros` alone has another shape.
+        variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, variables[path].shape)))
 
 
 def unchanged(x: np.ndarray) -> np.ndarray:
@@ -430,9 +430,7 @@ def _tensor_link(arch, names, theirs, paths):
         links.insert(1, Link((), (), lambda x: (), lambda: (zero,)))
         paths.insert(1, paths[0])
     sizes = {"kernel": arch.hidden_size, "bias": arch.hidden_size}
-    lengths = [
-        arch.mlp_dim if "/MlpBlock" in path else sizes.get(path.split("/")[-1], 1) for path in paths
-    ]
+    lengths = [arch.mlp_dim if "/MlpBlock" in p else sizes.get(p.split("/")[-1], 1) for p in paths]
     return stacked(theirs, links, lengths, axis=1 if theirs == names.frequencies else 0)
 
 
@@ -461,12 +459,10 @@ def _link(arch, names, theirs, path):
     heads = (path.startswith(POOL) and arch.options.map_heads) or arch.num_heads
     axes = next((axes for end, axes in PATTERNS.items() if re.search(f"{end}$", path)), None)
     link = arranged(theirs, path, axes, h=heads) if axes else single(theirs, path)
-    is_rotated = path.startswith("encoderblock_") and layer in ROTATED
-    if not is_rotated or arch.options.rope is None:
+    if arch.options.rope is None or not path.startswith("encoderblock_") or layer not in ROTATED:
         return link
     order = base.LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
-    back = np.argsort(order)
-    return link.mapped(lambda x: x[..., order], lambda x: x[..., back])
+    return link.mapped(lambda x: x[..., order], lambda x: x[..., np.argsort(order)])
 
 
 def _tokens(theirs, ours, shape):

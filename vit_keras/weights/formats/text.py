@@ -75,11 +75,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "siglip": ("SiglipModel", SIGLIP),
     "siglip2": ("Siglip2Model", SIGLIP),
 }
-SIZES = {
-    **configs.SIZES,
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "context_length",
-}
+SIZES = {**configs.SIZES, "vocab_size": "vocab_size", "max_position_embeddings": "context_length"}
 OPENAIS_END = 2  # with which transformers' CLIP takes the token of the largest id
 IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2VisionModel")
 
@@ -176,9 +172,7 @@ class TransformersText(TextTower):
         if is_clip and type(end) is not int:
             faults.append(f"eos_token_id is {end} instead of one whole number")
         if faults:
-            raise ValueError(
-                f"A text tower must agree with config.json. Received: {'; '.join(faults)}"
-            )
+            raise ValueError(f"A text tower must match config.json. Received: {'; '.join(faults)}")
         largest = config["model_type"] == "clip" and end == OPENAIS_END
         return sizes | {
             "num_heads": fields["num_attention_heads"],
@@ -198,9 +192,7 @@ class OpenClipText(TextTower):
     def infer(self, shapes, config):
         content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
         if text.get("use_pad_mask") and text.get("no_causal_mask"):
-            raise ValueError(
-                "Text towers of OpenCLIP must attend to padding. Received: use_pad_mask=true"
-            )
+            raise ValueError("Text towers must attend to padding. Received: use_pad_mask=true")
         sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)
         known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
         check_choice(pooling, POOLINGS, "pool_type")

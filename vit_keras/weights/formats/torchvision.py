@@ -32,8 +32,7 @@ class Torchvision(Format):
 
     def infer(self, shapes, config):
         arguments = NAMES.sizes(shapes, "token")
-        count = shapes[NAMES.positions][1]
-        return arguments | covered_positions(arguments, count, covers=("all",))
+        return arguments | covered_positions(arguments, shapes[NAMES.positions][1], covers=("all",))
 
     def as_read(self, arch):
         return {"channels": 3, "qkv_bias": "all"}

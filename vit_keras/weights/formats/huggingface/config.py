@@ -23,9 +23,7 @@ TOWERS = {
         for end in ("", "_vision_model")
     },
     "idefics_vision": "clip_vision_model",
-    **dict.fromkeys(
-        ("idefics2_vision", "idefics3_vision", "smolvlm_vision"), "siglip_vision_model"
-    ),
+    **{f"{name}_vision": "siglip_vision_model" for name in ("idefics2", "idefics3", "smolvlm")},
 }
 # Their defaults, where these differ from those of the types.
 DEFAULTS: dict[str | None, dict[str, Any]] = {
@@ -237,11 +235,10 @@ def _side(size, row):
 
 def labels_of(names: Sequence[str], kind: str) -> dict:
     """Returns the fields for the names of classes and the kind of their task."""
-    problem = {"problem_type": PROBLEMS[kind]} if kind in PROBLEMS else {}
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
-        **problem,
+        **({"problem_type": PROBLEMS[kind]} if kind in PROBLEMS else {}),
     }
 
 

@@ -134,11 +134,7 @@ class Yolos(Vit):
     )
     mark = names.registers
     classes: Mapping = _classes("Yolos") | {("token", "classifier"): "YolosForObjectDetection"}
-    fields: Mapping = {
-        **Vit.fields,
-        "use_mid_position_embeddings": True,
-        "num_detection_tokens": 100,
-    }
+    fields: Mapping = dict(Vit.fields, use_mid_position_embeddings=True, num_detection_tokens=100)
     image_size = (512, 864)
     processor = "YolosImageProcessor"
     square = True

@@ -17,11 +17,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.models.architectures import (
-    HybridArchitecture,
-    Numerics,
-    VisionTransformerArchitecture,
-)
+from vit_keras.models.architectures import HybridArchitecture, Numerics
 from vit_keras.weights.formats.base import Format, pairs
 from vit_keras.weights.formats.tensor_names import Link, constant
 from vit_keras.weights.formats.timm import architectures
@@ -142,7 +138,7 @@ def _vision_transformer(arch):
     return name, arguments
 
 
-def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
+def is_for_any_grid(arch, numerics: Numerics) -> bool:
     """Whether timm's NaFlexVit can hold the model, and is the only class that resizes like it."""
     options = arch.options
     resizes = numerics.resizing.positions == "bilinear_antialias"
@@ -179,14 +175,13 @@ EVAS = {
 
 def _eva(arch):
     options, rope, names = arch.options, arch.options.rope, architectures.names_for(arch)
-    has_own_gate = names.gate != names.dense_0 and not options.mlp_norm
     arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME_OF_EVA.items()},
         "use_abs_pos_emb": arch.position_embedding.startswith("learned"),
         "attn_type": "rope" if options.qkv_bias == "all" else "eva",
         "qkv_fused": not names.query,
         "swiglu_mlp": options.mlp == "swiglu",
-        "swiglu_align_to": int(has_own_gate),
+        "swiglu_align_to": int(names.gate != names.dense_0 and not options.mlp_norm),
         "use_fc_norm": arch.classifier == "gap_norm",
         "use_post_transformer_norm": options.final_norm and arch.classifier != "gap_norm",
         "use_rot_pos_emb": rope is not None,
@@ -228,7 +223,7 @@ def _beit(arch):
     return "beit_base_patch16_224", arguments
 
 
-def timm_class(arch: VisionTransformerArchitecture) -> str:
+def timm_class(arch) -> str:
     """Returns the name of timm's class, or block, to write a model for."""
     if arch.position_embedding.endswith("relative_2d"):
         return "Beit"
@@ -293,8 +288,7 @@ class Timm(Format):
             fold = lambda cls, table: (cls + table[:, :1], table[:, 1:])
             others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), unfold, fold))
         linked = {path for link in others for path in link.ours}
-        result = row.links(arch, names)
-        return others + [link for link in result if link.path not in linked]
+        return others + [link for link in row.links(arch, names) if link.path not in linked]
 
     def infer(self, shapes, config):
         return architectures.infer(shapes, config)
@@ -318,7 +312,6 @@ class Timm(Format):
         describe = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
         name, arguments = (_naflex if is_for_any_grid(arch, numerics) else describe)(arch)
         pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
-        heads: Any = ["head", "head_dist"] if "dist" in arch.prefix.names else "head"
         source = {
             "input_size": [arch.channels, *arch.image_size],
             "interpolation": pixels.interpolation,
@@ -328,9 +321,9 @@ class Timm(Format):
             "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
             "num_classes": arch.num_classes or 0,
             "first_conv": "embeds.proj" if name == NAFLEX_SIGLIP else "patch_embed.proj",
-            "classifier": heads,
+            "classifier": ["head", "head_dist"] if "dist" in arch.prefix.names else "head",
         }
-        config = {
+        config: dict[str, Any] = {
             "architecture": name,
             "num_classes": arch.num_classes or 0,
             "num_features": arch.hidden_size,
@@ -338,7 +331,6 @@ class Timm(Format):
             "model_args": arguments,
             "pretrained_cfg": source,
         }
-        names = numerics.class_names
-        return {
-            "config.json": {**config, **({} if names is None else {"label_names": list(names)})}
-        }
+        if numerics.class_names is not None:
+            config["label_names"] = list(numerics.class_names)
+        return {"config.json": config}

@@ -116,18 +116,12 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^vit(_.*)?(_clip_|_pe_|_dinov3|_lingbot)|^beit3_", {"norm_eps": 1e-5}),
     (r"_pe_(lang|spatial)_|_radio_|_intern300m_", {"final_norm": False}),
     # Activation: SigLIPs were trained with the approximation, but timm computes only these with it.
-    (
-        r"base_patch32_siglip|large_patch16_siglip_(gap_)?512|so400m_patch16_siglip|giantopt_"
-        r"|^naflexvit_.*siglip",
-        {"act_layer": "gelu_tanh"},
-    ),
+    (r"base_patch32_siglip|large_patch16_siglip_(gap_)?512|giantopt_", {"act_layer": "gelu_tanh"}),
+    (r"so400m_patch16_siglip|^naflexvit_.*siglip", {"act_layer": "gelu_tanh"}),
     (r"_quickgelu_", {"act_layer": "quick_gelu"}),
     # The tokens that positions cover.
-    (
-        r"^deit3_|^flexivit_|reg\d_(dinov2|tipsv2)|_xp_|_radio_|_ape_|^naflexvit_"
-        r"|^vit_(?!so150m).*(?<!rope_)reg\d_gap_",
-        {"no_embed_class": True},
-    ),
+    (r"^deit3_|^flexivit_|^naflexvit_|_xp_|_radio_|_ape_", {"no_embed_class": True}),
+    (r"reg\d_(dinov2|tipsv2)|^vit_(?!so150m).*(?<!rope_)reg\d_gap_", {"no_embed_class": True}),
     # Rotary positions.
     (r"^eva02_(?!enormous)|_rope_reg", {**ROPE, "ref_feat_shape": (16, 16)}),
     (r"_pe_", {**ROPE, "rope_grid_indexing": "xy", "rope_grid_offset": 1.0}),
@@ -137,10 +131,8 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"_pe_.*gigantic_", {"rope_grid_offset": 0.0}),
     (r"_rope_(?!reg)", {**ROPE, "rope_grid_indexing": "xy", "rope_temperature": 100.0}),
     (r"_rope_mixed_", {"rope_type": "mixed", "rope_temperature": 10.0}),
-    (
-        r"_dinov3|_lingbot",
-        {**ROPE, "rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True},
-    ),
+    (r"_dinov3|_lingbot", {**ROPE, "rope_type": "dinov3", "rope_rotate_half": True}),
+    (r"_dinov3|_lingbot", {"rope_temperature": 100.0}),
     # Models for any grid.
     (r"^naflexvit_", {"global_pool": "map", "rope_type": "", "pos_embed_interp_mode": "bicubic"}),
     (r"^naflexvit_", {"pos_embed_antialias": True, "pos_embed_grid_size": (16, 16)}),
@@ -148,10 +140,8 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
     # The number of heads.
     (r"_base(_|$)", {"num_heads": 12}),
-    (
-        r"_base_patch16_gap_|_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)",
-        {"num_heads": 16},
-    ),
+    (r"_base_patch16_gap_", {"num_heads": 16}),
+    (r"_(large|huge|giant|giantopt|gigantic|so400m|intern300m)(_|$)", {"num_heads": 16}),
     (r"_betwixt_", {"num_heads": 10}),
     (r"_mediumd?_", {"num_heads": 8}),
     (r"_small(_|$)", {"num_heads": 6}),
