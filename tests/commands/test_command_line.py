@@ -49,7 +49,7 @@ WRONG = [  # the words of a command line, and a part of its message
     (["evaluate", "a", "b", "--predictions", "c.csv"], "takes one model. Received: 2 models"),
     (["visualize", "a", "--out", __file__], "argument --out: must be a folder. Received: "),
     (["train", "--lits"], "Did you mean --list"),
-    (["train", "digits"], "unrecognized arguments: digits. Fields are given as --FIELD VALUE"),
+    (["train", "digits"], "unrecognized arguments: digits. Give fields as --FIELD VALUE"),
     (["train", "--config", "--epochs", "3"], "`--config` needs a value"),
     (["predict", "a", "b", "--out", "c.xlsx"], "end in .csv, .jsonl, .parquet or .html, or --fo"),
     (["labels", "cat", "--weights", "a", "--out", "b.csv"], "--out must end in .npz. Received: "),

@@ -87,7 +87,7 @@ def test_wrong_configurations_are_usage_errors(tmp_path):
     path = tmp_path / "config.yaml"
     section, deep = YAML["list in a section's place"], CONTENTS["brackets"]
     for read, place, content, message in (
-        (read_config, path, section, "`pretext.dino` is a group of fields"),
+        (read_config, path, section, "Give a field of `pretext.dino`"),
         (read_config, path, deep, "more than 20 levels"),  # minutes of PyYAML
         (recorded_config, tmp_path, deep, "more than 20 levels.* Restore it, or begin another"),
     ):

@@ -10,7 +10,7 @@ from vit_keras.support.checks import Rule, check_rules
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that a field, or each item of it, may have; `str()` gives the rule in words."""
+    """The numbers that a field, or each of its items, may have; `str()` gives the rule in words."""
 
     least: float = -math.inf
     most: float = math.inf

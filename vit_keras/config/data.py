@@ -24,9 +24,9 @@ class DataConfig(Section):
             temperature and thresholds
         fold: fold of the training images to hold out instead of the test split, such as [0, 5] for
             the first of five; null for none
-        path_column: column of a table that names the pictures; null for the detected one
-        separator: text between the columns of a CSV table, or tab; null for the detected one
-        encoding: encoding of a CSV table, such as cp1252; null for the detected one
+        path_column: column of a table that names the pictures; null to detect it
+        separator: text between the columns of a CSV table, or tab; null to detect it
+        encoding: encoding of a CSV table, such as cp1252; null to detect it
         group_column: column of a table that tells which pictures belong together, such as those of
             one patient; groups are never split
         label_columns: columns of a table that hold the labels, as a list or separated by commas;
@@ -37,13 +37,13 @@ class DataConfig(Section):
         unknown: cells of a table that mean unknown, such as -1, as a list or separated by commas
         mask_values: level of each class in masks, such as 0,255, as a list or separated by commas
         mask_colors: color of each class in masks, such as '#000000,#ff0000', in the same form
-        on_corrupt: what an unreadable image does: stop the run, or skip it; the run
-            counts and names the skipped images at the end
+        on_corrupt: stop the run at an unreadable image, or skip it; the run counts and names the
+            skipped images at the end
         workers: threads that read and augment the pictures; null for one per core
         levels: level of white, to which pictures of other depths are scaled: 255, 4095, 65535, or
             float for unchanged values in 0..1; auto to follow the whole data set: float if any
-            picture has floats; else, if any has more than 8 bits, the smaller of 4095 and 65535
-            that holds the highest level; else 255
+            picture has floats; else, if any has more than 8 bits, 4095, or 65535 for higher
+            levels; else 255
         bands: channels of the pictures in the model's order, counted from 1, such as 4 3 2; empty
             for all
         shard_cache_gb: gigabytes on this machine for copies of shards from servers and object
@@ -101,7 +101,7 @@ class AugmentConfig(Section):
     """Random augmentations of the training images, drawn anew for each image.
 
     Attributes:
-        rotation_degrees: largest rotation either way
+        rotation_degrees: largest rotation in either direction
         scale: largest change in the length of the sides, as a fraction
         shift: largest shift along each axis, as a fraction of the side
         flip: mirror half of the images left to right
@@ -115,7 +115,7 @@ class AugmentConfig(Section):
         erasing: share of the images in which a random box is replaced with noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
         cutmix_alpha: alpha of CutMix's Beta(alpha, alpha); 0 for none
-        library: library of RandAugment: the published operations with Pillow, or those of KerasCV
+        library: library for RandAugment: the published operations with Pillow, or those of KerasCV
     """
 
     rotation_degrees: NotNegative = 0.0
@@ -135,6 +135,6 @@ class AugmentConfig(Section):
     SECTION: ClassVar = "augment"
     RULES: ClassVar = (
         needs("randaugment_layers", "policy", "none"),
-        needs("mixup_alpha", "library", "pillow"),  # KerasCV would mix others after a restart
+        needs("mixup_alpha", "library", "pillow"),  # KerasCV would mix other images after a restart
         needs("cutmix_alpha", "library", "pillow"),
     )

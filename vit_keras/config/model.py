@@ -38,7 +38,8 @@ LATER: Any = None
 class ModelConfig(Section):
     """The model.
 
-    With `weights`, null fields take their values from the weights; otherwise, the values below.
+    With `weights`, null fields take their values from the weights; otherwise, they have the values
+    below.
 
     Attributes:
         variant: row of the table of variants, such as B/16 or DINOv2-S/14; null for B/16, or if all
@@ -54,11 +55,11 @@ class ModelConfig(Section):
         num_heads: number of attention heads; null for the variant's
         mlp_dim: hidden width of the MLP blocks; null for the variant's
         resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
-        resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
+        resnet_width: width factor of a ResNet or of a hybrid's stem; null for the variant's
         classifier: input of the classifier: the class token, the mean of all tokens (gap, or
-            gap_norm if taken before encoder_norm), their attention pooling (map), class token and
-            mean (token_gap), or the class token and DeiT's distillation token with a head each
-            (distilled); null for the variant's, or token
+            gap_norm if taken before encoder_norm), their attention pooling (map), both class token
+            and mean (token_gap), or the class token and DeiT's distillation token, each with its
+            own head (distilled); null for the variant's, or token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
             the attention), sincos2d (fixed), rope2d (rotations in the attention), relative_2d
@@ -66,7 +67,8 @@ class ModelConfig(Section):
             or learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
             separate weights, or before every block with shared weights; null for stem
-        dropout_rate: dropout after position embeddings and dense layers except query, key and value
+        dropout_rate: dropout after position embeddings and after dense layers other than query, key
+            and value
         attention_dropout_rate: dropout of the attention weights
         stochastic_depth_rate: drop rate of the last block; rates grow linearly from 0 at the first
         patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
@@ -77,8 +79,9 @@ class ModelConfig(Section):
             {num_registers: 4, layer_scale: 1.0e-5}; null for none
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, such as -10 or -6.9 for a sigmoid loss
-        decoder: decoder from blocks to masks, only for task masks: multilevel, which sums four
-            blocks and doubles their resolution twice, or linear, one layer on the last block
+        decoder: decoder from blocks to masks, only for task masks: multilevel, which sums the
+            outputs of four blocks and doubles their resolution twice, or linear, one layer on the
+            last block
         detector: source of the boxes, only for task boxes: the patches, each with a box
             relative to its place, or learned tokens
         num_boxes: number of tokens if `detector` is tokens, which limits the objects found in a
@@ -156,7 +159,7 @@ class ModelConfig(Section):
         return pair({**row, **self.arguments()}["patch_size"], "patch_size")
 
     def summary(self) -> str:
-        """The architecture in a few words, such as "B/16 with num_layers=2, 224x224x3 images"."""
+        """Returns the architecture in words, such as "B/16 with num_layers=2, 224x224x3 images"."""
         fields = {name: getattr(self, name) for name in (*SIZES, *STEM)}
         sizes = " ".join(f"{name}={size}" for name, size in fields.items() if size is not None)
         name = " with ".join(filter(None, [self.variant or "ViT", sizes]))
@@ -191,7 +194,7 @@ class ModelConfig(Section):
         return {**left, **(self.options or {})}
 
 
-REQUIRED = "REQUIRED"  # weights that a command must name, in a recipe
+REQUIRED = "REQUIRED"  # in a recipe: weights that the command must name
 
 
 def fill(config: Any, values: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ OF_YAML = {**TYPES, tuple: SIMPLE[tuple]}
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 WORDS |= {types.NoneType: "null"}
 
-# A recipe has 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
+# A recipe takes 2 kB. PyYAML, written in Python, reads 100 kB in 2 s.
 LARGEST_YAML_BYTES = 2**17
 DEEPEST_YAML = 20  # levels; PyYAML's time grows quadratically with nested brackets
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -162,14 +162,14 @@ def _field(name, *values):
 
 
 def _flat(value, name="") -> Iterator[tuple[str, Any]]:
-    """Yields the fields in a section of a source, by their dotted names."""
+    """Yields the dotted names and the values of the fields in a section of a source."""
     inside = [field for field in FIELDS if field.startswith(f"{name}." if name else "")]
     if name in FIELDS:
         yield name, _field(name, value)
     elif not inside:
         raise UsageError(f"There is no field {name!r}{_nearest(name)}")
     elif not isinstance(value, Mapping):
-        raise UsageError(f"`{name}` is a group of fields, such as {inside[0]}. Received: {value}")
+        raise UsageError(f"Give a field of `{name}`, such as {inside[0]}. Received: {name}={value}")
     else:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
@@ -196,7 +196,7 @@ def _read_arguments(arguments) -> tuple[list[str], dict[str, Any]]:
         word = remaining.popleft()
         option = re.fullmatch(r"--([\w.]+)(?:=(.*))?", word, re.DOTALL)
         if option is None:
-            raise UsageError(f"unrecognized arguments: {word}. Fields are given as --FIELD VALUE")
+            raise UsageError(f"unrecognized arguments: {word}. Give fields as --FIELD VALUE")
         name, text = option.groups()
         if name != "config" and not any(f"{field}.".startswith(f"{name}.") for field in FIELDS):
             raise UsageError(f"unrecognized arguments: --{name}{_nearest(name, '--')}")

@@ -29,8 +29,9 @@ class DinoConfig(Section):
 
     Attributes:
         local_crops: number of small views of an image, which only the student sees
-        local_size: height and width of a small view in pixels; a multiple of the patch
-        global_scale: smallest and largest share of the area in the two views that the teacher sees
+        local_size: height and width of a small view in pixels; a multiple of the patch size
+        global_scale: smallest and largest share of the image's area in each of the two views that
+            the teacher sees
         local_scale: the same for the small views
         color_jitter: strength of the changes in brightness, contrast, saturation, and hue; 1 as
             published, 0 for none
@@ -80,8 +81,8 @@ PUBLISHED = {  # target and fraction of corrupted patches for each objective
     "masked_patch": ("mean_color", 0.5),
     "mae": ("normalized_patch", 0.75),
 }
-# Fields of classifiers and labels; they must keep their defaults without labels, and the others
-# with a pretext objective.
+# Fields of classifiers and labels. The first must keep their defaults in a run without labels, and
+# the second with a pretext objective.
 OF_LABELS = ("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience")
 LABELS_ALONE = (
     *(*OF_LABELS, "watch_every"),
@@ -140,7 +141,7 @@ class PretextConfig(Section):
 
     @property
     def predicted(self) -> str:
-        """The target; the published one for null."""
+        """The target, or the published one if `target` is None."""
         return self.target or PUBLISHED[self.objective][0]
 
     @property
@@ -185,7 +186,7 @@ class PretextConfig(Section):
         if self.is_dino:
             local = self.dino.local_size
             fits = local % height == local % width == 0 and local <= min(size)
-            rule = "a multiple of the patch and at most the size of the images"
+            rule = "a multiple of the patch size and at most the size of the images"
             needs[f"`pretext.dino.local_size`, which is {local}, to be {rule}"] = fits
         elif self.predicted == "colors_4x4":
             needs["patches whose sides are multiples of 4"] = height % 4 == width % 4 == 0
@@ -215,11 +216,11 @@ class DistillConfig(Section):
         kind: soft, the teacher's probabilities; hard, the teacher's best class, with a separate
             head if `model.classifier` is distilled, as in DeiT; or features, the input of the
             teacher's head, which needs no labels and gives a model without a head
-        weight: share of the teacher in the loss of soft and hard; the rest goes to the labels
+        weight: the teacher's share of the loss with soft or hard; the rest goes to the labels
         temperature: divisor of both models' logits with soft
         distance: distance of features: cosine, which is 1 minus the cosine of the angle, or mse,
             the squared distance to the teacher's features after subtracting their mean and dividing
-            by their deviation
+            by their standard deviation
         patches: match the features of each patch too
     """
 

@@ -30,7 +30,7 @@ class OptimizerConfig(Section):
         warmup_fraction: the same, as a fraction of all updates; null to use warmup_steps
         grad_norm_clip: largest global norm of the gradients; null for no limit
         momentum_dtype: dtype of sgd's momentum; bfloat16 as published for fine-tuning
-        accumulation_steps: number of parts of a batch that are computed one after another
+        accumulation_steps: number of parts of a batch, computed one after another
         ema_decay: decay of Polyak's average of the weights, 0.9999 in Table 2; null for none
         layer_decay: factor by which learning rates fall from block to block, from the head down;
             null for none
@@ -79,7 +79,7 @@ class GridConfig(Section):
         dev_percent: percentage of the training images on which to judge the trials: 10 for Pets and
             Flowers, 2 for CIFAR, 1 for ImageNet
         classifiers: classifiers to try, each with its own learning rate, as in the paper's Figure
-            9; empty for only the model's classifier
+            9; empty for the model's classifier alone
     """
 
     learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
@@ -205,8 +205,8 @@ class Config(Section):
             "[0.5, 0.75, 1.0]" trains on all patches in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
             training images of each class; 0 for none
-        cache_features: compute the outputs of the frozen layers once, into the run's folder, and
-            train the other layers on them
+        cache_features: compute the outputs of the frozen layers once, store them in the run's
+            folder, and train the other layers on them
         tracker: experiment tracker to log to, through its own Keras callback
         kernels: implementations to use on CPUs: the fastest ones that a new run measures, recorded
             in its environment.json, or the defaults on every machine
